@@ -1,0 +1,33 @@
+# Everything below needs Python 3.11 or newer and make; `make venv` installs the rest, as locked.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: demo test lint types lock venv
+
+demo: $(READY)            ## run the shipped example: table and flights.png
+	$(BIN)/streamcal demo
+
+test: $(READY)            ## run all tests
+	$(BIN)/python -m pytest
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+venv: $(READY)
+
+$(READY): pyproject.toml requirements.lock
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "streamcal needs Python 3.11 or newer, this is " + sys.version)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $(READY)
+
+lock:                     ## work out requirements.lock anew (needs uv)
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --quiet \
+		--extra dev --group build pyproject.toml -o requirements.lock

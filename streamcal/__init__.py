@@ -1,0 +1,36 @@
+"""Streaming recalibration of probabilistic classifiers, with certified risk bounds.
+
+`Recalibrator` turns the scores of a binary classifier into probabilities while labels arrive and class
+balance moves: "Minimum-Risk Recalibration of Classifiers" (Sun, Song, Hero) for event streams.
+"""
+
+from streamcal.config import JoinConfig, RecalibratorConfig
+from streamcal.engine import DomainSummary, Recalibrator
+from streamcal.errors import DamagedStateError, StreamcalError
+from streamcal.maps import RecalibrationMap
+from streamcal.sketch import ScoreSketch
+from streamcal.types import (
+    LabelEvent,
+    LabelledEvent,
+    MapPublished,
+    PredictionEvent,
+    Recalibrated,
+    Rejected,
+)
+
+__all__ = [
+    "DamagedStateError",
+    "DomainSummary",
+    "JoinConfig",
+    "LabelEvent",
+    "LabelledEvent",
+    "MapPublished",
+    "PredictionEvent",
+    "Recalibrated",
+    "RecalibrationMap",
+    "Recalibrator",
+    "RecalibratorConfig",
+    "Rejected",
+    "ScoreSketch",
+    "StreamcalError",
+]

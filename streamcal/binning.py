@@ -1,0 +1,126 @@
+"""Uniform-mass bins over the cells of a sketch, and the choice of their number B.
+
+Cells are given by their counts in ascending order of score; a binning is an array of ``splits``,
+int64[B+1] from 0 to m: bin b is made of the cells ``splits[b]:splits[b+1]``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "BinRule",
+    "bin_sums",
+    "candidate_bins",
+    "choose_bins",
+    "cube_root",
+    "leave_one_out_brier",
+    "uniform_mass",
+]
+
+BinRule = Literal["auto", "cube_root"] | int
+"""How B is chosen: ``"auto"``, ``"cube_root"``, or the number itself."""
+
+Counts = npt.NDArray[np.int64]
+
+_RATIO: Final = 2**0.25  # of neighbouring candidates: the risk is flat around its minimum
+_REACH: Final = 6
+_KERNEL: Final = np.exp(-0.5 * (np.arange(-_REACH, _REACH + 1) / 2.0) ** 2)
+
+
+def uniform_mass(totals: Counts, bins: int) -> Counts:
+    """Return the splits of the uniform-mass binning (Definition 7: u_b = z_(⌊nb/B⌋)), on cells.
+
+    Each edge is the cell boundary nearest to the rank ⌊nb/B⌋ (of two equally near, the lower), so that
+    an edge never splits a cell and no bin is empty. Large cells (ties) may leave fewer than B bins.
+
+    Parameters
+    ----------
+    totals
+        int64[m], number of scores per cell, each positive.
+    bins
+        B, at least 1.
+
+    Returns
+    -------
+    int64[B'+1] with B' ≤ B; ``[0, m]`` for a single bin.
+    """
+    if bins < 1:
+        raise ValueError(f"bins must be at least 1, got {bins!r}")
+    ends = np.cumsum(totals)
+    m = len(totals)
+    if m <= 1:
+        return np.array([0, m], np.int64)
+    ranks = int(ends[-1]) * np.arange(1, bins, dtype=np.int64) // bins
+    above = np.minimum(np.searchsorted(ends, ranks), m - 1)  # the boundary after this cell is at or above
+    below_rank = np.where(above > 0, ends[above - 1], 0)
+    splits = np.where(ranks - below_rank <= ends[above] - ranks, above, above + 1)
+    inner = np.unique(splits)
+    inner = inner[(inner > 0) & (inner < m)]
+    return np.concatenate(([0], inner, [m])).astype(np.int64)
+
+
+def bin_sums(counts: Counts, splits: Counts) -> Counts:
+    """Return the sum of the cells of every bin, int64[B], for counts of shape [m]."""
+    sums: Counts = np.diff(np.concatenate(([0], np.cumsum(counts)))[splits])
+    return sums
+
+
+def leave_one_out_brier(positives: Counts, totals: Counts) -> float:
+    """Return the leave-one-out Brier score of the bin means, in closed form.
+
+    Σ_b [S_b (1 − (S_b−1)/(N_b−1))² + (N_b−S_b) (S_b/(N_b−1))²] / n, for int64[B] positives S and totals N.
+    A bin of one score has no other to predict it from: it counts with the largest loss, 1.
+    """
+    others = np.maximum(totals - 1, 1)
+    misses = totals - positives
+    # (1 − (S−1)/(N−1)) = (N−S)/(N−1)
+    losses = positives * (misses / others) ** 2 + misses * (positives / others) ** 2
+    losses = np.where(totals > 1, losses, 1.0)
+    return float(losses.sum() / totals.sum())
+
+
+def candidate_bins(n: int, cells: int) -> list[int]:
+    """Return the geometric grid of B that ``"auto"`` chooses from: 1 to 2√n, at most the cells.
+
+    The best B grows as n^(1/3) (section 4.2); far beyond it the score's noise would choose.
+    """
+    largest = max(1, min(2 * math.isqrt(n), cells))
+    steps = int(np.log(largest) / np.log(_RATIO)) + 1
+    return sorted({min(largest, round(_RATIO**step)) for step in range(steps + 1)})
+
+
+def choose_bins(negatives: Counts, positives: Counts) -> int:
+    """Return the candidate B with the least leave-one-out Brier score; of equals, the smallest.
+
+    The score of each candidate is averaged over its neighbours first (Gaussian weights, a factor √2 in B
+    wide): the risk is flat around its minimum, where the bare score's noise would choose; on D(0.5) this
+    lowers the mean risk by 5 to 15 %.
+
+    Parameters
+    ----------
+    negatives, positives
+        int64[m], counts per cell by label.
+    """
+    totals = negatives + positives
+    candidates = candidate_bins(int(totals.sum()), len(totals))
+    scores = np.empty(len(candidates))
+    for place, bins in enumerate(candidates):
+        splits = uniform_mass(totals, bins)
+        scores[place] = leave_one_out_brier(bin_sums(positives, splits), bin_sums(totals, splits))
+    smooth = np.convolve(np.pad(scores, _REACH, mode="edge"), _KERNEL / _KERNEL.sum(), "valid")
+    return candidates[int(np.argmin(smooth))]
+
+
+def cube_root(n: int) -> int:
+    """Return ⌊n^(1/3)⌋ exactly (floating point says 9 for 1000), at least 1."""
+    root = int(float(n) ** (1 / 3))
+    while root**3 > n:
+        root -= 1
+    while (root + 1) ** 3 <= n:
+        root += 1
+    return max(1, root)

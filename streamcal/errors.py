@@ -1,0 +1,13 @@
+"""The exceptions that streamcal raises on purpose."""
+
+from __future__ import annotations
+
+__all__ = ["DamagedStateError", "StreamcalError"]
+
+
+class StreamcalError(Exception):
+    """Base of every exception that is streamcal's own."""
+
+
+class DamagedStateError(StreamcalError, ValueError):
+    """Bytes that are not a state of streamcal, or no longer one; the message says what is wrong."""

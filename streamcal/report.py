@@ -1,0 +1,179 @@
+"""What a run shows a person: the table at its end, and the picture of the demo."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+from rich.table import Table
+
+from streamcal import binning, grid
+from streamcal.engine import DomainSummary
+from streamcal.pipeline import Pipeline
+from streamcal.sketch import ScoreSketch
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["ReliabilityDiagram", "draw", "run_table"]
+
+
+class ReliabilityDiagram:
+    """A reliability diagram of a stream of forecasts in bounded memory: equal-mass bins, any number."""
+
+    def __init__(self) -> None:
+        self._sketch = ScoreSketch(1024)
+        self._forecasts: list[float] = []
+        self._labels: list[int] = []
+
+    def add(self, forecast: float, label: int) -> None:
+        """Take one forecast in [0, 1] with its label."""
+        self._forecasts.append(forecast)
+        self._labels.append(label)
+        if len(self._labels) >= 1 << 16:
+            self._flush()
+
+    def bins(self, count: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Return mean forecast and rate of label 1 of at most ``count`` equal-mass bins.
+
+        The rates are exact; a forecast counts as the middle of its cell.
+        """
+        self._flush()
+        cells, (negatives, positives) = self._sketch.cells, self._sketch.counts
+        totals = negatives + positives
+        splits = binning.uniform_mass(totals, count)
+        level = self._sketch.level
+        middle = (grid.left_edges(cells, level) + grid.left_edges(cells + np.int32(1), level)) / 2.0
+        mass = binning.bin_sums(totals, splits)
+        forecasts = np.add.reduceat(totals * middle, splits[:-1]) / mass
+        return forecasts, binning.bin_sums(positives, splits) / mass
+
+    def _flush(self) -> None:
+        if self._labels:
+            self._sketch.add(self._forecasts, self._labels)
+            self._forecasts.clear()
+            self._labels.clear()
+
+
+def run_table(pipeline: Pipeline, unknown_fields: int) -> Table:
+    """Return the table at the end of a run."""
+    tally, counts = pipeline.tally, pipeline.counts
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    rows: list[tuple[str, int | float | str | None]] = [
+        ("events", tally.events),
+        ("source labels", tally.source_labels),
+        ("predictions", counts.predictions),
+        ("labels", counts.labels),
+        ("  joined", counts.joined),
+        ("  early (before their prediction)", counts.early),
+        ("  late (after their prediction expired)", counts.late),
+        ("  unmatched (prediction never came)", counts.unmatched),
+        ("duplicate", counts.duplicate),
+        ("  corrected (label unlike the first)", counts.corrected),
+        ("expired (label never came in time)", counts.expired),
+        ("pending at the end", pipeline.pending),
+        ("rejected", tally.rejected),
+        ("unknown fields kept out", unknown_fields),
+        ("Brier score before", tally.brier_before),
+        ("Brier score after", tally.brier_after),
+    ]
+    engines = pipeline.engines
+    for key, engine in engines.items():
+        name = "" if len(engines) == 1 else f" [{key}]"
+        rows += [
+            (f"map version{name}", engine.version),
+            (f"bins{name}", engine.map.bins or "identity"),
+            (f"prior, source{name}", _prior(engine.source)),
+            (f"prior, target{name}", _prior(engine.target)),
+        ]
+    for label, value in rows:
+        table.add_row(label, _show(value))
+    return table
+
+
+def _prior(summary: DomainSummary) -> float | str | None:
+    return summary.prior
+
+
+def _show(value: float | str | None) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return value if isinstance(value, str) else f"{value:.5f}"
+
+
+def draw(
+    path: Path,
+    before: ReliabilityDiagram,
+    after: ReliabilityDiagram,
+    priors: list[tuple[float, float]],
+    monthly: dict[str, tuple[int, int]],
+) -> None:
+    """Draw the demo's picture as PNG: reliability before and after, running prior against monthly rate.
+
+    Parameters
+    ----------
+    priors
+        (time in seconds since the epoch, running prior of the target).
+    monthly
+        month as ``YYYY-MM`` to (positives, labels).
+
+    Raises
+    ------
+    ModuleNotFoundError
+        without matplotlib; it names the extra to install.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "a picture needs matplotlib: pip install 'streamcal-engine[plots]'"
+        ) from error
+    figure = Figure(figsize=(11, 4.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    _draw_reliability(left, before, after)
+    _draw_priors(right, priors, monthly)
+    figure.savefig(path, dpi=120)
+
+
+def _draw_reliability(axes: Axes, before: ReliabilityDiagram, after: ReliabilityDiagram) -> None:
+    series = [("score as it came", before, "#c44e52", "o"), ("recalibrated", after, "#2a6f97", "s")]
+    for name, diagram, colour, marker in series:
+        forecasts, rates = diagram.bins(15)
+        axes.plot(forecasts, rates, marker=marker, color=colour, label=name, linewidth=1.5, markersize=5)
+    reach = max(axes.get_xlim()[1], axes.get_ylim()[1])
+    axes.plot([0, reach], [0, reach], color="0.6", linewidth=1, linestyle="--", label="calibrated")
+    axes.set(
+        title="Reliability, 15 bins of equal mass",
+        xlabel="forecast probability",
+        ylabel="observed rate",
+        xlim=(0, reach),
+        ylim=(0, reach),
+        aspect="equal",
+    )
+    axes.legend(frameon=False)
+
+
+def _draw_priors(axes: Axes, priors: list[tuple[float, float]], monthly: dict[str, tuple[int, int]]) -> None:
+    days = [datetime.fromtimestamp(time, UTC) for time, _ in priors]
+    axes.plot(days, [prior for _, prior in priors], color="#2a6f97", label="running prior")  # type: ignore[arg-type]
+    for index, (month, (positives, labels)) in enumerate(sorted(monthly.items())):
+        start = datetime.fromisoformat(f"{month}-01").replace(tzinfo=UTC)
+        end = (start.replace(day=28) + (datetime(1970, 1, 5) - datetime(1970, 1, 1))).replace(day=1)
+        axes.hlines(
+            positives / labels,
+            start,  # type: ignore[arg-type]
+            end,  # type: ignore[arg-type]
+            color="#dd8452",
+            linewidth=3,
+            label="" if index else "rate of the month",
+        )
+    axes.set(title="Class prior of the target", ylabel="P[label = 1]", ylim=(0, None))
+    axes.tick_params(axis="x", rotation=30)
+    axes.legend(frameon=False)

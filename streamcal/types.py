@@ -1,0 +1,102 @@
+"""Events that go into the engine and emissions that come out of it."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from streamcal.maps import RecalibrationMap
+
+__all__ = [
+    "Domain",
+    "Emission",
+    "Event",
+    "LabelEvent",
+    "LabelledEvent",
+    "MapPublished",
+    "Origin",
+    "PredictionEvent",
+    "Recalibrated",
+    "Rejected",
+]
+
+Domain = Literal["source", "target"]
+"""``source``: the calibration domain P; ``target``: the deployment domain Q."""
+
+
+class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where an event came from."""
+
+    source: str
+    """File or topic."""
+    line: int
+    """Line of the file, from 1."""
+    raw: bytes
+    """The text as it was read."""
+
+
+class PredictionEvent(msgspec.Struct, frozen=True):
+    """A score that the model emitted; its label may come later."""
+
+    id: str
+    score: float
+    time: float | None = None
+    """Event time, seconds since the epoch (UTC)."""
+    key: str | None = None
+    """Separates models or segments."""
+    domain: Domain = "target"
+    origin: Origin | None = None
+
+
+class LabelEvent(msgspec.Struct, frozen=True):
+    """The true label, 0 or 1, of an earlier prediction."""
+
+    id: str
+    label: int
+    time: float | None = None
+    origin: Origin | None = None
+
+
+class LabelledEvent(msgspec.Struct, frozen=True):
+    """A score together with its label."""
+
+    score: float
+    label: int
+    id: str | None = None
+    time: float | None = None
+    key: str | None = None
+    domain: Domain = "target"
+    origin: Origin | None = None
+
+
+Event: TypeAlias = PredictionEvent | LabelEvent | LabelledEvent
+
+
+class Recalibrated(msgspec.Struct, frozen=True):
+    """The answer to a prediction: its score as a probability."""
+
+    id: str | None
+    score: float
+    probability: float
+    map_version: int
+    weights: tuple[float, float]
+    """(w₀, w₁) of the shift correction at that moment: together with the map of this version they give
+    the probability."""
+
+
+class MapPublished(msgspec.Struct, frozen=True):
+    """A new map version is served from now on."""
+
+    map: RecalibrationMap
+    key: str | None = None
+
+
+class Rejected(msgspec.Struct, frozen=True):
+    """An event that changed nothing, and why."""
+
+    event: Event
+    reason: str
+
+
+Emission: TypeAlias = Recalibrated | MapPublished | Rejected

@@ -1,0 +1,298 @@
+"""The engine: schedule, modes, equivalences, state."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import pickle
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from streamcal import (
+    DamagedStateError,
+    LabelEvent,
+    LabelledEvent,
+    MapPublished,
+    PredictionEvent,
+    Recalibrated,
+    Recalibrator,
+    RecalibratorConfig,
+    Rejected,
+)
+from streamcal.batch import uniform_mass_binning
+from streamcal.schedule import Schedule
+from streamcal.testing import NormalPair
+
+MODES = ["auto", "source", "label_shift", "target", "composite"]
+EVENTS = st.lists(
+    st.tuples(st.floats(0.0, 1.0), st.integers(0, 1), st.sampled_from(["source", "target"])),
+    min_size=1,
+    max_size=400,
+)
+
+
+def sample(n: int, seed: int, prior: float = 0.5) -> tuple[np.ndarray, np.ndarray]:
+    return NormalPair(prior).sample(n, np.random.default_rng(seed))
+
+
+@given(st.integers(0, 10**7), st.sampled_from([1.01, 1.1, 2.0, 16.0]))
+def test_schedule_counts_by_definition(labels: int, growth: float) -> None:
+    passed = Schedule(growth).passed(labels)
+    assert passed == 0 or math.ceil(64 * growth ** (passed - 1)) <= labels
+    assert math.ceil(64 * growth**passed) > labels
+
+
+def test_before_any_label_the_score_is_its_own_probability() -> None:
+    for mode in MODES:
+        engine = Recalibrator(mode=mode)
+        assert [engine.predict_one(z) for z in (0.0, 0.1, 1 / 3, 1.0)] == [0.0, 0.1, 1 / 3, 1.0]
+        assert engine.predict_many([0.1, 1 / 3]).tolist() == [0.1, 1 / 3]
+        assert (engine.version, engine.map.bins, engine.source.prior) == (0, 0, None)
+
+
+def test_the_first_map_comes_with_the_64th_label() -> None:
+    scores, labels = sample(64, 1)
+    engine = Recalibrator()
+    engine.learn_many(scores[:63], labels[:63])
+    assert engine.version == 0
+    engine.learn_one(scores[63], labels[63])
+    assert engine.version == 1
+    assert engine.map.bins > 1
+
+
+def test_h_is_frozen_between_versions_and_g_is_not() -> None:
+    scores, labels = sample(1000, 2)
+    engine = Recalibrator(mode="composite")
+    engine.learn_many(scores, labels)
+    frozen = engine.map
+    engine.learn_one(0.5, 1)
+    assert (engine.map.edges, engine.map.values) == (frozen.edges, frozen.values)
+    assert engine.predict_one(0.6) == frozen.predict_one(0.6)
+    engine.learn_one(0.01, 0, "target")
+    assert (engine.map.edges, engine.map.values) == (frozen.edges, frozen.values)
+    assert engine.predict_one(0.5) < frozen.predict_one(0.5)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@given(events=EVENTS, cuts=st.lists(st.integers(0, 400), max_size=4))
+def test_many_equals_a_loop_of_one(mode: str, events: list[tuple[float, int, str]], cuts: list[int]) -> None:
+    events.sort(key=lambda event: event[2])  # learn_many takes one domain
+    one, many = (Recalibrator(mode=mode, max_cells=64, prior_window=50) for _ in range(2))
+    for score, label, domain in events:
+        one.learn_one(score, label, domain)
+        one.observe_one(score)
+    for domain in ("source", "target"):
+        part = [(score, label) for score, label, of in events if of == domain]
+        places = sorted({0, *(min(cut, len(part)) for cut in cuts), len(part)})
+        for start, end in itertools.pairwise(places):
+            many.learn_many([z for z, _ in part[start:end]], [y for _, y in part[start:end]], domain)
+    many.observe_many([score for score, _, _ in events])
+    assert one.map == many.map
+    assert one.to_bytes() == many.to_bytes()
+    grid = np.linspace(0, 1, 11)
+    assert many.predict_many(grid).tolist() == [one.predict_one(z) for z in grid]
+
+
+@given(EVENTS, st.sampled_from(MODES))
+def test_state_round_trip(events: list[tuple[float, int, str]], mode: str) -> None:
+    engine = Recalibrator(mode=mode, bins="cube_root", max_cells=64, delta=0.05, prior_window=20)
+    for index, (score, label, domain) in enumerate(events):
+        engine.step(PredictionEvent(str(index), score, float(index), domain=domain))
+        if index % 3:
+            engine.step(LabelEvent(str(index - index % 2), label, float(index)))
+    twin = Recalibrator.from_bytes(engine.to_bytes())
+    assert twin.to_bytes() == engine.to_bytes()
+    assert (twin.config, twin.map, twin.source, twin.target) == (
+        engine.config,
+        engine.map,
+        engine.source,
+        engine.target,
+    )
+    more = PredictionEvent("more", 0.3, 1e6)
+    assert twin.step(more) == engine.step(more)
+    assert twin.step(LabelEvent("more", 1, 1e6)) == engine.step(LabelEvent("more", 1, 1e6))
+
+
+def test_damaged_state_is_refused() -> None:
+    state = Recalibrator().to_bytes()
+    for data, message in [
+        (b"", "begins with b''"),
+        (pickle.dumps(1), "not an engine state"),
+        (state[:4] + b"\x07" + state[5:], "unknown here"),
+        (state[:-9], "checksum"),
+        (state[:50] + b"\0" + state[51:], "checksum"),
+    ]:
+        with pytest.raises(DamagedStateError, match=message):
+            Recalibrator.from_bytes(data)
+
+
+def test_merge_is_as_if_one_engine_had_seen_all() -> None:
+    scores, labels = sample(3000, 3)
+    whole, left, right = Recalibrator(), Recalibrator(), Recalibrator()
+    whole.learn_many(scores, labels)
+    left.learn_many(scores[:1000], labels[:1000])
+    right.learn_many(scores[1000:], labels[1000:])
+    left.observe_one(0.5)
+    version = left.version
+    left.merge(right)
+    whole.refresh()
+    assert (left.map.edges, left.map.values, left.source) == (whole.map.edges, whole.map.values, whole.source)
+    assert left.target.scores == 1
+    assert left.version > max(version, right.version)
+    with pytest.raises(ValueError, match="differ in bins, delta"):
+        left.merge(Recalibrator(bins=3, delta=0.2))
+
+
+def test_modes_by_their_definitions() -> None:
+    (z_p, y_p), (z_q, y_q) = sample(1000, 4), sample(100, 5, prior=0.1)
+    engines = {mode: Recalibrator(mode=mode, bins=5, prior_smoothing=0) for mode in MODES}
+    for engine in engines.values():
+        engine.learn_many(z_p, y_p)
+        engine.learn_many(z_q, y_q, "target")
+        engine.refresh()
+    h_p, h_q = uniform_mass_binning(z_p, y_p, 5), uniform_mass_binning(z_q, y_q, 5)
+    w0, w1 = (1 - y_q.mean()) / (1 - y_p.mean()), y_q.mean() / y_p.mean()
+    scores = np.linspace(0, 1, 101)
+
+    def g(p: np.ndarray) -> np.ndarray:
+        return w1 * p / (w1 * p + w0 * (1 - p))
+
+    for mode, expected in {
+        "source": h_p.predict_many(scores),
+        "target": h_q.predict_many(scores),
+        "label_shift": g(scores),
+        "composite": g(h_p.predict_many(scores)),
+        "auto": g(h_p.predict_many(scores)),
+    }.items():
+        # Cells are finer than the distances between 1,000 scores, so the bins are the paper's.
+        assert np.isclose(engines[mode].predict_many(scores), expected).mean() > 0.97, mode
+
+
+def test_priors_are_krichevsky_trofimov_by_default() -> None:
+    engine = Recalibrator()
+    engine.learn_many([0.1] * 100, [0] * 90 + [1] * 10)
+    engine.learn_one(0.1, 0, "target")
+    assert engine.source.prior == pytest.approx(10.5 / 101)
+    assert engine.target.prior == pytest.approx(0.5 / 2)
+    assert engine.predict_one(0.1) > 0, "a target without a positive yet must not predict 0"
+    plug_in = Recalibrator(prior_smoothing=0)
+    plug_in.learn_many([0.1] * 100, [0] * 90 + [1] * 10)
+    plug_in.learn_one(0.1, 0, "target")
+    assert plug_in.predict_one(0.1) == 0
+
+
+@given(st.lists(st.integers(0, 1), max_size=60), st.integers(1, 20), st.integers(0, 60))
+def test_a_prior_window_counts_the_latest_labels(labels: list[int], window: int, cut: int) -> None:
+    engine = Recalibrator(prior_window=window)
+    engine.learn_many([0.5] * len(labels[:cut]), labels[:cut], "target")
+    for label in labels[cut:]:
+        engine.learn_one(0.5, label, "target")
+    last = labels[-window:]
+    assert engine.target.labels == len(labels)
+    assert engine.target.prior == (None if not labels else (sum(last) + 0.5) / (len(last) + 1))
+    twin = Recalibrator.from_bytes(engine.to_bytes())
+    twin.merge(Recalibrator(prior_window=window))
+    assert twin.target == engine.target
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("smoothing", [0.0, 0.5])
+@pytest.mark.parametrize("scores", [[0.0], [1.0], [0.5], [0.0, 1.0]], ids=str)
+@pytest.mark.parametrize("rate", [0.0, 0.5, 1.0])
+def test_degenerate_streams_give_sane_maps(
+    mode: str, smoothing: float, scores: list[float], rate: float
+) -> None:
+    engine = Recalibrator(mode=mode, prior_smoothing=smoothing)
+    labels = [int(index % 10 < 10 * rate) for index in range(200)]
+    engine.learn_many((scores * 200)[:200], labels)
+    engine.learn_many((scores * 200)[:100], labels[:100], "target")
+    engine.refresh()
+    probabilities = engine.predict_many(np.linspace(0, 1, 101))
+    assert np.isfinite(probabilities).all()
+    assert ((probabilities >= 0) & (probabilities <= 1)).all()
+
+
+def test_many_that_refuses_one_value_learns_none() -> None:
+    engine = Recalibrator()
+    state = engine.to_bytes()
+    with pytest.raises(ValueError, match=r"index 2: a score must be .* got nan"):
+        engine.learn_many([0.1, 0.2, math.nan], [0, 1, 1])
+    with pytest.raises(ValueError, match=r"index 1: a label must equal 0 or 1, got 2"):
+        engine.learn_many([0.1, 0.2], [0, 2])
+    with pytest.raises(ValueError, match="2 scores but 1 labels"):
+        engine.learn_many([0.1, 0.2], [0])
+    with pytest.raises(ValueError, match="index 0"):
+        engine.observe_many([-1])
+    with pytest.raises(ValueError, match="got 'elsewhere'"):
+        engine.learn_one(0.1, 0, "elsewhere")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="got True"):
+        engine.learn_one(True, 0)
+    with pytest.raises(ValueError, match=r"got 2\.0"):
+        engine.step(LabelledEvent(2.0, 1))
+    with pytest.raises(ValueError, match="got 3"):
+        engine.step(LabelEvent("a", 3))
+    assert engine.to_bytes() == state
+
+
+@pytest.mark.parametrize("column", [list, np.array, pd.Series, pl.Series, pa.array])
+def test_columns_of_every_kind(column: type) -> None:
+    scores, labels = sample(500, 6)
+    engine, twin = Recalibrator(), Recalibrator()
+    engine.learn_many(scores, labels)
+    twin.learn_many(column(scores.tolist()), column(labels.tolist()))
+    assert engine.to_bytes() == twin.to_bytes()
+    assert engine.predict_many(scores).tolist() == engine.predict_many(column(scores.tolist())).tolist()
+
+
+def test_options_are_checked() -> None:
+    for options in [
+        {"bins": 0},
+        {"bins": "many"},
+        {"growth": 1.0},
+        {"delta": 0},
+        {"max_cells": 10},
+        {"mode": "best"},
+        {"colour": "red"},
+    ]:
+        with pytest.raises(ValidationError, match=next(iter(options))):
+            Recalibrator(**options)
+    with pytest.raises(ValueError, match="either a config or options"):
+        Recalibrator(RecalibratorConfig(), bins=3)
+    assert Recalibrator(RecalibratorConfig(bins=3)).config.bins == 3
+
+
+def test_step_answers_learns_and_publishes() -> None:
+    engine = Recalibrator()
+    scores, labels = sample(64, 7)
+    emissions: list[object] = []
+    for index, (score, label) in enumerate(zip(scores.tolist(), labels.tolist(), strict=True)):
+        emissions += engine.step(LabelledEvent(score, label, domain="source"))
+        assert isinstance(emissions[-2 if index == 63 else -1], Recalibrated)
+    published = emissions[-1]
+    assert isinstance(published, MapPublished)
+    assert published.map == engine.map
+    (answer,) = engine.step(PredictionEvent("a", 0.9))
+    assert answer == Recalibrated("a", 0.9, engine.predict_one(0.9), 1, (1.0, 1.0))
+    assert engine.target.scores == 1
+    assert engine.step(LabelEvent("a", 1)) == ()
+    assert (engine.target.labels, engine.target.positives) == (1, 1)
+    (reject,) = engine.step(LabelEvent("a", 0))
+    assert isinstance(reject, Rejected)
+    (answer,) = engine.step(PredictionEvent("b", 0.9))
+    assert isinstance(answer, Recalibrated)
+    told = engine.map.model_copy(update={"weights": answer.weights})
+    assert told.predict_one(0.9) == answer.probability
+
+
+def test_memory_does_not_grow_with_the_stream() -> None:
+    engine = Recalibrator()
+    for seed in range(3):
+        engine.learn_many(*sample(10**6, seed))
+    assert len(engine.to_bytes()) < 64 * 1024

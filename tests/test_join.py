@@ -1,0 +1,189 @@
+"""The join's rules and counters: late, out of order, twice, early, never."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamcal import DamagedStateError, JoinConfig, LabelEvent, LabelledEvent, PredictionEvent, Recalibrated
+from streamcal.join import Join, JoinCounts, Joined
+from streamcal.types import Emission, Event, Rejected
+
+
+class Recorder:
+    """A learner that answers ½ and remembers what it learned."""
+
+    def __init__(self) -> None:
+        self.learned: list[Joined] = []
+
+    def answer(self, event: PredictionEvent | LabelledEvent) -> Recalibrated:
+        return Recalibrated(event.id, event.score, 0.5, 0, (1.0, 1.0))
+
+    def learn(self, joined: Joined) -> tuple[Emission, ...]:
+        self.learned.append(joined)
+        return ()
+
+
+def drive(events: list[Event], **options: float) -> tuple[Join, Recorder, list[Emission]]:
+    join, recorder = Join(JoinConfig(**options)), Recorder()  # type: ignore[arg-type]
+    return join, recorder, [out for event in events for out in join.step(event, lambda _: recorder)]
+
+
+def counts(**wanted: int) -> JoinCounts:
+    return JoinCounts(**wanted)
+
+
+def test_a_label_meets_its_prediction() -> None:
+    join, recorder, out = drive([PredictionEvent("a", 0.3, 1.0), LabelEvent("a", 1, 9.0)])
+    assert recorder.learned == [Joined(0.3, 0.5, 1, "target")]
+    assert out == [Recalibrated("a", 0.3, 0.5, 0, (1.0, 1.0))]
+    assert join.counts == counts(predictions=1, labels=1, joined=1)
+    assert join.pending == 0
+
+
+def test_an_early_label_waits_for_its_prediction() -> None:
+    join, recorder, out = drive([LabelEvent("a", 1, 1.0), PredictionEvent("a", 0.3, 2.0)])
+    assert recorder.learned == [Joined(0.3, 0.5, 1, "target")]
+    assert len(out) == 1
+    assert join.counts == counts(predictions=1, labels=1, joined=1, early=1)
+
+
+def test_the_first_label_wins() -> None:
+    events: list[Event] = [
+        PredictionEvent("a", 0.3),
+        LabelEvent("a", 1),
+        LabelEvent("a", 1),
+        LabelEvent("a", 0),
+    ]
+    join, recorder, out = drive(events)
+    assert [joined.label for joined in recorder.learned] == [1]
+    assert [o.reason for o in out if isinstance(o, Rejected)] == [
+        "duplicate label: there was one with id 'a' before"
+    ] * 2
+    assert join.counts == counts(predictions=1, labels=3, joined=1, duplicate=2, corrected=1)
+
+
+def test_two_early_labels() -> None:
+    join, recorder, _ = drive([LabelEvent("a", 1), LabelEvent("a", 0), PredictionEvent("a", 0.3)])
+    assert [joined.label for joined in recorder.learned] == [1]
+    assert join.counts == counts(predictions=1, labels=2, joined=1, early=1, duplicate=1, corrected=1)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [PredictionEvent("a", 0.3), PredictionEvent("a", 0.4)],
+        [PredictionEvent("a", 0.3), LabelEvent("a", 1), PredictionEvent("a", 0.4)],
+        [LabelledEvent(0.3, 1, "a"), PredictionEvent("a", 0.4)],
+    ],
+    ids=["pending", "joined", "labelled"],
+)
+def test_a_duplicate_prediction_is_refused(events: list[Event]) -> None:
+    join, recorder, out = drive(events)
+    assert sum(isinstance(o, Recalibrated) for o in out) == 1
+    assert "duplicate prediction" in out[-1].reason  # type: ignore[union-attr]
+    assert join.counts.duplicate == 1
+    assert len(recorder.learned) <= 1
+
+
+def test_a_label_event_may_repeat_the_score() -> None:
+    join, recorder, out = drive(
+        [PredictionEvent("a", 0.3), LabelledEvent(0.3, 1, "a"), LabelledEvent(0.3, 0, "a")]
+    )
+    assert recorder.learned == [Joined(0.3, 0.5, 1, "target")]
+    assert "duplicate label" in out[-1].reason  # type: ignore[union-attr]
+    assert join.counts == counts(predictions=1, labels=2, joined=1, duplicate=1, corrected=1)
+
+
+def test_expiry_by_event_time() -> None:
+    events: list[Event] = [
+        PredictionEvent("a", 0.3, 0.0),
+        LabelEvent("nobody", 1, 0.0),
+        PredictionEvent("b", 0.3, 10.0),
+        PredictionEvent("c", 0.3, 10.5),  # a and the label of nobody expire
+        LabelEvent("a", 1, 10.6),
+        LabelEvent("b", 1, 10.7),
+    ]
+    join, recorder, out = drive(events, label_ttl=10.0)
+    reasons = [o.reason for o in out if isinstance(o, Rejected)]
+    assert reasons == [
+        "unmatched label: no prediction with id 'nobody' has come",
+        "late label: the prediction with id 'a' has expired",
+    ]
+    assert len(recorder.learned) == 1
+    assert join.counts == counts(predictions=3, labels=3, joined=1, early=1, late=1, expired=1, unmatched=1)
+
+
+def test_events_before_the_first_time_expire_from_then() -> None:
+    events: list[Event] = [
+        PredictionEvent("a", 0.3),
+        PredictionEvent("b", 0.3, 5.0),
+        PredictionEvent("c", 0.3, 14.0),
+    ]
+    join, _, _ = drive(events, label_ttl=10.0)
+    assert join.counts.expired == 0
+    join.step(PredictionEvent("d", 0.3, 15.5), lambda _: Recorder())
+    assert join.counts.expired == 2
+
+
+def test_memory_is_bounded_by_count() -> None:
+    predictions: list[Event] = [PredictionEvent(f"p{i}", 0.3) for i in range(10)]
+    labels: list[Event] = [LabelEvent(f"l{i}", 1) for i in range(10)]
+    join, _, out = drive([*predictions, *labels], max_pending=4)
+    assert join.pending == 4
+    assert join.counts == counts(predictions=10, labels=10, early=10, expired=6, unmatched=6)
+    assert sum(isinstance(o, Rejected) for o in out) == 6
+    assert len(msgspec.json.decode(join.to_bytes())["settled"]) == 4
+
+
+def test_close_rejects_what_still_waits() -> None:
+    join, _, _ = drive([LabelEvent("a", 1), PredictionEvent("b", 0.3)])
+    (reject,) = join.close()
+    assert reject.event == LabelEvent("a", 1)
+    assert join.counts.unmatched == 1
+    assert join.close() == ()
+
+
+EVENTS = st.lists(
+    st.one_of(
+        st.builds(PredictionEvent, st.sampled_from("abcdef"), st.just(0.3), st.floats(0, 30)),
+        st.builds(LabelEvent, st.sampled_from("abcdef"), st.integers(0, 1), st.floats(0, 30)),
+        st.builds(
+            LabelledEvent, st.just(0.3), st.integers(0, 1), st.sampled_from("abcdef"), st.floats(0, 30)
+        ),
+    ),
+    max_size=60,
+)
+
+
+@given(EVENTS, st.integers(1, 4))
+def test_nothing_is_silent(events: list[Event], max_pending: int) -> None:
+    join, recorder, out = drive(events, label_ttl=10.0, max_pending=max_pending)
+    out += join.close()
+    c = join.counts
+    answered = sum(isinstance(o, Recalibrated) for o in out)
+    rejected = sum(isinstance(o, Rejected) for o in out)
+    assert c.predictions == answered == c.joined + c.expired + join.pending
+    assert len(recorder.learned) == c.joined
+    assert rejected == c.duplicate + c.late + c.unmatched
+    labelled = [event for event in events if not isinstance(event, PredictionEvent)]
+    refused = [o for o in out if isinstance(o, Rejected) and not isinstance(o.event, PredictionEvent)]
+    assert c.labels == len(labelled) == c.joined + len(refused)
+    assert c.corrected <= c.duplicate
+
+
+@given(EVENTS, st.integers(0, 60))
+def test_a_restored_join_goes_on_the_same(events: list[Event], cut: int) -> None:
+    whole, _, out = drive(events, label_ttl=10.0)
+    part, _, before = drive(events[:cut], label_ttl=10.0)
+    restored = Join.from_bytes(part.to_bytes(), part.config)
+    after = [o for event in events[cut:] for o in restored.step(event, lambda _: Recorder())]
+    assert before + after == out
+    assert restored.to_bytes() == whole.to_bytes()
+
+
+def test_a_damaged_state_is_refused() -> None:
+    with pytest.raises(DamagedStateError, match="not the state of a join"):
+        Join.from_bytes(b"{}")

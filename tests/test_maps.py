@@ -1,0 +1,112 @@
+"""Recalibration maps and the shift correction."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from streamcal import RecalibrationMap
+from streamcal.maps import shift_correction, shift_correction_one
+
+PROBABILITY = st.floats(0.0, 1.0)
+WEIGHTS = st.tuples(st.floats(0.0, 1e9), st.floats(0.0, 1e9)).filter(any)
+
+
+@st.composite
+def maps(draw: st.DrawFn) -> RecalibrationMap:
+    inner = sorted(draw(st.sets(st.floats(0.0, 1.0, exclude_min=True, exclude_max=True), max_size=8)))
+    values = draw(st.lists(PROBABILITY, min_size=len(inner) + 1, max_size=len(inner) + 1))
+    edges = (0.0, *inner, 1.0)
+    if draw(st.booleans()):
+        edges, values = (), []
+    return RecalibrationMap(
+        version=draw(st.integers(0, 99)), edges=edges, values=tuple(values), weights=draw(WEIGHTS)
+    )
+
+
+@given(maps())
+def test_json_round_trip(recalibration: RecalibrationMap) -> None:
+    assert RecalibrationMap.model_validate_json(recalibration.model_dump_json()) == recalibration
+
+
+@given(maps(), st.lists(PROBABILITY))
+def test_many_equals_a_loop_of_one(recalibration: RecalibrationMap, scores: list[float]) -> None:
+    many = recalibration.predict_many(scores).tolist()
+    assert many == [recalibration.predict_one(score) for score in scores]
+    assert all(0.0 <= probability <= 1.0 for probability in many)
+
+
+@given(maps(), PROBABILITY)
+def test_another_language_can_apply_it(recalibration: RecalibrationMap, score: float) -> None:
+    """The rule in docs/maps.md, from the JSON alone."""
+    m = json.loads(recalibration.model_dump_json())
+    p = score
+    if m["values"]:
+        p = m["values"][sum(edge <= score for edge in m["edges"][1:-1])]
+    w0, w1 = m["weights"]
+    if w0 != w1 and w1 * p + w0 * (1 - p) > 0:
+        p = w1 * p / (w1 * p + w0 * (1 - p))
+    assert recalibration.predict_one(score) == p
+
+
+def test_bins_are_closed_on_the_left_and_the_last_on_both_sides() -> None:
+    recalibration = RecalibrationMap(version=1, edges=(0.0, 0.5, 1.0), values=(0.2, 0.7))
+    assert recalibration.predict_many([0.0, 0.4999, 0.5, 1.0]).tolist() == [0.2, 0.2, 0.7, 0.7]
+
+
+def test_shift_correction_by_hand() -> None:
+    """π from 0.5 to 0.1: odds times 1/9, so 0.9 becomes 0.5."""
+    assert shift_correction_one(0.9, (1.8, 0.2)) == pytest.approx(0.5)
+    corrected = shift_correction(np.array([0.0, 0.5, 1.0]), (1.8, 0.2))
+    assert corrected.tolist() == pytest.approx([0.0, 0.1, 1.0])
+
+
+@given(PROBABILITY, WEIGHTS)
+def test_shift_correction_fixes_the_ends_and_never_fails(p: float, weights: tuple[float, float]) -> None:
+    assert shift_correction_one(0.0, weights) == 0.0
+    assert shift_correction_one(1.0, weights) == 1.0
+    assert shift_correction_one(p, weights) == shift_correction(np.array([p]), weights)[0]
+    assert shift_correction_one(p, (weights[0], weights[0])) == p
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"edges": (0.0, 1.0)}, "0 values need 1 edges, got 2"),
+        ({"edges": (0.1, 1.0), "values": (0.5,)}, "edges must go from 0 to 1, got 0.1"),
+        ({"edges": (0.0, 0.6, 0.6, 1.0), "values": (0.5,) * 3}, "strictly ascending"),
+        ({"edges": (0.0, 1.0), "values": (1.5,)}, "less than or equal to 1"),
+        ({"edges": (0.0, 1.0), "values": (float("nan"),)}, "values"),
+        ({"weights": (0.0, 0.0)}, "must not both be 0"),
+        ({"weights": (1.0, float("inf"))}, "finite"),
+        ({"extra": 1}, "Extra inputs"),
+        ({"version": -1}, "greater than or equal to 0"),
+    ],
+)
+def test_a_bad_map_is_refused(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        RecalibrationMap(**{"version": 1, **fields})  # type: ignore[arg-type]
+
+
+def test_a_map_is_frozen() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        RecalibrationMap(version=1).version = 2  # type: ignore[misc]
+
+
+def test_a_bad_score_is_refused() -> None:
+    recalibration = RecalibrationMap(version=0)
+    with pytest.raises(ValueError, match="got 1.5"):
+        recalibration.predict_one(1.5)
+    with pytest.raises(ValueError, match="index 1: .* got 1.5"):
+        recalibration.predict_many([0.5, 1.5])
+
+
+def test_the_schema_in_docs_is_the_models() -> None:
+    path = Path(__file__).parents[1] / "docs" / "recalibration-map.schema.json"
+    assert json.loads(path.read_text()) == RecalibrationMap.model_json_schema()

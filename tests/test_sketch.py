@@ -1,0 +1,190 @@
+"""The laws of the score sketch (design, section 3)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamcal import DamagedStateError, ScoreSketch, grid
+from streamcal.sketch import MIN_MAX_CELLS
+
+# Scores of every magnitude, ties among them: a grid of 64 cells must collapse often.
+SCORES = st.one_of(
+    st.floats(0.0, 1.0),
+    st.floats(0.0, 45.0).map(lambda e: 2.0**-e),
+    st.floats(0.0, 45.0).map(lambda e: 1.0 - 2.0**-e),
+    st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+)
+EVENTS = st.lists(st.tuples(SCORES, st.integers(0, 1)), max_size=300)
+Events = list[tuple[float, int]]
+
+
+def sketch_of(events: Events, max_cells: int = MIN_MAX_CELLS) -> ScoreSketch:
+    sketch = ScoreSketch(max_cells)
+    sketch.add([score for score, _ in events], [label for _, label in events])
+    return sketch
+
+
+def reference(events: Events, level: int) -> dict[int, list[int]]:
+    """The cells and counts by definition."""
+    counts: dict[int, list[int]] = {}
+    for score, label in events:
+        cell = int(grid.cells_of(np.array([score]), level)[0])
+        counts.setdefault(cell, [0, 0])[label] += 1
+    return counts
+
+
+@given(EVENTS)
+def test_state_is_the_finest_grid_that_fits_with_exact_counts(events: Events) -> None:
+    sketch = sketch_of(events)
+    counts = reference(events, sketch.level)
+    assert sketch.cells.tolist() == sorted(counts)
+    assert sketch.counts.T.tolist() == [counts[cell] for cell in sorted(counts)]
+    assert len(counts) <= MIN_MAX_CELLS
+    assert sketch.level == grid.MIN_LEVEL or len(reference(events, sketch.level - 1)) > MIN_MAX_CELLS
+
+
+@given(EVENTS, st.randoms(use_true_random=False))
+def test_order_and_batching_leave_no_trace(events: Events, random: object) -> None:
+    shuffled = list(events)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    one_by_one = ScoreSketch(MIN_MAX_CELLS)
+    for score, label in shuffled:
+        one_by_one.add([score], [label])
+    assert one_by_one.to_bytes() == sketch_of(events).to_bytes()
+
+
+@given(EVENTS, st.lists(st.integers(0, 3), max_size=300))
+def test_shards_merge_to_the_whole(events: Events, shard_of: list[int]) -> None:
+    shards = [ScoreSketch(MIN_MAX_CELLS) for _ in range(4)]
+    for index, (score, label) in enumerate(events):
+        shards[shard_of[index] if index < len(shard_of) else 0].add([score], [label])
+    merged = ScoreSketch(MIN_MAX_CELLS)
+    for shard in reversed(shards):
+        merged.merge(shard)
+    assert merged.to_bytes() == sketch_of(events).to_bytes()
+
+
+@given(EVENTS, EVENTS)
+def test_subtract_undoes_merge(kept: Events, gone: Events) -> None:
+    both = sketch_of(kept + gone)
+    both.subtract(sketch_of(gone))
+    assert both.to_bytes() == sketch_of(kept).at_level(both.level).to_bytes()
+
+
+@given(EVENTS, EVENTS)
+def test_a_refused_subtraction_changes_nothing(held: Events, absent: Events) -> None:
+    sketch = sketch_of(held)
+    state = sketch.to_bytes()
+    more = sketch_of(held + absent + [(0.3, 1)])
+    with pytest.raises(ValueError, match="cannot subtract"):
+        sketch.subtract(more)
+    assert sketch.to_bytes() == state
+
+
+@given(EVENTS, st.integers(0, 300), st.integers(0, 300))
+def test_counts_are_exact_for_every_union_of_cells(events: Events, one: int, other: int) -> None:
+    sketch = sketch_of(events)
+    cells = sketch.cells
+    low, high = sorted((min(one, len(cells)), min(other, len(cells))))
+    if low == high:
+        return
+    left, right = grid.left_edges(np.array([cells[low], cells[high - 1] + 1], np.int32), sketch.level)
+    inside = [(z, y) for z, y in events if left <= z and (z < right or right == 1.0)]
+    assert sketch.counts[:, low:high].sum() == len(inside)
+    assert sketch.counts[1, low:high].sum() == sum(y for _, y in inside)
+
+
+@given(EVENTS)
+def test_bytes_round_trip(events: Events) -> None:
+    sketch = sketch_of(events)
+    assert ScoreSketch.from_bytes(sketch.to_bytes()) == sketch
+
+
+def test_memory_is_bounded_for_the_widest_spread() -> None:
+    rng = np.random.default_rng(1)
+    magnitudes = 2.0 ** -rng.uniform(0, 45, 400_000)
+    scores = np.concatenate((magnitudes, 1.0 - magnitudes))
+    sketch = ScoreSketch(labelled=False)
+    sketch.add(scores)
+    assert len(sketch.cells) <= 4096
+    assert sketch.n == len(scores)
+    assert len(sketch.to_bytes()) < 50_000
+
+
+@settings(max_examples=300)
+@given(EVENTS, st.data())
+def test_damaged_bytes_are_refused(events: Events, data: st.DataObject) -> None:
+    state = bytearray(sketch_of(events).to_bytes())
+    place = data.draw(st.integers(0, len(state) - 1))
+    state[place] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(DamagedStateError):
+        ScoreSketch.from_bytes(bytes(state))
+    with pytest.raises(DamagedStateError):
+        ScoreSketch.from_bytes(bytes(state[:place]))
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_safe(noise: bytes) -> None:
+    with pytest.raises(DamagedStateError):
+        ScoreSketch.from_bytes(noise)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: s._cells.__setitem__(0, 99_999_999), "out of order or out of range"),
+        (lambda s: s._counts.__setitem__((0, 0), -1), "negative"),
+        (lambda s: setattr(s, "_max_cells", 1), "max_cells is 1"),
+        (lambda s: setattr(s, "_level", 60), "level 60"),
+    ],
+)
+def test_a_state_that_contradicts_itself_is_refused(change: object, message: str) -> None:
+    sketch = sketch_of([(0.1, 0), (0.2, 1)])
+    change(sketch)  # type: ignore[operator]
+    with pytest.raises(DamagedStateError, match=message):
+        ScoreSketch.from_bytes(sketch.to_bytes())
+
+
+def test_a_newer_format_is_refused_by_number() -> None:
+    state = bytearray(ScoreSketch().to_bytes())
+    state[4] = 9
+    with pytest.raises(DamagedStateError, match="format 9 is unknown here, 1 is known"):
+        ScoreSketch.from_bytes(bytes(state))
+
+
+def test_a_bad_value_adds_nothing() -> None:
+    sketch = ScoreSketch()
+    with pytest.raises(ValueError, match="index 1: a score must be"):
+        sketch.add([0.5, 1.5], [0, 1])
+    with pytest.raises(ValueError, match="2 scores but 1 labels"):
+        sketch.add([0.5, 0.5], [0])
+    with pytest.raises(ValueError, match="labels are required"):
+        sketch.add([0.5])
+    with pytest.raises(ValueError, match="no labels are kept"):
+        ScoreSketch(labelled=False).add([0.5], [1])
+    assert sketch == ScoreSketch()
+
+
+def test_unlike_sketches_do_not_merge() -> None:
+    with pytest.raises(ValueError, match="max_cells"):
+        ScoreSketch(64).merge(ScoreSketch(128))
+    with pytest.raises(ValueError, match="labels"):
+        ScoreSketch().merge(ScoreSketch(labelled=False))
+    with pytest.raises(ValueError, match="at least 64"):
+        ScoreSketch(63)
+
+
+def test_wide_ranges_count_as_narrow_ones_do() -> None:
+    """Sorting and bincount, the two ways to count, agree."""
+    rng = np.random.default_rng(2)
+    scores, labels = rng.random(50_000), rng.integers(0, 2, 50_000)
+    many, few = ScoreSketch(1 << 16), ScoreSketch(1 << 16)
+    many.add(scores, labels)
+    for start in range(0, 50_000, 7):
+        few.add(scores[start : start + 7], labels[start : start + 7])
+    assert many == few
+    assert repr(many).startswith("ScoreSketch(n=50000")
+    assert many != "a sketch"

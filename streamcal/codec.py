@@ -1,8 +1,8 @@
 """From text to events and back: one JSON object a line, or one CSV row.
 
 A prediction is ``{"id", "score", "time"?, "key"?, "domain"?}``, a label ``{"id", "label", "time"?}``, and
-both in one ``{"id"?, "score", "label", …}``. Fields that are none of these are kept out and counted. A time is
-seconds since the epoch or an ISO 8601 date and time (UTC unless it says otherwise).
+both in one ``{"id"?, "score", "label", …}``. Fields that are none of these are kept out and counted. A time
+is seconds since the epoch or an ISO 8601 date and time (UTC unless it says otherwise).
 """
 
 from __future__ import annotations

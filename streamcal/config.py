@@ -40,7 +40,8 @@ class RecalibratorConfig(_Options):
 
     mode: Mode = "auto"
     """``source`` h_P, ``label_shift`` g, ``target`` h_Q from target labels, ``composite`` g∘h_P;
-    ``auto`` is the composite once there are target labels, and the source map before."""
+    ``auto`` is the source map, then the composite once there are target labels; with fewer than 64 source
+    labels, the map of the target labels."""
 
     prior_smoothing: Annotated[float, Field(ge=0.0, le=1e6, strict=False)] = 0.5
     """s in the class priors (S+s)/(N+2s): ½ is Krichevsky–Trofimov, 0 the paper's plug-in."""

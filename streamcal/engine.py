@@ -21,7 +21,7 @@ from streamcal.errors import DamagedStateError
 from streamcal.join import Join, Joined
 from streamcal.maps import RecalibrationMap, shift_correction_one
 from streamcal.priors import LabelWindow, class_prior, shift_weights
-from streamcal.schedule import Schedule
+from streamcal.schedule import FIRST_LABELS, Schedule
 from streamcal.sketch import ScoreSketch
 from streamcal.types import (
     Domain,
@@ -145,6 +145,7 @@ class Recalibrator:
         self._traffic = ScoreSketch(cells, labelled=False)
         self._observed: list[float] = []
         self._refreshes = 0
+        self._formed_from: Domain = "target" if self._config.mode == "target" else "source"
         self._base = RecalibrationMap(version=0)
         self._join = Join(join)
         self._weights: tuple[float, float] | None = None
@@ -356,7 +357,7 @@ class Recalibrator:
             self._config.model_dump_json().encode(),
             self._join.config.model_dump_json().encode(),
             self._base.model_dump_json().encode(),
-            msgspec.json.encode((self._refreshes, recent.labels if recent else [])),
+            msgspec.json.encode((self._refreshes, self._formed_from, recent.labels if recent else [])),
             self._logs["source"].sketch.to_bytes(),
             self._logs["target"].sketch.to_bytes(),
             self._traffic.to_bytes(),
@@ -379,7 +380,9 @@ class Recalibrator:
             config = RecalibratorConfig.model_validate_json(parts[0])
             join_config = JoinConfig.model_validate_json(parts[1])
             base = RecalibrationMap.model_validate_json(parts[2])
-            refreshes, recent = msgspec.json.decode(parts[3], type=tuple[int, list[Literal[0, 1]]])
+            refreshes, formed_from, recent = msgspec.json.decode(
+                parts[3], type=tuple[int, Domain, list[Literal[0, 1]]]
+            )
         except (ValidationError, msgspec.DecodeError) as error:
             raise DamagedStateError(f"engine state is damaged: {error}") from None
         source, target, traffic = (ScoreSketch.from_bytes(part) for part in parts[4:7])
@@ -393,6 +396,7 @@ class Recalibrator:
             window.extend(recent)
         engine._logs = {"source": _LabelLog(source), "target": _LabelLog(target, window)}
         engine._traffic, engine._base, engine._refreshes = traffic, base, refreshes
+        engine._formed_from = formed_from
         engine._join = Join.from_bytes(parts[7], join_config)
         engine._settle()
         return engine
@@ -419,7 +423,7 @@ class Recalibrator:
         if self._weights is None:
             self._weights = (
                 (1.0, 1.0)
-                if self._config.mode in ("source", "target")
+                if self._config.mode == "source" or self._formed_from == "target"
                 else shift_weights(
                     self._logs["source"].prior_counts,
                     self._logs["target"].prior_counts,
@@ -430,7 +434,7 @@ class Recalibrator:
 
     def _on_schedule(self, domain: Domain) -> None:
         """Start the version that is due now that a domain's labels have reached a scheduled count."""
-        if domain == ("target" if self._config.mode == "target" else "source"):
+        if domain == self._domain_to_form_from():
             self._form()
         self._settle()
 
@@ -445,11 +449,19 @@ class Recalibrator:
         self._next |= {domain: self._schedule.count(count) for domain, count in passed.items()}
         self._weights = None
 
+    def _domain_to_form_from(self) -> Domain:
+        source, target = self._logs["source"], self._logs["target"]
+        if self._config.mode == "auto" and source.n < min(FIRST_LABELS, target.n):
+            return "target"
+        return "target" if self._config.mode == "target" else "source"
+
     def _form(self) -> None:
         """Form h from the labels so far."""
-        log = self._logs["target" if self._config.mode == "target" else "source"]
+        domain = self._domain_to_form_from()
+        log = self._logs[domain]
         if self._config.mode == "label_shift" or not log.n:
             return
+        self._formed_from = domain
         log.flush()
         self._base = _step_map(log.sketch, self._config.bins)
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
 from rich.table import Table
+from rich.text import Text
 
 from streamcal import binning, grid
-from streamcal.engine import DomainSummary
 from streamcal.pipeline import Pipeline
 from streamcal.sketch import ScoreSketch
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+_FEWEST_LABELS: Final = 1000  # of a month whose rate is drawn
 
 __all__ = ["ReliabilityDiagram", "draw", "run_table"]
 
@@ -88,16 +90,12 @@ def run_table(pipeline: Pipeline, unknown_fields: int) -> Table:
         rows += [
             (f"map version{name}", engine.version),
             (f"bins{name}", engine.map.bins or "identity"),
-            (f"prior, source{name}", _prior(engine.source)),
-            (f"prior, target{name}", _prior(engine.target)),
+            (f"prior, source{name}", engine.source.prior),
+            (f"prior, target{name}", engine.target.prior),
         ]
     for label, value in rows:
-        table.add_row(label, _show(value))
+        table.add_row(Text(label), Text(_show(value)))  # a key is no markup
     return table
-
-
-def _prior(summary: DomainSummary) -> float | str | None:
-    return summary.prior
 
 
 def _show(value: float | str | None) -> str:
@@ -164,8 +162,10 @@ def _draw_priors(axes: Axes, priors: list[tuple[float, float]], monthly: dict[st
     days = [datetime.fromtimestamp(time, UTC) for time, _ in priors]
     axes.plot(days, [prior for _, prior in priors], color="#2a6f97", label="running prior")  # type: ignore[arg-type]
     for index, (month, (positives, labels)) in enumerate(sorted(monthly.items())):
+        if labels < _FEWEST_LABELS:
+            continue
         start = datetime.fromisoformat(f"{month}-01").replace(tzinfo=UTC)
-        end = (start.replace(day=28) + (datetime(1970, 1, 5) - datetime(1970, 1, 1))).replace(day=1)
+        end = (start + timedelta(days=32)).replace(day=1)
         axes.hlines(
             positives / labels,
             start,  # type: ignore[arg-type]

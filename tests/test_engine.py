@@ -175,6 +175,20 @@ def test_modes_by_their_definitions() -> None:
         assert np.isclose(engines[mode].predict_many(scores), expected).mean() > 0.97, mode
 
 
+def test_auto_without_a_source_learns_from_the_target() -> None:
+    scores, labels = sample(1000, 8)
+    auto, target = Recalibrator(), Recalibrator(mode="target")
+    for engine in (auto, target):
+        engine.learn_many(scores, labels, "target")
+    assert auto.map.bins > 1
+    assert auto.predict_many(scores).tolist() == target.predict_many(scores).tolist()
+    twin = Recalibrator.from_bytes(auto.to_bytes())
+    auto.learn_many(scores[:64], labels[:64])  # a source of its own: from now on, the composite
+    twin.learn_many(scores[:64], labels[:64])
+    assert auto.map.weights != (1.0, 1.0)
+    assert auto.to_bytes() == twin.to_bytes()
+
+
 def test_priors_are_krichevsky_trofimov_by_default() -> None:
     engine = Recalibrator()
     engine.learn_many([0.1] * 100, [0] * 90 + [1] * 10)

@@ -101,9 +101,9 @@ def test_a_map_is_frozen() -> None:
 
 def test_a_bad_score_is_refused() -> None:
     recalibration = RecalibrationMap(version=0)
-    with pytest.raises(ValueError, match="got 1.5"):
+    with pytest.raises(ValueError, match=r"got 1\.5"):
         recalibration.predict_one(1.5)
-    with pytest.raises(ValueError, match="index 1: .* got 1.5"):
+    with pytest.raises(ValueError, match=r"index 1: .* got 1\.5"):
         recalibration.predict_many([0.5, 1.5])
 
 

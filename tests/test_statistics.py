@@ -45,7 +45,8 @@ def test_streaming_equals_batch(n: int, seeds: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "seeds", "limit"), [(10**3, 200, 2.0e-3), (10**4, 200, 4.0e-4), (10**5, 50, 7.0e-5), (10**6, 8, 1.5e-5)]
+    ("n", "seeds", "limit"),
+    [(10**3, 200, 2.0e-3), (10**4, 200, 4.0e-4), (10**5, 50, 7.0e-5), (10**6, 8, 1.5e-5)],
 )
 def test_auto_finds_the_number_of_bins(n: int, seeds: int, limit: float) -> None:
     """Mean risk with ``bins="auto"``. Every limit is at least 3 standard errors above the mean: below 0.2 %.

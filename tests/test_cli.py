@@ -1,0 +1,297 @@
+"""The command line, as a user calls it: each bad input, exit statuses, formats, interruption."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamcal import RecalibrationMap, Recalibrator
+from streamcal.testing import NormalPair
+
+STREAMCAL = [sys.executable, "-c", "from streamcal.cli import main; main()"]
+
+
+def streamcal(*arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
+    """Call the command line in a process of its own."""
+    done = subprocess.run(
+        [*STREAMCAL, *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "COLUMNS": "200"},
+    )
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    data = path.read_bytes()
+    text = gzip.decompress(data) if path.suffix == ".gz" else data
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def run(folder: Path, events: bytes, *more: object, name: str = "events.jsonl") -> tuple[Any, list, list]:
+    """Run on one file of events; return the process, the answers and the rejects."""
+    (folder / name).write_bytes(events)
+    out, rejects = folder / "out.jsonl", folder / "rejects.jsonl"
+    done = streamcal("run", "--events", folder / name, "--output", out, "--rejects", rejects, *more)
+    return done, read_lines(out), read_lines(rejects)
+
+
+def table(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    """Return the table at the end of a run."""
+    rows = (line.rsplit(None, 1) for line in (done.stdout or done.stderr).splitlines())
+    return {row[0].strip(): row[1] for row in rows if len(row) == 2}
+
+
+GOOD = b'{"id":"good","score":0.5}\n'
+
+BAD: dict[str, tuple[bytes, str]] = {
+    "NaN": (b'{"id":"a","score":NaN}', "NaN and Infinity are no JSON"),
+    "Infinity": (b'{"id":"a","score":Infinity}', "NaN and Infinity are no JSON"),
+    "-Infinity": (b'{"id":"a","score":-Infinity}', "NaN and Infinity are no JSON"),
+    "negative": (b'{"id":"a","score":-0.1}', "got -0.1"),
+    "above 1": (b'{"id":"a","score":1.0000001}', "got 1.0000001"),
+    "string": (b'{"id":"a","score":"0.5"}', "got '0.5'"),
+    "true": (b'{"id":"a","score":true}', "got True"),
+    "null": (b'{"id":"a","score":null}', "got None"),
+    "label 2": (b'{"id":"a","label":2}', "got 2"),
+    "label -1": (b'{"id":"a","label":-1}', "got -1"),
+    "label 0.5": (b'{"id":"a","label":0.5}', "got 0.5"),
+    "missing field": (b'{"id":"a"}', "missing field"),
+    "broken JSON": (b'{"id":"a",', "not JSON"),
+    "invalid UTF-8": (b'{"id":"\xff","score":0.5}', "invalid UTF-8"),
+    "10 MB line": (
+        b'{"id":"' + b"x" * 10_000_000 + b'","score":0.5}',
+        "a line may have 1048576 bytes, got 100000",
+    ),
+    "duplicate id": (GOOD.strip(), "duplicate prediction: there was one with id 'good' before"),
+    "never seen": (b'{"id":"nobody","label":1}', "no prediction with id 'nobody' has come"),
+}
+
+
+@pytest.mark.parametrize(("raw", "reason"), BAD.values(), ids=BAD.keys())
+def test_the_run_goes_on_past_bad_input(tmp_path: Path, raw: bytes, reason: str) -> None:
+    done, answers, rejects = run(tmp_path, GOOD + raw + b"\n" + b'{"id":"last","score":0.25}\n')
+    assert done.returncode == 0, done.stderr
+    assert [(row["id"], row["probability"]) for row in answers] == [("good", 0.5), ("last", 0.25)]
+    (reject,) = rejects
+    assert (reject["source"], reject["line"]) == (str(tmp_path / "events.jsonl"), 2)
+    assert reason in reject["reason"]
+    text = raw.decode("utf-8", "backslashreplace")
+    assert reject["raw"] == text if len(text) < 4096 else text.startswith(reject["raw"])
+    assert table(done)["rejected"] == "1"
+
+
+def test_an_unknown_field_is_kept_out_and_counted(tmp_path: Path) -> None:
+    done, answers, rejects = run(tmp_path, b'{"id":"a","score":0.5,"model":"v2"}\n')
+    assert (done.returncode, len(answers), rejects) == (0, 1, [])
+    assert table(done)["unknown fields kept out"] == "1"
+
+
+def test_a_label_before_its_prediction_waits(tmp_path: Path) -> None:
+    done, _, rejects = run(tmp_path, b'{"id":"a","label":1}\n{"id":"a","score":0.75}\n')
+    shown = table(done)
+    assert (done.returncode, rejects) == (0, [])
+    assert (shown["joined"], shown["early (before their prediction)"]) == ("1", "1")
+    assert shown["Brier score before"] == shown["Brier score after"] == "0.06250"
+
+
+def test_blank_lines_crlf_bom_and_no_last_newline(tmp_path: Path) -> None:
+    text = b'\xef\xbb\xbf{"id":"a","score":0.5}\r\n\r\n   \n\n{"id":"b","score":0.25}'
+    done, answers, rejects = run(tmp_path, text)
+    assert (done.returncode, rejects) == (0, [])
+    assert [row["id"] for row in answers] == ["a", "b"]
+    assert table(done)["events"] == "2"
+
+
+def test_a_truncated_gzip_gives_what_it_still_has(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    lines = b"".join(b'{"id":"%d","score":%r}\n' % (i, s) for i, s in enumerate(rng.random(20_000).tolist()))
+    whole = gzip.compress(lines)
+    done, answers, rejects = run(tmp_path, whole[: len(whole) // 2], name="events.jsonl.gz")
+    assert done.returncode == 0
+    assert 5_000 < len(answers) < 15_000
+    assert [row["id"] for row in answers] == [str(i) for i in range(len(answers))]
+    (reject,) = rejects
+    assert "truncated gzip" in reject["reason"]
+    assert reject["line"] == len(answers) + 1
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"junk\njunk\n", gzip.compress(b"")[:-4], b"not gzip"])
+def test_exit_1_when_nothing_could_be_read(tmp_path: Path, content: bytes) -> None:
+    name = "events.jsonl.gz" if content[:1] in (b"\x1f", b"n") else "events.jsonl"
+    done, answers, _ = run(tmp_path, content, name=name)
+    assert (done.returncode, answers) == (1, [])
+    assert f"no event could be read from {tmp_path / name}" in done.stderr
+
+
+def test_exit_1_when_the_file_does_not_exist(tmp_path: Path) -> None:
+    done = streamcal("run", "--events", tmp_path / "absent.jsonl", "--output", tmp_path / "out.jsonl")
+    assert done.returncode == 1
+    assert "absent.jsonl" in done.stderr
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_exit_2_on_usage_errors(tmp_path: Path) -> None:
+    (tmp_path / "events.jsonl").write_bytes(GOOD)
+    (tmp_path / "bad.toml").write_text("[recalibrator]\nbins = 0\n")
+    base = ["run", "--events", tmp_path / "events.jsonl", "--output"]
+    for arguments, message in [
+        (["run", "--output", "x"], "--events"),
+        ([*base, "carrier:pigeon"], "no connector for 'carrier'"),
+        ([*base, tmp_path / "absent" / "out.jsonl"], "cannot write"),
+        ([*base, "-", "--config", tmp_path / "bad.toml"], "bins"),
+        ([*base, "-", "--config", tmp_path / "absent.toml"], "cannot read the configuration"),
+        (["apply", "--map", tmp_path / "absent.json"], "cannot read"),
+        (["apply", "--map", tmp_path / "events.jsonl"], "is no map"),
+    ]:
+        done = streamcal(*arguments)
+        assert done.returncode == 2, (arguments, done.stderr)
+        assert message in done.stderr
+
+
+def test_a_csv_header_that_names_no_score_is_an_error(tmp_path: Path) -> None:
+    done, _, _ = run(tmp_path, b"id,points\na,3\n", name="events.csv")
+    assert done.returncode == 1
+    assert "events.csv, line 1: a CSV header must name score or label" in done.stderr
+
+
+def synthetic(folder: Path, n: int = 400) -> tuple[Path, Path, Path]:
+    """Write a source, predictions and labels that come 50 seconds late; return the paths."""
+    rng = np.random.default_rng(3)
+    z, y = NormalPair(0.5).sample(n, rng)
+    source = folder / "source.jsonl"
+    source.write_text("".join(f'{{"score":{s},"label":{c}}}\n' for s, c in zip(z, y, strict=True)))
+    z, y = NormalPair(0.2).sample(n, rng)
+    events, labels = folder / "events.csv", folder / "labels.jsonl.gz"
+    events.write_text("id,time,score\n" + "".join(f"{i},{i},{s}\n" for i, s in enumerate(z.tolist())))
+    lines = "".join(f'{{"id":"{i}","label":{c},"time":{i + 50}}}\n' for i, c in enumerate(y.tolist()))
+    labels.write_bytes(gzip.compress(lines.encode()))
+    return source, events, labels
+
+
+def test_a_run_equals_the_engine_by_hand_and_is_reproducible(tmp_path: Path) -> None:
+    source, events, labels = synthetic(tmp_path)
+    out, map_file, config = tmp_path / "out.jsonl.gz", tmp_path / "map.json", tmp_path / "c.toml"
+    config.write_text("[recalibrator]\nbins = 7\n[join]\nlabel_ttl = 1000\n")
+    arguments = ["--source", source, "--events", events, "--labels", labels, "--output", out]
+    arguments += ["--map", map_file, "--config", config]
+    done = streamcal("run", *arguments)
+    assert done.returncode == 0, done.stderr
+    first = read_lines(out)
+
+    engine = Recalibrator(bins=7)
+    for row in read_lines(source):
+        engine.learn_one(row["score"], row["label"])
+    scores = [float(line.split(",")[2]) for line in events.read_text().splitlines()[1:]]
+    classes = [row["label"] for row in read_lines(labels)]
+    squares = []
+    for i, score in enumerate(scores):  # of equal times, the prediction comes first
+        answer = first[i]
+        assert (answer["id"], answer["score"]) == (str(i), score)
+        assert answer["probability"] == engine.predict_one(score)
+        assert answer["map_version"] == engine.version
+        if i >= 50:
+            squares.append((first[i - 50]["probability"] - classes[i - 50]) ** 2)
+            engine.learn_one(scores[i - 50], classes[i - 50], "target")
+    for i in range(350, 400):
+        squares.append((first[i]["probability"] - classes[i]) ** 2)
+        engine.learn_one(scores[i], classes[i], "target")
+    shown = table(done)
+    assert shown["joined"] == "400"
+    assert float(shown["Brier score after"]) == pytest.approx(np.mean(squares), abs=1e-5)
+    assert float(shown["Brier score before"]) > float(shown["Brier score after"])
+    assert RecalibrationMap.model_validate_json(map_file.read_text()) == engine.map
+    assert streamcal("run", *arguments).stdout == done.stdout
+    assert read_lines(out) == first
+
+
+def test_apply_gives_what_the_map_gives(tmp_path: Path) -> None:
+    recalibration = RecalibrationMap(version=4, edges=(0.0, 0.5, 1.0), values=(0.25, 0.75))
+    (tmp_path / "map.json").write_text(recalibration.model_dump_json())
+    stdin = b'{"id":"a","score":0.5}\n{"id":"b","label":1}\noops\n{"score":0.1,"label":1}\n'
+    done = streamcal("apply", "--map", tmp_path / "map.json", stdin=stdin)
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(row["id"], row["probability"], row["map_version"]) for row in rows] == [
+        ("a", 0.75, 4),
+        (None, 0.25, 4),
+    ]
+    assert "2 predictions recalibrated with map version 4, 2 rejected" in done.stderr
+    assert streamcal("apply", "--map", tmp_path / "map.json").returncode == 1
+
+
+def test_standard_input_and_output_stay_pure(tmp_path: Path) -> None:
+    done = streamcal("run", "--events", "-", "--output", "-", stdin=GOOD + b"oops\n")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["id"] == "good"
+    assert "rejected: -, line 2: not JSON" in done.stderr
+    assert "Brier score before" in done.stderr
+
+
+def test_csv_output(tmp_path: Path) -> None:
+    (tmp_path / "e.jsonl").write_bytes(GOOD)
+    assert (
+        streamcal("run", "--events", tmp_path / "e.jsonl", "--output", f"file:{tmp_path}/o.csv").returncode
+        == 0
+    )
+    header, row = (tmp_path / "o.csv").read_text().splitlines()
+    assert header == "id,score,probability,map_version,weights"
+    assert row.startswith("good,0.5,0.5,0,")
+
+
+def test_one_engine_a_key(tmp_path: Path) -> None:
+    lines = [
+        json.dumps({"score": (i % 10) / 10, "label": int(key == "up"), "key": key})
+        for i in range(100)
+        for key in ("up", "down")
+    ]
+    done, answers, _ = run(tmp_path, "\n".join(lines).encode(), "--map", tmp_path / "map.json")
+    assert done.returncode == 0, done.stderr
+    for key, value in (("up", 1.0), ("down", 0.0)):
+        assert RecalibrationMap.model_validate_json((tmp_path / f"map.{key}.json").read_text()).values == (
+            value,
+        )
+    assert [row["probability"] for row in answers[-2:]] == [1.0, 0.0]
+    assert "map version [up]" in table(done)
+
+
+def test_the_source_of_calibration_needs_score_and_label(tmp_path: Path) -> None:
+    (tmp_path / "s.jsonl").write_bytes(GOOD)
+    done, _, rejects = run(tmp_path, GOOD, "--source", tmp_path / "s.jsonl")
+    assert done.returncode == 0
+    assert "needs score and label" in rejects[0]["reason"]
+
+
+def test_interruption_ends_cleanly_with_what_was_done_so_far(tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    process = subprocess.Popen(
+        [*STREAMCAL, "run", "--events", "-", "--output", str(out)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    process.stdin.write(GOOD)
+    process.stdin.flush()
+    deadline = time.monotonic() + 60
+    while not out.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert [row["id"] for row in read_lines(out)] == ["good"]
+    assert b"interrupted: what was done so far is written" in stderr
+    assert b"predictions" in stdout

@@ -1,0 +1,151 @@
+"""Decoding events: what is taken, and what each refusal says."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamcal import LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.codec import CsvDecoder, JsonDecoder, Malformed
+from streamcal.types import Event, Origin
+
+
+def decode(raw: str | bytes, decoder: JsonDecoder | CsvDecoder | None = None) -> Event | Malformed:
+    text = raw.encode() if isinstance(raw, str) else raw
+    return (decoder or JsonDecoder()).decode(Origin("f", 7, text))
+
+
+def plain(event: Event | Malformed) -> Event:
+    assert not isinstance(event, Malformed), event.reason
+    return msgspec.structs.replace(event, origin=None)
+
+
+@pytest.mark.parametrize(
+    ("raw", "event"),
+    [
+        ('{"id":"a","score":0.5}', PredictionEvent("a", 0.5)),
+        ('{"id":"a","score":1,"time":9,"key":"k"}', PredictionEvent("a", 1.0, 9.0, "k")),
+        ('{"id":"a","score":0.5,"domain":"source"}', PredictionEvent("a", 0.5, domain="source")),
+        ('{"id":17,"score":0.5}', PredictionEvent("17", 0.5)),
+        ('{"id":"a","label":1}', LabelEvent("a", 1)),
+        ('{"id":"a","label":true,"time":null}', LabelEvent("a", 1)),
+        ('{"id":"a","label":0.0}', LabelEvent("a", 0)),
+        ('{"score":0.5,"label":0}', LabelledEvent(0.5, 0)),
+        ('{"id":"a","score":0.5,"label":0,"time":1.5}', LabelledEvent(0.5, 0, "a", 1.5)),
+        ('{"id":"a","label":1,"time":"1970-01-01T00:01:00Z"}', LabelEvent("a", 1, 60.0)),
+        ('{"id":"a","label":1,"time":"1970-01-01T01:01:00+01:00"}', LabelEvent("a", 1, 60.0)),
+        ('{"id":"a","label":1,"time":"1970-01-01 00:01"}', LabelEvent("a", 1, 60.0)),
+        ('{"id":"' + "ä" * 256 + '","label":1}', LabelEvent("ä" * 256, 1)),
+    ],
+)
+def test_events_that_are_taken(raw: str, event: Event) -> None:
+    assert plain(decode(raw)) == event
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        ('{"id":"a","score":NaN}', "NaN and Infinity are no JSON, and a score must be a number in [0, 1]"),
+        ('{"id":"a","score":-Infinity}', "NaN and Infinity are no JSON"),
+        ('{"id":"a","score":-0.1}', "a score must be a number in [0, 1], got -0.1"),
+        ('{"id":"a","score":1.0000001}', "a score must be a number in [0, 1], got 1.0000001"),
+        ('{"id":"a","score":1e400}', "Number out of range"),
+        ('{"id":"a","score":"0.5"}', "a score must be a number in [0, 1], got '0.5'"),
+        ('{"id":"a","score":true}', "a score must be a number in [0, 1], got True"),
+        ('{"id":"a","score":null}', "a score must be a number in [0, 1], got None"),
+        ('{"id":"a","score":null,"label":1}', "a score must be a number in [0, 1], got None"),
+        ('{"id":"a","score":[0.5]}', "a score must be a number in [0, 1], got [0.5]"),
+        ('{"id":"a","label":2}', "a label must equal 0 or 1, got 2"),
+        ('{"id":"a","label":-1}', "a label must equal 0 or 1, got -1"),
+        ('{"id":"a","label":0.5}', "a label must equal 0 or 1, got 0.5"),
+        ('{"id":"a","label":"1"}', "a label must equal 0 or 1, got '1'"),
+        ('{"id":"a","label":null}', "a label must equal 0 or 1, got None"),
+        ('{"id":"a"}', "missing field: an event needs a score, a label, or both"),
+        ('{"score":0.5}', "missing field: a prediction or a label needs an id"),
+        ('{"label":1}', "missing field: a prediction or a label needs an id"),
+        ('{"id":"","score":0.5}', "an id must be a string of 1 to 512 bytes, got ''"),
+        ('{"id":true,"score":0.5}', "an id must be a string of 1 to 512 bytes, got True"),
+        ('{"id":"' + "x" * 513 + '","score":0.5}', "an id must be a string of 1 to 512 bytes, got 'xxx"),
+        ('{"id":"a","score":0.5,"time":"soon"}', "ISO 8601 date and time, got 'soon'"),
+        ('{"id":"a","score":0.5,"time":true}', "ISO 8601 date and time, got True"),
+        ('{"id":"a","score":0.5,"key":3}', "a key must be a string, got 3"),
+        ('{"id":"a","score":0.5,"domain":"moon"}', "a domain must be 'source' or 'target', got 'moon'"),
+        ('{"id":"a","score":0.5', "not JSON: Input data was truncated"),
+        ("hello", "not JSON: JSON is malformed"),
+        ("[1]", "an event must be a JSON object, got [1]"),
+        ("3", "an event must be a JSON object, got 3"),
+        (b'{"id":"\xff","score":0.5}', "invalid UTF-8"),
+    ],
+)
+def test_events_that_are_refused(raw: str | bytes, reason: str) -> None:
+    refused = decode(raw)
+    assert isinstance(refused, Malformed)
+    assert reason in refused.reason
+    assert refused.origin.line == 7
+
+
+def test_unknown_fields_are_kept_out_and_counted() -> None:
+    decoder = JsonDecoder("source")
+    assert plain(decode('{"id":"a","score":0.5,"model":"v2","x":1}', decoder)) == PredictionEvent(
+        "a", 0.5, domain="source"
+    )
+    assert decoder.unknown_fields == 2
+
+
+@given(st.binary() | st.text().map(str.encode))
+def test_no_text_raises(raw: bytes) -> None:
+    assert isinstance(decode(raw), Malformed | PredictionEvent | LabelEvent | LabelledEvent)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=2),
+    max_leaves=3,
+)
+FIELDS = st.fixed_dictionaries({}, optional=dict.fromkeys(("id", "score", "label", "time", "key"), JSON))
+
+
+@given(FIELDS)
+def test_fast_and_slow_decoding_agree(fields: dict[str, object]) -> None:
+    """An unknown field forces the slow way; the event must be the same."""
+    fast = decode(msgspec.json.encode(fields))
+    slow = decode(msgspec.json.encode({**fields, "zzz": 0}))
+    if isinstance(fast, Malformed):
+        assert isinstance(slow, Malformed)
+        assert slow.reason == fast.reason
+    else:
+        assert plain(fast) == plain(slow)
+
+
+def test_csv_rows() -> None:
+    decoder = CsvDecoder(b"id, score,label,time,model")
+    assert plain(decode('"a,b",0.25,,,m', decoder)) == PredictionEvent("a,b", 0.25)
+    assert plain(decode("a,,1,60,m", decoder)) == LabelEvent("a", 1, 60.0)
+    assert plain(decode("a,,TRUE,1970-01-01T00:01:00Z,m", decoder)) == LabelEvent("a", 1, 60.0)
+    assert plain(decode(",0.5,0.0,,m", decoder)) == LabelledEvent(0.5, 0)
+    assert decoder.unknown_fields == 4
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        ("a,nan,,", "a score must be a number in [0, 1], got nan"),
+        ("a,high,,", "a score must be a number, got 'high'"),
+        ("a,,2,", "a label must equal 0 or 1, got 2.0"),
+        ("a,0.5", "the header has 4 columns, the row 2"),
+        (b"\xff,0.5,,", "invalid UTF-8"),
+        ('"a,0.5,,', "not CSV"),
+    ],
+)
+def test_csv_rows_that_are_refused(raw: str | bytes, reason: str) -> None:
+    refused = decode(raw, CsvDecoder(b"id,score,label,time"))
+    assert isinstance(refused, Malformed)
+    assert reason in refused.reason
+
+
+@pytest.mark.parametrize("header", [b"id,time", b"id,score,score", b"\xff"])
+def test_csv_headers_that_are_refused(header: bytes) -> None:
+    with pytest.raises(ValueError, match="a CSV header must name score or label"):
+        CsvDecoder(header)

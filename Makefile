@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint types lock venv
+.PHONY: demo test lint types lock schema venv
 
 demo: $(READY)            ## run the shipped example: table and flights.png
 	$(BIN)/streamcal demo
@@ -27,6 +27,10 @@ $(READY): pyproject.toml requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $(READY)
+
+schema: $(READY)          ## write the JSON schema of a map into docs/
+	$(BIN)/python -c 'import json, streamcal as s; print(json.dumps(s.RecalibrationMap.model_json_schema(), indent=2))' \
+		> docs/recalibration-map.schema.json
 
 lock:                     ## work out requirements.lock anew (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --quiet \

@@ -3,6 +3,23 @@
 No ``__init__.py`` here: this directory would then be the package ``kafka`` and hide kafka-python.
 """
 
-from kafka_fixture import kafka_broker, killable_broker, new_topic
+import gc
+import warnings
+
+import pytest
+from kafka_fixture import LEFT_BEHIND, kafka_broker, killable_broker, new_topic
 
 __all__ = ["kafka_broker", "killable_broker", "new_topic"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Fail no running test for a socket that kafka-python left to the garbage collector."""
+    config.addinivalue_line("filterwarnings", f"ignore:{LEFT_BEHIND}:ResourceWarning")
+
+
+def pytest_sessionfinish() -> None:
+    """Collect the last of them here, before pytest does with every warning an error."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", LEFT_BEHIND, ResourceWarning)
+        for _ in range(5):  # One finaliser frees the next.
+            gc.collect()

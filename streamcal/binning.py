@@ -56,12 +56,18 @@ def uniform_mass(totals: Counts, bins: int) -> Counts:
     if m <= 1:
         return np.array([0, m], np.int64)
     ranks = int(ends[-1]) * np.arange(1, bins, dtype=np.int64) // bins
-    above = np.minimum(np.searchsorted(ends, ranks), m - 1)  # the boundary after this cell is at or above
-    below_rank = np.where(above > 0, ends[above - 1], 0)
-    splits = np.where(ranks - below_rank <= ends[above] - ranks, above, above + 1)
+    splits = _nearest_boundaries(ends, ranks)
     inner = np.unique(splits)
     inner = inner[(inner > 0) & (inner < m)]
     return np.concatenate(([0], inner, [m])).astype(np.int64)
+
+
+def _nearest_boundaries(ends: Counts, ranks: Counts) -> Counts:
+    """Return for each rank the cell boundary nearest to it, as the number of cells below, int64[k]."""
+    above = np.minimum(np.searchsorted(ends, ranks), len(ends) - 1)  # the boundary after it is at or above
+    below_rank = np.where(above > 0, ends[above - 1], 0)
+    nearest: Counts = np.where(ranks - below_rank <= ends[above] - ranks, above, above + 1)
+    return nearest
 
 
 def bin_sums(counts: Counts, splits: Counts) -> Counts:
@@ -76,12 +82,15 @@ def leave_one_out_brier(positives: Counts, totals: Counts) -> float:
     Σ_b [S_b (1 − (S_b−1)/(N_b−1))² + (N_b−S_b) (S_b/(N_b−1))²] / n, for int64[B] positives S and totals N.
     A bin of one score has no other to predict it from: it counts with the largest loss, 1.
     """
+    return float(_leave_one_out_losses(positives, totals).sum() / totals.sum())
+
+
+def _leave_one_out_losses(positives: Counts, totals: Counts) -> npt.NDArray[np.float64]:
     others = np.maximum(totals - 1, 1)
     misses = totals - positives
     # (1 − (S−1)/(N−1)) = (N−S)/(N−1)
     losses = positives * (misses / others) ** 2 + misses * (positives / others) ** 2
-    losses = np.where(totals > 1, losses, 1.0)
-    return float(losses.sum() / totals.sum())
+    return np.where(totals > 1, losses, 1.0)
 
 
 def candidate_bins(n: int, cells: int) -> list[int]:
@@ -108,12 +117,35 @@ def choose_bins(negatives: Counts, positives: Counts) -> int:
     """
     totals = negatives + positives
     candidates = candidate_bins(int(totals.sum()), len(totals))
-    scores = np.empty(len(candidates))
-    for place, bins in enumerate(candidates):
-        splits = uniform_mass(totals, bins)
-        scores[place] = leave_one_out_brier(bin_sums(positives, splits), bin_sums(totals, splits))
+    scores = _leave_one_out_brier_of_each(positives, totals, candidates)
     smooth = np.convolve(np.pad(scores, _REACH, mode="edge"), _KERNEL / _KERNEL.sum(), "valid")
     return candidates[int(np.argmin(smooth))]
+
+
+def _leave_one_out_brier_of_each(
+    positives: Counts, totals: Counts, candidates: list[int]
+) -> npt.NDArray[np.float64]:
+    """Return `leave_one_out_brier` under `uniform_mass` for every candidate, to the same bit, float64[k].
+
+    All candidates share one pass over all their edges: most have so few bins that the calls, not the
+    arithmetic, would take the time.
+    """
+    ends = np.cumsum(totals)
+    n, m = int(ends[-1]), len(totals)
+    sizes = np.array(candidates) + 1  # edges, those at 0 and 1 included
+    starts = np.cumsum(sizes) - sizes
+    edge = np.arange(int(sizes.sum())) - np.repeat(starts, sizes)
+    splits = _nearest_boundaries(ends, n * edge // np.repeat(sizes - 1, sizes))
+    splits[starts], splits[starts + sizes - 1] = 0, m
+    kept = np.concatenate(([True], splits[1:] != splits[:-1]))  # equal edges leave no bin between them
+    kept[starts] = True
+    splits = splits[kept]
+    # The one "bin" between the last edge of a candidate and the first of the next is skipped.
+    losses = _leave_one_out_losses(bin_sums(positives, splits), bin_sums(totals, splits))
+    first = np.flatnonzero(splits == 0)
+    last = np.append(first[1:], len(splits)) - 1
+    sums = [losses[begin:end].sum() for begin, end in zip(first, last, strict=True)]
+    return np.array(sums) / n
 
 
 def cube_root(n: int) -> int:

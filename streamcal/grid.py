@@ -8,15 +8,20 @@ of cells, is closed on the left and open on the right; the last one also holds 1
 
 from __future__ import annotations
 
+import struct
+import threading
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 __all__ = [
+    "CHUNK",
     "LAST_KEY",
     "MAX_LEVEL",
+    "MAX_STRIP_LEVEL",
     "MIN_LEVEL",
+    "Strip",
     "as_labels",
     "as_scores",
     "cells_of",
@@ -31,15 +36,28 @@ MIN_LEVEL: Final = 32
 MAX_LEVEL: Final = 58
 """The coarsest level: 2 cells in all, one on each side of ½."""
 
+MAX_STRIP_LEVEL: Final = 54
+"""The coarsest level of a `Strip`: the gap in its middle is 2⁵⁴ keys wide, and must be whole cells."""
+
+CHUNK: Final = 32_768
+"""How many scores to take at a time: their buffers fit into a core's second-level cache."""
+
+Scores = npt.NDArray[np.float64]
+
+_thread = threading.local()
+_FLOAT64: Final = struct.Struct("d")
+_INT64: Final = struct.Struct("q")
+_END: Final = 2.0**-40
 _END_BITS: Final = (1023 - 40) << 52  # bits of 2⁻⁴⁰
 _HALF_KEY: Final = 39 << 52  # bits of ½, less the above
 LAST_KEY: Final = 2 * _HALF_KEY
 """The key of score 1; score 0 has key 0 and score ½ the one in the middle."""
 
-_CHUNK: Final = 32_768
+# 2⁶³ − bits(1 − z), less _END_BITS, is this much above the key LAST_KEY + _END_BITS − bits(1 − z)
+_GAP: Final = (1 << 63) - 2 * _END_BITS - LAST_KEY
 
 
-def cells_of(scores: npt.NDArray[np.float64], level: int) -> npt.NDArray[np.int32]:
+def cells_of(scores: Scores, level: int) -> npt.NDArray[np.int32]:
     """Return the cell of every score.
 
     Parameters
@@ -53,13 +71,136 @@ def cells_of(scores: npt.NDArray[np.float64], level: int) -> npt.NDArray[np.int3
     -------
     int32[n], each in [0, LAST_KEY >> level], non-decreasing in the score.
     """
-    nearer = np.minimum(scores, 1.0 - scores)
-    keys: npt.NDArray[np.int64] = np.maximum(nearer.view(np.int64), _END_BITS)
-    keys -= _END_BITS + _HALF_KEY  # minus the distance in keys to ½
-    np.negative(keys, out=keys, where=scores >= 0.5)
-    keys += _HALF_KEY
+    both, limits = np.empty((2, len(scores))), (_inside(0.0), _inside(1.0))
+    keys = _unrolled(scores, both[0], both[1], limits, np.array(_END_BITS))
+    np.subtract(keys, _GAP, out=keys, where=keys > _HALF_KEY)
     cells: npt.NDArray[np.int32] = (keys >> level).astype(np.int32)
     return cells
+
+
+class Strip:
+    """A stretch of the grid as a table of `size` places, filled and read at full speed.
+
+    Its cells are unrolled: between those below and those above ½ are places that no score ever has, since
+    closing the gap would cost a pass over all scores. The cell across ½ has two places, one on each side.
+
+    Parameters
+    ----------
+    low, high
+        scores in [0, 1]: those beyond get the places of these.
+    level
+        from `MIN_LEVEL` to `MAX_STRIP_LEVEL`.
+    cells
+        of that level, ascending: the strip is made to hold them too.
+    clips
+        False if it is known that no score lies beyond low and high: saves a pass.
+    """
+
+    __slots__ = ("_first", "_level", "_limits", "_origin", "_shift", "size")
+
+    def __init__(
+        self,
+        low: float,
+        high: float,
+        level: int,
+        cells: npt.NDArray[np.int32] | None = None,
+        *,
+        clips: bool = True,
+    ) -> None:
+        limits = _inside(low), _inside(high)
+        self._limits = limits if clips or limits != (low, high) else None
+        self._level = level
+        first, last = _unrolled_one(low) >> level, _unrolled_one(high) >> level
+        self._first = 0
+        if cells is not None and len(cells):
+            ends = self.places_of(cells[[0, -1]])
+            first, last = min(first, int(ends[0])), max(last, int(ends[1]))
+        self._first = first
+        # As arrays: to turn Python integers into them takes longer than the passes over a short array.
+        self._origin = np.array(_END_BITS + (first << level))
+        self._shift = np.array(level)
+        self.size = last - first + 1
+        """The number of places."""
+
+    def places(self, scores: Scores) -> npt.NDArray[np.int64]:
+        """Return the place of every score.
+
+        Parameters
+        ----------
+        scores
+            float64[n], each in [0, 1], not checked here; n at most `CHUNK`.
+
+        Returns
+        -------
+        int64[n] in [0, size), in this thread's buffer: valid until its next call.
+        """
+        n, both = len(scores), buffers()
+        keys = _unrolled(scores, both[0, :n], both[1, :n], self._limits, self._origin)
+        np.right_shift(keys, self._shift, out=keys)
+        return keys
+
+    def places_of(self, cells: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        """Return the place of every cell, int64[m]; of the one across ½ the lower."""
+        gap = np.where(cells > _HALF_KEY >> self._level, _GAP >> self._level, 0)
+        places: npt.NDArray[np.int64] = cells + (gap - self._first)
+        return places
+
+    def cells(self, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+        """Return the cell of every place that a score can have: int32[m], non-decreasing in the place."""
+        unrolled = places + self._first
+        gap = np.where(unrolled > _HALF_KEY >> self._level, _GAP >> self._level, 0)
+        return (unrolled - gap).astype(np.int32)
+
+
+def buffers() -> Scores:
+    """Return this thread's buffers for `Strip.places`, float64[2, CHUNK]: 512 KiB, made once.
+
+    Memory fresh from the system would cost more to touch than all the passes over a small chunk.
+    """
+    try:
+        held: Scores = _thread.buffers
+    except AttributeError:
+        held = _thread.buffers = np.empty((2, CHUNK))
+    return held
+
+
+def _unrolled(
+    scores: Scores,
+    signed: Scores,
+    rounded: Scores,
+    limits: tuple[float, float] | None,
+    origin: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int64]:
+    """Return bits less ``origin``, those above ½ mirrored, in the memory of ``signed``.
+
+    From an origin of `_END_BITS` they are the keys, of scores above ½ raised by `_GAP`.
+
+    ``limits`` to clip at are None for scores that lie in [2⁻⁴⁰, 1 − 2⁻⁴⁰], where every score has its own key.
+
+    Every step is one pass without branch or temporary. z − round(z) is z up to ½ and −(1 − z) above, both
+    exact; the absolute value of its bits as a signed integer is then bits(z), or 2⁶³ − bits(1 − z), which
+    ascends where 1 − z descends.
+    """
+    if limits is not None:
+        scores = scores.clip(*limits, out=signed)
+    np.rint(scores, out=rounded)  # ½ goes to 0
+    np.subtract(scores, rounded, out=signed)
+    keys: npt.NDArray[np.int64] = signed.view(np.int64)
+    np.absolute(keys, out=keys)
+    np.subtract(keys, origin, out=keys)
+    return keys
+
+
+def _unrolled_one(score: float) -> int:
+    """Return the key of one score, above ½ raised by `_GAP`."""
+    score = _inside(score)
+    bits: int = _INT64.unpack(_FLOAT64.pack(min(score, 1.0 - score)))[0]
+    return bits - _END_BITS if score <= 0.5 else LAST_KEY + _GAP + _END_BITS - bits
+
+
+def _inside(score: float) -> float:
+    """Return the score, or one that shares its key if it is nearer than 2⁻⁴⁰ to 0 or 1."""
+    return min(max(score, _END), 1.0 - _END)
 
 
 def left_edges(cells: npt.NDArray[np.int32], level: int) -> npt.NDArray[np.float64]:
@@ -130,8 +271,8 @@ def as_scores(scores: Any) -> npt.NDArray[np.float64]:
         return _object_array(given, check_score, np.float64)
     _check_column(given, "scores", "fui")
     values = np.ascontiguousarray(given, dtype=np.float64)
-    for start in range(0, len(values), _CHUNK):
-        chunk = values[start : start + _CHUNK]
+    for start in range(0, len(values), CHUNK):
+        chunk = values[start : start + CHUNK]
         if not (chunk.min() >= 0.0 and chunk.max() <= 1.0):
             index = start + int(np.flatnonzero(~((chunk >= 0.0) & (chunk <= 1.0)))[0])
             raise ValueError(f"index {index}: {_bad_score(given[index].item())}")
@@ -151,12 +292,19 @@ def as_labels(labels: Any) -> npt.NDArray[np.int8]:
     if given.dtype.kind == "O":
         return _object_array(given, check_label, np.int8)
     _check_column(given, "labels", "fuib")
-    if given.dtype.kind != "b":
-        wrong = np.flatnonzero((given != 0) & (given != 1))
-        if len(wrong):
-            index = int(wrong[0])
+    for start in range(0, len(given), CHUNK):
+        chunk = given[start : start + CHUNK]
+        if not _binary(chunk):
+            index = start + int(np.flatnonzero((chunk != 0) & (chunk != 1))[0])
             raise ValueError(f"index {index}: {_bad_label(given[index].item())}")
     return np.ascontiguousarray(given, dtype=np.int8)
+
+
+def _binary(labels: npt.NDArray[Any]) -> bool:
+    """Return whether all labels, at least one, equal 0 or 1; NaN does not."""
+    kind = labels.dtype.kind
+    inside = kind == "b" or bool(labels.min() >= 0 and labels.max() <= 1)
+    return inside and (kind != "f" or bool((labels.astype(np.int8) == labels).all()))
 
 
 def _object_array(given: npt.NDArray[Any], check: Any, dtype: Any) -> npt.NDArray[Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from functools import cached_property
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,11 @@ from streamcal import grid
 
 __all__ = ["RecalibrationMap", "shift_correction", "shift_correction_one"]
 
+_PLACES: Final = 1 << 14  # the longest table of bins
+_FEW: Final = 128  # scores at once, up to which a search is faster than the passes over the table
+_WORTH_A_TABLE: Final = 4096  # scores in all, whose search takes as long as making the table
+
+Scores = npt.NDArray[np.float64]
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 Weight = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
@@ -54,6 +59,75 @@ def shift_correction_one(probability: float, weights: tuple[float, float]) -> fl
     positive = weights[1] * probability
     total = positive + weights[0] * (1.0 - probability)
     return positive / total if total > 0.0 else probability
+
+
+class _Steps:
+    """The bins of a map by place on the grid, so that scores find theirs without a search.
+
+    A place inside which two bins meet has none in the table: its scores are searched for. Maps of the
+    engine end their bins where cells end, and have such places only if their edges are too many or too
+    close together for the table. Memory: 8 bytes a bin and 2 a place, of which there are about 2¹⁴ at most.
+
+    Parameters
+    ----------
+    inner
+        the edges between the bins, strictly ascending inside (0, 1).
+    values
+        one value for every bin.
+    """
+
+    __slots__ = ("_inner", "_searched", "_sought", "_strip", "_table", "_values")
+
+    def __init__(self, inner: tuple[float, ...], values: tuple[float, ...]) -> None:
+        self._inner, self._values = np.array(inner), np.array(values)
+        self._table: npt.NDArray[np.int16] | None = None
+        self._sought = 0
+
+    def apply(self, scores: Scores, weights: tuple[float, float], out: Scores) -> None:
+        """Write g of the value of every score's bin to ``out``; scores are checked, float64[n]."""
+        values = shift_correction(self._values, weights)
+        table = self._table_for(len(scores))
+        if table is None:
+            np.take(values, np.searchsorted(self._inner, scores, side="right"), out=out, mode="clip")
+            return
+        all_bins = np.empty(min(len(scores), grid.CHUNK), np.int16)
+        for start in range(0, len(scores), grid.CHUNK):
+            chunk = scores[start : start + grid.CHUNK]
+            bins = all_bins[: len(chunk)]
+            # mode="clip" clips nothing here, but unlike "raise" it writes to ``out`` without a copy.
+            table.take(self._strip.places(chunk), out=bins, mode="clip")
+            if self._searched:
+                absent = np.flatnonzero(bins < 0)
+                bins[absent] = np.searchsorted(self._inner, chunk[absent], side="right")
+            values.take(bins, out=out[start : start + grid.CHUNK], mode="clip")
+
+    def _table_for(self, n: int) -> npt.NDArray[np.int16] | None:
+        """Return the table if n scores are better looked up in it than searched for."""
+        if n <= _FEW or not 0 < len(self._inner) < _PLACES:
+            return None
+        if self._table is None:
+            self._sought += n
+            if self._sought >= _WORTH_A_TABLE:
+                self._table = self._make()
+        return self._table
+
+    def _make(self) -> npt.NDArray[np.int16]:
+        """Make the table on the finest level on which it is small enough."""
+        before = np.nextafter(self._inner, 0.0)
+        # All scores below the first edge are alike, and all from the last edge on.
+        low, high = float(before[0]), float(self._inner[-1])
+        level = grid.MIN_LEVEL + (grid.Strip(low, high, grid.MIN_LEVEL).size // _PLACES).bit_length()
+        strip = grid.Strip(low, high, level)
+        cells = strip.cells(np.arange(strip.size))
+        first = int(cells[0])
+        at = grid.cells_of(self._inner, level) - first
+        inside = grid.cells_of(before, level) - first == at
+        # Each edge adds one to the bins of the cells from its own on, or from the next if it lies inside.
+        bins = np.cumsum(np.bincount(at + inside, minlength=int(cells[-1]) - first + 2))
+        bins[at[inside]] = -1
+        self._strip, self._searched = strip, bool(inside.any())
+        # The places in the middle that no score has may get any bin.
+        return bins.take(cells - first, mode="clip").astype(np.int16)
 
 
 class RecalibrationMap(BaseModel):
@@ -107,12 +181,14 @@ class RecalibrationMap(BaseModel):
         return len(self.values)
 
     @cached_property
-    def _inner_edges(self) -> npt.NDArray[np.float64]:
-        return np.asarray(self.edges[1:-1])
+    def _steps(self) -> _Steps:
+        return _Steps(self.edges[1:-1], self.values)
 
-    @cached_property
-    def _bin_probabilities(self) -> npt.NDArray[np.float64]:
-        return shift_correction(np.asarray(self.values), self.weights)
+    def __copy__(self) -> Self:
+        """Copy without what was worked out from the fields: `model_copy` may give the copy others."""
+        copy = super().__copy__()
+        copy.__dict__.pop("_steps", None)
+        return copy
 
     def base_one(self, score: float) -> float:
         """Return h of one score in [0, 1], not checked, without the shift correction."""
@@ -128,10 +204,18 @@ class RecalibrationMap(BaseModel):
         ValueError
             on a value that is no score, with its index.
         """
-        values = grid.as_scores(scores)
-        if not self.values:
-            return shift_correction(values, self.weights)
-        return self._bin_probabilities[np.searchsorted(self._inner_edges, values, side="right")]
+        return self._apply(grid.as_scores(scores), self.weights)
+
+    def _apply(self, scores: Scores, weights: tuple[float, float]) -> Scores:
+        """Return g∘h of checked scores under these weights: a new array, float64[n]."""
+        out = np.empty(len(scores))
+        if self.values:
+            self._steps.apply(scores, weights, out)
+        else:
+            for start in range(0, len(scores), grid.CHUNK):
+                chunk = slice(start, start + grid.CHUNK)
+                out[chunk] = shift_correction(scores[chunk], weights)
+        return out
 
     def predict_one(self, score: float) -> float:
         """Return the probability of one score.
@@ -141,4 +225,6 @@ class RecalibrationMap(BaseModel):
         ValueError
             if it is no number in [0, 1].
         """
-        return shift_correction_one(self.base_one(grid.check_score(score)), self.weights)
+        if type(score) is not float or not 0.0 <= score <= 1.0:
+            score = grid.check_score(score)
+        return shift_correction_one(self.base_one(score), self.weights)

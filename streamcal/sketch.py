@@ -28,11 +28,12 @@ _MAGIC: Final = b"SCSK"
 _FORMAT: Final = 1
 _HEADER: Final = struct.Struct("<4sBBBBIIq")  # magic, format, rows, level, count width, max, cells, n
 _CRC: Final = struct.Struct("<I")
-_CHUNK: Final = 32_768
-_DENSE: Final = 1 << 17  # the widest range of cells that is counted by bincount rather than by sorting
+_WIDEST_TALLY: Final = 1 << 17  # places; it takes 2 MiB while it is used
 
 Cells = npt.NDArray[np.int32]
 Counts = npt.NDArray[np.int64]
+Scores = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.int8]
 
 
 class ScoreSketch:
@@ -137,12 +138,54 @@ class ScoreSketch:
             raise ValueError(f"{len(values)} scores but {len(classes)} labels")
         self._add(values, classes)
 
-    def _add(self, scores: npt.NDArray[np.float64], labels: npt.NDArray[np.int8] | None) -> None:
+    def _add(self, scores: Scores, labels: Labels | None) -> None:
         """Add checked arrays."""
-        for start in range(0, len(scores), _CHUNK):
-            chunk = slice(start, start + _CHUNK)
-            cells = grid.cells_of(scores[chunk], self._level)
-            self._absorb(*_count(cells, None if labels is None else labels[chunk]))
+        if self._level > grid.MAX_STRIP_LEVEL:  # only a sketch that was made so: 64 cells fit before
+            finer = ScoreSketch(self._max_cells, labelled=self.labelled)
+            finer._level = grid.MAX_STRIP_LEVEL
+            finer._add(scores, labels)
+            self.merge(finer)
+            return
+        if len(scores):
+            low, high = float(scores.min()), float(scores.max())
+        start = 0
+        while start < len(scores):
+            strip = grid.Strip(low, high, self._level, self._cells, clips=False)
+            # A tally costs a pass over the strip: worth it once the strip is narrow, as it soon is.
+            narrow = strip.size <= min(_WIDEST_TALLY, 2 * (len(scores) - start))
+            part = slice(start, None if narrow else start + grid.CHUNK)
+            add = self._add_by_tally if narrow else self._add_by_sorting
+            add(strip, scores[part], None if labels is None else labels[part])
+            start = len(scores) if narrow else start + grid.CHUNK
+
+    def _add_by_tally(self, strip: grid.Strip, scores: Scores, labels: Labels | None) -> None:
+        """Add checked scores to one counter for every place and label."""
+        rows = len(self._counts)
+        counters = np.zeros(rows * strip.size, np.int64)
+        by_label = [counters[row::rows] for row in range(rows)]
+        held = strip.places_of(self._cells)
+        for counter, count in zip(by_label, self._counts, strict=True):
+            counter[held] = count
+        for start in range(0, len(scores), grid.CHUNK):
+            part = slice(start, start + grid.CHUNK)
+            places = _places(strip, scores[part], None if labels is None else labels[part])
+            np.add.at(counters, places, 1)  # unlike bincount, makes no new array of counters
+        occupied = np.flatnonzero(sum(by_label) > 0)
+        self._hold(strip.cells(occupied), np.array([counter[occupied] for counter in by_label]))
+
+    def _add_by_sorting(self, strip: grid.Strip, scores: Scores, labels: Labels | None) -> None:
+        """Add at most `grid.CHUNK` checked scores on a strip of any size."""
+        places = _places(strip, scores, labels).astype(np.int32)  # sorts twice as fast as int64
+        places.sort()
+        first = np.flatnonzero(np.concatenate(([True], places[1:] != places[:-1])))
+        times = np.diff(first, append=len(places))
+        distinct = places[first].astype(np.int64)
+        if labels is None:
+            self._absorb(*_sum_runs(strip.cells(distinct), times[np.newaxis]))
+            return
+        counts = np.zeros((2, len(first)), np.int64)
+        counts[distinct & 1, np.arange(len(first))] = times
+        self._absorb(*_sum_runs(strip.cells(distinct >> 1), counts))
 
     def merge(self, other: ScoreSketch) -> None:
         """Add all that the other sketch holds, as if its events had been added here.
@@ -248,13 +291,16 @@ class ScoreSketch:
             raise ValueError(f"sketches differ in max_cells or labels: {self!r} and {other!r}")
 
     def _absorb(self, cells: Cells, counts: Counts) -> None:
-        """Add counts at this level, then collapse until the cells fit."""
+        """Add counts at this level."""
         both = np.concatenate((self._cells, cells))
-        order = np.argsort(both, kind="stable")
-        merged = np.concatenate((self._counts, counts), axis=1)[:, order]
-        self._cells, self._counts = _sum_runs(both[order], merged)
-        while len(self._cells) > self._max_cells:
-            self._coarsen(self._level + 1)
+        order = np.argsort(both, kind="stable")  # of two ascending runs: one merge
+        self._hold(both[order], np.concatenate((self._counts, counts), axis=1)[:, order])
+
+    def _hold(self, cells: Cells, counts: Counts) -> None:
+        """Take these cells, ascending with repetitions, for all there is; collapse until they fit."""
+        self._cells, self._counts = _sum_runs(cells, counts)
+        if len(self._cells) > self._max_cells:
+            self._coarsen(self._level + _levels_to_fit(self._cells, self._max_cells))
 
     def _coarsen(self, level: int) -> None:
         self._cells, self._counts = _coarser(self._cells, self._counts, level - self._level)
@@ -266,23 +312,21 @@ def _width(largest: int) -> int:
     return next(width for width in (1, 2, 4, 8) if largest < 1 << (8 * width - 1))
 
 
-def _count(cells: Cells, labels: npt.NDArray[np.int8] | None) -> tuple[Cells, Counts]:
-    """Return the distinct cells, ascending, and the counts of each by label."""
-    rows = 1 if labels is None else 2
-    low = int(cells.min())
-    width = int(cells.max()) - low + 1
-    if width <= _DENSE:
-        places = cells - np.int32(low)
-        if labels is not None:
-            places += labels * np.int32(width)
-        dense = np.bincount(places, minlength=rows * width).reshape(rows, width)
-        occupied = np.flatnonzero(dense.any(axis=0))
-        return (occupied + low).astype(np.int32), dense[:, occupied].astype(np.int64)
-    distinct, places = np.unique(cells, return_inverse=True)
+def _places(strip: grid.Strip, scores: Scores, labels: Labels | None) -> npt.NDArray[np.int64]:
+    """Return the place of every score, or with labels twice that plus the label."""
+    places = strip.places(scores)
     if labels is not None:
-        places = places + labels.astype(np.int64) * len(distinct)
-    counts = np.bincount(places, minlength=rows * len(distinct)).reshape(rows, len(distinct))
-    return distinct, counts.astype(np.int64)
+        np.left_shift(places, 1, out=places)
+        np.add(places, labels, out=places)
+    return places
+
+
+def _levels_to_fit(cells: Cells, max_cells: int) -> int:
+    """Return the fewest levels to go up until at most ``max_cells`` cells, ascending, are distinct."""
+    # Neighbours fall together as soon as their differing bits are shifted out.
+    apart = np.frexp((cells[1:] ^ cells[:-1]).astype(np.float64))[1]
+    distinct_after = len(cells) - np.cumsum(np.bincount(apart))
+    return int(np.flatnonzero(distinct_after <= max_cells)[0])
 
 
 def _coarser(cells: Cells, counts: Counts, levels: int) -> tuple[Cells, Counts]:
@@ -295,4 +339,6 @@ def _sum_runs(cells: Cells, counts: Counts) -> tuple[Cells, Counts]:
     if not len(cells):
         return cells, counts
     first = np.flatnonzero(np.concatenate(([True], cells[1:] != cells[:-1])))
+    if len(first) == len(cells):
+        return cells, counts
     return cells[first], np.add.reduceat(counts, first, axis=1)

@@ -1,0 +1,52 @@
+"""The engine's arithmetic in its plainest form: what the fast paths must equal to the last bit.
+
+One pass after the other, arrays of any length at once, a search for every bin: nothing here is tuned.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from streamcal import RecalibrationMap, ScoreSketch, grid
+from streamcal.maps import shift_correction
+
+__all__ = ["cells_of", "predict", "sketch_of"]
+
+Floats = npt.NDArray[np.float64]
+
+_END_BITS = (1023 - 40) << 52
+_HALF_KEY = 39 << 52
+
+
+def cells_of(scores: Floats, level: int) -> npt.NDArray[np.int32]:
+    """`streamcal.grid.cells_of` by its definition."""
+    nearer = np.minimum(scores, 1.0 - scores)
+    keys = np.maximum(nearer.view(np.int64), _END_BITS) - _END_BITS
+    return (np.where(scores < 0.5, keys, grid.LAST_KEY - keys) >> level).astype(np.int32)
+
+
+def sketch_of(scores: Floats, labels: npt.NDArray[np.int8] | None, max_cells: int) -> ScoreSketch:
+    """The sketch of these events: all counted on the finest grid, then collapsed level by level."""
+    level = grid.MIN_LEVEL
+    cells, places = np.unique(cells_of(scores, level), return_inverse=True)
+    rows = [np.ones(len(scores), bool)] if labels is None else [labels == 0, labels == 1]
+    counts = np.array([np.bincount(places[row], minlength=len(cells)) for row in rows], np.int64)
+    while len(cells) > max_cells:
+        level += 1
+        cells, places = np.unique(cells >> 1, return_inverse=True)
+        coarser = np.zeros((len(rows), len(cells)), np.int64)
+        for old, new in zip(counts, coarser, strict=True):
+            np.add.at(new, places, old)
+        counts = coarser
+    sketch = ScoreSketch(max_cells, labelled=labels is not None)
+    sketch._level, sketch._cells, sketch._counts = level, cells, counts
+    return sketch
+
+
+def predict(recalibration: RecalibrationMap, scores: Floats) -> Floats:
+    """`RecalibrationMap.predict_many` by its definition."""
+    if not recalibration.values:
+        return shift_correction(scores, recalibration.weights)
+    values = shift_correction(np.asarray(recalibration.values), recalibration.weights)
+    return values[np.searchsorted(np.asarray(recalibration.edges[1:-1]), scores, side="right")]

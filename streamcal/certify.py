@@ -1,0 +1,597 @@
+"""The streaming certificate: upper bounds on the risk of a step map, from the cells of a sketch alone.
+
+Assumptions: the labelled scores are independent and identically distributed, and h*(z) = P[Y=1 | Z=z] is
+non-decreasing. Nothing else: scores may have atoms, h* may jump, n may be small, and bins may be chosen
+from the same scores; where they are chosen from the labels, ``choices`` says from how many. Lemmas are
+those of docs/certificates.md. Cost: O(m) for the cells, O(B log B + kB) for every candidate and k.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamcal.binning import bin_sums, uniform_mass
+from streamcal.bounds import (
+    bennett_factor,
+    chernoff_upper,
+    greedy_fill,
+    largest_proxy,
+    largest_variance,
+)
+
+__all__ = [
+    "FINE_RATIO",
+    "BinIntervals",
+    "RiskBound",
+    "bin_intervals",
+    "certify",
+    "certify_best",
+    "certify_map",
+    "certify_served",
+    "default_candidates",
+    "version_delta",
+]
+
+Counts = npt.NDArray[np.int64]
+Reals = npt.NDArray[np.float64]
+
+FINE_RATIO: Final = 4
+"""Fine bins per bin, at least; also tried are the bins themselves."""
+
+_FINE_SCALE: Final = 2.5  # fine bins in units of n^(1/3), at least
+
+_HEAD_START: Final = 24
+_LOG_GRID: Final = 36.2  # log of the number of intervals of the grid at its finest level
+# shares of a version's δ; the last four are divided among the candidates
+_MASSES, _SHAPES, _ENDS, _NOISE = 0.10, 0.08, 0.06, 0.06
+_INTERVALS, _SQUARES, _SPREAD, _LINEAR = 0.08, 0.15, 0.02, 0.45
+_POOL_GROWTH: Final = 4
+_LAMBDAS: Final = np.geomspace(0.02, 40.0, 14)  # λ for sums of squares; the useful ones are below 1/(2s)
+_GAUSS_MARGIN: Final = 4.0
+_GAUSS_LOSS: Final = 6.4e-5  # −log(1 − 2Φ̄(4)), rounded up
+
+
+class RiskBound(NamedTuple):
+    """Upper bounds on the risk of one step map, each in [0, 1], that hold together.
+
+    ``calibration`` bounds R^cal and ``sharpness`` R^sha, both taken bin by bin; ``risk`` bounds R.
+    ``bins`` and ``fine_bins`` are B and J of the binning they were computed for. ``delta`` is the
+    probability that was spent. ``monotone`` is False where two pools of bins refute that h* is
+    non-decreasing: the bounds are then 1.
+    """
+
+    calibration: float
+    sharpness: float
+    risk: float
+    bins: int
+    fine_bins: int
+    delta: float
+    monotone: bool
+
+
+class BinIntervals(NamedTuple):
+    """Certified limits per bin, float64[B] each, that hold for all bins together.
+
+    ``lower`` and ``upper`` enclose the mean of h* over the scores in the bin; ``mean_lower`` and
+    ``mean_upper`` its population mean P[Y=1 | Z in bin]; ``floor`` and ``ceiling`` enclose h* everywhere
+    in the bin. ``mass`` bounds P[Z in bin] from above.
+    """
+
+    lower: Reals
+    upper: Reals
+    mean_lower: Reals
+    mean_upper: Reals
+    floor: Reals
+    ceiling: Reals
+    mass: Reals
+    monotone: bool
+
+
+class _Version(NamedTuple):
+    """What one version's candidates share; the events behind it are paid for once."""
+
+    negatives: Counts
+    positives: Counts
+    totals: Counts
+    n: int
+    delta: float
+    mass_exponent: float  # all intervals at once: n kl(w, p) ≤ this
+    shape_exponent: float
+    end_exponent: float
+    noise: float  # an upper bound on Σ h_i(1 − h_i), at most n/4
+
+
+class _Binning(NamedTuple):
+    """One candidate with its certified limits."""
+
+    splits: Counts
+    totals: Reals
+    rates: Reals
+    intervals: BinIntervals
+    ratio: Reals  # mass over n N_b/n
+    shape: Reals  # τ_b
+    squares: float  # bounds Σ mass_b (μ̂_b − μ̃_b)²
+    share: float  # what this candidate may spend, before its events' shares
+
+
+def version_delta(delta: float, version: int) -> float:
+    """Return the share of δ that version j may spend: δ a/((j+a)(j+a+1)), a = 24 (lemma 0).
+
+    The shares of all versions sum to δ exactly (the sum telescopes).
+
+    Examples
+    --------
+    >>> round(sum(version_delta(0.1, j) for j in range(100_000)), 4)
+    0.1
+    """
+    if version < 0:
+        raise ValueError(f"version must not be negative, got {version!r}")
+    place = version + _HEAD_START
+    return delta * _HEAD_START / (place * (place + 1))
+
+
+def default_candidates(n: int, cells: int) -> list[int]:
+    """Return the numbers of bins to certify: n^(1/3) times powers of √2 from 1/4 to 8, at most the cells."""
+    base = n ** (1 / 3)
+    wanted = {max(1, round(base * 2 ** (step / 2))) for step in range(-4, 7)}
+    return sorted({min(bins, cells) for bins in wanted})
+
+
+def certify(
+    negatives: Counts, positives: Counts, splits: Counts, *, delta: float, choices: int = 1
+) -> RiskBound:
+    """Return the certificate of the step map that has the empirical label means of these bins.
+
+    Parameters
+    ----------
+    negatives, positives
+        int64[m], counts per cell by label, cells in ascending order of score, each with a score or more.
+    splits
+        int64[B+1], cells where the bins begin, from 0 to m.
+    delta
+        what this version may spend, in (0, 1): see `version_delta`.
+    choices
+        from how many binnings this one was chosen with the labels in view.
+
+    Returns
+    -------
+    `RiskBound`, true with probability 1 − δ jointly for all ``choices`` binnings.
+    """
+    version = _version(negatives, positives, delta)
+    binning = _binning(version, np.asarray(splits, np.int64), choices)
+    k = max(FINE_RATIO, math.ceil(_FINE_SCALE * version.n ** (1 / 3) / len(binning.totals)))
+    return _certify(version, binning, (1, k))
+
+
+def certify_best(
+    negatives: Counts, positives: Counts, candidates: Sequence[int], *, delta: float
+) -> tuple[RiskBound, Counts]:
+    """Return the least risk bound over numbers of bins, and the splits it holds for.
+
+    All candidates hold together with probability 1 − δ: the union is paid for.
+
+    Parameters
+    ----------
+    negatives, positives
+        int64[m], as in `certify`.
+    candidates
+        numbers of bins B for `streamcal.binning.uniform_mass`, fixed by n and the cells.
+    delta
+        what this version may spend.
+    """
+    version = _version(negatives, positives, delta)
+    best: tuple[RiskBound, Counts] | None = None
+    for bins in candidates:
+        binning = _binning(version, uniform_mass(version.totals, bins), len(candidates))
+        bound = _certify(version, binning, (1,))
+        if best is None or bound.risk < best[0].risk:
+            best = bound, binning.splits
+    if best is None:
+        raise ValueError("candidates must not be empty")
+    return best
+
+
+def certify_served(
+    negatives: Counts,
+    positives: Counts,
+    splits: Counts,
+    *,
+    delta: float,
+    choices: int = 1,
+    candidates: Sequence[int] | None = None,
+) -> RiskBound:
+    """Return the smaller of the served map's own certificate and the one through the best map.
+
+    Half of δ goes to the served binning (one of ``choices``), half to the best of ``candidates``
+    (`default_candidates` if None), from which the triangle inequality leads back (lemma 9).
+    """
+    if candidates is None:
+        candidates = default_candidates(int(negatives.sum() + positives.sum()), len(negatives))
+    own = certify(negatives, positives, splits, delta=delta / 2, choices=choices)
+    best, best_splits = certify_best(negatives, positives, candidates, delta=delta / 2)
+    rates = bin_sums(positives, splits) / bin_sums(negatives + positives, splits)
+    values = np.repeat(rates, np.diff(splits))
+    other = certify_map(values, values, negatives, positives, best_splits, best, delta=delta / 2)
+    monotone = own.monotone and best.monotone
+    risk = min(own.risk, other) if monotone else 1.0
+    return own._replace(
+        calibration=min(own.calibration, risk) if monotone else 1.0,
+        sharpness=min(own.sharpness, risk) if monotone else 1.0,
+        risk=risk,
+        delta=delta,
+        monotone=monotone,
+    )
+
+
+def certify_map(
+    lowest: Reals,
+    highest: Reals,
+    negatives: Counts,
+    positives: Counts,
+    splits: Counts,
+    bound: RiskBound,
+    *,
+    delta: float,
+) -> float:
+    """Return R(m) ≤ (‖m − ĥ‖ + √C)² for any map m, from a certified step map ĥ (lemma 9).
+
+    Parameters
+    ----------
+    lowest, highest
+        float64[m], the least and greatest value of m from the left edge of each cell to that of the next
+        occupied one (from 0 for the first, to 1 for the last).
+    negatives, positives
+        int64[m], the cells of the version ``bound`` was computed for.
+    splits
+        the bins of ĥ.
+    bound
+        ĥ's certificate.
+    delta
+        the δ that ``bound`` was computed with: the event of the masses is one of its events.
+
+    Returns
+    -------
+    A bound on R(m), in [0, 1]; true on the same event as ``bound``.
+    """
+    totals = negatives + positives
+    n = int(totals.sum())
+    rates = bin_sums(positives, splits) / bin_sums(totals, splits)
+    centre = np.repeat(rates, np.diff(splits))
+    gaps = np.maximum(np.abs(lowest - centre), np.abs(highest - centre)) ** 2
+    groups = uniform_mass(totals, max(1, min(len(totals), round(2 * n ** (1 / 3)))))
+    starts = np.union1d(groups, splits)
+    weights = bin_sums(totals, starts) / n
+    caps = chernoff_upper(weights, _mass_exponent(n, delta) / n)
+    distance = greedy_fill(np.maximum.reduceat(gaps, starts[:-1]), caps)
+    return min(1.0, (math.sqrt(distance) + math.sqrt(bound.risk)) ** 2)
+
+
+def bin_intervals(
+    negatives: Counts, positives: Counts, splits: Counts, *, delta: float, choices: int = 1
+) -> BinIntervals:
+    """Return the certified limits per bin; arguments as in `certify` (lemmas 1, 2, 4, 5)."""
+    version = _version(negatives, positives, delta)
+    return _binning(version, np.asarray(splits, np.int64), choices).intervals
+
+
+# --- what a version's candidates share -------------------------------------------------------------------
+
+
+def _version(negatives: Counts, positives: Counts, delta: float) -> _Version:
+    if len(negatives) != len(positives) or len(negatives) == 0:
+        raise ValueError(f"cells must not be empty and match, got {len(negatives)} and {len(positives)}")
+    if not 0 < delta < 1:
+        raise ValueError(f"delta must be in (0, 1), got {delta!r}")
+    totals = negatives + positives
+    n = int(totals.sum())
+    windows = min(math.log(n) + math.log(n + 1), _LOG_GRID + math.log(2))
+    return _Version(
+        negatives=negatives,
+        positives=positives,
+        totals=totals,
+        n=n,
+        delta=delta,
+        mass_exponent=_mass_exponent(n, delta),
+        shape_exponent=windows - math.log(_SHAPES * delta),
+        end_exponent=math.log(2 * n / (_ENDS * delta)),
+        noise=_noise(negatives, positives, n, _NOISE * delta),
+    )
+
+
+def _mass_exponent(n: int, delta: float) -> float:
+    pairs = math.log(n + 1) + math.log(n + 2) - math.log(2)
+    return min(pairs, _LOG_GRID) - math.log(_MASSES * delta)
+
+
+def _noise(negatives: Counts, positives: Counts, n: int, delta: float) -> float:
+    # lemma 6: the labels a threshold on the score gets wrong, at the best of the m + 1 thresholds
+    below = np.concatenate(([0], np.cumsum(positives)))
+    above = int(negatives.sum()) - np.concatenate(([0], np.cumsum(negatives)))
+    wrong = int((below + above).min())
+    limit = chernoff_upper(wrong / n, math.log(len(below) / delta) / n)
+    return min(0.25, float(limit)) * n
+
+
+# --- one candidate ---------------------------------------------------------------------------------------
+
+
+def _binning(version: _Version, splits: Counts, choices: int) -> _Binning:
+    totals = bin_sums(version.totals, splits).astype(np.float64)
+    hits = bin_sums(version.positives, splits).astype(np.float64)
+    rates = hits / totals
+    bins = len(totals)
+    share = version.delta / choices
+    lower, upper, monotone = _mean_limits(hits, totals, _INTERVALS * share)
+    floor = np.concatenate(([0.0], lower[:-1]))
+    ceiling = np.concatenate((upper[1:], [1.0]))
+    shape = _shape(totals, version.shape_exponent)
+    widened = shape * np.maximum(ceiling - floor, 0.0)
+    mass = chernoff_upper(totals / version.n, version.mass_exponent / version.n)
+    ratio = mass * version.n / totals
+    intervals = BinIntervals(
+        lower,
+        upper,
+        np.clip(lower - widened, floor, 1.0),
+        np.clip(upper + widened, 0.0, ceiling),
+        floor,
+        ceiling,
+        mass,
+        monotone,
+    )
+    exponent = math.log(2 * bins * _levels(bins) / (_INTERVALS * share))
+    squares = _squares(lower, upper, totals, ratio, version.noise, exponent, _SQUARES * share)
+    return _Binning(
+        splits,
+        totals,
+        rates,
+        intervals,
+        ratio,
+        shape,
+        squares / version.n,
+        share,
+    )
+
+
+def _levels(bins: int) -> int:
+    return 1 + int(math.log(bins, _POOL_GROWTH)) if bins > 1 else 1
+
+
+def _mean_limits(hits: Reals, totals: Reals, delta: float) -> tuple[Reals, Reals, bool]:
+    """Lemma 2: limits on the mean of h* over each bin's scores, from pools of 1, 4, 16, … bins.
+
+    A pool that ends at bin b has a mean of at most bin b's; one that begins there, of at least it.
+    """
+    bins = len(totals)
+    levels = _levels(bins)
+    exponent = math.log(2 * bins * levels / delta)
+    sums = np.concatenate(([0.0], np.cumsum(hits)))
+    counts = np.concatenate(([0.0], np.cumsum(totals)))
+    widths = [_POOL_GROWTH**i for i in range(levels)]
+    sizes = [counts[width:] - counts[:-width] for width in widths]
+    size = np.concatenate(sizes)
+    rate = (
+        np.concatenate([sums[_POOL_GROWTH**i :] - sums[: -(_POOL_GROWTH**i)] for i in range(levels)]) / size
+    )
+    limits = chernoff_upper(np.concatenate((rate, 1.0 - rate)), np.tile(exponent / size, 2))
+    uppers, lowers = limits[: len(rate)], 1.0 - limits[len(rate) :]
+    lower, upper = np.zeros(bins), np.ones(bins)
+    monotone = True
+    start = 0
+    for width, pools in zip(widths, map(len, sizes), strict=True):
+        pool = slice(start, start + pools)
+        lower[width - 1 :] = np.maximum(lower[width - 1 :], lowers[pool])
+        upper[:pools] = np.minimum(upper[:pools], uppers[pool])
+        start += pools
+    lower = np.maximum.accumulate(lower)
+    upper = np.minimum.accumulate(upper[::-1])[::-1]
+    if (lower > upper).any():
+        monotone = False
+        lower, upper = np.minimum(lower, upper), np.maximum(lower, upper)
+    return lower, upper, monotone
+
+
+def _shape(totals: Reals, exponent: float) -> Reals:
+    """Lemma 5: τ, by how much the share of a bin's scores beyond any point misses that of its mass."""
+    others = np.maximum(totals - 1.0, 1.0)
+    return np.asarray(
+        np.where(totals > 1, np.minimum(1.0, 1 / others + np.sqrt(exponent / (2 * others))), 1.0)
+    )
+
+
+def _squares(
+    lower: Reals,
+    upper: Reals,
+    totals: Reals,
+    ratio: Reals,
+    noise: float,
+    exponent: float,
+    delta: float,
+) -> float:
+    """Lemmas 3 and 7: V with Σ ratio_b N_b (μ̂_b − μ̃_b)² ≤ V.
+
+    Each bin's proxy is at most min(KS, v φ(θ)), v its variance; the v are capped one by one, and
+    together by Σ N_b v_b ≤ noise.
+    """
+    proxy = largest_proxy(lower, upper)
+    variance = largest_variance(lower, upper)
+    grid = _LAMBDAS / ratio.max()
+    scaled = np.multiply.outer(grid, ratio)
+    step = exponent / totals
+    reach = np.sqrt(totals) * (step / 3 + np.sqrt(step * step / 9 + 2 * variance * step))
+    tilt = np.sqrt(2 * scaled)
+    factor = bennett_factor(tilt * (tilt * reach + _GAUSS_MARGIN) / np.sqrt(totals))
+    caps = np.maximum(np.minimum(variance, proxy / factor), 1e-300)
+    inner = 1.0 - 2.0 * scaled * caps * factor
+    usable = (inner > 1e-9).all(axis=1)
+    if not usable.any():
+        return math.inf
+    inner, caps, grid = inner[usable], caps[usable], grid[usable]
+    cost = -0.5 * np.log(inner) + _GAUSS_LOSS
+    total = cost.sum(axis=1)
+    over = (caps @ totals) > noise
+    if over.any():
+        total[over] = _knapsack(cost[over] - _GAUSS_LOSS, caps[over], totals, noise)
+        total[over] += _GAUSS_LOSS * len(totals)
+    return float(((math.log(len(_LAMBDAS) / delta) + total) / grid).min())
+
+
+def _knapsack(cost: Reals, caps: Reals, totals: Reals, noise: float) -> Reals:
+    """Return per row max Σ (cost_b/caps_b) v_b over 0 ≤ v_b ≤ caps_b, Σ N_b v_b ≤ noise."""
+    weight = caps * totals
+    order = np.argsort(-cost / weight, axis=1)
+    weight = np.take_along_axis(weight, order, axis=1)
+    cost = np.take_along_axis(cost, order, axis=1)
+    before = np.cumsum(weight, axis=1) - weight
+    taken = np.clip((noise - before) / weight, 0.0, 1.0)
+    return np.asarray((taken * cost).sum(axis=1))
+
+
+def _certify(version: _Version, binning: _Binning, ratios: Sequence[int]) -> RiskBound:
+    intervals = binning.intervals
+    bins = len(binning.totals)
+    if not intervals.monotone:
+        return RiskBound(1.0, 1.0, 1.0, bins, bins, version.delta, monotone=False)
+    span = intervals.ceiling - intervals.floor
+    shift = greedy_fill((binning.shape * span) ** 2, intervals.mass)
+    calibration = (math.sqrt(binning.squares) + math.sqrt(shift)) ** 2
+    sharpness = greedy_fill(span**2 / 4, intervals.mass)
+    risk = calibration + sharpness
+    fine_bins = bins
+    linear = -math.log(_LINEAR * binning.share / len(ratios))
+    spread = _SPREAD * binning.share / len(ratios)
+    for k in ratios:
+        fine, sharp, direct = _fine(version, binning, k, linear, spread)
+        if min(direct, calibration + sharp) < risk:
+            risk, fine_bins = min(direct, calibration + sharp), fine
+        sharpness = min(sharpness, sharp)
+    risk = min(risk, 1.0)
+    return RiskBound(
+        min(calibration, risk),
+        min(sharpness, risk, 0.25),
+        risk,
+        bins,
+        fine_bins,
+        version.delta,
+        monotone=True,
+    )
+
+
+def _fine_splits(version: _Version, binning: _Binning, k: int) -> Counts:
+    """Cut the bins into about kB fine bins, none of them much smaller than its bin's share."""
+    if k == 1:
+        return binning.splits
+    inner = uniform_mass(version.totals, k * (len(binning.splits) - 1))
+    ends = np.concatenate(([0], np.cumsum(version.totals)))
+    place = np.searchsorted(binning.splits, inner, side="right") - 1
+    place = np.minimum(place, len(binning.splits) - 2)
+    left, right = ends[binning.splits[place]], ends[binning.splits[place + 1]]
+    least = np.minimum(right - left, version.n // (k * len(binning.totals))) // 2
+    keep = (ends[inner] - left >= least) & (right - ends[inner] >= least)
+    return np.union1d(inner[keep], binning.splits)
+
+
+def _fine(
+    version: _Version, binning: _Binning, k: int, exponent: float, spread_delta: float
+) -> tuple[int, float, float]:
+    """Lemma 8: (J, bound on R^sha, direct bound on R) from fine bins."""
+    splits = _fine_splits(version, binning, k)
+    totals = bin_sums(version.totals, splits).astype(np.float64)
+    hits = bin_sums(version.positives, splits).astype(np.float64)
+    fine = len(totals)
+    if fine < 2:
+        return fine, math.inf, math.inf
+    rates = hits / totals
+    owner = np.searchsorted(binning.splits, splits[:-1], side="right") - 1
+    first = np.searchsorted(owner, np.arange(len(binning.totals)))
+    if k == 1:
+        mass = binning.intervals.mass
+    else:
+        mass = chernoff_upper(totals / version.n, version.mass_exponent / version.n)
+    ratio = np.maximum.reduceat(mass * version.n / totals, first)
+    weight = ratio[owner] * totals / version.n
+    shape = _shape(totals, version.shape_exponent)
+    spread = np.minimum(np.sqrt(0.25 + shape**2), 1.0)
+    drift = np.minimum(2 * shape**2, 1.0)
+    blend = 0.0 if k == 1 else max(4.9 / k, 1.0) * float(np.median(shape))  # ε: good if h* is linear
+    inside = weight * (spread if k == 1 else spread + drift / blend)
+    inside[0] = inside[-1] = 0.0
+    edge = np.maximum(inside[:-1], inside[1:])
+    between = (1 + blend) * weight
+    form = float(between @ (rates - binning.rates[owner]) ** 2 + edge @ np.diff(rates) ** 2)
+    slope = float((edge * (1 / totals[1:] + 1 / totals[:-1])).max())
+    if k > 1:
+        slope += float((between / totals).max())
+    proxy = _linear_proxy(rates, totals, exponent, spread_delta)
+    t = math.sqrt(2 * exponent * proxy * slope)
+    form = (t + math.sqrt(t * t + form)) ** 2
+    ends = _end_terms(version, binning, hits, totals, mass)
+    noise = (1 + blend) * float((ratio / binning.ratio).max()) * binning.squares
+    cross = 2 * math.sqrt(noise * form * float((drift / spread).max())) if k == 1 else 0.0
+    return fine, form + ends, form + ends + noise + cross
+
+
+def _linear_proxy(rates: Reals, totals: Reals, exponent: float, delta: float) -> float:
+    """Lemma 7: a proxy s for the linear term: Kearns-Saul's, or Bennett's at the tilt that is used."""
+    least = float(totals.min())
+    worst, best = float(rates.min()), float(rates.max())
+    if worst <= 0.5 <= best:
+        return 0.25
+    spread = math.log(2 * len(rates) / delta) / least
+    limits = chernoff_upper(np.array([1.0 - worst, best]), spread)
+    lower, upper = 1.0 - float(limits[0]), float(limits[1])
+    low = float(largest_variance(lower, upper))
+    high = float(largest_proxy(lower, upper))
+    # the least s in [v, KS] with s ≥ v φ(√(2x/(s N))); KS itself always bounds
+    variance = low
+    for _ in range(12 if low < high else 0):
+        middle = 0.5 * (low + high)
+        tilt = min(math.sqrt(2 * exponent / (middle * least)), 100.0)
+        if middle >= variance * 2 * (math.expm1(tilt) - tilt) / tilt**2:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _end_terms(version: _Version, binning: _Binning, hits: Reals, totals: Reals, mass: Reals) -> float:
+    """Lemma 8e: what the first and the last fine bin can add, where no neighbour bounds h*.
+
+    The bound is convex in the point m, so its largest value from the bin's limits to the map's own value,
+    which the limits need not hold, is at an end.
+    """
+    intervals, rates = binning.intervals, binning.rates
+    others = np.maximum(np.array([totals[0], totals[-1]]) - 1.0, 1.0)
+    counts = np.array([totals[0] - hits[0], hits[-1]])
+    rise = chernoff_upper(np.minimum(counts / others, 1.0), version.end_exponent / others)
+    rise = np.where(np.array([totals[0], totals[-1]]) > 1, rise, 1.0)
+    top = max(
+        _chord(mean, float(intervals.floor[-1]), float(rise[1]))
+        for mean in (
+            min(float(intervals.lower[-1]), float(rates[-1])),
+            max(float(intervals.upper[-1]), float(rates[-1])),
+        )
+    )
+    bottom = max(
+        _chord(
+            1.0 - mean,
+            1.0 - float(intervals.ceiling[0]),
+            float(rise[0]),
+        )
+        for mean in (
+            min(float(intervals.lower[0]), float(rates[0])),
+            max(float(intervals.upper[0]), float(rates[0])),
+        )
+    )
+    return float(mass[-1]) * top + float(mass[0]) * bottom
+
+
+def _chord(mean: float, floor: float, rate: float) -> float:
+    """Return max E(H − mean)² over laws of H on [floor, 1] with E H ≤ rate."""
+    at_floor = (mean - floor) ** 2
+    share = min(max(rate - floor, 0.0) / max(1.0 - floor, 1e-300), 1.0)
+    return max(at_floor, at_floor * (1 - share) + (1.0 - mean) ** 2 * share)

@@ -1,0 +1,169 @@
+"""The theorems against numbers worked out by hand, the inequalities against exact laws."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import brentq
+from scipy.stats import binom
+
+from streamcal.bounds import (
+    bennett_factor,
+    chernoff_lower,
+    chernoff_upper,
+    greedy_fill,
+    kearns_saul,
+    largest_proxy,
+    prior_limits,
+    sum_of_squares,
+    theorem1,
+    theorem2,
+    theorem2_ratio,
+    theoretical_bins,
+)
+
+# by hand: ⌊n/B⌋, log(4B/δ), then (√(log/(2(⌊n/B⌋−1))) + 1/⌊n/B⌋)², and the premise 2420 B log(2B/δ)
+WORKED = [
+    # 100; log 400 = 5.991465; (√(5.991465/198) + 0.01)² = (0.173954 + 0.01)²
+    (1_000, 10, 0.1, None, 0.0338390, 0.2, 128_219.0),
+    # 500; log 800 = 6.684612; (√(6.684612/998) + 0.002)² = (0.081842 + 0.002)²; 8/400
+    (10_000, 20, 0.1, 1.0, 0.00702939, 0.02, 289_987.0),
+    # 2173; log 3680 = 8.210668; (√(8.210668/4344) + 1/2173)² = (0.043476 + 0.000460)²; 32/2116
+    (100_000, 46, 0.05, 2.0, 0.00193035, 0.0151229, 836_851.0),
+    # 16; log 160 = 5.075174; (√(5.075174/30) + 0.0625)² = (0.411306 + 0.0625)²
+    (64, 4, 0.1, None, 0.224492, 0.5, 42_418.3),
+    # 50000; log 80000 = 11.289782; (√(11.289782/99998) + 2e-5)² = (0.0106254 + 0.00002)²; 2/40000
+    (10_000_000, 200, 0.01, 0.5, 0.000113325, 5e-5, 5_128_771.0),
+]
+
+
+@pytest.mark.parametrize(("n", "bins", "delta", "k", "calibration", "sharpness", "required"), WORKED)
+def test_theorem1_by_hand(n, bins, delta, k, calibration, sharpness, required) -> None:
+    bound = theorem1(n, bins, delta, k)
+    assert bound.calibration == pytest.approx(calibration, rel=2e-5)
+    assert bound.sharpness == pytest.approx(sharpness, rel=1e-5)
+    assert bound.risk == bound.calibration + bound.sharpness
+    assert bound.premises[0].required == pytest.approx(required, rel=1e-4)
+    assert bound.met == (n >= required)
+
+
+def test_theorem2_by_hand() -> None:
+    # P = D(0.5), Q = D(0.1): w = (1.8, 0.2), 2 w_max³/w_min² = 2·5.832/0.04 = 291.6.
+    # log(80·20) = log 1600 = 7.377759: (√(7.377759/998) + 0.002)² = (0.0859798 + 0.002)² = 0.00774045;
+    # 8/400 = 0.02; 54 max(1/5000, 1/100) log 160 = 0.54·5.075174 = 2.740594.
+    bound = theorem2(10_000, 1_000, 20, 0.1, 1.0, 0.5, 0.1)
+    assert bound.risk == pytest.approx(291.6 * (0.00774045 + 0.02) + 2.740594, rel=1e-5)
+    assert bound.premises[0].required == pytest.approx(2420 * 20 * math.log(800), rel=1e-9)
+    assert bound.premises[1].required == pytest.approx(270 * math.log(160), rel=1e-9)
+    assert [premise.met for premise in bound.premises] == [False, False]
+    # without K: 2/B = 0.1
+    assert theorem2(10_000, 1_000, 20, 0.1, None, 0.5, 0.1).sharpness == pytest.approx(29.16)
+
+
+def test_theorem2_ratio_by_hand() -> None:
+    # ŵ = (1.71, 0.24): ρ = (0.95, 1.2); (0.25/2.15)² = 0.01352082; 145.8·0.001 = 0.1458
+    assert theorem2_ratio(0.001, 0.5, 0.1, (1.71, 0.24)) == pytest.approx(2 * (0.01352082 + 0.1458), rel=1e-6)
+
+
+def test_theoretical_bins_minimise_and_scale_as_the_cube_root() -> None:
+    for n in (10, 1000, 10_000):
+        least = min(range(1, n // 2 + 1), key=lambda b: theorem1(n, b, 0.1, 1.0).risk)
+        assert theoretical_bins(n, 0.1, 1.0) == least
+    slope = math.log(theoretical_bins(10**7, 0.1, 1.0) / theoretical_bins(10**4, 0.1, 1.0)) / math.log(1e3)
+    assert slope == pytest.approx(1 / 3, abs=0.03)
+
+
+@given(st.floats(0, 1), st.floats(1e-6, 50))
+def test_chernoff_limits_are_outside_the_exact_ones_and_close(rate: float, exponent: float) -> None:
+    upper = float(chernoff_upper(rate, exponent))
+    assert rate <= upper <= 1
+    assert float(chernoff_lower(rate, exponent)) == 1 - float(chernoff_upper(1 - rate, exponent))
+    if 1e-9 < rate < 1 - 1e-9:
+
+        def excess(mu: float) -> float:
+            return rate * math.log(rate / mu) + (1 - rate) * math.log((1 - rate) / (1 - mu)) - exponent
+
+        if excess(1 - 1e-15) < 0:
+            return
+        exact = brentq(excess, rate, 1 - 1e-15, xtol=1e-15, rtol=1e-14)
+        assert exact - 1e-13 <= upper <= exact + 0.02 * (exact - rate) + 1e-8
+
+
+def test_chernoff_limit_of_no_success_is_exact() -> None:
+    assert float(chernoff_upper(0.0, 0.01)) == pytest.approx(1 - math.exp(-0.01), abs=1e-9)
+
+
+@pytest.mark.parametrize("mu", [1e-6, 0.01, 0.2, 0.5, 0.7, 0.999])
+def test_proxies_bound_the_log_moments(mu: float) -> None:
+    theta = np.linspace(-30, 30, 2001)
+    exact = np.logaddexp(math.log1p(-mu) - mu * theta, math.log(mu) + (1 - mu) * theta)
+    assert (exact <= float(kearns_saul(mu)) * theta**2 / 2 + 1e-12).all()
+    local = mu * (1 - mu) * bennett_factor(np.abs(theta)) * theta**2 / 2
+    assert (exact <= local + 1e-12).all()
+    assert (exact > 0.97 * float(kearns_saul(mu)) * theta**2 / 2)[np.abs(theta) > 1e-3].any() or mu < 1e-4
+
+
+def test_the_largest_proxy_is_at_the_nearest_point_to_a_half() -> None:
+    assert largest_proxy(0.1, 0.7) == 0.25
+    assert largest_proxy(0.1, 0.2) == kearns_saul(0.2)
+    assert largest_proxy(0.8, 0.9) == kearns_saul(0.8)
+
+
+def test_sum_of_squares_covers_and_a_smaller_one_does_not() -> None:
+    """40,000 draws at δ = 0.05: the fraction beyond V exceeds 0.05 with probability below 1e-9."""
+    rng = np.random.default_rng(5)
+    totals, rates = np.array([50, 200, 400, 30]), np.array([0.02, 0.3, 0.5, 0.9])
+    noise = rng.binomial(totals, rates, (40_000, 4)) / totals - rates
+    squares = (totals * noise**2).sum(axis=1)
+    grid = np.geomspace(0.05, 1.95, 12)
+    limit = sum_of_squares(kearns_saul(rates), 0.05, grid)
+    assert (squares > limit).mean() <= 0.05
+    broken = sum_of_squares(kearns_saul(rates) / 4, 0.05, grid * 4)
+    assert (squares > broken / 2).mean() > 0.05
+
+
+@pytest.mark.parametrize("prior", [0.5, 0.1, 0.01])
+def test_prior_limits_hold_at_all_times_together(prior: float) -> None:
+    """1,000 streams of 3,000 labels at α = 0.1: more than 10 % fail with probability below 1e-6."""
+    rng = np.random.default_rng(6)
+    times = np.unique(np.geomspace(1, 3000, 60).astype(int))
+    hits = np.cumsum(rng.random((1000, 3000)) < prior, axis=1)[:, times - 1]
+    failed = np.zeros(1000, bool)
+    naive = np.zeros(1000, bool)
+    for column, n in enumerate(times):
+        table = np.array([prior_limits(s, int(n), 0.1) for s in range(int(hits[:, column].max()) + 1)])
+        limits = table[hits[:, column]]
+        failed |= (prior < limits[:, 0]) | (prior > limits[:, 1])
+        tails = binom.cdf(hits[:, column], n, prior), binom.sf(hits[:, column] - 1, n, prior)
+        naive |= np.minimum(*tails) < 0.05  # fixed-time limits, looked at again and again
+    assert failed.mean() <= 0.1
+    assert naive.mean() > 0.1
+
+
+def test_greedy_fill_takes_the_largest_first() -> None:
+    assert greedy_fill(np.array([1.0, 3.0, 2.0]), np.array([0.5, 0.4, 0.5])) == pytest.approx(2.3)
+    assert greedy_fill(np.array([1.0]), np.array([0.2])) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: theorem1(0, 1, 0.1), "at least 1"),
+        (lambda: theorem1(10, 0, 0.1), "bins must be at least 1, got 0"),
+        (lambda: theorem1(10, 1, 1.0), "delta must be in"),
+        (lambda: theorem2(10, 10, 1, 0.1, None, 0.0, 0.5), "source_prior must be in"),
+        (lambda: prior_limits(3, 2, 0.1), "positives must be between"),
+    ],
+)
+def test_errors_name_the_value(call, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        call()
+
+
+def test_a_bin_of_one_score_makes_theorem1_infinite_not_wrong() -> None:
+    assert theorem1(10, 10, 0.1).calibration == math.inf
+    assert prior_limits(0, 0, 0.1) == (0.0, 1.0)

@@ -4,12 +4,14 @@
 balance moves: "Minimum-Risk Recalibration of Classifiers" (Sun, Song, Hero) for event streams.
 """
 
+from streamcal.certificate import Certificate
 from streamcal.config import JoinConfig, RecalibratorConfig
 from streamcal.engine import DomainSummary, Recalibrator
 from streamcal.errors import DamagedStateError, StreamcalError
 from streamcal.maps import RecalibrationMap
 from streamcal.sketch import ScoreSketch
 from streamcal.types import (
+    DriftAlarm,
     LabelEvent,
     LabelledEvent,
     MapPublished,
@@ -19,8 +21,10 @@ from streamcal.types import (
 )
 
 __all__ = [
+    "Certificate",
     "DamagedStateError",
     "DomainSummary",
+    "DriftAlarm",
     "JoinConfig",
     "LabelEvent",
     "LabelledEvent",

@@ -15,9 +15,16 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.bin_limits import (
+    Binning,
+    Version,
+    certain_binning,
+    certain_version,
+    mass_exponent,
+    shape_error,
+)
 from streamcal.binning import bin_sums, uniform_mass
 from streamcal.bounds import (
-    bennett_factor,
     chernoff_upper,
     greedy_fill,
     largest_proxy,
@@ -26,9 +33,7 @@ from streamcal.bounds import (
 
 __all__ = [
     "FINE_RATIO",
-    "BinIntervals",
     "RiskBound",
-    "bin_intervals",
     "certify",
     "certify_best",
     "certify_map",
@@ -46,14 +51,9 @@ FINE_RATIO: Final = 4
 _FINE_SCALE: Final = 2.5  # fine bins in units of n^(1/3), at least
 
 _HEAD_START: Final = 24
-_LOG_GRID: Final = 36.2  # log of the number of intervals of the grid at its finest level
-# shares of a version's δ; the last four are divided among the candidates
-_MASSES, _SHAPES, _ENDS, _NOISE = 0.10, 0.08, 0.06, 0.06
-_INTERVALS, _SQUARES, _SPREAD, _LINEAR = 0.08, 0.15, 0.02, 0.45
-_POOL_GROWTH: Final = 4
-_LAMBDAS: Final = np.geomspace(0.02, 40.0, 14)  # λ for sums of squares; the useful ones are below 1/(2s)
-_GAUSS_MARGIN: Final = 4.0
-_GAUSS_LOSS: Final = 6.4e-5  # −log(1 − 2Φ̄(4)), rounded up
+# Shares of a version's δ, divided among the candidates and the numbers of fine bins; `streamcal.bin_limits`
+# spends the rest.
+_SPREAD, _LINEAR = 0.02, 0.45
 
 
 class RiskBound(NamedTuple):
@@ -72,51 +72,6 @@ class RiskBound(NamedTuple):
     fine_bins: int
     delta: float
     monotone: bool
-
-
-class BinIntervals(NamedTuple):
-    """Certified limits per bin, float64[B] each, that hold for all bins together.
-
-    ``lower`` and ``upper`` enclose the mean of h* over the scores in the bin; ``mean_lower`` and
-    ``mean_upper`` its population mean P[Y=1 | Z in bin]; ``floor`` and ``ceiling`` enclose h* everywhere
-    in the bin. ``mass`` bounds P[Z in bin] from above.
-    """
-
-    lower: Reals
-    upper: Reals
-    mean_lower: Reals
-    mean_upper: Reals
-    floor: Reals
-    ceiling: Reals
-    mass: Reals
-    monotone: bool
-
-
-class _Version(NamedTuple):
-    """What one version's candidates share; the events behind it are paid for once."""
-
-    negatives: Counts
-    positives: Counts
-    totals: Counts
-    n: int
-    delta: float
-    mass_exponent: float  # all intervals at once: n kl(w, p) ≤ this
-    shape_exponent: float
-    end_exponent: float
-    noise: float  # an upper bound on Σ h_i(1 − h_i), at most n/4
-
-
-class _Binning(NamedTuple):
-    """One candidate with its certified limits."""
-
-    splits: Counts
-    totals: Reals
-    rates: Reals
-    intervals: BinIntervals
-    ratio: Reals  # mass over n N_b/n
-    shape: Reals  # τ_b
-    squares: float  # bounds Σ mass_b (μ̂_b − μ̃_b)²
-    share: float  # what this candidate may spend, before its events' shares
 
 
 def version_delta(delta: float, version: int) -> float:
@@ -162,8 +117,8 @@ def certify(
     -------
     `RiskBound`, true with probability 1 − δ jointly for all ``choices`` binnings.
     """
-    version = _version(negatives, positives, delta)
-    binning = _binning(version, np.asarray(splits, np.int64), choices)
+    version = certain_version(negatives, positives, delta)
+    binning = certain_binning(version, np.asarray(splits, np.int64), choices)
     k = max(FINE_RATIO, math.ceil(_FINE_SCALE * version.n ** (1 / 3) / len(binning.totals)))
     return _certify(version, binning, (1, k))
 
@@ -184,10 +139,10 @@ def certify_best(
     delta
         what this version may spend.
     """
-    version = _version(negatives, positives, delta)
+    version = certain_version(negatives, positives, delta)
     best: tuple[RiskBound, Counts] | None = None
     for bins in candidates:
-        binning = _binning(version, uniform_mass(version.totals, bins), len(candidates))
+        binning = certain_binning(version, uniform_mass(version.totals, bins), len(candidates))
         bound = _certify(version, binning, (1,))
         if best is None or bound.risk < best[0].risk:
             best = bound, binning.splits
@@ -266,192 +221,12 @@ def certify_map(
     groups = uniform_mass(totals, max(1, min(len(totals), round(2 * n ** (1 / 3)))))
     starts = np.union1d(groups, splits)
     weights = bin_sums(totals, starts) / n
-    caps = chernoff_upper(weights, _mass_exponent(n, delta) / n)
+    caps = chernoff_upper(weights, mass_exponent(n, delta) / n)
     distance = greedy_fill(np.maximum.reduceat(gaps, starts[:-1]), caps)
     return min(1.0, (math.sqrt(distance) + math.sqrt(bound.risk)) ** 2)
 
 
-def bin_intervals(
-    negatives: Counts, positives: Counts, splits: Counts, *, delta: float, choices: int = 1
-) -> BinIntervals:
-    """Return the certified limits per bin; arguments as in `certify` (lemmas 1, 2, 4, 5)."""
-    version = _version(negatives, positives, delta)
-    return _binning(version, np.asarray(splits, np.int64), choices).intervals
-
-
-# --- what a version's candidates share -------------------------------------------------------------------
-
-
-def _version(negatives: Counts, positives: Counts, delta: float) -> _Version:
-    if len(negatives) != len(positives) or len(negatives) == 0:
-        raise ValueError(f"cells must not be empty and match, got {len(negatives)} and {len(positives)}")
-    if not 0 < delta < 1:
-        raise ValueError(f"delta must be in (0, 1), got {delta!r}")
-    totals = negatives + positives
-    n = int(totals.sum())
-    windows = min(math.log(n) + math.log(n + 1), _LOG_GRID + math.log(2))
-    return _Version(
-        negatives=negatives,
-        positives=positives,
-        totals=totals,
-        n=n,
-        delta=delta,
-        mass_exponent=_mass_exponent(n, delta),
-        shape_exponent=windows - math.log(_SHAPES * delta),
-        end_exponent=math.log(2 * n / (_ENDS * delta)),
-        noise=_noise(negatives, positives, n, _NOISE * delta),
-    )
-
-
-def _mass_exponent(n: int, delta: float) -> float:
-    pairs = math.log(n + 1) + math.log(n + 2) - math.log(2)
-    return min(pairs, _LOG_GRID) - math.log(_MASSES * delta)
-
-
-def _noise(negatives: Counts, positives: Counts, n: int, delta: float) -> float:
-    # lemma 6: the labels a threshold on the score gets wrong, at the best of the m + 1 thresholds
-    below = np.concatenate(([0], np.cumsum(positives)))
-    above = int(negatives.sum()) - np.concatenate(([0], np.cumsum(negatives)))
-    wrong = int((below + above).min())
-    limit = chernoff_upper(wrong / n, math.log(len(below) / delta) / n)
-    return min(0.25, float(limit)) * n
-
-
-# --- one candidate ---------------------------------------------------------------------------------------
-
-
-def _binning(version: _Version, splits: Counts, choices: int) -> _Binning:
-    totals = bin_sums(version.totals, splits).astype(np.float64)
-    hits = bin_sums(version.positives, splits).astype(np.float64)
-    rates = hits / totals
-    bins = len(totals)
-    share = version.delta / choices
-    lower, upper, monotone = _mean_limits(hits, totals, _INTERVALS * share)
-    floor = np.concatenate(([0.0], lower[:-1]))
-    ceiling = np.concatenate((upper[1:], [1.0]))
-    shape = _shape(totals, version.shape_exponent)
-    widened = shape * np.maximum(ceiling - floor, 0.0)
-    mass = chernoff_upper(totals / version.n, version.mass_exponent / version.n)
-    ratio = mass * version.n / totals
-    intervals = BinIntervals(
-        lower,
-        upper,
-        np.clip(lower - widened, floor, 1.0),
-        np.clip(upper + widened, 0.0, ceiling),
-        floor,
-        ceiling,
-        mass,
-        monotone,
-    )
-    exponent = math.log(2 * bins * _levels(bins) / (_INTERVALS * share))
-    squares = _squares(lower, upper, totals, ratio, version.noise, exponent, _SQUARES * share)
-    return _Binning(
-        splits,
-        totals,
-        rates,
-        intervals,
-        ratio,
-        shape,
-        squares / version.n,
-        share,
-    )
-
-
-def _levels(bins: int) -> int:
-    return 1 + int(math.log(bins, _POOL_GROWTH)) if bins > 1 else 1
-
-
-def _mean_limits(hits: Reals, totals: Reals, delta: float) -> tuple[Reals, Reals, bool]:
-    """Lemma 2: limits on the mean of h* over each bin's scores, from pools of 1, 4, 16, … bins.
-
-    A pool that ends at bin b has a mean of at most bin b's; one that begins there, of at least it.
-    """
-    bins = len(totals)
-    levels = _levels(bins)
-    exponent = math.log(2 * bins * levels / delta)
-    sums = np.concatenate(([0.0], np.cumsum(hits)))
-    counts = np.concatenate(([0.0], np.cumsum(totals)))
-    widths = [_POOL_GROWTH**i for i in range(levels)]
-    sizes = [counts[width:] - counts[:-width] for width in widths]
-    size = np.concatenate(sizes)
-    rate = (
-        np.concatenate([sums[_POOL_GROWTH**i :] - sums[: -(_POOL_GROWTH**i)] for i in range(levels)]) / size
-    )
-    limits = chernoff_upper(np.concatenate((rate, 1.0 - rate)), np.tile(exponent / size, 2))
-    uppers, lowers = limits[: len(rate)], 1.0 - limits[len(rate) :]
-    lower, upper = np.zeros(bins), np.ones(bins)
-    monotone = True
-    start = 0
-    for width, pools in zip(widths, map(len, sizes), strict=True):
-        pool = slice(start, start + pools)
-        lower[width - 1 :] = np.maximum(lower[width - 1 :], lowers[pool])
-        upper[:pools] = np.minimum(upper[:pools], uppers[pool])
-        start += pools
-    lower = np.maximum.accumulate(lower)
-    upper = np.minimum.accumulate(upper[::-1])[::-1]
-    if (lower > upper).any():
-        monotone = False
-        lower, upper = np.minimum(lower, upper), np.maximum(lower, upper)
-    return lower, upper, monotone
-
-
-def _shape(totals: Reals, exponent: float) -> Reals:
-    """Lemma 5: τ, by how much the share of a bin's scores beyond any point misses that of its mass."""
-    others = np.maximum(totals - 1.0, 1.0)
-    return np.asarray(
-        np.where(totals > 1, np.minimum(1.0, 1 / others + np.sqrt(exponent / (2 * others))), 1.0)
-    )
-
-
-def _squares(
-    lower: Reals,
-    upper: Reals,
-    totals: Reals,
-    ratio: Reals,
-    noise: float,
-    exponent: float,
-    delta: float,
-) -> float:
-    """Lemmas 3 and 7: V with Σ ratio_b N_b (μ̂_b − μ̃_b)² ≤ V.
-
-    Each bin's proxy is at most min(KS, v φ(θ)), v its variance; the v are capped one by one, and
-    together by Σ N_b v_b ≤ noise.
-    """
-    proxy = largest_proxy(lower, upper)
-    variance = largest_variance(lower, upper)
-    grid = _LAMBDAS / ratio.max()
-    scaled = np.multiply.outer(grid, ratio)
-    step = exponent / totals
-    reach = np.sqrt(totals) * (step / 3 + np.sqrt(step * step / 9 + 2 * variance * step))
-    tilt = np.sqrt(2 * scaled)
-    factor = bennett_factor(tilt * (tilt * reach + _GAUSS_MARGIN) / np.sqrt(totals))
-    caps = np.maximum(np.minimum(variance, proxy / factor), 1e-300)
-    inner = 1.0 - 2.0 * scaled * caps * factor
-    usable = (inner > 1e-9).all(axis=1)
-    if not usable.any():
-        return math.inf
-    inner, caps, grid = inner[usable], caps[usable], grid[usable]
-    cost = -0.5 * np.log(inner) + _GAUSS_LOSS
-    total = cost.sum(axis=1)
-    over = (caps @ totals) > noise
-    if over.any():
-        total[over] = _knapsack(cost[over] - _GAUSS_LOSS, caps[over], totals, noise)
-        total[over] += _GAUSS_LOSS * len(totals)
-    return float(((math.log(len(_LAMBDAS) / delta) + total) / grid).min())
-
-
-def _knapsack(cost: Reals, caps: Reals, totals: Reals, noise: float) -> Reals:
-    """Return per row max Σ (cost_b/caps_b) v_b over 0 ≤ v_b ≤ caps_b, Σ N_b v_b ≤ noise."""
-    weight = caps * totals
-    order = np.argsort(-cost / weight, axis=1)
-    weight = np.take_along_axis(weight, order, axis=1)
-    cost = np.take_along_axis(cost, order, axis=1)
-    before = np.cumsum(weight, axis=1) - weight
-    taken = np.clip((noise - before) / weight, 0.0, 1.0)
-    return np.asarray((taken * cost).sum(axis=1))
-
-
-def _certify(version: _Version, binning: _Binning, ratios: Sequence[int]) -> RiskBound:
+def _certify(version: Version, binning: Binning, ratios: Sequence[int]) -> RiskBound:
     intervals = binning.intervals
     bins = len(binning.totals)
     if not intervals.monotone:
@@ -481,7 +256,7 @@ def _certify(version: _Version, binning: _Binning, ratios: Sequence[int]) -> Ris
     )
 
 
-def _fine_splits(version: _Version, binning: _Binning, k: int) -> Counts:
+def _fine_splits(version: Version, binning: Binning, k: int) -> Counts:
     """Cut the bins into about kB fine bins, none of them much smaller than its bin's share."""
     if k == 1:
         return binning.splits
@@ -496,7 +271,7 @@ def _fine_splits(version: _Version, binning: _Binning, k: int) -> Counts:
 
 
 def _fine(
-    version: _Version, binning: _Binning, k: int, exponent: float, spread_delta: float
+    version: Version, binning: Binning, k: int, exponent: float, spread_delta: float
 ) -> tuple[int, float, float]:
     """Lemma 8: (J, bound on R^sha, direct bound on R) from fine bins."""
     splits = _fine_splits(version, binning, k)
@@ -514,7 +289,7 @@ def _fine(
         mass = chernoff_upper(totals / version.n, version.mass_exponent / version.n)
     ratio = np.maximum.reduceat(mass * version.n / totals, first)
     weight = ratio[owner] * totals / version.n
-    shape = _shape(totals, version.shape_exponent)
+    shape = shape_error(totals, version.shape_exponent)
     spread = np.minimum(np.sqrt(0.25 + shape**2), 1.0)
     drift = np.minimum(2 * shape**2, 1.0)
     blend = 0.0 if k == 1 else max(4.9 / k, 1.0) * float(np.median(shape))  # ε: good if h* is linear
@@ -558,7 +333,7 @@ def _linear_proxy(rates: Reals, totals: Reals, exponent: float, delta: float) ->
     return high
 
 
-def _end_terms(version: _Version, binning: _Binning, hits: Reals, totals: Reals, mass: Reals) -> float:
+def _end_terms(version: Version, binning: Binning, hits: Reals, totals: Reals, mass: Reals) -> float:
     """Lemma 8e: what the first and the last fine bin can add, where no neighbour bounds h*.
 
     The bound is convex in the point m, so its largest value from the bin's limits to the map's own value,

@@ -8,20 +8,17 @@ labels independent and identically distributed under Q. Lemmas 10 to 13 of docs/
 from __future__ import annotations
 
 import math
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.bin_limits import LOG_GRID, BinIntervals
 from streamcal.bounds import chernoff_upper, greedy_fill, prior_limits
-from streamcal.certify import BinIntervals
 
 __all__ = ["certify_target", "odds_limits", "shift_odds"]
 
 Counts = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
-
-_LOG_GRID: Final = 36.2
 
 
 def odds_limits(
@@ -76,7 +73,7 @@ def certify_target(
     Parameters
     ----------
     intervals
-        `streamcal.certify.bin_intervals` of the source version; its own δ is spent there.
+        `streamcal.bin_limits.bin_intervals` of the source version; its own δ is spent there.
     lowest, highest
         float64[B], the map's least and greatest value in each bin: equal for the composite ĝ∘ĥ, ĝ at the
         bin's two edges for label shift alone.
@@ -108,7 +105,7 @@ def certify_target(
     n = scores
     if n == 0:
         return min(1.0, float(loss.max()))
-    pairs = min(math.log(n + 1) + math.log(n + 2) - math.log(2), _LOG_GRID)
+    pairs = min(math.log(n + 1) + math.log(n + 2) - math.log(2), LOG_GRID)
     exponent = pairs + math.log(n) + math.log(n + 1) - math.log(delta / 2)
     caps = chernoff_upper(np.minimum(target_counts / n, 1.0), exponent / n)
     return min(1.0, greedy_fill(np.clip(loss, 0.0, 1.0), caps))

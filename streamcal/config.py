@@ -10,7 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from streamcal.sketch import MIN_MAX_CELLS
 
-__all__ = ["JoinConfig", "Mode", "RecalibratorConfig", "RunConfig", "read_config"]
+__all__ = ["Domain", "JoinConfig", "Mode", "RecalibratorConfig", "RunConfig", "read_config"]
+
+Domain = Literal["source", "target"]
+"""``source``: the calibration domain P; ``target``: the deployment domain Q."""
 
 Mode = Literal["auto", "source", "label_shift", "target", "composite"]
 """Which of the paper's estimators is served (section 5 and appendix E)."""

@@ -6,25 +6,31 @@ and the join of `Recalibrator.step`. Memory is bounded by ``max_cells`` and ``ma
 
 from __future__ import annotations
 
-import struct
-import zlib
-from typing import Any, Final, Literal, Self
+from array import array
+from bisect import bisect_right
+from typing import Any, Self
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
-from streamcal import binning, grid
+from streamcal import grid
+from streamcal.certificate import Certificate
+from streamcal.certifier import Certifier, Formed, Target
 from streamcal.config import JoinConfig, RecalibratorConfig
 from streamcal.errors import DamagedStateError
+from streamcal.forming import form
 from streamcal.join import Join, Joined
+from streamcal.labels import BLOCK, LabelLog
 from streamcal.maps import RecalibrationMap, shift_correction_one
 from streamcal.priors import LabelWindow, class_prior, shift_weights
 from streamcal.schedule import FIRST_LABELS, Schedule
 from streamcal.sketch import ScoreSketch
+from streamcal.state import pack, unpack
 from streamcal.types import (
     Domain,
+    DriftAlarm,
     Emission,
     Event,
     LabelledEvent,
@@ -34,11 +40,6 @@ from streamcal.types import (
 )
 
 __all__ = ["DomainSummary", "Recalibrator"]
-
-_MAGIC: Final = b"SCRC"
-_FORMAT: Final = 1
-_LENGTH: Final = struct.Struct("<I")
-_BLOCK: Final = 4096  # single labels are gathered before they are sorted into the sketch
 
 
 class DomainSummary(msgspec.Struct, frozen=True):
@@ -55,46 +56,11 @@ class DomainSummary(msgspec.Struct, frozen=True):
     """Number of scores observed without regard to their label (target only)."""
 
 
-class _LabelLog:
-    """A labelled sketch with a buffer in front; counts are always up to date."""
-
-    __slots__ = ("buffer", "n", "positives", "recent", "sketch")
-
-    def __init__(self, sketch: ScoreSketch, recent: LabelWindow | None = None) -> None:
-        self.sketch = sketch
-        self.n = sketch.n
-        self.positives = sketch.n_positives
-        self.recent = recent
-        self.buffer: list[tuple[float, int]] = []
-
-    @property
-    def prior_counts(self) -> tuple[int, int]:
-        """(positives, labels) that the prior is estimated from."""
-        counted = self if self.recent is None else self.recent
-        return counted.positives, counted.n
-
-    def append(self, score: float, label: int) -> None:
-        self.buffer.append((score, label))
-        self.n += 1
-        self.positives += label
-        if self.recent is not None:
-            self.recent.append(label)
-        if len(self.buffer) >= _BLOCK:
-            self.flush()
-
-    def extend(self, scores: npt.NDArray[np.float64], labels: npt.NDArray[np.int8]) -> None:
-        self.flush()
-        self.sketch._add(scores, labels)
-        self.n += len(labels)
-        self.positives += int(np.count_nonzero(labels))
-        if self.recent is not None:
-            self.recent.extend(labels.tolist())
-
-    def flush(self) -> None:
-        if self.buffer:
-            scores, labels = zip(*self.buffer, strict=True)
-            self.sketch._add(np.array(scores, np.float64), np.array(labels, np.int8))
-            self.buffer.clear()
+class _Meta(msgspec.Struct):
+    refreshes: int
+    time: float | None
+    formed_from: Domain
+    recent: list[int]  # the labels of the target's prior_window
 
 
 class Recalibrator:
@@ -139,15 +105,24 @@ class Recalibrator:
         cells = self._config.max_cells
         window = self._config.prior_window
         self._logs = {
-            "source": _LabelLog(ScoreSketch(cells)),
-            "target": _LabelLog(ScoreSketch(cells), LabelWindow(window) if window else None),
+            "source": LabelLog(ScoreSketch(cells)),
+            "target": LabelLog(ScoreSketch(cells), LabelWindow(window) if window else None),
         }
         self._traffic = ScoreSketch(cells, labelled=False)
-        self._observed: list[float] = []
+        self._observed = array("d")
         self._refreshes = 0
         self._formed_from: Domain = "target" if self._config.mode == "target" else "source"
         self._base = RecalibrationMap(version=0)
+        mode = self._config.mode
+        self._certifier = Certifier(
+            self._config.delta,
+            cells,
+            shifts=mode not in ("source", "target"),
+            identity=mode == "label_shift",
+        )
+        self._watch = self._certifier.watch
         self._join = Join(join)
+        self._time: float | None = None  # the latest event time of a label
         self._weights: tuple[float, float] | None = None
         self._settle()
 
@@ -179,6 +154,35 @@ class Recalibrator:
         return self._summary("target", self._traffic.n + len(self._observed))
 
     @property
+    def certificate(self) -> Certificate | None:
+        """What may be claimed of the served map now; None before the first version.
+
+        Of a map formed off schedule nothing is claimed: it is then the certificate of the version before,
+        and says so.
+        """
+        self._flush()
+        target = self._logs["target"]
+        scores = self._traffic if self._traffic.n >= target.n else target.sketch
+        labels = (target.positives, target.n)
+        known = Target(scores, labels, self._current_weights())
+        return self._certifier.certificate(known, self._time)
+
+    @property
+    def certificates(self) -> tuple[Certificate, ...]:
+        """The certificates that were asked for or emitted so far, thinned to a bounded number."""
+        return self._certifier.history
+
+    @property
+    def alarms(self) -> tuple[DriftAlarm, ...]:
+        """The assumptions refuted so far, each once."""
+        return self._certifier.alarms
+
+    @property
+    def log_e_value(self) -> float | None:
+        """The log of the e-value against label shift, as of the last look; None before there is one."""
+        return None if self._watch is None else self._watch.log_e
+
+    @property
     def join(self) -> Join:
         """The join of predictions and labels that `step` uses."""
         return self._join
@@ -194,12 +198,20 @@ class Recalibrator:
             if the score is no number in [0, 1], the label does not equal 0 or 1, or the domain is neither
             ``"source"`` nor ``"target"``; nothing is learned then.
         """
-        score, label = grid.check_score(score), grid.check_label(label)
-        log = self._log(domain)
+        # The usual types pass by a glance; what remains is checked, or refused, at length.
+        if type(score) is not float or not 0.0 <= score <= 1.0:
+            score = grid.check_score(score)
+        if type(label) is not int or (label != 0 and label != 1):
+            label = grid.check_label(label)
+        log = self._logs.get(domain) or self._log(domain)
         log.append(score, label)
         self._weights = None
         if log.n >= self._next[domain]:
-            self._on_schedule(domain)
+            self._reform(domain)
+        if domain == "target" and self._watch is not None:
+            self._watch.add(score, label)
+            if self._watch.due:
+                self._look()
 
     def learn_many(self, scores: Any, labels: Any, domain: Domain = "source") -> None:
         """Learn n scores with their labels, as n calls of `learn_one` would.
@@ -227,10 +239,15 @@ class Recalibrator:
             # Maps of the versions in between would be served to nobody: only the last is formed.
             split = self._schedule.count(passed - 1) - log.n
             log.extend(values[:split], classes[:split])
-            self._on_schedule(domain)
-            values, classes = values[split:], classes[split:]
-        log.extend(values, classes)
+            self._reform(domain)
+            log.extend(values[split:], classes[split:])
+        else:
+            log.extend(values, classes)
         self._weights = None
+        if domain == "target" and self._watch is not None:
+            self._watch.extend(values, classes)
+            if self._watch.due:
+                self._look()
 
     def observe_one(self, score: float) -> None:
         """Take note of a target score whose label is not known (yet).
@@ -240,8 +257,10 @@ class Recalibrator:
         ValueError
             if it is no number in [0, 1].
         """
-        self._observed.append(grid.check_score(score))
-        if len(self._observed) >= _BLOCK:
+        if type(score) is not float or not 0.0 <= score <= 1.0:
+            score = grid.check_score(score)
+        self._observed.append(score)
+        if len(self._observed) >= BLOCK:
             self._flush()
 
     def observe_many(self, scores: Any) -> None:
@@ -252,12 +271,17 @@ class Recalibrator:
         ValueError
             as `observe_one`, with the index of the first bad value; nothing is noted then.
         """
-        self._traffic._add(grid.as_scores(scores), None)
+        values = grid.as_scores(scores)
+        if len(self._observed) + len(values) <= BLOCK:
+            self._observed.frombytes(values.tobytes())
+        else:
+            self._flush()
+            self._traffic._add(values, None)
 
     def refresh(self) -> None:
         """Re-form the map from all labels so far, off schedule: a new version."""
         self._refreshes += 1
-        self._form()
+        self._form(self._domain_to_form_from(), scheduled=False)
         self._settle()
 
     def merge(self, other: Recalibrator) -> None:
@@ -275,16 +299,10 @@ class Recalibrator:
         unlike = [name for name, value in mine.items() if theirs[name] != value]
         if unlike:
             raise ValueError(f"cannot merge engines that differ in {', '.join(unlike)}")
-        for domain, log in self._logs.items():
-            other._logs[domain].flush()
-            log.flush()
-            log.sketch.merge(other._logs[domain].sketch)
-            later = other._logs[domain].recent
-            if log.recent is not None and later is not None:
-                log.recent.extend(later.labels)
-            self._logs[domain] = _LabelLog(log.sketch, log.recent)
-        other._flush()
         self._flush()
+        other._flush()
+        for domain, log in self._logs.items():
+            log.merge(other._logs[domain])
         self._traffic.merge(other._traffic)
         self._refreshes += other._refreshes
         self.refresh()
@@ -299,7 +317,12 @@ class Recalibrator:
         ValueError
             if it is no number in [0, 1].
         """
-        return shift_correction_one(self._base.base_one(grid.check_score(score)), self._current_weights())
+        if type(score) is not float or not 0.0 <= score <= 1.0:
+            score = grid.check_score(score)
+        inner_edges, values = self._steps
+        probability = values[bisect_right(inner_edges, score)] if values else score
+        weights = self._weights or self._current_weights()
+        return probability if weights[0] == weights[1] else shift_correction_one(probability, weights)
 
     def predict_many(self, scores: Any) -> npt.NDArray[np.float64]:
         """Return the probability of every score, float64[n], as n calls of `predict_one` would.
@@ -309,7 +332,7 @@ class Recalibrator:
         ValueError
             as `predict_one`, with the index of the first bad value.
         """
-        return self.map.predict_many(scores)
+        return self._base._apply(grid.as_scores(scores), self._current_weights())
 
     # Events
 
@@ -340,31 +363,36 @@ class Recalibrator:
         return Recalibrated(event.id, event.score, probability, self._version, self._current_weights())
 
     def learn(self, joined: Joined) -> tuple[Emission, ...]:
-        """Learn from a joined label; return the new map if that re-formed it."""
-        version = self._version
+        """Learn from a joined label; return the new map if that made one, and the alarms it raised."""
+        version, alarms, time = self._version, len(self.alarms), joined.labelled_at
+        if time is not None and (self._time is None or time > self._time):
+            self._time = time
         self.learn_one(joined.score, joined.label, joined.domain)
-        return (MapPublished(self.map),) if self._version != version else ()
+        published: tuple[Emission, ...] = ()
+        if self._version != version:
+            published = (MapPublished(self.map, self.certificate),)
+        return published + self.alarms[alarms:]
 
     # State
 
     def to_bytes(self) -> bytes:
         """Return the whole state; equal states give equal bytes."""
         self._flush()
-        for log in self._logs.values():
-            log.flush()
         recent = self._logs["target"].recent
         parts = [
             self._config.model_dump_json().encode(),
             self._join.config.model_dump_json().encode(),
             self._base.model_dump_json().encode(),
-            msgspec.json.encode((self._refreshes, self._formed_from, recent.labels if recent else [])),
+            msgspec.json.encode(
+                _Meta(self._refreshes, self._time, self._formed_from, recent.labels if recent else [])
+            ),
             self._logs["source"].sketch.to_bytes(),
             self._logs["target"].sketch.to_bytes(),
             self._traffic.to_bytes(),
+            self._certifier.to_bytes(),
             self._join.to_bytes(),
         ]
-        body = _MAGIC + bytes([_FORMAT]) + b"".join(_LENGTH.pack(len(part)) + part for part in parts)
-        return body + _LENGTH.pack(zlib.crc32(body))
+        return pack(parts)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -375,14 +403,12 @@ class Recalibrator:
         DamagedStateError
             if the bytes are not such a state; the message says what is wrong.
         """
-        parts = _parts(data)
+        parts = unpack(data, 9)
         try:
             config = RecalibratorConfig.model_validate_json(parts[0])
             join_config = JoinConfig.model_validate_json(parts[1])
             base = RecalibrationMap.model_validate_json(parts[2])
-            refreshes, formed_from, recent = msgspec.json.decode(
-                parts[3], type=tuple[int, Domain, list[Literal[0, 1]]]
-            )
+            meta = msgspec.json.decode(parts[3], type=_Meta)
         except (ValidationError, msgspec.DecodeError) as error:
             raise DamagedStateError(f"engine state is damaged: {error}") from None
         source, target, traffic = (ScoreSketch.from_bytes(part) for part in parts[4:7])
@@ -393,17 +419,18 @@ class Recalibrator:
         engine = cls(config)
         window = engine._logs["target"].recent
         if window is not None:
-            window.extend(recent)
-        engine._logs = {"source": _LabelLog(source), "target": _LabelLog(target, window)}
-        engine._traffic, engine._base, engine._refreshes = traffic, base, refreshes
-        engine._formed_from = formed_from
-        engine._join = Join.from_bytes(parts[7], join_config)
+            window.extend(map(grid.check_label, meta.recent))
+        engine._logs = {"source": LabelLog(source), "target": LabelLog(target, window)}
+        engine._traffic, engine._base, engine._refreshes = traffic, base, meta.refreshes
+        engine._formed_from, engine._time = meta.formed_from, meta.time
+        engine._certifier.restore(parts[7])
+        engine._join = Join.from_bytes(parts[8], join_config)
         engine._settle()
         return engine
 
     # Inside
 
-    def _log(self, domain: str) -> _LabelLog:
+    def _log(self, domain: str) -> LabelLog:
         try:
             return self._logs[domain]
         except KeyError:
@@ -414,10 +441,18 @@ class Recalibrator:
         prior = class_prior(*log.prior_counts, self._config.prior_smoothing) if log.n else None
         return DomainSummary(log.n, log.positives, prior, scores)
 
+    def _look(self) -> None:
+        """Look whether the target's labels refute label shift."""
+        self._flush()
+        self._certifier.look(self._logs["source"].sketch, self._logs["target"].sketch)
+
     def _flush(self) -> None:
+        """Sort all buffers into their sketches."""
+        for log in self._logs.values():
+            log.flush()
         if self._observed:
-            self._traffic._add(np.array(self._observed, np.float64), None)
-            self._observed.clear()
+            self._traffic._add(np.frombuffer(self._observed), None)
+            self._observed = array("d")
 
     def _current_weights(self) -> tuple[float, float]:
         if self._weights is None:
@@ -432,14 +467,17 @@ class Recalibrator:
             )
         return self._weights
 
-    def _on_schedule(self, domain: Domain) -> None:
+    def _reform(self, domain: Domain) -> None:
         """Start the version that is due now that a domain's labels have reached a scheduled count."""
         if domain == self._domain_to_form_from():
-            self._form()
+            self._form(domain, scheduled=True)
         self._settle()
+        self._certifier.serve(self._version)
 
     def _settle(self) -> None:
         """Work out, from the counts, the version and when the next is due."""
+        # Laid out for predict_one: to read a field of a pydantic model takes as long as to search for a bin.
+        self._steps = self._base.edges[1:-1], self._base.values
         domains: tuple[Domain, ...] = ("source", "target")
         if self._config.mode in ("source", "target"):
             domains = (self._config.mode,)
@@ -455,49 +493,18 @@ class Recalibrator:
             return "target"
         return "target" if self._config.mode == "target" else "source"
 
-    def _form(self) -> None:
-        """Form h from the labels so far."""
-        domain = self._domain_to_form_from()
+    def _form(self, domain: Domain, *, scheduled: bool) -> None:
+        """Form h from the labels of a domain so far."""
         log = self._logs[domain]
-        if self._config.mode == "label_shift" or not log.n:
+        if not log.n:
             return
-        self._formed_from = domain
         log.flush()
-        self._base = _step_map(log.sketch, self._config.bins)
-
-
-def _step_map(sketch: ScoreSketch, rule: binning.BinRule) -> RecalibrationMap:
-    """Return the uniform-mass map of a labelled sketch (eq. 10)."""
-    cells = sketch.cells
-    negatives, positives = sketch.counts
-    totals = negatives + positives
-    if rule == "auto":
-        bins = binning.choose_bins(negatives, positives)
-    elif rule == "cube_root":
-        bins = binning.cube_root(sketch.n)
-    else:
-        bins = rule
-    splits = binning.uniform_mass(totals, bins)
-    means = binning.bin_sums(positives, splits) / binning.bin_sums(totals, splits)
-    # A bin ends where its last cell does: what falls between two occupied cells belongs to the upper bin.
-    inner = grid.left_edges(cells[splits[1:-1] - 1] + np.int32(1), sketch.level)
-    return RecalibrationMap(version=0, edges=(0.0, *inner.tolist(), 1.0), values=tuple(means.tolist()))
-
-
-def _parts(data: bytes) -> list[bytes]:
-    """Split the bytes of a state, and check that they are whole."""
-    if data[:4] != _MAGIC:
-        raise DamagedStateError(f"not an engine state: it begins with {data[:4]!r}, not {_MAGIC!r}")
-    if data[4:5] != bytes([_FORMAT]):
-        raise DamagedStateError(f"engine state format {data[4:5]!r} is unknown here, {_FORMAT} is known")
-    body = data[:-4]
-    if len(data) < 9 or _LENGTH.pack(zlib.crc32(body)) != data[-4:]:
-        raise DamagedStateError("engine state checksum does not match: the bytes were altered or cut")
-    parts, place = [], 5
-    while place + 4 <= len(body):
-        (length,) = _LENGTH.unpack_from(body, place)
-        parts.append(body[place + 4 : place + 4 + length])
-        place += 4 + length
-    if place != len(body) or len(parts) != 8:
-        raise DamagedStateError(f"engine state has {len(parts)} parts, 8 expected")
-    return parts
+        formed = form(log.sketch, self._config.bins)
+        if self._config.mode != "label_shift":
+            self._base, self._formed_from = formed.map, domain
+        if not scheduled:
+            self._certifier.form_off_schedule()
+        else:
+            place = self._schedule.passed(log.n) - 1
+            copy = log.sketch.at_level(log.sketch.level)
+            self._certifier.form(Formed(copy, formed.splits, formed.choices, place, domain))

@@ -4,41 +4,50 @@ First label wins; a duplicate is counted and dropped; an early label waits for i
 matched within ``label_ttl`` of event time expires. Every outcome is counted, none is silent.
 
 The join's clock is the latest event time seen. An entry's time to live counts from what the clock showed
-when it arrived, so expiry follows the order of arrival and costs O(1) an event. Memory: at most
-``max_pending`` entries of each kind.
+when it arrived, so expiry follows the order of arrival and costs O(1) an event. At most ``max_pending``
+entries of each kind; where they wait, in memory or in a store, is the affair of `streamcal.tables`.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable
-from typing import Protocol, Self
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol, Self, TypeVar
 
 import msgspec
 
 from streamcal.config import JoinConfig
 from streamcal.errors import DamagedStateError
+from streamcal.tables import Early, MemoryTable, MemoryTables, Pending, Settled, Tables
 from streamcal.types import (
     Domain,
     Emission,
     Event,
     LabelEvent,
     LabelledEvent,
+    Origin,
     PredictionEvent,
     Recalibrated,
     Rejected,
 )
 
-__all__ = ["Join", "JoinCounts", "Joined", "Learner"]
+__all__ = ["Join", "JoinCounts", "JoinState", "Joined", "Learner"]
+
+_NEVER: Final = float("-inf")
+
+T = TypeVar("T", PredictionEvent, LabelEvent, LabelledEvent, PredictionEvent | LabelledEvent, Event)
 
 
-class Joined(msgspec.Struct, frozen=True):
+class Joined(msgspec.Struct, frozen=True, gc=False):
     """A prediction with its label, and what was forecast when the prediction was made."""
 
     score: float
     probability: float
     label: int
     domain: Domain
+    predicted_at: float | None = None
+    """Event time of the prediction, if it had one."""
+    labelled_at: float | None = None
+    """Event time of the label, if it had one."""
 
 
 class JoinCounts(msgspec.Struct):
@@ -74,54 +83,67 @@ class Learner(Protocol):
         """Learn from a prediction that met its label."""
 
 
-class _Pending(msgspec.Struct, frozen=True):
-    since: float | None
-    score: float
-    probability: float
-    domain: Domain
-    key: str | None
-
-
-class _Early(msgspec.Struct, frozen=True):
-    since: float | None
-    event: LabelEvent
-
-
-class _Settled(msgspec.Struct, frozen=True):
-    since: float | None
-    label: int | None  # None: the prediction expired without one
-
-
 class _State(msgspec.Struct):
     """Every table in the order of arrival; ``since`` is the clock at arrival."""
 
     clock: float | None
-    start: float | None  # the first time the clock showed
+    start: float | None
     counts: JoinCounts
-    pending: dict[str, _Pending]
-    early: dict[str, _Early]
-    settled: dict[str, _Settled]
+    pending: dict[str, Pending]
+    early: dict[str, Early]
+    settled: dict[str, Settled]
+
+
+class JoinState(msgspec.Struct):
+    """The join's state but for its tables."""
+
+    clock: float | None
+    """The latest event time seen; None before the first."""
+    start: float | None
+    """The first time that the clock showed."""
+    counts: JoinCounts
 
 
 class Join:
-    """Match labels with predictions, in memory.
+    """Match labels with predictions.
 
     Parameters
     ----------
     config
         time to live and bounds.
+    tables
+        where predictions and labels wait; in memory if not given.
+    state
+        to go on from, with the ``tables`` of the same moment.
     """
 
-    __slots__ = ("_clock", "_config", "_counts", "_early", "_pending", "_settled", "_start")
+    __slots__ = (
+        "_clock",
+        "_config",
+        "_counts",
+        "_due",
+        "_now",
+        "_room",
+        "_settled_room",
+        "_start",
+        "_tables",
+    )
 
-    def __init__(self, config: JoinConfig | None = None) -> None:
+    def __init__(
+        self,
+        config: JoinConfig | None = None,
+        tables: Tables | None = None,
+        state: JoinState | None = None,
+    ) -> None:
         self._config = config or JoinConfig()
-        self._clock: float | None = None
-        self._start: float | None = None
-        self._counts = JoinCounts()
-        self._pending: OrderedDict[str, _Pending] = OrderedDict()
-        self._early: OrderedDict[str, _Early] = OrderedDict()
-        self._settled: OrderedDict[str, _Settled] = OrderedDict()
+        self._tables: Tables = tables or MemoryTables()
+        state = state or JoinState(None, None, JoinCounts())
+        self._clock = state.clock
+        self._start = state.start
+        self._counts = state.counts
+        self._now = _NEVER if state.clock is None else state.clock
+        self._due = _NEVER  # nothing expires before the clock shows more than this
+        self._room = self._settled_room = 0  # so many may be put before the bound has to be looked at
 
     @property
     def config(self) -> JoinConfig:
@@ -136,9 +158,28 @@ class Join:
     @property
     def pending(self) -> int:
         """How many predictions wait for their label."""
-        return len(self._pending)
+        return len(self._tables.pending)
 
-    def step(self, event: Event, learner_of: Callable[[str | None], Learner]) -> tuple[Emission, ...]:
+    @property
+    def clock(self) -> float | None:
+        """The latest event time seen; None before the first."""
+        return self._clock
+
+    @property
+    def state(self) -> JoinState:
+        """All but the tables."""
+        return JoinState(self._clock, self._start, self._counts)
+
+    def prefetch(self, ids: Iterable[str]) -> None:
+        """Make ready for events with these ids; without it, tables in a store look empty."""
+        self._tables.prefetch(ids)
+
+    def step(
+        self,
+        event: Event,
+        learner_of: Callable[[str | None], Learner],
+        origin_of: Callable[[], Origin | None] | None = None,
+    ) -> tuple[Emission, ...]:
         """Take one event, in the order of arrival.
 
         Parameters
@@ -147,6 +188,8 @@ class Join:
             a prediction, a label, or both in one.
         learner_of
             gives the learner for an event's ``key``.
+        origin_of
+            gives the event's origin, if it does not hold it; asked only when it is rejected or waits.
 
         Returns
         -------
@@ -154,29 +197,40 @@ class Join:
         what its label taught, or the reject of this event.
         """
         expired: tuple[Emission, ...] = ()
-        if event.time is not None and (self._clock is None or event.time > self._clock):
-            self._clock = event.time
-            expired = self._expire()
-        if isinstance(event, LabelEvent):
-            emissions = self._label(event, learner_of)
-        elif isinstance(event, PredictionEvent):
-            emissions = self._prediction(event, learner_of(event.key))
+        time = event.time
+        if time is not None and time > self._now:
+            self._clock = self._now = time
+            if time > self._due:
+                expired = self._expire(time)
+        if isinstance(event, PredictionEvent):
+            emissions = self._prediction(event, learner_of(event.key), origin_of)
+        elif isinstance(event, LabelEvent):
+            emissions = self._label(event, learner_of, origin_of)
         else:
-            emissions = self._labelled(event, learner_of)
+            emissions = self._labelled(event, learner_of, origin_of)
         return expired + emissions if expired else emissions
 
     def close(self) -> tuple[Rejected, ...]:
         """End the stream: labels that still wait for their prediction are rejected."""
-        return tuple(self._reject_early(id_) for id_ in list(self._early))
+        return tuple(self._reject_early() for _ in range(len(self._tables.early)))
 
     def to_bytes(self) -> bytes:
-        """Return the state as JSON; equal states give equal bytes."""
-        state = _State(self._clock, self._start, self._counts, self._pending, self._early, self._settled)
-        return msgspec.json.encode(state)
+        """Return the state as JSON; equal states give equal bytes. Of tables in a store, what is at hand."""
+        tables = self._tables
+        return msgspec.json.encode(
+            _State(
+                self._clock,
+                self._start,
+                self._counts,
+                tables.pending.entries,
+                tables.early.entries,
+                tables.settled.entries,
+            )
+        )
 
     @classmethod
     def from_bytes(cls, data: bytes, config: JoinConfig | None = None) -> Self:
-        """Restore a join from `to_bytes`.
+        """Restore a join in memory from `to_bytes`.
 
         Raises
         ------
@@ -187,104 +241,161 @@ class Join:
             state = msgspec.json.decode(data, type=_State)
         except msgspec.DecodeError as error:
             raise DamagedStateError(f"not the state of a join: {error}") from None
-        join = cls(config)
-        join._clock, join._start, join._counts = state.clock, state.start, state.counts
-        join._pending = OrderedDict(state.pending)
-        join._early = OrderedDict(state.early)
-        join._settled = OrderedDict(state.settled)
-        return join
+        tables = MemoryTables()
+        tables.pending = MemoryTable(state.pending)
+        tables.early = MemoryTable(state.early)
+        tables.settled = MemoryTable(state.settled)
+        return cls(config, tables, JoinState(state.clock, state.start, state.counts))
 
-    def _prediction(self, event: PredictionEvent | LabelledEvent, learner: Learner) -> tuple[Emission, ...]:
+    def _prediction(
+        self,
+        event: PredictionEvent | LabelledEvent,
+        learner: Learner,
+        origin_of: Callable[[], Origin | None] | None,
+    ) -> tuple[Emission, ...]:
         id_ = str(event.id)
-        if id_ in self._pending or id_ in self._settled:
-            return self._duplicate(event, "prediction")
+        tables = self._tables
+        pending = tables.pending
+        if id_ in pending.entries or id_ in tables.settled.entries:
+            return self._duplicate(event, "prediction", origin_of)
         self._counts.predictions += 1
         answer = learner.answer(event)
-        early = self._early.pop(id_, None)
+        early = tables.early.entries.pop(id_, None)
         if early is not None:
             self._settle(id_, early.event.label)
             self._counts.joined += 1
-            joined = Joined(event.score, answer.probability, early.event.label, event.domain)
+            joined = Joined(
+                event.score, answer.probability, early.event.label, event.domain, event.time, early.event.time
+            )
             return (answer, *learner.learn(joined))
-        self._pending[id_] = _Pending(self._clock, event.score, answer.probability, event.domain, event.key)
-        if len(self._pending) > self._config.max_pending:
-            self._expire_prediction(next(iter(self._pending)))
+        pending.entries[id_] = Pending(
+            self._clock, event.score, answer.probability, event.domain, event.key, event.time
+        )
+        if self._room:
+            self._room -= 1
+        else:
+            room = self._config.max_pending - len(pending)
+            if room < 0:
+                self._expire_prediction()
+            self._room = max(room, 0)
         return (answer,)
 
-    def _label(self, event: LabelEvent, learner_of: Callable[[str | None], Learner]) -> tuple[Emission, ...]:
+    def _label(
+        self,
+        event: LabelEvent,
+        learner_of: Callable[[str | None], Learner],
+        origin_of: Callable[[], Origin | None] | None,
+    ) -> tuple[Emission, ...]:
         self._counts.labels += 1
-        waiting = self._pending.pop(event.id, None)
+        tables = self._tables
+        waiting = tables.pending.entries.pop(event.id, None)
         if waiting is not None:
             self._settle(event.id, event.label)
             self._counts.joined += 1
-            joined = Joined(waiting.score, waiting.probability, event.label, waiting.domain)
+            joined = Joined(
+                waiting.score, waiting.probability, event.label, waiting.domain, waiting.time, event.time
+            )
             return learner_of(waiting.key).learn(joined)
-        settled = self._settled.get(event.id)
-        early = self._early.get(event.id)
+        settled = tables.settled.entries.get(event.id)
+        early = tables.early.entries.get(event.id)
         if early is not None:
             first = early.event.label
         elif settled is None:
             self._counts.early += 1
-            self._early[event.id] = _Early(self._clock, event)
-            full = len(self._early) > self._config.max_pending
-            return (self._reject_early(next(iter(self._early))),) if full else ()
+            tables.early.entries[event.id] = Early(self._clock, _with_origin(event, origin_of))
+            full = len(tables.early) > self._config.max_pending
+            return (self._reject_early(),) if full else ()
         elif settled.label is None:
             self._counts.late += 1
-            return (Rejected(event, f"late label: the prediction with id {event.id!r} has expired"),)
+            reason = f"late label: the prediction with id {event.id!r} has expired"
+            return (Rejected(_with_origin(event, origin_of), reason),)
         else:
             first = settled.label
         self._counts.corrected += event.label != first
-        return self._duplicate(event, "label")
+        return self._duplicate(event, "label", origin_of)
 
     def _labelled(
-        self, event: LabelledEvent, learner_of: Callable[[str | None], Learner]
+        self,
+        event: LabelledEvent,
+        learner_of: Callable[[str | None], Learner],
+        origin_of: Callable[[], Origin | None] | None,
     ) -> tuple[Emission, ...]:
         """Take prediction and label in turn; of a prediction that came before, only the label."""
         learner = learner_of(event.key)
         if event.id is not None:
-            known = event.id in self._pending or event.id in self._settled
+            known = event.id in self._tables.pending.entries or event.id in self._tables.settled.entries
             label = LabelEvent(event.id, event.label, event.time, event.origin)
-            return (() if known else self._prediction(event, learner)) + self._label(label, learner_of)
+            answered = () if known else self._prediction(event, learner, origin_of)
+            return answered + self._label(label, learner_of, origin_of)
         self._counts.predictions += 1
         self._counts.labels += 1
         self._counts.joined += 1
         answer = learner.answer(event)
-        joined = Joined(event.score, answer.probability, event.label, event.domain)
+        joined = Joined(event.score, answer.probability, event.label, event.domain, event.time, event.time)
         return (answer, *learner.learn(joined))
 
-    def _duplicate(self, event: Event, what: str) -> tuple[Rejected]:
+    def _duplicate(
+        self, event: Event, what: str, origin_of: Callable[[], Origin | None] | None
+    ) -> tuple[Rejected]:
         self._counts.duplicate += 1
-        return (Rejected(event, f"duplicate {what}: there was one with id {event.id!r} before"),)
+        reason = f"duplicate {what}: there was one with id {event.id!r} before"
+        return (Rejected(_with_origin(event, origin_of), reason),)
 
     def _settle(self, id_: str, label: int | None) -> None:
         """Remember how a prediction ended, to tell duplicates and late labels."""
-        self._settled[id_] = _Settled(self._clock, label)
-        if len(self._settled) > self._config.max_pending:
-            self._settled.popitem(last=False)
+        settled = self._tables.settled
+        settled.entries[id_] = Settled(self._clock, label)
+        if self._settled_room:
+            self._settled_room -= 1
+            return
+        room = self._config.max_pending - len(settled)
+        if room < 0:
+            settled.pop_oldest()
+        self._settled_room = max(room, 0)
 
-    def _expire(self) -> tuple[Emission, ...]:
-        """Drop what has outlived its time by the clock."""
+    def _expire(self, clock: float) -> tuple[Emission, ...]:
+        """Drop what has outlived its time by the clock, and work out when that is due again."""
         if self._start is None:
-            self._start = self._clock
-        while self._pending and self._over(next(iter(self._pending.values()))):
-            self._expire_prediction(next(iter(self._pending)))
-        while self._settled and self._over(next(iter(self._settled.values()))):
-            self._settled.popitem(last=False)
+            self._start = clock
+        pending, early, settled = self._tables.pending, self._tables.early, self._tables.settled
+        ttl = self._config.label_ttl
+        due = clock + ttl  # of what comes from now on
         rejects: list[Emission] = []
-        while self._early and self._over(next(iter(self._early.values()))):
-            rejects.append(self._reject_early(next(iter(self._early))))
+        while (oldest := pending.oldest()) is not None:
+            if clock <= (end := self._since(oldest[1]) + ttl):
+                due = min(due, end)
+                break
+            self._expire_prediction()
+        while (ended := settled.oldest()) is not None:
+            if clock <= (end := self._since(ended[1]) + ttl):
+                due = min(due, end)
+                break
+            settled.pop_oldest()
+        while (first := early.oldest()) is not None:
+            if clock <= (end := self._since(first[1]) + ttl):
+                due = min(due, end)
+                break
+            rejects.append(self._reject_early())
+        self._due = due
         return tuple(rejects)
 
-    def _over(self, entry: _Pending | _Early | _Settled) -> bool:
+    def _since(self, entry: Pending | Early | Settled) -> float:
+        """Return when an entry came; what came before the first time counts from then."""
         since = self._start if entry.since is None else entry.since
-        return self._clock is not None and since is not None and self._clock - since > self._config.label_ttl
+        return _NEVER if since is None else since
 
-    def _expire_prediction(self, id_: str) -> None:
-        del self._pending[id_]
+    def _expire_prediction(self) -> None:
+        id_, _ = self._tables.pending.pop_oldest()
         self._counts.expired += 1
         self._settle(id_, None)
 
-    def _reject_early(self, id_: str) -> Rejected:
-        event = self._early.pop(id_).event
+    def _reject_early(self) -> Rejected:
+        id_, early = self._tables.early.pop_oldest()
         self._counts.unmatched += 1
-        return Rejected(event, f"unmatched label: no prediction with id {id_!r} has come")
+        return Rejected(early.event, f"unmatched label: no prediction with id {id_!r} has come")
+
+
+def _with_origin(event: T, origin_of: Callable[[], Origin | None] | None) -> T:
+    if origin_of is None or event.origin is not None:
+        return event
+    return msgspec.structs.replace(event, origin=origin_of())

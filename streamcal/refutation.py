@@ -1,7 +1,7 @@
 """Tests that refute a certificate's assumptions, without being fooled more often than they say.
 
 Monotone h* is refuted by two pools of bins whose intervals are disjoint and wrongly ordered:
-`streamcal.certify.BinIntervals` and `RiskBound` carry that as ``monotone``. Label shift is refuted by an
+`streamcal.bin_limits.BinIntervals` and `RiskBound` carry that as ``monotone``. Label shift is refuted by an
 e-process on target labels: a predictor that learns each bin's rate bets against every composite g_κ∘h
 that the source labels leave possible (lemma 14 of docs/certificates.md). State: four integers per bin.
 """

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
+from streamcal.certificate import Certificate
+from streamcal.config import Domain
 from streamcal.maps import RecalibrationMap
 
 __all__ = [
     "Domain",
+    "DriftAlarm",
     "Emission",
     "Event",
     "LabelEvent",
@@ -20,9 +23,6 @@ __all__ = [
     "Recalibrated",
     "Rejected",
 ]
-
-Domain = Literal["source", "target"]
-"""``source``: the calibration domain P; ``target``: the deployment domain Q."""
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -89,6 +89,20 @@ class MapPublished(msgspec.Struct, frozen=True):
     """A new map version is served from now on."""
 
     map: RecalibrationMap
+    certificate: Certificate | None = None
+    """What may be claimed of it; None for the identity."""
+    key: str | None = None
+
+
+class DriftAlarm(msgspec.Struct, frozen=True):
+    """An assumption behind the certificates is refuted; it is raised once."""
+
+    assumption: str
+    """The assumption, in the words of the certificates."""
+    reason: str
+    """What refuted it."""
+    target_labels: int
+    """How many labelled target scores there were by then."""
     key: str | None = None
 
 
@@ -99,4 +113,4 @@ class Rejected(msgspec.Struct, frozen=True):
     reason: str
 
 
-Emission: TypeAlias = Recalibrated | MapPublished | Rejected
+Emission: TypeAlias = Recalibrated | MapPublished | DriftAlarm | Rejected

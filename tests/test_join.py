@@ -37,7 +37,7 @@ def counts(**wanted: int) -> JoinCounts:
 
 def test_a_label_meets_its_prediction() -> None:
     join, recorder, out = drive([PredictionEvent("a", 0.3, 1.0), LabelEvent("a", 1, 9.0)])
-    assert recorder.learned == [Joined(0.3, 0.5, 1, "target")]
+    assert recorder.learned == [Joined(0.3, 0.5, 1, "target", 1.0, 9.0)]
     assert out == [Recalibrated("a", 0.3, 0.5, 0, (1.0, 1.0))]
     assert join.counts == counts(predictions=1, labels=1, joined=1)
     assert join.pending == 0
@@ -45,7 +45,7 @@ def test_a_label_meets_its_prediction() -> None:
 
 def test_an_early_label_waits_for_its_prediction() -> None:
     join, recorder, out = drive([LabelEvent("a", 1, 1.0), PredictionEvent("a", 0.3, 2.0)])
-    assert recorder.learned == [Joined(0.3, 0.5, 1, "target")]
+    assert recorder.learned == [Joined(0.3, 0.5, 1, "target", 2.0, 1.0)]
     assert len(out) == 1
     assert join.counts == counts(predictions=1, labels=1, joined=1, early=1)
 

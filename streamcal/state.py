@@ -1,0 +1,47 @@
+"""The bytes of an engine's state: numbered parts behind a header, with a checksum; no pickle."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import Final
+
+from streamcal.errors import DamagedStateError
+
+__all__ = ["pack", "unpack"]
+
+_MAGIC: Final = b"SCRC"
+_FORMAT: Final = 1
+_LENGTH: Final = struct.Struct("<I")
+
+
+def pack(parts: Sequence[bytes]) -> bytes:
+    """Return the parts as one state."""
+    body = _MAGIC + bytes([_FORMAT]) + b"".join(_LENGTH.pack(len(part)) + part for part in parts)
+    return body + _LENGTH.pack(zlib.crc32(body))
+
+
+def unpack(data: bytes, count: int) -> list[bytes]:
+    """Return the ``count`` parts of a state.
+
+    Raises
+    ------
+    DamagedStateError
+        if the bytes are no such state, or no longer whole; the message says what is wrong.
+    """
+    if data[:4] != _MAGIC:
+        raise DamagedStateError(f"not an engine state: it begins with {data[:4]!r}, not {_MAGIC!r}")
+    if data[4:5] != bytes([_FORMAT]):
+        raise DamagedStateError(f"engine state format {data[4:5]!r} is unknown here, {_FORMAT} is known")
+    body = data[:-4]
+    if len(data) < 9 or _LENGTH.pack(zlib.crc32(body)) != data[-4:]:
+        raise DamagedStateError("engine state checksum does not match: the bytes were altered or cut")
+    parts, place = [], 5
+    while place + 4 <= len(body):
+        (length,) = _LENGTH.unpack_from(body, place)
+        parts.append(body[place + 4 : place + 4 + length])
+        place += 4 + length
+    if place != len(body) or len(parts) != count:
+        raise DamagedStateError(f"engine state has {len(parts)} parts, {count} expected")
+    return parts

@@ -1,0 +1,159 @@
+"""Coverage and tightness of the certificates, on seeded streams with known truth.
+
+What fails how often: every certificate of a stream must hold at every version, with probability 1 − δ,
+δ = 0.1. Over 1,000 streams the test fails if more than 100 streams are violated. Were a stream violated
+with probability 0.05, that would happen with probability 4e-11 (binomial tail); were the certificate
+wrong in truth (probability 0.15 or more), the test would pass with probability below 3e-6. Seeds are
+fixed.
+
+CI looks at every ninth version: of 1,000 streams per truth with B = ⌊n^(1/3)⌋, of 100 streams with B
+chosen from the labels (fails if more than 10 are violated: probability 0.011 at 0.05, 6e-9 at 0.01; none
+is seen). All versions of all streams: ``python -m tests.test_certificate_coverage --full``.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from streamcal.binning import bin_sums, candidate_bins, choose_bins, cube_root, uniform_mass
+from streamcal.bounds import theorem1
+from streamcal.certify import certify, certify_best, default_candidates, version_delta
+from streamcal.grid import MIN_LEVEL, cells_of, left_edges
+from tests.truths import TRUTHS, Truth, cells, edges_of, risks
+
+DELTA = 0.1
+LONGEST = 10_000
+
+
+def versions(step: int) -> list[tuple[int, int]]:
+    """Every ``step``-th version (j, n_j), the last at or below 10⁴ always included."""
+    every = [(j, int(np.ceil(64 * 1.1**j))) for j in range(60)]
+    every = [(j, n) for j, n in every if n <= LONGEST]
+    return sorted({*every[::step], every[-1]})
+
+
+def prefixes(truth: Truth, seed: int, step: int) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield (j, negatives, positives, left edges) of one stream's versions; one sort serves all."""
+    scores, labels = truth.draw(LONGEST, np.random.default_rng([1, seed]))
+    keys = cells_of(np.ascontiguousarray(scores), MIN_LEVEL)
+    order = np.argsort(keys)
+    keys, labels = keys[order], labels[order]
+    for j, n in versions(step):
+        mine = order < n
+        key, label = keys[mine], labels[mine]
+        level = MIN_LEVEL
+        starts = np.flatnonzero(np.diff(key, prepend=-1))
+        while len(starts) > 4096:
+            level, key = level + 1, key >> 1
+            starts = np.flatnonzero(np.diff(key, prepend=-1))
+        totals = np.diff(starts, append=n)
+        positives = np.add.reduceat(label, starts)
+        yield j, totals - positives, positives, left_edges(key[starts], level)
+
+
+def shortfalls(truth: Truth, streams: int, step: int, rule: str) -> np.ndarray:
+    """Return, float64[streams, versions, 3], true over certified risk: (R^cal, R^sha, R)."""
+    table = []
+    for seed in range(streams):
+        rows = []
+        for j, negatives, positives, left in prefixes(truth, seed, step):
+            totals = negatives + positives
+            n = int(totals.sum())
+            if rule == "auto":
+                bins, choices = choose_bins(negatives, positives), len(candidate_bins(n, len(totals)))
+            else:
+                bins, choices = cube_root(n), 1
+            splits = uniform_mass(totals, bins)
+            bound = certify(negatives, positives, splits, delta=version_delta(DELTA, j), choices=choices)
+            values = bin_sums(positives, splits) / bin_sums(totals, splits)
+            true = risks(truth, edges_of(left, splits), values)
+            assert all(0 <= figure <= 1 for figure in bound[:3])
+            rows.append([true[0] / bound[0], true[1] / bound[1], true[2] / bound[2]])
+        table.append(rows)
+    return np.array(table)
+
+
+def slack(ratios: np.ndarray) -> float:
+    """The factor by which certificates could shrink before more than δ of the streams are violated."""
+    worst = np.sort(ratios.reshape(len(ratios), -1).max(axis=1))
+    return float(1 / worst[-1 - int(DELTA * len(worst))])
+
+
+def violated(ratios: np.ndarray, shrink: float = 1.0) -> float:
+    """The fraction of streams on which a certificate divided by ``shrink`` fails at any version."""
+    return float((ratios.reshape(len(ratios), -1).max(axis=1) * shrink > 1).mean())
+
+
+def report(name: str, rule: str, ratios: np.ndarray, step: int) -> None:
+    parts = " ".join(f"{n}:{slack(ratios[:, i, 2]):.3g}" for i, (_, n) in enumerate(versions(step)))
+    print(f"{name:14} {rule:9} violated {violated(ratios):.4f} slack {slack(ratios):.3g}; R at n {parts}")
+
+
+@pytest.mark.parametrize("rule", ["cube_root", "auto"])
+@pytest.mark.parametrize("name", list(TRUTHS))
+def test_certificates_hold_at_all_versions_together(name: str, rule: str) -> None:
+    step = 9
+    ratios = shortfalls(TRUTHS[name], 1000 if rule == "cube_root" else 100, step, rule)
+    report(name, rule, ratios, step)
+    assert violated(ratios) <= DELTA
+    room = slack(ratios)
+    assert room > 1
+    assert violated(ratios, room * 1.02) > DELTA, "the check must fail just past the slack"
+
+
+TARGETS = {10_000: 4.5e-2, 100_000: 4.5e-3, 1_000_000: 5.0e-4, 10_000_000: 6.5e-5}
+
+
+def tightness(n: int, truth: Truth, seed: int = 0) -> tuple[float, ...]:
+    """Return (certified R, true R, B, the paper's R at B and at its best B, premise met, milliseconds)."""
+    scores, labels = truth.draw(n, np.random.default_rng([2, seed, n]))
+    negatives, positives, left = cells(scores, labels)
+    j = int(np.log(n / 64) / np.log(1.1))
+    grid = default_candidates(n, len(left))
+    began = time.perf_counter()
+    bound, splits = certify_best(negatives, positives, grid, delta=version_delta(DELTA, j))
+    spent = 1e3 * (time.perf_counter() - began)
+    values = bin_sums(positives, splits) / bin_sums(negatives + positives, splits)
+    true = risks(truth, edges_of(left, splits), values)
+    paper = theorem1(n, bound.bins, DELTA)
+    least = min(theorem1(n, bins, DELTA).risk for bins in range(1, min(n // 2, 20_000)))
+    return bound.risk, true[2], bound.bins, paper.risk, least, float(paper.met), spent
+
+
+@pytest.mark.parametrize("n", list(TARGETS))
+def test_certified_risk_reaches_the_targets(n: int) -> None:
+    certified, true, bins, paper, least, met, spent = tightness(n, TRUTHS["D(0.5)"])
+    print(
+        f"n {n:>8} B {bins:.0f} certified {certified:.3g} true {true:.3g} paper at B {paper:.3g}, "
+        f"at its best B {least:.3g} (premise met {bool(met)}), {spent:.0f} ms"
+    )
+    assert true < certified <= TARGETS[n]
+    assert certified < least
+
+
+@pytest.mark.parametrize("name", ["constant 0.01", "cubic"])
+def test_certified_over_true_risk_is_printed(name: str) -> None:
+    for n in (10_000, 100_000, 1_000_000):
+        certified, true, bins, *_ = tightness(n, TRUTHS[name])
+        print(f"{name} n {n} B {bins:.0f} certified {certified:.3g} true {true:.3g}")
+        assert true <= certified
+
+
+def main() -> None:
+    streams, step = (1000, 1) if "--full" in sys.argv else (100, 9)
+    for rule in ("cube_root", "auto"):
+        for name, truth in TRUTHS.items():
+            report(name, rule, shortfalls(truth, streams, step, rule), step)
+            sys.stdout.flush()
+    for name in ("D(0.5)", "constant 0.01", "cubic"):
+        for n in (1_000, 10_000, 100_000, 1_000_000, 10_000_000):
+            print(name, n, " ".join(f"{figure:.3g}" for figure in tightness(n, TRUTHS[name])), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,215 @@
+"""Certificates and alarms as the engine gives them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from streamcal import (
+    Certificate,
+    DriftAlarm,
+    LabelledEvent,
+    MapPublished,
+    PredictionEvent,
+    Recalibrator,
+)
+from streamcal.certificate import LABEL_SHIFT_REFUTED, MONOTONE_REFUTED
+from streamcal.certifier import MOST_CERTIFICATES, Formed, _bin_counts
+from streamcal.certify import certify_served, version_delta
+from streamcal.forming import form
+from streamcal.sketch import ScoreSketch
+from streamcal.testing import NormalPair
+
+SOURCE, TARGET = NormalPair(0.5), NormalPair(0.1)
+
+
+def engine_of(n_source: int, n_target: int = 0, seed: int = 0, **options: object) -> Recalibrator:
+    rng = np.random.default_rng([7, seed])
+    engine = Recalibrator(**options)
+    engine.learn_many(*SOURCE.sample(n_source, rng))
+    if n_target:
+        engine.learn_many(*TARGET.sample(n_target, rng), "target")
+    return engine
+
+
+def the(certificate: Certificate | None) -> Certificate:
+    assert certificate is not None
+    return certificate
+
+
+def test_no_certificate_before_the_first_version() -> None:
+    assert engine_of(63).certificate is None
+    assert Recalibrator(mode="target").certificate is None
+    assert the(engine_of(64).certificate).version == 1
+
+
+def test_the_certificate_is_that_of_the_version_as_it_was_formed() -> None:
+    engine = engine_of(9_500, mode="source", bins="cube_root")
+    first = the(engine.certificate)
+    at = 64 * 1.1**52  # the last scheduled count by then: j = 52
+    sketch = ScoreSketch()
+    rng = np.random.default_rng([7, 0])
+    scores, labels = SOURCE.sample(9_500, rng)
+    sketch.add(scores[: int(np.ceil(at))], labels[: int(np.ceil(at))])
+    formed = form(sketch, "cube_root")
+    bound = certify_served(*sketch.counts, formed.splits, delta=version_delta(0.1, 52))
+    assert (first.version, first.n_source, first.domain) == (53, sketch.n, "source")
+    assert (first.risk, first.calibration_risk) == (bound.risk, bound.calibration)
+    assert first.target_risk is None
+    assert engine.learn_one(0.5, 1) is None
+    assert the(engine.certificate) == first
+
+
+def test_a_map_formed_off_schedule_keeps_the_last_certificate_and_says_so() -> None:
+    engine = engine_of(1000, mode="source")
+    before = the(engine.certificate)
+    engine.learn_many(*SOURCE.sample(10, np.random.default_rng(1)))
+    engine.refresh()
+    after = the(engine.certificate)
+    assert not after.on_schedule
+    assert after == before.model_copy(update={"on_schedule": False})
+    assert after.version < engine.version
+    engine.learn_many(*SOURCE.sample(200, np.random.default_rng(2)))
+    assert the(engine.certificate).on_schedule
+
+
+def test_every_published_map_carries_its_certificate() -> None:
+    engine = Recalibrator()
+    rng = np.random.default_rng(3)
+    published = []
+    for score, label in zip(*SOURCE.sample(400, rng), strict=True):
+        emissions = engine.step(LabelledEvent(float(score), int(label), domain="source", time=5.0))
+        published += [e for e in emissions if isinstance(e, MapPublished)]
+    assert [p.map.version for p in published] == list(range(1, len(published) + 1))
+    assert all(the(p.certificate).version == p.map.version for p in published)
+    assert all(the(p.certificate).time == 5.0 for p in published)
+    assert [the(p.certificate) for p in published] == list(engine.certificates)
+
+
+def test_the_history_is_thinned_to_a_bounded_size() -> None:
+    engine = Recalibrator(mode="source", growth=1.01)
+    rng = np.random.default_rng(4)
+    for score, label in zip(*SOURCE.sample(400, rng), strict=True):
+        engine.learn_one(float(score), int(label))
+        assert engine.certificate is None or len(engine.certificates) <= MOST_CERTIFICATES
+    versions = [certificate.version for certificate in engine.certificates]
+    assert versions == sorted(set(versions))
+    assert versions[-1] == engine.version > MOST_CERTIFICATES
+
+
+@pytest.mark.parametrize("mode", ["auto", "source", "composite", "target", "label_shift"])
+def test_certified_risks_cover_the_true_ones(mode: str) -> None:
+    """40 streams a mode; each fails with probability at most δ = 0.1, so more than 12 of them with
+    probability below 2e-4. Both domains are certified where the mode claims something of them."""
+    failures = 0
+    for seed in range(40):
+        engine = engine_of(3000, 500, seed, mode=mode)
+        certificate = the(engine.certificate)
+        served, base = engine.map, engine.map.model_copy(update={"weights": (1.0, 1.0)})
+        own = SOURCE if certificate.domain == "source" else TARGET
+        failures += own.risk(base).total > certificate.risk
+        if certificate.target_risk is not None:
+            failures += TARGET.risk(served).total > certificate.target_risk
+    assert failures <= 12
+
+
+@pytest.mark.parametrize(("n", "limit"), [(10**4, 4.5e-2), (10**5, 4.5e-3), (10**6, 5.0e-4), (10**7, 6.5e-5)])
+def test_the_served_maps_certificate_reaches_the_designs_figures(n: int, limit: float) -> None:
+    """With ``bins="auto"``, the map that is served, every correction and share of δ in."""
+    engine = Recalibrator(mode="source")
+    engine.learn_many(*SOURCE.sample(n, np.random.default_rng([5, n])))
+    certificate = the(engine.certificate)
+    true = SOURCE.risk(engine.map).total
+    print(f"n={n:>8}: certified {certificate.risk:.2e}, true {true:.1e}, paper {certificate.paper.risk:.2e}")
+    assert true < certificate.risk <= limit
+
+
+def test_the_target_certificate_tightens_and_names_its_assumptions() -> None:
+    risks = [the(engine_of(100_000, n).certificate).target_risk for n in (10, 100, 1000, 10_000)]
+    assert risks == sorted(risks, reverse=True)
+    assert risks[-1] is not None
+    assert risks[-1] < 0.03
+    certificate = the(engine_of(1000, 100).certificate)
+    assert any("label shift" in assumption for assumption in certificate.assumptions)
+    assert certificate.paper_target is not None
+    alone = the(engine_of(0, 1000, mode="target").certificate)
+    assert (alone.domain, alone.n_source, alone.target_risk) == ("target", 0, alone.risk)
+    assert not any("label shift" in assumption for assumption in alone.assumptions)
+
+
+def test_state_keeps_certificates_and_the_watch() -> None:
+    engine = engine_of(2000, 700)
+    first = engine.certificate
+    twin = Recalibrator.from_bytes(engine.to_bytes())
+    assert twin.to_bytes() == engine.to_bytes()
+    assert (twin.certificate, twin.certificates) == (first, engine.certificates)
+    scores, labels = TARGET.sample(3000, np.random.default_rng(9))
+    for each in (engine, twin):
+        each.learn_many(scores, labels, "target")
+    assert twin.to_bytes() == engine.to_bytes()
+
+
+def shifted(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Draw from a target whose positives moved: X | Y=1 ~ N(1, 1), prior 0.1: no label shift."""
+    labels = (rng.random(n) < 0.1).astype(np.int8)
+    return 1.0 / (1.0 + np.exp(-(rng.standard_normal(n) + 3.0 * labels - 2.0))), labels
+
+
+def test_label_shift_is_refuted_once_and_the_target_certificate_withdrawn() -> None:
+    rng = np.random.default_rng(5)
+    engine = engine_of(100_000)
+    alarms = []
+    for score, label in zip(*shifted(20_000, rng), strict=True):
+        emissions = engine.step(LabelledEvent(float(score), int(label)))
+        alarms += [e for e in emissions if isinstance(e, DriftAlarm)]
+    (alarm,) = alarms
+    assert alarm.assumption == LABEL_SHIFT_REFUTED
+    assert alarm.target_labels < 20_000
+    assert engine.alarms == (alarm,)
+    certificate = the(engine.certificate)
+    assert certificate.refuted == (LABEL_SHIFT_REFUTED,)
+    assert certificate.target_risk == 1.0
+    assert certificate.risk < 0.01, "the source's own claim stands"
+    assert Recalibrator.from_bytes(engine.to_bytes()).alarms == (alarm,)
+
+
+def test_label_shift_is_not_refuted_where_it_holds() -> None:
+    """60 streams; the engine's α is δ/10 = 0.01 a stream: more than 4 alarms with probability below 4e-4."""
+    alarms = 0
+    for seed in range(60):
+        engine = engine_of(5000, 5000, seed)
+        alarms += bool(engine.alarms)
+    assert alarms <= 4
+
+
+def test_falling_rates_refute_monotone_and_withdraw_everything() -> None:
+    rng = np.random.default_rng(6)
+    scores = rng.random(20_000)
+    engine = Recalibrator()
+    engine.learn_many(scores, rng.random(20_000) > scores)
+    certificate = the(engine.certificate)
+    assert certificate.refuted == (MONOTONE_REFUTED,)
+    assert certificate.risk == 1.0
+    assert [alarm.assumption for alarm in engine.alarms] == [MONOTONE_REFUTED]
+
+
+def test_scores_of_a_cell_that_an_edge_splits_count_in_each_bin() -> None:
+    fine, coarse = ScoreSketch(), ScoreSketch(64, labelled=False)
+    rng = np.random.default_rng(8)
+    scores = rng.random(500)
+    fine.add(scores, rng.integers(0, 2, 500))
+    coarse.add(scores)
+    assert coarse.level > fine.level
+    formed = form(fine, 20)
+    counts = _bin_counts(Formed(fine, formed.splits, 1, 0, "source"), coarse)
+    exact = np.add.reduceat(fine.totals, formed.splits[:-1])
+    assert (counts >= exact).all()
+    assert (counts <= exact + 2 * coarse.totals.max()).all()
+    same = ScoreSketch(labelled=False)
+    same.add(scores)
+    assert (_bin_counts(Formed(fine, formed.splits, 1, 0, "source"), same) == exact).all()
+
+
+def test_a_prediction_alone_raises_nothing() -> None:
+    engine = engine_of(100)
+    assert len(engine.step(PredictionEvent("a", 0.5))) == 1

@@ -1,0 +1,128 @@
+"""A join whose tables are in a store equals the join in memory, however the stream is cut into batches."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from streamcal_connectors.sqlite import SqliteConnector
+
+from streamcal import JoinConfig, LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.join import Join
+from streamcal.ports import Change
+from streamcal.tables import Early, MemoryTables, Pending, Settled, StoredTable
+from streamcal.types import Event
+from tests.test_join import EVENTS, Recorder
+
+
+class ListRows:
+    """Rows of a table in a list: what a store has to do, by the letter."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, str, object]] = []
+
+    def find(self, ids: Sequence[str]) -> list:
+        return [row for row in self.rows if row[1] in ids]
+
+    def after(self, seq: int, limit: int) -> list:
+        return [row for row in self.rows if row[0] > seq][: min(limit, 2)]
+
+    def extent(self) -> tuple[int, int]:
+        return len(self.rows), self.rows[-1][0] if self.rows else 0
+
+    def commit(self, table: StoredTable) -> None:
+        first, added, removed = table.changes()
+        self.rows = [row for row in self.rows if row[0] not in removed]
+        self.rows += [(seq, id_, entry) for seq, (id_, entry) in enumerate(added, first)]
+        assert len({id_ for _, id_, _ in self.rows}) == len(self.rows) == len(table)
+
+
+class ListTables:
+    def __init__(self) -> None:
+        self.rows = [ListRows() for _ in range(3)]
+        self.pending: StoredTable[Pending] = StoredTable(self.rows[0])
+        self.early: StoredTable[Early] = StoredTable(self.rows[1])
+        self.settled: StoredTable[Settled] = StoredTable(self.rows[2])
+
+    def prefetch(self, ids) -> None:
+        for table in (self.pending, self.early, self.settled):
+            table.prefetch(sorted(set(ids)))
+
+    def commit(self) -> None:
+        for rows, table in zip(self.rows, (self.pending, self.early, self.settled), strict=True):
+            rows.commit(table)
+
+
+@given(EVENTS, st.lists(st.integers(1, 7), min_size=1), st.integers(1, 5))
+def test_stored_tables_join_as_those_in_memory(events: list[Event], cuts: list[int], bound: int) -> None:
+    config = JoinConfig(label_ttl=10.0, max_pending=bound)
+    plain_tables, tables = MemoryTables(), ListTables()
+    plain, stored = Join(config, plain_tables), Join(config, tables)
+    learned = Recorder(), Recorder()
+    start = 0
+    for size in cuts * (len(events) // len(cuts) + 1):
+        batch = events[start : start + size]
+        start += size
+        stored.prefetch([event.id for event in batch if event.id is not None])
+        for event in batch:
+            assert stored.step(event, lambda _: learned[1]) == plain.step(event, lambda _: learned[0])
+            assert stored.pending == plain.pending
+        if batch:
+            tables.commit()
+    assert learned[0].learned == learned[1].learned
+    assert stored.state == plain.state
+    for rows, table in zip(
+        tables.rows, (plain_tables.pending, plain_tables.early, plain_tables.settled), strict=True
+    ):
+        assert [(id_, entry) for _, id_, entry in rows.rows] == list(table.entries.items())
+    assert stored.close() == plain.close()
+
+
+def random_events(rng: random.Random, count: int) -> list[Event]:
+    """Return a stream in which every outcome of the join occurs."""
+    events: list[Event] = []
+    for i in range(count):
+        id_, time = f"é{rng.randrange(count // 2)}", float(i + rng.randrange(-20, 20))
+        kind = rng.random()
+        if kind < 0.5:
+            events.append(PredictionEvent(id_, rng.random(), time, rng.choice([None, "k"])))
+        elif kind < 0.95:
+            events.append(LabelEvent(id_, rng.randrange(2), time if rng.random() < 0.9 else None))
+        else:
+            events.append(LabelledEvent(rng.random(), rng.randrange(2), id_, time))
+    return events
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sqlite_tables_join_as_those_in_memory(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    config = JoinConfig(label_ttl=700.0, max_pending=rng.choice([90, 10_000]))
+    plain = Join(config)
+    learned = Recorder(), Recorder()
+    store = SqliteConnector().store(str(tmp_path / "s.db"), read_only=False)
+    stored = Join(config, store.tables)
+    events = random_events(rng, 4000)
+    while events:
+        cut = rng.randrange(1, 300)
+        batch, events = events[:cut], events[cut:]
+        stored.prefetch([event.id for event in batch if event.id is not None])
+        for event in batch:
+            assert stored.step(event, lambda _: learned[1]) == plain.step(event, lambda _: learned[0])
+        store.commit(Change({}, b"{}", {}, {}, (), ()))
+        if rng.random() < 0.2:  # as after a crash
+            state = msgspec.json.decode(msgspec.json.encode(stored.state), type=type(stored.state))
+            store.close()
+            store = SqliteConnector().store(str(tmp_path / "s.db"), read_only=False)
+            stored = Join(config, store.tables, state)
+        assert stored.pending == plain.pending
+        assert stored.state == plain.state
+    assert learned[0].learned == learned[1].learned
+    counts = msgspec.structs.asdict(plain.counts)
+    assert all(counts.values()), counts
+    assert stored.close() == plain.close()
+    store.close()

@@ -4,13 +4,19 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint types lock schema venv
+.PHONY: bench demo lint lock paper schema test types venv
 
 demo: $(READY)            ## run the shipped example: table and flights.png
 	$(BIN)/streamcal demo
 
 test: $(READY)            ## run all tests
 	$(BIN)/python -m pytest
+
+paper: $(READY)           ## reproduce the paper: pictures and tables of docs/paper.md
+	$(BIN)/python examples/paper/reproduce.py
+
+bench: $(READY)           ## measure against the yardsticks, side by side
+	$(BIN)/python benchmarks/bench.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -1,0 +1,135 @@
+"""Measure streamcal against its yardsticks, side by side in one run; see README.md."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+# ruff: noqa: E402  # numpy reads these when it is imported
+# One thread for everything: no yardstick gets cores that streamcal does not use.
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+
+import arrays
+import costs
+import events
+from measure import Row, spread
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+HERE = Path(__file__).parent
+README = HERE / "README.md"
+BEGIN, END = "<!-- begin results -->", "<!-- end results -->"
+HEADINGS = ("operation", "n", "streamcal", "yardstick", "its figure", "ratio [min, max]", "budget", "")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, default=HERE / "results.json", help="where the JSON goes")
+    parser.add_argument("--write-readme", action="store_true", help="put the table into README.md")
+    parser.add_argument("--only", default="", help="arrays, events or costs")
+    options = parser.parse_args()
+    console = Console()
+    start = time.perf_counter()
+    rows = []
+    for row in measured(options.only):
+        rows.append(row)
+        line = " · ".join(cell for cell in cells(row) if cell)
+        console.print(escape(line), highlight=False, soft_wrap=True)
+    taken = time.perf_counter() - start
+    about = machine() | {"seconds": round(taken, 1)}
+    console.print(table(rows))
+    console.print(f"{taken:.0f} s; {caption(about)}", highlight=False)
+    results = {"about": about, "rows": [row.as_json() for row in rows]}
+    options.output.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    if options.write_readme:
+        write_readme(rows, about)
+
+
+def measured(only: str) -> Iterator[Row]:
+    for module in (arrays, events, costs):
+        if only in ("", module.__name__):
+            yield from module.rows()
+
+
+def machine() -> dict[str, Any]:
+    """Return where and with what this was measured."""
+    versions = {}
+    for package in ("streamcal-engine", "numpy", "scikit-learn", "datasketches", "river", "msgspec"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = "not installed"
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": f"{processor()}, {os.cpu_count()} cores, {platform.system()}",
+        "python": platform.python_version(),
+        "versions": versions,
+    }
+
+
+def processor() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """Return a row as text, one cell for each of `HEADINGS`."""
+    ratio = ""
+    if row.ratios:
+        low, middle, high = spread(row.ratios)
+        ratio = f"{number(middle)} [{number(low)}, {number(high)}] {row.ratio}"
+    return (
+        row.operation,
+        "" if row.n is None else f"{row.n:,}",
+        f"{number(spread(row.ours)[1])} {row.unit}" if row.ours else row.note,
+        row.yardstick,
+        f"{number(spread(row.theirs)[1])} {row.unit}" if row.theirs else "",
+        ratio,
+        row.budget,
+        "" if row.met is None else "met" if row.met else "missed",
+    )
+
+
+def number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def table(rows: list[Row]) -> Table:
+    out = Table(*HEADINGS, title="streamcal and its yardsticks", title_justify="left")
+    group = ""
+    for row in rows:
+        if group and row.group != group:
+            out.add_section()
+        group = row.group
+        out.add_row(*map(escape, cells(row)), style="" if row.met is not False else "red")
+    return out
+
+
+def caption(about: dict[str, Any]) -> str:
+    versions = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
+    return f"{about['date']}, {about['machine']}, Python {about['python']}; {versions}"
+
+
+def write_readme(rows: list[Row], about: dict[str, Any]) -> None:
+    """Replace what is between the markers of README.md."""
+    lines = ["| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in cells(row)) + " |" for row in rows]
+    text = README.read_text()
+    before, after = text.split(BEGIN)[0], text.split(END)[1]
+    README.write_text(f"{before}{BEGIN}\n{caption(about)}.\n\n" + "\n".join(lines) + f"\n{END}{after}")
+
+
+if __name__ == "__main__":
+    main()

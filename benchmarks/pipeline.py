@@ -1,0 +1,90 @@
+"""Files → store → files: events a second, end to end, and what the time goes into.
+
+Usage: python benchmarks/pipeline.py [PREDICTIONS]. Budget: 150,000 events/s (design, section 8); if it falls
+short, the profile's top ten follow.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import io
+import pstats
+import random
+import sys
+import tempfile
+import time
+from heapq import heappop, heappush
+from pathlib import Path
+
+from streamcal.pipeline import Pipeline
+from streamcal.ports import Connectors
+from streamcal.runner import Inputs, Outputs, Runner
+
+BUDGET = 150_000
+LABELLED = 0.2
+DELAY = 20_000.0  # mean seconds from a prediction to its label; one prediction a second
+
+
+def write_events(folder: Path, predictions: int, seed: int = 1) -> tuple[Path, Path]:
+    """Write predictions, a fifth of which get a label later."""
+    rng = random.Random(seed)  # noqa: S311  # a seeded stream
+    late: list[tuple[float, str, int]] = []
+    paths = folder / "predictions.jsonl", folder / "labels.jsonl"
+    with paths[0].open("w") as events, paths[1].open("w") as labels:
+
+        def write_labels(until: float) -> None:
+            while late and late[0][0] <= until:
+                moment, id_, label = heappop(late)
+                labels.write(f'{{"id":"{id_}","label":{label},"time":{moment:.0f}}}\n')
+
+        for i in range(predictions):
+            score, moment, id_ = round(rng.random() ** 3, 6), 1.7e9 + i, f"r{i:08d}-{rng.getrandbits(32):08x}"
+            events.write(f'{{"id":"{id_}","score":{score},"time":{moment:.0f}}}\n')
+            if rng.random() < LABELLED:
+                heappush(late, (moment + rng.expovariate(1 / DELAY), id_, int(rng.random() < score)))
+            write_labels(moment)
+        write_labels(float("inf"))
+    return paths
+
+
+def run(folder: Path, inputs: tuple[Path, Path], name: str) -> tuple[float, float, int]:
+    """Run once, with everything new; return seconds, seconds on the processor, and events."""
+    connectors = Connectors()
+    store = connectors.store(str(folder / f"{name}.db"))
+    sources = [connectors.source(str(path)) for path in inputs]
+    outputs = Outputs(
+        *(connectors.sink(str(folder / f"{name}-{what}.jsonl")) for what in ("out", "rejects", "maps"))
+    )
+    pipeline = Pipeline(tables=store.tables)
+    start, busy = time.perf_counter(), time.process_time()
+    Runner(pipeline, Inputs([], sources), outputs, store, clock=time.monotonic).run()
+    for sink in outputs.sinks:
+        sink.close()
+    store.close()
+    return time.perf_counter() - start, time.process_time() - busy, pipeline.tally.events
+
+
+def main() -> None:
+    predictions = int(sys.argv[1]) if len(sys.argv) > 1 else 500_000
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        inputs = write_events(folder, predictions)
+        rates = []
+        for index in range(3):
+            seconds, busy, events = run(folder, inputs, f"run{index}")
+            rates.append(events / seconds)
+            print(
+                f"{events:,} events in {seconds:.1f} s, {busy:.1f} s of them on the processor: "
+                f"{rates[-1]:,.0f} events/s"
+            )
+        print(f"best {max(rates):,.0f} events/s; budget {BUDGET:,}")
+        if max(rates) < BUDGET:
+            profile = cProfile.Profile()
+            profile.runcall(run, folder, inputs, "profiled")
+            text = io.StringIO()
+            pstats.Stats(profile, stream=text).sort_stats("tottime").print_stats(10)
+            print(text.getvalue())
+
+
+if __name__ == "__main__":
+    main()

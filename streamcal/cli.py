@@ -1,219 +1,273 @@
-"""The command line: ``streamcal run``, ``streamcal apply``, ``streamcal demo``.
+"""The command line: ``streamcal run``, ``apply``, ``show``, ``replay``, ``demo``.
 
-Exit status: 0 when the run came to its end, rejects or not; 1 when nothing could be read; 2 on a usage error;
-130 when interrupted, with all that was done so far written.
+Exit status: 0 when a run came to its end, rejects or not, or was ended by SIGTERM; 1 when nothing could be
+read, or a replay differs; 2 on a usage error; 3 when the store or an output cannot be used; 130 when
+interrupted. Whichever, all that was done so far is written.
 """
 
 from __future__ import annotations
 
-import itertools
+import logging
 import sys
 import time
-from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Final, NoReturn, TypeVar
+from typing import Annotated, Final
 from urllib.parse import quote
 
 import msgspec
 import typer
 from pydantic import ValidationError
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from streamcal import demo as flights
-from streamcal.codec import Malformed
+from streamcal.applying import FixedMap, FollowedMaps, apply_maps
 from streamcal.config import RunConfig, read_config
+from streamcal.errors import OutputError, StoreError
+from streamcal.inspecting import replay_table, served, show_table
 from streamcal.maps import RecalibrationMap
-from streamcal.pipeline import Pipeline, RejectRow, merge_by_time
-from streamcal.ports import Sink, Source, connector
-from streamcal.report import run_table
-from streamcal.types import Domain, Event, LabelEvent, Recalibrated
+from streamcal.metrics import RunMetrics
+from streamcal.pipeline import Outcome, Pipeline
+from streamcal.ports import Connectors, Sink, Source, Store, public_url
+from streamcal.report import run_summary, run_table
+from streamcal.rows import RejectRow
+from streamcal.runner import Inputs, Outputs, Runner
+from streamcal.terminal import (
+    EXIT_INTERRUPTED,
+    EXIT_NOTHING_READ,
+    EXIT_UNUSABLE,
+    EXIT_USAGE,
+    Meter,
+    Stop,
+    fail,
+    set_up_logging,
+)
+from streamcal.types import Domain
 
 __all__ = ["main"]
 
-_BATCH: Final = 4096
 _SHOWN_REJECTS: Final = 3
-_EVERY_SECONDS: Final = 5.0
 
+log = logging.getLogger("streamcal")
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
-T = TypeVar("T")
+EventsUrl = Annotated[str, typer.Option(help="Predictions of the deployment; may hold labels too.")]
+LabelsUrl = Annotated[str | None, typer.Option(help="Labels, if they come apart.")]
+SourceUrl = Annotated[str | None, typer.Option(help="Labelled events to calibrate on first.")]
+RejectsUrl = Annotated[str | None, typer.Option(help="Where bad input goes, one line each.")]
+ConfigFile = Annotated[Path | None, typer.Option(help="Options, as TOML.")]
+JsonLog = Annotated[bool, typer.Option("--log-json", help="Log one JSON object a line.")]
 
 
-class _Meter:
-    """Shows progress on standard error: a live line on a terminal, plain lines otherwise."""
+class _RejectLog:
+    """Shows the first few rejects when they go nowhere else."""
 
-    def __init__(self, stack: ExitStack) -> None:
-        self._console = Console(stderr=True)
-        self._start = self._shown = time.monotonic()
-        self._progress: Progress | None = None
-        if self._console.is_terminal:
-            columns = (SpinnerColumn(), TextColumn("{task.description}"))
-            self._progress = stack.enter_context(Progress(*columns, console=self._console, transient=True))
-            self._task = self._progress.add_task("reading")
-
-    def show(self, events: int) -> None:
-        now = time.monotonic()
-        text = f"{events:,} events, {events / max(now - self._start, 1e-9):,.0f} events/s"
-        if self._progress is not None:
-            self._progress.update(self._task, description=text)
-        elif now - self._shown >= _EVERY_SECONDS:
-            self._shown = now
-            self._console.print(text, highlight=False)
-
-
-class _Rejects:
-    """Writes rejects to their sink, and shows the first few of them when there is none."""
-
-    def __init__(self, sink: Sink | None) -> None:
-        self._sink = sink
+    def __init__(self) -> None:
         self._seen = 0
 
-    def take(self, rows: Sequence[RejectRow]) -> None:
-        if self._sink is not None:
-            self._sink.write(rows)
-            return
-        for row in rows:
+    def take(self, rows: list[RejectRow]) -> None:
+        for row in rows[: max(_SHOWN_REJECTS + 1 - self._seen, 0)]:
             self._seen += 1
             if self._seen <= _SHOWN_REJECTS:
-                _say(f"rejected: {row.source}, line {row.line}: {row.reason}")
-            elif self._seen == _SHOWN_REJECTS + 1:
-                _say("further rejects are only counted; --rejects FILE keeps them all")
+                log.warning("rejected: %s, line %s: %s", row.source, row.line, row.reason)
+            else:
+                log.warning("further rejects are only counted; --rejects FILE keeps them all")
 
 
 @app.command()
 def run(
-    events: Annotated[str, typer.Option(help="Predictions of the deployment; may hold labels too.")],
+    events: EventsUrl,
     output: Annotated[str, typer.Option(help="Where the recalibrated predictions go.")],
-    labels: Annotated[str | None, typer.Option(help="Labels, if they come apart.")] = None,
-    source: Annotated[str | None, typer.Option(help="Labelled events to calibrate on first.")] = None,
-    config: Annotated[Path | None, typer.Option(help="Options, as TOML.")] = None,
-    rejects: Annotated[str | None, typer.Option(help="Where bad input goes, one line each.")] = None,
+    labels: LabelsUrl = None,
+    source: SourceUrl = None,
+    config: ConfigFile = None,
+    rejects: RejectsUrl = None,
     map_file: Annotated[Path | None, typer.Option("--map", help="Where the last map goes, as JSON.")] = None,
+    maps: Annotated[str | None, typer.Option(help="Where every map version goes, one line each.")] = None,
+    store: Annotated[str | None, typer.Option(help="Where the state is kept: a SQLite file.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Wait for more at the end of files.")] = False,
+    metrics: Annotated[
+        str | None, typer.Option(help="[HOST:]PORT for Prometheus to scrape; on 127.0.0.1 by default.")
+    ] = None,
+    log_json: JsonLog = False,
 ) -> None:
     """Recalibrate a stream of predictions while its labels arrive.
 
-    A URL is a path, file:PATH, or - for standard input and output; .csv is CSV, all else JSON lines; .gz is
-    gzip. Predictions and labels are merged by event time.
+    A URL is a path, file:PATH, - for standard input and output, or one of a connector that is installed;
+    .csv is CSV, all else JSON lines; .gz is gzip. Predictions and labels are merged by event time. With
+    --store, a run that was ended, or killed, goes on where it was, and every prediction comes out once.
     """
+    set_up_logging(as_json=log_json)
     options = _read_config(config)
-    pipeline = Pipeline(options.recalibrator, options.join)
+    connectors = Connectors()
     with ExitStack() as stack:
-        sources: list[Source] = []
-        try:
-            deployment = [_source(url, "target") for url in (events, labels) if url is not None]
-            calibration = [_source(source, "source")] if source is not None else []
-            sources = [*calibration, *deployment]
-        except OSError as error:
-            _fail(f"cannot read: {error}", 1)
-        answers = _sink(output, stack)
-        refused = _Rejects(_sink(rejects, stack) if rejects is not None else None)
-        interrupted = _run(pipeline, calibration, deployment, answers, refused, _Meter(stack))
-    if map_file is not None:
-        _write_maps(pipeline, map_file)
-    console = Console(stderr=output == "-")
-    console.print(run_table(pipeline, sum(each.unknown_fields for each in sources)))
-    if interrupted:
-        _say("interrupted: what was done so far is written")
-        raise typer.Exit(130)
-    if pipeline.tally.events == 0 or pipeline.tally.events == pipeline.tally.rejected:
-        _fail(f"no event could be read from {', '.join(filter(None, (source, events, labels)))}", 1)
+        deployment = [
+            _source(connectors, url, "target", stack, follow=follow) for url in (events, labels) if url
+        ]
+        calibration = [_source(connectors, source, "source", stack)] if source else []
+        sources = [*calibration, *deployment]
+        _refuse_twice([each.name for each in sources])
+        kept = _store(connectors, store, stack) if store else None
+        outputs = Outputs(
+            _sink(connectors, output, stack),
+            _sink(connectors, rejects, stack) if rejects else None,
+            _sink(connectors, maps, stack) if maps else None,
+        )
+        _refuse_twice([sink.name for sink in outputs.sinks if sink.name != "-"])
+        stop, meter, refused = Stop(), Meter(stack, live=not log_json), _RejectLog()
+        measured = _serve_metrics(metrics, sources) if metrics else None
+        pipeline = Pipeline(
+            options.recalibrator,
+            options.join,
+            observer=measured.joined if measured else None,
+            tables=kept.tables if kept else None,
+        )
 
-
-def _run(
-    pipeline: Pipeline,
-    calibration: list[Source],
-    deployment: list[Source],
-    answers: Sink,
-    refused: _Rejects,
-    meter: _Meter,
-) -> bool:
-    """Drive the pipeline to the end of its sources; return whether it was interrupted."""
-    try:
-        for item in _items(calibration[0]) if calibration else ():
-            reject = pipeline.calibrate(item)
-            if reject is not None:
-                refused.take([reject])
-            if pipeline.tally.events % _BATCH == 0:
-                meter.show(pipeline.tally.events)
-        for batch in _batches(deployment):
-            rows: list[Recalibrated] = []
-            bad: list[RejectRow] = []
-            try:
-                for item in batch:
-                    answered, rejected = pipeline.step(item)
-                    rows += answered
-                    bad += rejected
-            finally:
-                answers.write(rows)
-                refused.take(bad)
+        def after(outcome: Outcome, seconds: float) -> None:
             meter.show(pipeline.tally.events)
-    except KeyboardInterrupt:
-        return True
+            if rejects is None:
+                refused.take(outcome.rejects)
+            for alarm in outcome.alarms:
+                which = "" if alarm.key is None else f" [{alarm.key}]"
+                log.warning("drift%s: %s is refuted: %s", which, alarm.assumption, alarm.reason)
+            if measured is not None:
+                measured.batch(seconds, outcome)
+                measured.update(pipeline)
+
+        runner = Runner(
+            pipeline,
+            Inputs(calibration, deployment),
+            outputs,
+            kept,
+            clock=time.monotonic,
+            stop=stop,
+            after=after,
+        )
+        _run(runner)
+        if map_file is not None:
+            _write_maps(pipeline, map_file)
+    unknown = sum(each.unknown_fields for each in sources)
+    if log_json:
+        log.info("end of run", extra={"fields": run_summary(pipeline, unknown)})
+    else:
+        Console(stderr=output == "-").print(run_table(pipeline, unknown))
+    if stop():
+        log.warning("interrupted: what was done so far is written")
+        raise typer.Exit(0 if stop.by is not None and stop.by.name == "SIGTERM" else EXIT_INTERRUPTED)
+    if pipeline.tally.events == 0 or pipeline.tally.events == pipeline.tally.rejected:
+        urls = ", ".join(public_url(url) for url in (source, events, labels) if url)
+        fail(f"no event could be read from {urls}", EXIT_NOTHING_READ)
+
+
+def _run(runner: Runner) -> None:
+    try:
+        runner.run()
+    except (StoreError, OutputError) as error:
+        fail(str(error), EXIT_UNUSABLE)
     except (OSError, ValueError) as error:
-        _fail(str(error), 1)
-    refused.take(pipeline.close())
-    return False
+        fail(str(error), EXIT_NOTHING_READ)
+    except KeyboardInterrupt:
+        fail("interrupted at once: what was committed is kept", EXIT_INTERRUPTED)
 
 
 @app.command()
 def apply(
-    map_file: Annotated[Path, typer.Option("--map", help="A map, as JSON.")],
+    map_file: Annotated[Path | None, typer.Option("--map", help="A map, as JSON.")] = None,
+    follow: Annotated[
+        str | None, typer.Option(help="Where a run's --maps go: always apply the newest of each key.")
+    ] = None,
     events: Annotated[str, typer.Option(help="Predictions to recalibrate.")] = "-",
     output: Annotated[str, typer.Option(help="Where the recalibrated predictions go.")] = "-",
-    rejects: Annotated[str | None, typer.Option(help="Where bad input goes, one line each.")] = None,
+    rejects: RejectsUrl = None,
+    log_json: JsonLog = False,
 ) -> None:
-    """Apply a map that was formed before to a stream of predictions; nothing is learned."""
-    try:
-        recalibration = RecalibrationMap.model_validate_json(map_file.read_bytes())
-    except OSError as error:
-        _fail(f"cannot read: {error}", 2)
-    except ValidationError as error:
-        _fail(f"{map_file} is no map: {error}", 2)
-    count = refusals = 0
+    """Apply maps that are formed elsewhere to a stream of predictions; nothing is learned."""
+    set_up_logging(as_json=log_json)
+    if (map_file is None) == (follow is None):
+        fail("give either --map or --follow", EXIT_USAGE)
+    connectors = Connectors()
     with ExitStack() as stack:
-        try:
-            opened = _source(events, "target")
-        except OSError as error:
-            _fail(f"cannot read: {error}", 1)
-        answers = _sink(output, stack)
-        refused = _Rejects(_sink(rejects, stack) if rejects is not None else None)
-        try:
-            for batch in opened.batches():
-                count += len(batch)
-                rows, bad = _apply(recalibration, batch)
-                answers.write(rows)
-                refused.take(bad)
-                refusals += len(bad)
-        except KeyboardInterrupt:
-            raise typer.Exit(130) from None
-    _say(
-        f"{count - refusals:,} predictions recalibrated with map version {recalibration.version}, "
-        f"{refusals:,} rejected"
-    )
-    if count == refusals:
-        _fail(f"no event could be read from {events}", 1)
-
-
-def _apply(
-    recalibration: RecalibrationMap, batch: Sequence[Event | Malformed]
-) -> tuple[list[Recalibrated], list[RejectRow]]:
-    rows: list[Recalibrated] = []
-    bad: list[RejectRow] = []
-    for item in batch:
-        if isinstance(item, Malformed | LabelEvent):
-            reason = item.reason if isinstance(item, Malformed) else "a prediction needs a score"
-            origin = item.origin
-            if origin is not None:
-                raw = origin.raw.decode("utf-8", "backslashreplace")
-                bad.append(RejectRow(origin.source, origin.line, reason, raw))
-            continue
-        probability = recalibration.predict_one(item.score)
-        rows.append(
-            Recalibrated(item.id, item.score, probability, recalibration.version, recalibration.weights)
+        maps: FixedMap | FollowedMaps
+        if map_file is not None:
+            maps = FixedMap(_read_map(map_file))
+        else:
+            try:
+                feed = connectors.feed(str(follow))
+            except (OSError, ValueError) as error:
+                fail(f"cannot read the maps: {error}", EXIT_USAGE)
+            stack.callback(feed.close)
+            maps = FollowedMaps(feed)
+        opened = _source(connectors, events, "target", stack)
+        outputs = Outputs(
+            _sink(connectors, output, stack), _sink(connectors, rejects, stack) if rejects else None
         )
-    return rows, bad
+        stop, refused = Stop(), _RejectLog()
+
+        def after(rows: list[RejectRow]) -> None:
+            if rejects is None:
+                refused.take(rows)
+
+        try:
+            count, refusals = apply_maps(maps, opened, outputs, stop, after)
+        except OutputError as error:
+            fail(str(error), EXIT_UNUSABLE)
+        except (OSError, ValueError) as error:
+            fail(str(error), EXIT_NOTHING_READ)
+    log.info("%s", f"{count:,} predictions recalibrated with {maps.description}, {refusals:,} rejected")
+    if stop():
+        raise typer.Exit(0 if stop.by is not None and stop.by.name == "SIGTERM" else EXIT_INTERRUPTED)
+    if not count:
+        fail(f"no event could be read from {public_url(events)}", EXIT_NOTHING_READ)
+
+
+@app.command()
+def show(
+    store: Annotated[str, typer.Argument(help="The store of a run, which may be running.")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Print what a store serves now, and how its maps and their certificates moved."""
+    set_up_logging(as_json=False)
+    with ExitStack() as stack:
+        kept = _store(Connectors(), store, stack, read_only=True)
+        try:
+            found = served(kept)
+        except (StoreError, ValueError) as error:
+            fail(str(error), EXIT_UNUSABLE)
+    if as_json:
+        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+        sys.stdout.buffer.flush()
+    else:
+        Console().print(show_table(found))
+
+
+@app.command()
+def replay(
+    store: Annotated[str, typer.Option(help="The store to check; it is not changed.")],
+    events: EventsUrl,
+    labels: LabelsUrl = None,
+    source: SourceUrl = None,
+    config: ConfigFile = None,
+) -> None:
+    """Rebuild a store's state from its sources, and compare: exit status 0 if equal, 1 if not.
+
+    The sources are read from the beginning up to where the store is. The state is rebuilt in memory.
+    """
+    set_up_logging(as_json=False)
+    options = _read_config(config)
+    connectors = Connectors()
+    with ExitStack() as stack:
+        kept = _store(connectors, store, stack, read_only=True)
+        deployment = [_source(connectors, url, "target", stack) for url in (events, labels) if url]
+        calibration = [_source(connectors, source, "source", stack)] if source else []
+        try:
+            table, equal = replay_table(kept, options, Inputs(calibration, deployment), Stop())
+        except StoreError as error:
+            fail(str(error), EXIT_UNUSABLE)
+        except (OSError, ValueError) as error:
+            fail(str(error), EXIT_NOTHING_READ)
+    Console().print(table)
+    if not equal:
+        fail("the state differs from what the sources give", EXIT_NOTHING_READ)
 
 
 @app.command()
@@ -235,39 +289,67 @@ def _read_config(path: Path | None) -> RunConfig:
     try:
         return read_config(path)
     except (OSError, ValueError) as error:
-        _fail(f"cannot read the configuration: {error}", 2)
+        fail(f"cannot read the configuration: {error}", EXIT_USAGE)
 
 
-def _source(url: str, domain: Domain) -> Source:
+def _read_map(path: Path) -> RecalibrationMap:
     try:
-        return connector(url).source(url, domain)
+        return RecalibrationMap.model_validate_json(path.read_bytes())
+    except OSError as error:
+        fail(f"cannot read: {error}", EXIT_USAGE)
+    except ValidationError as error:
+        fail(f"{path} is no map: {error}", EXIT_USAGE)
+
+
+def _source(
+    connectors: Connectors, url: str, domain: Domain, stack: ExitStack, *, follow: bool = False
+) -> Source:
+    try:
+        source = connectors.source(url, domain, follow=follow)
     except ValueError as error:
-        _fail(str(error), 2)
+        fail(str(error), EXIT_USAGE)
+    except OSError as error:
+        fail(f"cannot read: {error}", EXIT_NOTHING_READ)
+    stack.callback(source.close)
+    return source
 
 
-def _sink(url: str, stack: ExitStack) -> Sink:
+def _sink(connectors: Connectors, url: str, stack: ExitStack) -> Sink:
     try:
-        sink = connector(url).sink(url)
+        sink = connectors.sink(url)
     except (OSError, ValueError) as error:
-        _fail(f"cannot write: {error}", 2)
+        fail(f"cannot write: {error}", EXIT_USAGE)
     stack.callback(sink.close)
     return sink
 
 
-def _items(source: Source) -> Iterator[Event | Malformed]:
-    return itertools.chain.from_iterable(source.batches())
+def _store(connectors: Connectors, url: str, stack: ExitStack, *, read_only: bool = False) -> Store:
+    try:
+        store = connectors.store(url, read_only=read_only)
+    except ValueError as error:
+        fail(str(error), EXIT_USAGE)
+    except StoreError as error:
+        fail(str(error), EXIT_UNUSABLE)
+    stack.callback(store.close)
+    return store
 
 
-def _batches(sources: list[Source]) -> Iterator[Sequence[Event | Malformed]]:
-    """Yield the events of one source as they come, of two merged by time."""
-    if len(sources) == 1:
-        return sources[0].batches()
-    return _chunks(merge_by_time(*map(_items, sources)))
+def _refuse_twice(names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            fail(f"{name} is given twice", EXIT_USAGE)
 
 
-def _chunks(items: Iterator[T]) -> Iterator[list[T]]:
-    while chunk := list(itertools.islice(items, _BATCH)):
-        yield chunk
+def _serve_metrics(address: str, sources: list[Source]) -> RunMetrics:
+    host, _, port = address.rpartition(":")
+    host = host or "127.0.0.1"
+    measured = RunMetrics(sources)
+    try:
+        listening = measured.serve(host, int(port))
+    except (OSError, ValueError, OverflowError) as error:
+        fail(f"cannot serve metrics at {address!r}: {error}", EXIT_USAGE)
+    log.info("metrics at http://%s:%s/metrics", host, listening)
+    return measured
 
 
 def _write_maps(pipeline: Pipeline, path: Path) -> None:
@@ -275,12 +357,3 @@ def _write_maps(pipeline: Pipeline, path: Path) -> None:
     for key, engine in pipeline.engines.items():
         name = path if key is None else path.with_suffix(f".{quote(key, safe='')}{path.suffix}")
         name.write_bytes(msgspec.json.format(engine.map.model_dump_json().encode(), indent=2) + b"\n")
-
-
-def _say(message: str) -> None:
-    print(message, file=sys.stderr)  # noqa: T201  # the command line's own voice
-
-
-def _fail(message: str, status: int) -> NoReturn:
-    _say(f"streamcal: {message}")
-    raise typer.Exit(status)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import csv
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, NoReturn
+from typing import Annotated, Any, Final, NoReturn
 
 import msgspec
 
 from streamcal import grid
-from streamcal.types import Domain, Event, LabelEvent, LabelledEvent, Origin, PredictionEvent
+from streamcal.types import Domain, Event, LabelEvent, LabelledEvent, PredictionEvent
 
 __all__ = ["MAX_ID_BYTES", "CsvDecoder", "JsonDecoder", "Malformed"]
 
@@ -23,20 +23,32 @@ _TIME_RULE: Final = "a time must be seconds since the epoch or an ISO 8601 date 
 _FIELDS: Final = ("id", "score", "label", "time", "key", "domain")
 
 
-class Malformed(msgspec.Struct, frozen=True):
+class Malformed(msgspec.Struct, frozen=True, gc=False):
     """Text that is no event, and why."""
 
-    origin: Origin
     reason: str
 
+    @property
+    def id(self) -> None:
+        """None: not known."""
 
-class _Wire(msgspec.Struct, forbid_unknown_fields=True):
-    id: str | None = None
-    score: float | msgspec.UnsetType = msgspec.UNSET
-    label: int | msgspec.UnsetType = msgspec.UNSET
+    @property
+    def time(self) -> None:
+        """None: not known."""
+
+
+_Id = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_ID_BYTES // 4)]  # longer ones go slowly
+_Score = Annotated[float, msgspec.Meta(ge=0, le=1)]
+_Label = Annotated[int, msgspec.Meta(ge=0, le=1)]
+
+
+class _Wire(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    id: _Id | None = None
+    score: _Score | msgspec.UnsetType | None = msgspec.UNSET
+    label: _Label | msgspec.UnsetType | None = msgspec.UNSET
     time: float | None = None
     key: str | None = None
-    domain: Literal["source", "target"] | None = None
+    domain: Domain | None = None
 
 
 class JsonDecoder:
@@ -50,48 +62,65 @@ class JsonDecoder:
 
     def __init__(self, domain: Domain = "target") -> None:
         self._domain: Domain = domain
-        self._decode = msgspec.json.Decoder(_Wire).decode
+        decoder = msgspec.json.Decoder(_Wire)
+        self._decode, self._decode_lines = decoder.decode, decoder.decode_lines
         self.unknown_fields = 0
         """How many fields were kept out because no event has them."""
 
-    def decode(self, origin: Origin) -> Event | Malformed:
+    def decode(self, raw: bytes) -> Event | Malformed:
         """Return the event of one line, or why it is none; never raises on bad input."""
         try:
-            wire = self._decode(origin.raw)
+            wire = self._decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return self._decode_slowly(origin)  # broken, or a rare but proper form: find out
-        score, label = wire.score, wire.label
-        if (
-            (score is not msgspec.UNSET and not 0.0 <= score <= 1.0)
-            or (label is not msgspec.UNSET and label not in (0, 1))
-            or wire.id is None
-            or not 0 < len(wire.id) <= MAX_ID_BYTES // 4
-        ):
-            return self._decode_slowly(origin)
-        domain = wire.domain or self._domain
-        if label is msgspec.UNSET:
-            if score is msgspec.UNSET:
-                return self._decode_slowly(origin)
-            return PredictionEvent(wire.id, score, wire.time, wire.key, domain, origin)
-        if score is msgspec.UNSET:
-            return LabelEvent(wire.id, label, wire.time, origin)
-        return LabelledEvent(score, label, wire.id, wire.time, wire.key, domain, origin)
+            return self._decode_slowly(raw)  # broken, or a rare but proper form: find out
+        return self._event(wire) or self._decode_slowly(raw)
 
-    def _decode_slowly(self, origin: Origin) -> Event | Malformed:
+    def decode_lines(self, block: bytes) -> list[Event] | None:
+        """Return the events of a block of lines, one a line, or None if they have to be taken singly.
+
+        None is the answer if a line is blank or no event, or of a rare form.
+        """
+        # JSON lines are values one after the other: only a line break before every brace makes them lines.
+        if block.count(b"\n{") + block.startswith(b"{") != block.count(b"{"):
+            return None
         try:
-            fields = msgspec.json.decode(origin.raw)
+            wires = self._decode_lines(block)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        if len(wires) != block.count(b"\n") + (not block.endswith(b"\n")):
+            return None
+        event = self._event
+        events = [found for wire in wires if (found := event(wire)) is not None]
+        return events if len(events) == len(wires) else None
+
+    def _event(self, wire: _Wire) -> Event | None:
+        """Return the event, None if it has to be looked at more closely."""
+        score, label = wire.score, wire.label
+        if label is msgspec.UNSET:
+            if type(score) is not float or wire.id is None:
+                return None
+            return PredictionEvent(wire.id, score, wire.time, wire.key, wire.domain or self._domain)
+        if type(label) is not int or score is None:
+            return None
+        if score is msgspec.UNSET:
+            return None if wire.id is None else LabelEvent(wire.id, label, wire.time)
+        return LabelledEvent(score, label, wire.id, wire.time, wire.key, wire.domain or self._domain)
+
+    def _decode_slowly(self, raw: bytes) -> Event | Malformed:
+        try:
+            fields = msgspec.json.decode(raw)
         except UnicodeDecodeError as error:
-            return Malformed(origin, f"invalid UTF-8: {error.reason} at byte {error.start}")
+            return Malformed(f"invalid UTF-8: {error.reason} at byte {error.start}")
         except msgspec.DecodeError as error:
-            return Malformed(origin, f"not JSON: {error}{_hint(origin.raw)}")
+            return Malformed(f"not JSON: {error}{_hint(raw)}")
         if not isinstance(fields, dict):
-            return Malformed(origin, f"an event must be a JSON object, got {_short(fields)}")
+            return Malformed(f"an event must be a JSON object, got {_short(fields)}")
         unknown = fields.keys() - set(_FIELDS)
         self.unknown_fields += len(unknown)
         try:
-            return _event(fields, self._domain, origin)
+            return _event(fields, self._domain)
         except ValueError as error:
-            return Malformed(origin, str(error))
+            return Malformed(str(error))
 
 
 class CsvDecoder:
@@ -122,16 +151,16 @@ class CsvDecoder:
         self.unknown_fields = 0
         """How many fields were kept out because no event has them."""
 
-    def decode(self, origin: Origin) -> Event | Malformed:
+    def decode(self, raw: bytes) -> Event | Malformed:
         """Return the event of one row, or why it is none; never raises on bad input."""
         try:
-            cells = next(csv.reader([origin.raw.decode()], strict=True), [])
+            cells = next(csv.reader([raw.decode()], strict=True), [])
         except UnicodeDecodeError as error:
-            return Malformed(origin, f"invalid UTF-8: {error.reason} at byte {error.start}")
+            return Malformed(f"invalid UTF-8: {error.reason} at byte {error.start}")
         except csv.Error as error:
-            return Malformed(origin, f"not CSV: {error}")
+            return Malformed(f"not CSV: {error}")
         if len(cells) != len(self._columns):
-            return Malformed(origin, f"the header has {len(self._columns)} columns, the row {len(cells)}")
+            return Malformed(f"the header has {len(self._columns)} columns, the row {len(cells)}")
         fields: dict[str, Any] = {
             column: cell.strip() for column, cell in zip(self._columns, cells, strict=True) if cell.strip()
         }
@@ -140,12 +169,12 @@ class CsvDecoder:
             for name in ("score", "label"):
                 if name in fields:
                     fields[name] = _number(name, fields[name])
-            return _event(fields, self._domain, origin)
+            return _event(fields, self._domain)
         except ValueError as error:
-            return Malformed(origin, str(error))
+            return Malformed(str(error))
 
 
-def _event(fields: dict[str, Any], default_domain: Domain, origin: Origin) -> Event:
+def _event(fields: dict[str, Any], default_domain: Domain) -> Event:
     """Build an event from fields of any type, or raise ValueError."""
     if "score" not in fields and "label" not in fields:
         raise ValueError("missing field: an event needs a score, a label, or both")
@@ -160,11 +189,11 @@ def _event(fields: dict[str, Any], default_domain: Domain, origin: Origin) -> Ev
     domain = domain or default_domain
     time = _time(fields.get("time"))
     if "label" not in fields:
-        return PredictionEvent(str(id_), grid.check_score(fields["score"]), time, key, domain, origin)
+        return PredictionEvent(str(id_), grid.check_score(fields["score"]), time, key, domain)
     label = grid.check_label(fields["label"])
     if "score" not in fields:
-        return LabelEvent(str(id_), label, time, origin)
-    return LabelledEvent(grid.check_score(fields["score"]), label, id_, time, key, domain, origin)
+        return LabelEvent(str(id_), label, time)
+    return LabelledEvent(grid.check_score(fields["score"]), label, id_, time, key, domain)
 
 
 def _id(value: object) -> str | None:

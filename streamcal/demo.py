@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import time
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
@@ -11,10 +11,10 @@ from rich.console import Console
 
 from streamcal.config import read_config
 from streamcal.join import Joined
-from streamcal.pipeline import Pipeline, merge_by_time
-from streamcal.ports import Source, connector
+from streamcal.pipeline import Pipeline
+from streamcal.ports import Connectors
 from streamcal.report import ReliabilityDiagram, draw, run_table
-from streamcal.types import Domain, LabelEvent
+from streamcal.runner import Inputs, NullSink, Outputs, Runner
 
 __all__ = ["data_folder", "run"]
 
@@ -34,36 +34,27 @@ def run(picture: Path, console: Console) -> None:
     def observe(joined: Joined) -> None:
         before.add(joined.score, joined.label)
         after.add(joined.probability, joined.label)
+        if joined.labelled_at is None:
+            return
+        month = f"{datetime.fromtimestamp(joined.labelled_at, UTC):%Y-%m}"
+        positives, count = monthly.get(month, (0, 0))
+        monthly[month] = (positives + joined.label, count + 1)
+        if pipeline.counts.joined % 500 == 1:
+            prior = pipeline.engines[None].target.prior
+            if prior is not None:
+                priors.append((joined.labelled_at, prior))
 
     folder = data_folder()
     options = read_config(folder / "config.toml")
     pipeline = Pipeline(options.recalibrator, options.join, observer=observe)
-    calibration = _open(folder / "source.jsonl.gz", "source")
-    predictions = _open(folder / "predictions.jsonl.gz", "target")
-    labels = _open(folder / "labels.jsonl.gz", "target")
+    connectors = Connectors()
+    calibration = connectors.source(str(folder / "source.jsonl.gz"), "source")
+    predictions = connectors.source(str(folder / "predictions.jsonl.gz"))
+    labels = connectors.source(str(folder / "labels.jsonl.gz"))
     console.print("Late flights from New York, 2013: calibrating on March and April …")
-    for item in itertools.chain.from_iterable(calibration.batches()):
-        pipeline.calibrate(item)
     console.print("… recalibrating May to December, each label at the actual arrival …")
-    stream = merge_by_time(
-        itertools.chain.from_iterable(predictions.batches()),
-        itertools.chain.from_iterable(labels.batches()),
-    )
-    for item in stream:
-        pipeline.step(item)
-        if isinstance(item, LabelEvent) and item.time is not None:
-            month = f"{datetime.fromtimestamp(item.time, UTC):%Y-%m}"
-            positives, count = monthly.get(month, (0, 0))
-            monthly[month] = (positives + item.label, count + 1)
-            if pipeline.counts.joined % 500 == 1:
-                prior = pipeline.engines[None].target.prior
-                if prior is not None:
-                    priors.append((item.time, prior))
-    pipeline.close()
+    inputs = Inputs([calibration], [predictions, labels])
+    Runner(pipeline, inputs, Outputs(NullSink()), None, clock=time.monotonic).run()
     console.print(run_table(pipeline, predictions.unknown_fields + labels.unknown_fields))
     draw(picture, before, after, priors, monthly)
     console.print(f"picture: {picture}")
-
-
-def _open(path: Path, domain: Domain) -> Source:
-    return connector(str(path)).source(str(path), domain)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from rich.table import Table
 from rich.text import Text
 
 from streamcal import binning, grid
+from streamcal.engine import Recalibrator
 from streamcal.pipeline import Pipeline
 from streamcal.sketch import ScoreSketch
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 _FEWEST_LABELS: Final = 1000  # of a month whose rate is drawn
 
-__all__ = ["ReliabilityDiagram", "draw", "run_table"]
+__all__ = ["ReliabilityDiagram", "draw", "run_summary", "run_table"]
 
 
 class ReliabilityDiagram:
@@ -92,10 +94,42 @@ def run_table(pipeline: Pipeline, unknown_fields: int) -> Table:
             (f"bins{name}", engine.map.bins or "identity"),
             (f"prior, source{name}", engine.source.prior),
             (f"prior, target{name}", engine.target.prior),
+            *_claims(engine, name),
         ]
     for label, value in rows:
         table.add_row(Text(label), Text(_show(value)))  # a key is no markup
     return table
+
+
+def _claims(engine: Recalibrator, name: str) -> list[tuple[str, float | str | None]]:
+    """Return what is certified of a map, and of what that withdraws."""
+    certificate = engine.certificate
+    if certificate is None:
+        return [(f"certified risk{name}", None)]
+    share = f"{1.0 - certificate.delta:.0%}"
+    rows: list[tuple[str, float | str | None]] = [
+        (f"certified risk of h, {certificate.domain} ({share} sure){name}", certificate.risk)
+    ]
+    if certificate.domain == "source" and certificate.target_risk is not None:
+        rows.append((f"certified risk in the target ({share} sure){name}", certificate.target_risk))
+    rows += [(f"refuted{name}", assumption) for assumption in certificate.refuted]
+    return rows
+
+
+def run_summary(pipeline: Pipeline, unknown_fields: int) -> dict[str, Any]:
+    """Return the same for a machine."""
+    tally = pipeline.tally
+    return {
+        "events": tally.events,
+        "source_labels": tally.source_labels,
+        "rejected": tally.rejected,
+        "unknown_fields": unknown_fields,
+        "join": msgspec.structs.asdict(pipeline.counts),
+        "pending": pipeline.pending,
+        "brier_before": tally.brier_before,
+        "brier_after": tally.brier_after,
+        "map_versions": {key or "": engine.version for key, engine in pipeline.engines.items()},
+    }
 
 
 def _show(value: float | str | None) -> str:

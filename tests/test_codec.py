@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 
 from streamcal import LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.codec import CsvDecoder, JsonDecoder, Malformed
-from streamcal.types import Event, Origin
+from streamcal.types import Event
 
 
 def decode(raw: str | bytes, decoder: JsonDecoder | CsvDecoder | None = None) -> Event | Malformed:
     text = raw.encode() if isinstance(raw, str) else raw
-    return (decoder or JsonDecoder()).decode(Origin("f", 7, text))
+    return (decoder or JsonDecoder()).decode(text)
 
 
 def plain(event: Event | Malformed) -> Event:
     assert not isinstance(event, Malformed), event.reason
-    return msgspec.structs.replace(event, origin=None)
+    return event
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,6 @@ def test_events_that_are_refused(raw: str | bytes, reason: str) -> None:
     refused = decode(raw)
     assert isinstance(refused, Malformed)
     assert reason in refused.reason
-    assert refused.origin.line == 7
 
 
 def test_unknown_fields_are_kept_out_and_counted() -> None:
@@ -117,6 +116,49 @@ def test_fast_and_slow_decoding_agree(fields: dict[str, object]) -> None:
         assert slow.reason == fast.reason
     else:
         assert plain(fast) == plain(slow)
+
+
+LINES = st.lists(
+    st.sampled_from(
+        [
+            b'{"id":"a","score":0.5}',
+            b'{"id":"b","label":1,"key":"k"}',
+            b'{"id":"c","score":0.5,"label":0,"time":3}\r',
+            b'{"id":"d",',
+            b'"score":0.5}',
+            b'{"id":"e","score":0.5}{"id":"f","score":0.5}',
+            b'{"id":"{","score":0.5}',
+            b'{"id":7,"score":0.5}',
+            b'{"id":"g","score":2}',
+            b'{"id":"h","score":0.5,"x":{}}',
+            b"",
+            b" ",
+            b"3",
+            b"\xff",
+        ]
+    )
+    | st.binary(max_size=5),
+    max_size=6,
+)
+
+
+@given(LINES, st.booleans())
+def test_a_block_of_lines_decodes_as_its_lines_do(lines: list[bytes], ended: bool) -> None:
+    block = b"\n".join(lines) + b"\n" * ended
+    decoder = JsonDecoder()
+    events = decoder.decode_lines(block)
+    if events is not None:
+        texts = block.removesuffix(b"\n").split(b"\n")
+        assert events == [decoder.decode(line) for line in texts]
+
+
+def test_a_block_of_plain_events_is_decoded_at_once() -> None:
+    block = b'{"id":"a","score":0.5}\n{"id":"b","label":1}\r\n{"score":0.5,"label":1}\n'
+    assert JsonDecoder("source").decode_lines(block) == [
+        PredictionEvent("a", 0.5, domain="source"),
+        LabelEvent("b", 1),
+        LabelledEvent(0.5, 1, domain="source"),
+    ]
 
 
 def test_csv_rows() -> None:

@@ -1,41 +1,39 @@
 """Files and standard input/output: JSON lines or CSV, plain or gzip.
 
-The format follows the name: ``.csv`` is CSV, all else JSON lines; ``.gz`` behind it is gzip. Blank lines,
-CRLF and a byte order mark are taken. A source reads from the beginning; a sink starts its file anew and
-holds what was written as soon as it is closed.
+The format follows the name: ``.csv`` is CSV, all else JSON lines; ``.gz`` behind it is gzip.
 """
 
 from __future__ import annotations
 
 import csv
-import gzip
 import io
+import logging
+import os
+import stat
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final
-from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from streamcal.codec import CsvDecoder, JsonDecoder, Malformed
-from streamcal.types import Domain, Event, Origin
+from streamcal.ports import Position, Positions
+from streamcal.types import Domain
+from streamcal_connectors.lines import ByteReader, GzipReader, LineSource, RawReader
+from streamcal_connectors.urls import path_of
 
-__all__ = ["MAX_LINE_BYTES", "FileConnector", "LineSource", "RowSink", "StdioConnector"]
+__all__ = ["FileConnector", "FileFeed", "FileSink", "StdioConnector", "StreamSink"]
 
-MAX_LINE_BYTES: Final = 1 << 20
-"""A longer line is no event; it is rejected without being held in memory."""
+_FEED_BYTES: Final = 1 << 20
 
-_BLOCK: Final = 1 << 20
-_KEPT: Final = 4096  # bytes of an overlong line that its reject shows
-_BOM: Final = b"\xef\xbb\xbf"
+log = logging.getLogger("streamcal_connectors")
 
 
 class FileConnector:
     """``file:`` URLs and bare paths."""
 
-    def source(self, url: str, domain: Domain) -> LineSource:
+    def source(self, url: str, domain: Domain, *, follow: bool) -> LineSource:
         """Open a file to read.
 
         Raises
@@ -43,187 +41,203 @@ class FileConnector:
         OSError
             if it cannot be opened.
         """
-        path = _path(url)
-        name = path.name.removesuffix(".gz")
-        stream: BinaryIO = path.open("rb")
-        if path.suffix == ".gz":
-            stream = gzip.GzipFile(fileobj=stream)  # type: ignore[assignment]  # has read1, which is used
-        return LineSource(stream, str(path), domain, is_csv=name.endswith(".csv"))
+        path = path_of(url, "file")
+        is_csv = path.name.removesuffix(".gz").endswith(".csv")
+        reader = _reader(path, follow=follow)
+        return LineSource(reader, str(path.absolute()), str(path), domain, is_csv=is_csv, follow=follow)
 
-    def sink(self, url: str) -> RowSink:
-        """Open a file to write, emptied.
+    def sink(self, url: str) -> FileSink:
+        """Open a file to write.
 
         Raises
         ------
         OSError
             if it cannot be opened.
         """
-        path = _path(url)
-        name = path.name.removesuffix(".gz")
-        stream: Any = gzip.open(path, "wb") if path.suffix == ".gz" else path.open("wb")  # noqa: SIM115
-        return RowSink(stream, is_csv=name.endswith(".csv"))
+        return FileSink(path_of(url, "file"))
+
+    def feed(self, url: str) -> FileFeed:
+        """Open what a sink has written, and will write; the file need not be there yet."""
+        return FileFeed(path_of(url, "file"))
 
 
 class StdioConnector:
     """``-``: standard input and output, JSON lines."""
 
-    def source(self, url: str, domain: Domain) -> LineSource:  # noqa: ARG002  # one standard input
+    def source(self, url: str, domain: Domain, *, follow: bool) -> LineSource:  # noqa: ARG002  # a pipe ends
         """Return standard input."""
-        return LineSource(sys.stdin.buffer, "-", domain, is_csv=False)
+        reader = RawReader(sys.stdin.fileno(), follow=False, owned=False)
+        return LineSource(reader, "-", "-", domain, is_csv=False, follow=False)
 
-    def sink(self, url: str) -> RowSink:  # noqa: ARG002  # one standard output
+    def sink(self, url: str) -> StreamSink:  # noqa: ARG002  # one standard output
         """Return standard output."""
-        return RowSink(sys.stdout.buffer, is_csv=False, owned=False)
+        return StreamSink(sys.stdout.buffer)
 
 
-class LineSource:
-    """Events from the lines of a byte stream.
+class _Encoder:
+    """Rows as JSON lines or CSV, packed or not; `encode` gives bytes that can stand alone."""
 
-    Parameters
-    ----------
-    stream
-        a binary stream with ``read1``.
-    name
-        what rejects call it.
-    domain
-        of events that name none.
-    is_csv
-        CSV with a header, rather than JSON lines.
-    """
-
-    def __init__(self, stream: BinaryIO, name: str, domain: Domain, *, is_csv: bool) -> None:
-        self._stream = stream
-        self._name = name
-        self._domain = domain
+    def __init__(self, *, is_csv: bool, is_gzip: bool) -> None:
+        self.header_done = False
         self._is_csv = is_csv
-        self._decoder: JsonDecoder | CsvDecoder | None = None if is_csv else JsonDecoder(domain)
-
-    @property
-    def unknown_fields(self) -> int:
-        """How many fields were kept out so far because no event has them."""
-        return self._decoder.unknown_fields if self._decoder else 0
-
-    def batches(self) -> Iterator[list[Event | Malformed]]:
-        """Yield the events of each block read; see `streamcal.ports.Source`."""
-        line = 0
-        for lines in self._line_blocks():
-            batch: list[Event | Malformed] = []
-            for text in lines:
-                line += 1
-                if isinstance(text, _Unreadable):
-                    batch.append(Malformed(Origin(self._name, line, text.kept), text.reason))
-                    continue
-                raw = text.removesuffix(b"\r")
-                if line == 1:
-                    raw = raw.removeprefix(_BOM)
-                if not raw or raw.isspace():
-                    continue
-                if self._decoder is None:
-                    self._decoder = self._csv(raw, line)
-                    continue
-                batch.append(self._decoder.decode(Origin(self._name, line, raw)))
-            if batch:
-                yield batch
-
-    def _csv(self, header: bytes, line: int) -> CsvDecoder:
-        try:
-            return CsvDecoder(header, self._domain)
-        except ValueError as error:
-            raise ValueError(f"{self._name}, line {line}: {error}") from None
-
-    def _line_blocks(self) -> Iterator[list[bytes | _Unreadable]]:
-        rest, size = (
-            b"",
-            0,
-        )  # the line that is not at its end yet, cut once it is overlong; its true size
-        while True:
-            block, damage = self._read()
-            first, *others = block.split(b"\n")
-            size += len(first)
-            rest += first
-            if size > MAX_LINE_BYTES:
-                rest = rest[:_KEPT]
-            lines: list[bytes | _Unreadable] = []
-            if others:
-                lines.append(_line(rest, size))
-                *whole, rest = others
-                lines += [_line(text, len(text)) for text in whole]
-                size = len(rest)
-            if damage:
-                lines.append(_Unreadable(rest[:_KEPT], damage))
-            elif not block and size:
-                lines.append(_line(rest, size))
-            yield lines
-            if damage or not block:
-                return
-
-    def _read(self) -> tuple[bytes, str]:
-        """Return the next block, empty at the end, and what is wrong with the stream, if anything."""
-        try:
-            return self._stream.read1(_BLOCK), ""  # type: ignore[attr-defined]  # not in BinaryIO
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            return b"", f"damaged or truncated gzip, nothing can be read from here on: {error}"
-
-
-class _Unreadable(msgspec.Struct, frozen=True):
-    kept: bytes
-    reason: str
-
-
-def _line(text: bytes, size: int) -> bytes | _Unreadable:
-    if size <= MAX_LINE_BYTES:
-        return text
-    return _Unreadable(text[:_KEPT], f"a line may have {MAX_LINE_BYTES} bytes, got {size}")
-
-
-class RowSink:
-    """Rows as JSON lines or CSV onto a byte stream.
-
-    Parameters
-    ----------
-    stream
-        a binary stream.
-    is_csv
-        CSV with a header, rather than JSON lines.
-    owned
-        whether `close` closes the stream, rather than flush it.
-    """
-
-    def __init__(self, stream: Any, *, is_csv: bool, owned: bool = True) -> None:
-        self._stream = stream
-        self._owned = owned
-        self._is_csv = is_csv
-        self._columns: tuple[str, ...] = ()
+        self._is_gzip = is_gzip
         self._encode = msgspec.json.Encoder().encode_lines
+        self._member: Any = None
 
-    def write(self, rows: Sequence[msgspec.Struct]) -> None:
-        """Write rows, each as one line."""
-        if rows:
-            self._stream.write(self._csv(rows) if self._is_csv else self._encode(rows))
+    def encode(self, rows: Sequence[msgspec.Struct]) -> bytes:
+        text = self._csv(rows) if self._is_csv else self._encode(rows)
+        if not self._is_gzip:
+            return text
+        if self._member is None:
+            self._member = zlib.compressobj(wbits=31)
+        packed: bytes = self._member.compress(text)
+        return packed
 
-    def close(self) -> None:
-        """Flush, and close what was opened here."""
-        if self._owned:
-            self._stream.close()
-        else:
-            self._stream.flush()
+    def end_member(self) -> bytes:
+        """Return what has to be written for the output to be whole: the end of the gzip member."""
+        member, self._member = self._member, None
+        return b"" if member is None else member.flush()
+
+    def empty(self) -> bytes:
+        """Return an output without rows."""
+        return zlib.compress(b"", wbits=31) if self._is_gzip else b""
 
     def _csv(self, rows: Sequence[msgspec.Struct]) -> bytes:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        if not self._columns:
-            self._columns = rows[0].__struct_fields__
-            writer.writerow(self._columns)
-        writer.writerows([_cell(getattr(row, column)) for column in self._columns] for row in rows)
+        columns = rows[0].__struct_fields__
+        if not self.header_done:
+            self.header_done = True
+            writer.writerow(columns)
+        writer.writerows([_cell(getattr(row, column)) for column in columns] for row in rows)
         return text.getvalue().encode()
 
 
+class FileSink:
+    """Rows in a file; see `streamcal.ports.Sink`.
+
+    Resumes at the length of the last commit; what is beyond it is cut off. A commit ends a gzip member,
+    and, where there is a store, waits until the rows are on the disk. A pipe or a device cannot be cut back:
+    it may get the rows of one micro-batch twice after a crash.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.name = str(path.absolute())
+        self._path = path
+        self._file = path.open("ab", buffering=0)
+        self._regular = stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
+        self._durable = False
+        is_csv = path.name.removesuffix(".gz").endswith(".csv")
+        self._encoder = _Encoder(is_csv=is_csv, is_gzip=path.suffix == ".gz")
+
+    def resume(self, job: str, position: Position | None) -> Mapping[str, Positions] | None:
+        """Cut back to a commit, or empty it; see `streamcal.ports.Sink`."""
+        self._durable = job != "" and self._regular
+        if not self._regular:
+            return None
+        length = 0 if position is None else position["bytes"]
+        size = os.fstat(self._file.fileno()).st_size
+        if 0 < size < length:
+            raise ValueError(
+                f"{self._path} has {size} bytes, but {length} were written to it: it was changed since"
+            )
+        if size < length:
+            log.warning("%s is not there any more: it is begun anew", self._path)
+            length = 0
+        os.ftruncate(self._file.fileno(), length)
+        self._encoder.header_done = length > 0
+        return None
+
+    def write(self, rows: Sequence[msgspec.Struct]) -> None:
+        """Write rows, each as one line."""
+        if rows:
+            self._put(self._encoder.encode(rows))
+
+    def commit(self, positions: Mapping[str, Positions]) -> Position:  # noqa: ARG002  # its length says it
+        """Hand all to the operating system, and, if it is durable, to the disk; return its length."""
+        self._put(self._encoder.end_member())
+        if self._durable:
+            os.fsync(self._file.fileno())
+        return {"bytes": os.fstat(self._file.fileno()).st_size} if self._regular else None
+
+    def close(self) -> None:
+        """Release; may be called twice."""
+        if self._file.closed:
+            return
+        try:
+            if self._regular and not os.fstat(self._file.fileno()).st_size:
+                self._put(self._encoder.empty())
+        finally:
+            self._file.close()
+
+    def _put(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self._file.write(rest) :]
+
+
+class StreamSink:
+    """Rows on a byte stream that cannot be cut back: what was written stays, whatever comes after."""
+
+    name = "-"
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._encoder = _Encoder(is_csv=False, is_gzip=False)
+
+    def resume(self, job: str, position: Position | None) -> Mapping[str, Positions] | None:  # noqa: ARG002
+        """Do nothing."""
+        return None
+
+    def write(self, rows: Sequence[msgspec.Struct]) -> None:
+        """Write rows, each as one line."""
+        self._stream.write(self._encoder.encode(rows))
+
+    def commit(self, positions: Mapping[str, Positions]) -> Position:  # noqa: ARG002
+        """Hand all to the operating system."""
+        self._stream.flush()
+        return None
+
+    def close(self) -> None:
+        """Flush."""
+        self._stream.flush()
+
+
+class FileFeed:
+    """The lines of a file that a sink writes; see `streamcal.ports.Feed`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._reader: ByteReader | None = None
+        self._rest = b""
+
+    def poll(self, timeout: float) -> Sequence[bytes]:
+        """Return the lines that are whole; if there are none, wait for some."""
+        try:
+            if self._reader is None:
+                self._reader = _reader(self._path, follow=True)
+            data = self._reader.read(_FEED_BYTES, timeout) or b""
+        except FileNotFoundError:
+            return ()  # not written yet
+        except ValueError:  # shorter than it was: cut back by its sink, or begun anew
+            self.close()
+            return ()
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return [line for line in lines if line]
+
+    def close(self) -> None:
+        """Release; may be called twice."""
+        if self._reader is not None:
+            self._reader.close()
+        self._reader, self._rest = None, b""
+
+
+def _reader(path: Path, *, follow: bool) -> ByteReader:
+    raw = RawReader(os.open(path, os.O_RDONLY), follow=follow)
+    return GzipReader(raw) if path.suffix == ".gz" else raw
+
+
 def _cell(value: object) -> object:
+    if isinstance(value, msgspec.Raw):
+        return bytes(value).decode()
     return msgspec.json.encode(value).decode() if isinstance(value, tuple) else value
-
-
-def _path(url: str) -> Path:
-    if not url.startswith("file:"):
-        return Path(url)
-    parts = urlsplit(url)
-    return Path(unquote(parts.path))

@@ -1,0 +1,224 @@
+"""``memory:NAME``: sources, sinks and stores within one process, for tests.
+
+The sink is of the transactional kind: it cannot be cut back, and keeps the input positions of its last
+commit itself (see `streamcal.ports`).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from streamcal.codec import JsonDecoder, Malformed
+from streamcal.ports import Change, Checkpoint, Position, Positions
+from streamcal.rows import MapRow
+from streamcal.tables import MemoryTables
+from streamcal.types import Domain, Event, Origin
+
+__all__ = [
+    "Log",
+    "MemoryConnector",
+    "MemoryFeed",
+    "MemorySink",
+    "MemorySource",
+    "MemoryStore",
+    "logs",
+    "stores",
+]
+
+
+class Log:
+    """What is under a name: records by partition, and the input positions of the last commit by job."""
+
+    def __init__(self) -> None:
+        self.partitions: defaultdict[str, list[bytes]] = defaultdict(list)
+        self.committed: dict[str, dict[str, dict[str, Position]]] = {}
+
+
+logs: Final[defaultdict[str, Log]] = defaultdict(Log)
+"""By name, all there are."""
+
+stores: Final[dict[str, MemoryStore]] = {}
+"""By name, all there are."""
+
+
+class MemoryConnector:
+    """``memory:`` URLs."""
+
+    def source(self, url: str, domain: Domain, *, follow: bool) -> MemorySource:
+        """Open a log to read; with ``follow``, it never ends."""
+        return MemorySource(url, logs[_name(url)], domain, endless=follow)
+
+    def sink(self, url: str) -> MemorySink:
+        """Open a log to write."""
+        return MemorySink(url, logs[_name(url)])
+
+    def feed(self, url: str) -> MemoryFeed:
+        """Open the first partition of a log to read back."""
+        return MemoryFeed(logs[_name(url)])
+
+    def store(self, url: str, *, read_only: bool) -> MemoryStore:  # noqa: ARG002  # one process
+        """Open a store."""
+        return stores.setdefault(_name(url), MemoryStore(_name(url)))
+
+
+class _Records:
+    def __init__(self, source: MemorySource, partition: str, start: int, raw: Sequence[bytes]) -> None:
+        self.partition = partition
+        self.events: list[Event | Malformed] = [source.decoder.decode(each) for each in raw]
+        self._name = source.name if not partition else f"{source.name}/{partition}"
+        self._start = start
+        self._raw = raw
+
+    def origin(self, index: int) -> Origin:
+        return Origin(self._name, self._start + index, self._raw[index])
+
+    def position(self, count: int) -> Position:
+        return self._start + count
+
+
+class MemorySource:
+    """Records of a log; see `streamcal.ports.Source`. Positions are offsets."""
+
+    def __init__(self, name: str, log: Log, domain: Domain, *, endless: bool) -> None:
+        self.name = name
+        self.endless = endless
+        self.decoder = JsonDecoder(domain)
+        self._log = log
+        self._next: dict[str, int] = {}
+        self._until: Positions | None = None
+
+    @property
+    def unknown_fields(self) -> int:
+        """How many fields were kept out so far because no event has them."""
+        return self.decoder.unknown_fields
+
+    def seek(self, positions: Positions) -> Positions:
+        """Go to offsets."""
+        self._next = {partition: positions.get(partition, 0) for partition in sorted(self._log.partitions)}
+        return dict(self._next)
+
+    def limit(self, positions: Positions | None) -> None:
+        """Deliver nothing at or beyond these offsets."""
+        self._until = positions
+
+    def poll(self, max_events: int, timeout: float) -> Sequence[_Records]:  # noqa: ARG002  # all is there
+        """Return what there is."""
+        batches = []
+        for partition, records in sorted(self._log.partitions.items()):
+            start = self._next.setdefault(partition, 0)
+            stop = min(start + max_events, self._end(partition, len(records)))
+            if stop > start:
+                batches.append(_Records(self, partition, start, records[start:stop]))
+                self._next[partition] = stop
+        return batches
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing will come any more."""
+        if self.endless and self._until is None:
+            return False
+        return all(
+            self._next.get(partition, 0) >= self._end(partition, len(records))
+            for partition, records in self._log.partitions.items()
+        )
+
+    def lag(self) -> Mapping[str, float]:
+        """Return the records that were not read yet."""
+        return {
+            partition: float(len(records) - self._next.get(partition, 0))
+            for partition, records in self._log.partitions.items()
+        }
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def _end(self, partition: str, length: int) -> int:
+        return length if self._until is None else min(length, self._until.get(partition, 0))
+
+
+class MemorySink:
+    """Rows onto a log; see `streamcal.ports.Sink`."""
+
+    def __init__(self, name: str, log: Log) -> None:
+        self.name = name
+        self._log = log
+        self._job = ""
+        self._rows: list[bytes] = []
+
+    def resume(self, job: str, position: Position | None) -> Mapping[str, Positions] | None:  # noqa: ARG002
+        """Return the positions of the last commit for a job."""
+        self._job = job
+        return self._log.committed.get(job)
+
+    def write(self, rows: Sequence[msgspec.Struct]) -> None:
+        """Take rows."""
+        self._rows += map(msgspec.json.encode, rows)
+
+    def commit(self, positions: Mapping[str, Positions]) -> Position:
+        """Append the rows and keep the positions."""
+        self._log.partitions[""] += self._rows
+        self._rows = []
+        self._log.committed[self._job] = {name: dict(each) for name, each in positions.items()}
+        return None
+
+    def close(self) -> None:
+        """Drop what was not committed."""
+        self._rows = []
+
+
+class MemoryFeed:
+    """The rows of a log; see `streamcal.ports.Feed`."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._next = 0
+
+    def poll(self, timeout: float) -> Sequence[bytes]:  # noqa: ARG002  # all is there
+        """Return what there is."""
+        rows = self._log.partitions[""][self._next :]
+        self._next += len(rows)
+        return rows
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class MemoryStore:
+    """State of a run; see `streamcal.ports.Store`. `close` drops what was not committed."""
+
+    def __init__(self, name: str) -> None:
+        self.job = f"memory {name}"
+        self.tables = MemoryTables()
+        self._checkpoint = Checkpoint({}, b"", {}, {})
+        self._committed = copy.deepcopy((self._checkpoint, self.tables))
+        self._maps: list[MapRow] = []
+
+    def load(self) -> Checkpoint:
+        """Return the last commit."""
+        return self._checkpoint
+
+    def commit(self, change: Change) -> None:
+        """Make a micro-batch last."""
+        self._checkpoint.engines.update(change.engines)
+        self._checkpoint = Checkpoint(
+            self._checkpoint.engines, change.run, copy.deepcopy(change.positions), dict(change.sinks)
+        )
+        self._maps += change.maps
+        self._committed = copy.deepcopy((self._checkpoint, self.tables))
+
+    def maps(self) -> Iterable[MapRow]:
+        """Return every map version that was served."""
+        return list(self._maps)
+
+    def close(self) -> None:
+        """Go back to the last commit."""
+        self._checkpoint, self.tables = copy.deepcopy(self._committed)
+
+
+def _name(url: str) -> str:
+    return url.removeprefix("memory:")

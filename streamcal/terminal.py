@@ -1,0 +1,115 @@
+"""The command line's voice: messages on standard error, progress, signals, exit statuses."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import time
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from types import FrameType
+from typing import Final, NoReturn
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn
+
+__all__ = [
+    "EXIT_INTERRUPTED",
+    "EXIT_NOTHING_READ",
+    "EXIT_UNUSABLE",
+    "EXIT_USAGE",
+    "Meter",
+    "Stop",
+    "fail",
+    "set_up_logging",
+]
+
+EXIT_NOTHING_READ: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_UNUSABLE: Final = 3
+"""The store or an output cannot be used, or no longer."""
+EXIT_INTERRUPTED: Final = 130
+
+_EVERY_SECONDS: Final = 5.0
+
+log = logging.getLogger("streamcal")
+
+
+class _JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, and what was given as ``extra={"fields": …}``."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(fields).decode()
+
+
+def set_up_logging(*, as_json: bool) -> None:
+    """Send what streamcal and its connectors log to standard error, from level ``info`` on."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonFormatter() if as_json else logging.Formatter("%(message)s"))
+    for name in ("streamcal", "streamcal_connectors"):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+
+
+def fail(message: str, status: int) -> NoReturn:
+    """Say why, and exit."""
+    log.error("streamcal: %s", message)
+    raise typer.Exit(status)
+
+
+class Stop:
+    """Asks a run to stop at SIGTERM or SIGINT; a second SIGINT interrupts it at once."""
+
+    def __init__(self) -> None:
+        self.by: signal.Signals | None = None
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._take)
+
+    def __call__(self) -> bool:
+        """Whether to stop."""
+        return self.by is not None
+
+    def _take(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  # a handler's signature
+        self.by = signal.Signals(number)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class Meter:
+    """Shows progress: a live line on a terminal, otherwise a message every five seconds."""
+
+    def __init__(self, stack: ExitStack, *, live: bool) -> None:
+        self._start = self._shown = time.monotonic()
+        self._progress: Progress | None = None
+        self._first: int | None = None
+        console = Console(stderr=True)
+        if live and console.is_terminal:
+            columns = (SpinnerColumn(), TextColumn("{task.description}"))
+            self._progress = stack.enter_context(Progress(*columns, console=console, transient=True))
+            self._task = self._progress.add_task("reading")
+
+    def show(self, events: int) -> None:
+        """Take note of how many events were read in all."""
+        now = time.monotonic()
+        if self._first is None:
+            self._first, self._start = events, now
+        rate = (events - self._first) / max(now - self._start, 1e-9)
+        if self._progress is not None:
+            self._progress.update(self._task, description=f"{events:,} events, {rate:,.0f} events/s")
+        elif now - self._shown >= _EVERY_SECONDS:
+            self._shown = now
+            fields = {"events": events, "events_per_second": round(rate)}
+            log.info("%s events, %s events/s", f"{events:,}", f"{rate:,.0f}", extra={"fields": fields})

@@ -1,0 +1,113 @@
+"""kill -9 at random moments, restart every time: the same as the run that never stopped.
+
+The test takes a part of the flights stream; STREAMCAL_CRASH=full takes all of it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from streamcal.demo import data_folder
+
+FULL = os.environ.get("STREAMCAL_CRASH") == "full"
+KILLS = 50
+PREDICTIONS = 10**9 if FULL else 16_000
+MAX_EVENTS = 2000 if FULL else 300
+
+
+def flights(folder: Path) -> dict[str, Path]:
+    """Write the first part of the flights stream, plain or packed; return the paths by option."""
+    last = 0.0
+    with gzip.open(data_folder() / "predictions.jsonl.gz") as lines:
+        predictions = list(islice(lines, PREDICTIONS))
+        last = msgspec.json.decode(predictions[-1])["time"]
+    with gzip.open(data_folder() / "labels.jsonl.gz") as lines:
+        labels = [line for line in lines if msgspec.json.decode(line)["time"] <= last]
+    with gzip.open(data_folder() / "source.jsonl.gz") as lines:
+        source = list(islice(lines, PREDICTIONS // 4))
+    # What must not be lost either: a bad line, a duplicate, a label that comes before its prediction.
+    labels[100:100] = [b"oops\n", labels[0], b'{"id":"nobody","label":1}\n']
+    paths = {
+        "--events": folder / "predictions.jsonl",
+        "--labels": folder / "labels.jsonl.gz",
+        "--source": folder / "source.jsonl",
+    }
+    for path, lines_ in zip(paths.values(), (predictions, labels, source), strict=True):
+        path.write_bytes(gzip.compress(b"".join(lines_)) if path.suffix == ".gz" else b"".join(lines_))
+    return paths
+
+
+def crash(
+    folder: Path, inputs: dict[str, Path], name: str, kills: int = 0, longest: float = 0.0
+) -> tuple[dict[str, bytes], Any, int]:
+    """Run with some kills; return the outputs, the state, and the number of kills that struck."""
+    out = folder / name
+    out.mkdir()
+    outputs = {
+        "--output": out / "answers.jsonl.gz",
+        "--rejects": out / "rejects.jsonl",
+        "--maps": out / "maps.jsonl",
+        "--store": out / "state.db",
+    }
+    arguments = [str(each) for pair in (inputs | outputs).items() for each in pair]
+    script = Path(__file__).with_name("crash.py")
+    done = subprocess.run(
+        [sys.executable, script, "7", str(kills), str(longest), str(MAX_EVENTS), "--", "run", *arguments],
+        capture_output=True,
+        check=False,
+        timeout=3000,
+    )
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    killed = int(done.stdout.rsplit(None, 1)[1])
+    assert b"Traceback" not in done.stderr, done.stderr.decode()[-2000:]
+    contents = {
+        option: gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        for option, path in outputs.items()
+        if option != "--store"
+    }
+    with sqlite3.connect(outputs["--store"]) as db:
+        state = {
+            "engines": db.execute("SELECT * FROM engines ORDER BY key").fetchall(),
+            "run": db.execute("SELECT value FROM meta WHERE name = 'run'").fetchone(),
+            "positions": db.execute("SELECT * FROM positions ORDER BY 1, 2").fetchall(),
+            "pending": db.execute("SELECT * FROM pending ORDER BY seq").fetchall(),
+            "early": db.execute("SELECT * FROM early ORDER BY seq").fetchall(),
+            "settled": db.execute("SELECT id, since, label FROM settled ORDER BY seq").fetchall(),
+            "maps": db.execute(
+                "SELECT version, key, time, map, certificate FROM maps ORDER BY seq"
+            ).fetchall(),
+            "rejects": db.execute("SELECT source, line, reason, raw FROM rejects ORDER BY seq").fetchall(),
+        }
+    db.close()
+    return contents, state, killed
+
+
+def test_killed_fifty_times_and_yet_the_same(tmp_path: Path) -> None:
+    inputs = flights(tmp_path)
+    start = time.monotonic()
+    whole, state, _ = crash(tmp_path, inputs, "whole")
+    seconds = time.monotonic() - start
+    # A kill comes at any time from 0 to this: fifty of them take less than the run, which so meets them all.
+    broken, restored, killed = crash(tmp_path, inputs, "broken", KILLS, seconds / 30)
+    print(f"\nkilled {killed} times; {len(whole['--output'].splitlines()):,} answers")
+    for name, rows in state.items():
+        if name not in ("pending", "settled"):
+            assert restored[name] == rows, name
+    # Rows keep their order; how they are numbered depends on how the stream was cut into batches.
+    for name in ("pending", "settled"):
+        assert [row[-7:] for row in restored[name]] == [row[-7:] for row in state[name]]
+    assert broken == whole
+    answers = [msgspec.json.decode(line) for line in whole["--output"].splitlines()]
+    assert len({row["id"] for row in answers}) == len(answers) >= 16_000
+    assert len(state["rejects"]) + len(state["early"]) == 3  # the label of nobody waits, or has expired
+    assert killed == KILLS

@@ -1,0 +1,180 @@
+"""The commit protocol of streamcal.ports, with a transactional sink and a process that dies at each step."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from streamcal_connectors.memory import Log, MemorySink, logs, stores
+
+from streamcal import JoinConfig
+from streamcal.errors import OutputError
+from streamcal.pipeline import Pipeline
+from streamcal.ports import Connectors
+from streamcal.runner import Inputs, Outputs, Runner
+
+
+class DiedError(BaseException):
+    """Stands for kill -9."""
+
+
+def fill(seed: int, count: int = 600) -> None:
+    """Write predictions onto three partitions, and labels onto two: late, doubled, early, never."""
+    rng = random.Random(seed)
+    labels = []
+    for i in range(count):
+        row = {"id": str(i), "score": rng.random(), "time": i}
+        logs["predictions"].partitions[str(rng.randrange(3))].append(msgspec.json.encode(row))
+        if rng.random() < 0.6:
+            late = {"id": str(i), "label": rng.randrange(2), "time": i + rng.randrange(-5, 60)}
+            labels += [late] * rng.choice([1, 1, 1, 2])
+    for label in sorted(labels, key=lambda row: row["time"]):
+        logs["labels"].partitions[str(rng.randrange(2))].append(msgspec.json.encode(label))
+
+
+def drive(*, follow: bool, die: Callable[[str], bool] = lambda _: False) -> Pipeline:
+    """Run to the end of what is there; ``die`` is asked at each step of each commit."""
+    connectors = Connectors()
+    store = connectors.store("memory:state")
+    pipeline = Pipeline(join=JoinConfig(label_ttl=50.0), tables=store.tables)
+    sources = [connectors.source(f"memory:{name}", follow=follow) for name in ("predictions", "labels")]
+    outputs = Outputs(
+        *(connectors.sink(f"memory:{name}") for name in ("answers", "rejects", "maps")),
+    )
+
+    def may_die(step: str) -> None:
+        if die(step):
+            raise DiedError
+
+    for name in ("answers", "rejects", "maps"):
+        sink: Any = getattr(outputs, name)
+        commit = sink.commit
+
+        def watched(positions: Any, commit: Any = commit, name: str = name) -> Any:
+            may_die(f"before {name}")
+            position = commit(positions)
+            may_die(f"after {name}")
+            return position
+
+        sink.commit = watched
+    keep = store.commit
+    store.commit = lambda change: (may_die("before store"), keep(change), may_die("after store"))  # type: ignore[assignment,func-returns-value]
+
+    def stop() -> bool:
+        return follow and not any(lag for source in sources for lag in source.lag().values())
+
+    ticks = iter(range(10**9))
+    runner = Runner(
+        pipeline, Inputs([], sources), outputs, store, clock=lambda: next(ticks) * 0.06, stop=stop
+    )
+    try:
+        runner.run()
+    finally:
+        del store.commit  # type: ignore[attr-defined]
+        store.close()
+    return pipeline
+
+
+def state() -> tuple[object, ...]:
+    checkpoint = stores["state"].load()
+    return checkpoint.engines, checkpoint.run, stores["state"].tables.pending.entries
+
+
+def rows(name: str) -> list[bytes]:
+    return logs[name].partitions[""]
+
+
+@pytest.fixture(autouse=True)
+def _empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    logs.clear()
+    stores.clear()
+    monkeypatch.setattr("streamcal.runner.MAX_EVENTS", 64)
+
+
+@pytest.mark.parametrize("follow", [False, True], ids=["merged as wholes", "as they come"])
+@pytest.mark.parametrize("seed", range(4))
+def test_dying_at_any_step_loses_and_doubles_nothing(seed: int, follow: bool) -> None:
+    fill(seed)
+    rng = random.Random(seed)
+    died: Counter[str] = Counter()
+
+    def die(step: str) -> bool:
+        if died[step] < 2 and rng.random() < 0.7:
+            died[step] += 1
+            return True
+        return False
+
+    for _ in range(1000):
+        try:
+            drive(follow=follow, die=die)
+            break
+        except DiedError:
+            pass
+    assert set(died) == {
+        f"{when} {what}" for when in ("before", "after") for what in ("answers", "rejects", "maps", "store")
+    }
+    broken = {name: rows(name) for name in ("answers", "rejects", "maps")}, state()
+    ids = [msgspec.json.decode(row)["id"] for row in rows("answers")]
+    assert sorted(ids, key=int) == [str(i) for i in range(600)]
+
+    logs.clear()
+    stores.clear()
+    fill(seed)
+    drive(follow=follow)
+    whole = {name: rows(name) for name in ("answers", "rejects", "maps")}, state()
+    if not follow:  # then the order depends on the batches
+        assert broken == whole
+    assert broken[1][0].keys() == whole[1][0].keys()  # type: ignore[attr-defined]
+    assert len(broken[0]["rejects"]) == len(whole[0]["rejects"])
+
+
+def test_the_order_is_that_of_event_times_whatever_the_partitions() -> None:
+    seen = []
+    for seed in range(20):
+        logs.clear()
+        stores.clear()
+        rng = random.Random(seed)
+        for i in range(300):
+            row = {"id": str(i), "score": (i * 37 % 300) / 300, "time": i}
+            logs["predictions"].partitions[str(rng.randrange(4))].append(msgspec.json.encode(row))
+            if i % 3:
+                label = {"id": str(i), "label": i % 2, "time": i + 20}
+                logs["labels"].partitions[str(rng.randrange(4))].append(msgspec.json.encode(label))
+        drive(follow=False)
+        seen.append((rows("answers"), state()[0]))
+    assert all(each == seen[0] for each in seen)
+
+
+def test_a_sink_ahead_of_the_store_in_a_source_that_is_not_given() -> None:
+    fill(0)
+    with pytest.raises(DiedError):
+        drive(follow=False, die=lambda step: step == "before store" and bool(rows("answers")))
+    logs["elsewhere"] = logs.pop("predictions")
+    connectors = Connectors()
+    store = connectors.store("memory:state")
+    runner = Runner(
+        Pipeline(tables=store.tables),
+        Inputs([], [connectors.source("memory:elsewhere")]),
+        Outputs(connectors.sink("memory:answers")),
+        store,
+        clock=lambda: 0.0,
+    )
+    with pytest.raises(OutputError, match="memory:answers is one micro-batch of memory:"):
+        runner.run()
+
+
+def test_what_another_store_committed_is_none_of_this_run() -> None:
+    log = Log()
+    log.committed["another"] = {"memory:predictions": {"0": 5}}
+    assert MemorySink("memory:x", log).resume("mine", None) is None
+    positions: Mapping[str, Any] = {"memory:predictions": {"0": 5}}
+    sink = MemorySink("memory:x", log)
+    sink.resume("mine", None)
+    written: Sequence[msgspec.Struct] = []
+    sink.write(written)
+    sink.commit(positions)
+    assert log.committed["mine"] == positions

@@ -78,9 +78,8 @@ def reforming(scores: np.ndarray, labels: np.ndarray) -> Iterator[Row]:
         assert full.certificate is not None
 
     (times,) = seconds(certify, repeats=REPEATS)
-    yield figure(
-        "cost", f"re-forming map and certificate at {cells} cells", "ms", [1e3 * t for t in times], at_most=50,
-    )  # fmt: skip
+    milliseconds = [1e3 * taken for taken in times]
+    yield figure("cost", f"re-forming map and certificate at {cells} cells", "ms", milliseconds, at_most=50)
     for n in (10**5, 10**6, 10**7):
         engine = Recalibrator()
         engine.learn_many(scores[:n], labels[:n])

@@ -6,8 +6,9 @@ balance moves: "Minimum-Risk Recalibration of Classifiers" (Sun, Song, Hero) for
 
 from streamcal.certificate import Certificate
 from streamcal.config import JoinConfig, RecalibratorConfig
-from streamcal.engine import DomainSummary, Recalibrator
+from streamcal.engine import Recalibrator
 from streamcal.errors import DamagedStateError, StreamcalError
+from streamcal.labels import DomainSummary
 from streamcal.maps import RecalibrationMap
 from streamcal.sketch import ScoreSketch
 from streamcal.types import (

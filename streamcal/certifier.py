@@ -47,8 +47,8 @@ Counts = npt.NDArray[np.int64]
 class Formed(NamedTuple):
     """A map version as it was formed."""
 
-    sketch: ScoreSketch
-    """The labelled cells it was formed from."""
+    cells: bytes
+    """The labelled sketch it was formed from, as bytes: a quarter of its size."""
     splits: Counts
     """int64[B+1], its bins."""
     choices: int
@@ -57,6 +57,10 @@ class Formed(NamedTuple):
     """j: how many versions its domain had formed before it."""
     domain: Domain
     """Where the labels are from."""
+
+    def sketch(self) -> ScoreSketch:
+        """Return the labelled sketch it was formed from."""
+        return ScoreSketch.from_bytes(self.cells)
 
 
 class Target(NamedTuple):
@@ -71,7 +75,7 @@ class Target(NamedTuple):
 
 
 class _FormedState(msgspec.Struct):
-    sketch: bytes
+    cells: bytes
     splits: list[int]
     choices: int
     place: int
@@ -175,7 +179,8 @@ class Certifier:
         if formed is None:
             return None
         bound, intervals = self._claims(formed)
-        labels = (formed.sketch.n_positives, formed.sketch.n)
+        sketch = formed.sketch()
+        labels = (sketch.n_positives, sketch.n)
         target_risk = None
         if formed.domain == "target":
             target_risk = bound.risk
@@ -202,8 +207,8 @@ class Certifier:
         """Return the state; equal states give equal bytes."""
         formed = None
         if self._formed is not None:
-            sketch, splits, choices, place, domain = self._formed
-            formed = _FormedState(sketch.to_bytes(), splits.tolist(), choices, place, domain)
+            cells, splits, choices, place, domain = self._formed
+            formed = _FormedState(cells, splits.tolist(), choices, place, domain)
         history = [certificate.model_dump_json() for certificate in self._history]
         watch = None if self.watch is None else self.watch.to_bytes()
         return msgspec.msgpack.encode(
@@ -224,11 +229,12 @@ class Certifier:
         except (msgspec.DecodeError, ValidationError) as error:
             raise DamagedStateError(f"not the state of a certifier: {error}") from None
         if state.formed is not None:
-            sketch = ScoreSketch.from_bytes(state.formed.sketch)
-            splits = np.array(state.formed.splits, np.int64)
+            known = state.formed
+            sketch = ScoreSketch.from_bytes(known.cells)
+            splits = np.array(known.splits, np.int64)
             if len(splits) < 2 or splits[0] or splits[-1] != len(sketch.cells) or (np.diff(splits) < 1).any():
                 raise DamagedStateError("not the state of a certifier: its bins are not those of its cells")
-            self.form(Formed(sketch, splits, state.formed.choices, state.formed.place, state.formed.domain))
+            self.form(Formed(known.cells, splits, known.choices, known.place, known.domain))
         self._version, self._on_schedule, self._alarms = state.version, state.on_schedule, state.alarms
         if self.watch is not None and state.watch is not None:
             self.watch.restore(state.watch)
@@ -245,7 +251,7 @@ class Certifier:
             if self._shifts:
                 share = _SOURCE if formed.domain == "source" else _TARGET_VERSIONS
             delta = version_delta(share * self._delta, formed.place)
-            negatives, positives = formed.sketch.counts
+            negatives, positives = formed.sketch().counts
             if self._identity:
                 bound = _identity_bound(formed, delta / 2)
             else:
@@ -265,7 +271,7 @@ class Certifier:
         if self._identity:
             lowest, highest = (shift_odds(edge, odds) for edge in _edges(formed, formed.splits))
         else:
-            negatives, positives = formed.sketch.counts
+            negatives, positives = formed.sketch().counts
             hits = np.add.reduceat(positives, formed.splits[:-1])
             lowest = highest = shift_odds(
                 hits / np.add.reduceat(negatives + positives, formed.splits[:-1]), odds
@@ -291,16 +297,17 @@ class Certifier:
 
 def _edges(formed: Formed, splits: Counts) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Return the left and the right edge of every bin, float64[B] each."""
-    cells = formed.sketch.cells
-    inner = grid.left_edges(cells[splits[1:-1] - 1] + np.int32(1), formed.sketch.level)
+    sketch = formed.sketch()
+    inner = grid.left_edges(sketch.cells[splits[1:-1] - 1] + np.int32(1), sketch.level)
     return np.concatenate(([0.0], inner)), np.concatenate((inner, [1.0]))
 
 
 def _identity_bound(formed: Formed, delta: float) -> RiskBound:
     """Bound the risk of h(z) = z, by the triangle inequality from the best certified map."""
-    negatives, positives = formed.sketch.counts
+    sketch = formed.sketch()
+    negatives, positives = sketch.counts
     best, splits = certify_best(
-        negatives, positives, default_candidates(formed.sketch.n, len(negatives)), delta=delta
+        negatives, positives, default_candidates(sketch.n, len(negatives)), delta=delta
     )
     every = np.arange(len(negatives) + 1)
     left, right = _edges(formed, every)
@@ -310,8 +317,8 @@ def _identity_bound(formed: Formed, delta: float) -> RiskBound:
 
 def _bin_counts(formed: Formed, scores: ScoreSketch) -> Counts:
     """Count the scores of every bin, int64[B]; a cell that an edge splits counts in each bin it touches."""
-    cells = formed.sketch.cells.astype(np.int64)
-    inner = (cells[formed.splits[1:-1] - 1] + 1) << formed.sketch.level
+    sketch = formed.sketch()
+    inner = (sketch.cells[formed.splits[1:-1] - 1].astype(np.int64) + 1) << sketch.level
     starts = scores.cells.astype(np.int64) << scores.level
     ends = starts + (1 << scores.level)
     below = np.concatenate(([0], np.cumsum(scores.totals)))

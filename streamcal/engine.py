@@ -22,9 +22,9 @@ from streamcal.config import JoinConfig, RecalibratorConfig
 from streamcal.errors import DamagedStateError
 from streamcal.forming import form
 from streamcal.join import Join, Joined
-from streamcal.labels import BLOCK, LabelLog
+from streamcal.labels import BLOCK, DomainSummary, LabelLog
 from streamcal.maps import RecalibrationMap, shift_correction_one
-from streamcal.priors import LabelWindow, class_prior, shift_weights
+from streamcal.priors import LabelWindow, shift_weights
 from streamcal.schedule import FIRST_LABELS, Schedule
 from streamcal.sketch import ScoreSketch
 from streamcal.state import pack, unpack
@@ -39,21 +39,7 @@ from streamcal.types import (
     Recalibrated,
 )
 
-__all__ = ["DomainSummary", "Recalibrator"]
-
-
-class DomainSummary(msgspec.Struct, frozen=True):
-    """What is known of one domain."""
-
-    labels: int
-    """Number of labelled scores."""
-    positives: int
-    """Those of them with label 1."""
-    prior: float | None
-    """Smoothed estimate of the probability of class 1 (the target's from its ``prior_window``), None
-    before the first label."""
-    scores: int
-    """Number of scores observed without regard to their label (target only)."""
+__all__ = ["Recalibrator"]
 
 
 class _Meta(msgspec.Struct):
@@ -146,12 +132,13 @@ class Recalibrator:
     @property
     def source(self) -> DomainSummary:
         """Counts and prior of the source domain."""
-        return self._summary("source", 0)
+        return self._logs["source"].summary(self._config.prior_smoothing, 0)
 
     @property
     def target(self) -> DomainSummary:
         """Counts and prior of the target domain."""
-        return self._summary("target", self._traffic.n + len(self._observed))
+        scores = self._traffic.n + len(self._observed)
+        return self._logs["target"].summary(self._config.prior_smoothing, scores)
 
     @property
     def certificate(self) -> Certificate | None:
@@ -436,11 +423,6 @@ class Recalibrator:
         except KeyError:
             raise ValueError(f"a domain must be 'source' or 'target', got {domain!r}") from None
 
-    def _summary(self, domain: Domain, scores: int) -> DomainSummary:
-        log = self._logs[domain]
-        prior = class_prior(*log.prior_counts, self._config.prior_smoothing) if log.n else None
-        return DomainSummary(log.n, log.positives, prior, scores)
-
     def _look(self) -> None:
         """Look whether the target's labels refute label shift."""
         self._flush()
@@ -506,5 +488,5 @@ class Recalibrator:
             self._certifier.form_off_schedule()
         else:
             place = self._schedule.passed(log.n) - 1
-            copy = log.sketch.at_level(log.sketch.level)
-            self._certifier.form(Formed(copy, formed.splits, formed.choices, place, domain))
+            cells = log.sketch.to_bytes()
+            self._certifier.form(Formed(cells, formed.splits, formed.choices, place, domain))

@@ -5,16 +5,31 @@ from __future__ import annotations
 from array import array
 from typing import Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.priors import LabelWindow
+from streamcal.priors import LabelWindow, class_prior
 from streamcal.sketch import ScoreSketch
 
-__all__ = ["BLOCK", "LabelLog"]
+__all__ = ["BLOCK", "DomainSummary", "LabelLog"]
 
 BLOCK: Final = 8192
 """How many single values are gathered before they are sorted into a sketch."""
+
+
+class DomainSummary(msgspec.Struct, frozen=True):
+    """What is known of one domain."""
+
+    labels: int
+    """Number of labelled scores."""
+    positives: int
+    """Those of them with label 1."""
+    prior: float | None
+    """Smoothed estimate of the probability of class 1 (the target's from its ``prior_window``), None
+    before the first label."""
+    scores: int
+    """Number of scores observed without regard to their label (target only)."""
 
 
 class LabelLog:
@@ -35,6 +50,11 @@ class LabelLog:
         """(positives, labels) that the prior is estimated from."""
         counted = self if self.recent is None else self.recent
         return counted.positives, counted.n
+
+    def summary(self, smoothing: float, scores: int) -> DomainSummary:
+        """Return what is known of the domain, with so many scores observed without their label."""
+        prior = class_prior(*self.prior_counts, smoothing) if self.n else None
+        return DomainSummary(self.n, self.positives, prior, scores)
 
     def append(self, score: float, label: int) -> None:
         """Take one checked score with its label."""

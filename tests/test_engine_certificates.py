@@ -201,13 +201,13 @@ def test_scores_of_a_cell_that_an_edge_splits_count_in_each_bin() -> None:
     coarse.add(scores)
     assert coarse.level > fine.level
     formed = form(fine, 20)
-    counts = _bin_counts(Formed(fine, formed.splits, 1, 0, "source"), coarse)
+    counts = _bin_counts(Formed(fine.to_bytes(), formed.splits, 1, 0, "source"), coarse)
     exact = np.add.reduceat(fine.totals, formed.splits[:-1])
     assert (counts >= exact).all()
     assert (counts <= exact + 2 * coarse.totals.max()).all()
     same = ScoreSketch(labelled=False)
     same.add(scores)
-    assert (_bin_counts(Formed(fine, formed.splits, 1, 0, "source"), same) == exact).all()
+    assert (_bin_counts(Formed(fine.to_bytes(), formed.splits, 1, 0, "source"), same) == exact).all()
 
 
 def test_a_prediction_alone_raises_nothing() -> None:

@@ -1,0 +1,238 @@
+"""The little of kafka-python that streamcal uses: typed, and bounded in time."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, NamedTuple, Protocol, cast
+
+try:
+    with warnings.catch_warnings():
+        # It reads its schemas with importlib.resources.read_text, which Python 3.11 and 3.12 deprecate.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from kafka import KafkaConsumer, KafkaProducer, TopicPartition  # type: ignore[import-untyped]
+        from kafka import errors as kafka_errors
+        from kafka.structs import OffsetAndMetadata  # type: ignore[import-untyped]
+except ImportError:
+    INSTALLED = False
+    KafkaError: type[Exception] = OSError  # nothing raises it: `require` comes first
+else:
+    INSTALLED = True
+    KafkaError = kafka_errors.KafkaError
+
+__all__ = [
+    "INSTALLED",
+    "Committed",
+    "Consumer",
+    "Future",
+    "KafkaError",
+    "Partition",
+    "Producer",
+    "Record",
+    "brief",
+    "is_out_of_range",
+    "is_permanent",
+    "kafka_consumer",
+    "kafka_producer",
+]
+
+_CLOSE_SECONDS: Final = 5.0
+
+_PERMANENT: Final = (
+    "AuthorizationError",
+    "InvalidTopicError",
+    "MessageSizeTooLargeError",
+    "OffsetMetadataTooLargeError",
+    "RecordListTooLargeError",
+    "SaslAuthenticationFailedError",
+    "UnsupportedForMessageFormatError",
+    "UnsupportedSaslMechanismError",
+    "UnsupportedVersionError",
+)  # no waiting helps against these
+
+
+class Partition(NamedTuple):
+    """Equal to kafka-python's TopicPartition, which is a named tuple of the same fields."""
+
+    topic: str
+    partition: int
+
+
+class Record(Protocol):
+    """A record that was read."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+class Committed(NamedTuple):
+    """An offset that a group has committed, with its text."""
+
+    offset: int
+    metadata: str
+
+
+class Future(Protocol):
+    """What becomes of a record that was sent."""
+
+    exception: BaseException | None
+
+    def succeeded(self) -> bool:
+        """Whether the broker has taken it."""
+
+
+class Consumer:
+    """A read_committed consumer that is assigned its partitions; raises KafkaError."""
+
+    def __init__(self, client: Any, seconds: float) -> None:
+        self._client = client
+        self._milliseconds = int(seconds * 1000)
+
+    def partitions(self, topic: str, *, refresh: bool = False) -> set[int]:
+        """Return a topic's partitions, as of the last refresh of what is known; empty if there is none."""
+        if refresh:
+            self._client.topics()
+        return set(self._client.partitions_for_topic(topic))
+
+    def assign(self, places: Mapping[Partition, int]) -> None:
+        """Read these partitions from these offsets on."""
+        self._client.assign([_real(place) for place in places])
+        for place, offset in places.items():
+            self.seek(place, offset)
+
+    def seek(self, place: Partition, offset: int) -> None:
+        """Go on at an offset."""
+        self._client.seek(_real(place), offset)
+
+    def pause(self, place: Partition) -> None:
+        """Read no more of it until `resume`."""
+        self._client.pause(_real(place))
+
+    def resume(self, place: Partition) -> None:
+        """Undo `pause`."""
+        self._client.resume(_real(place))
+
+    def poll(self, timeout: float, count: int) -> dict[Partition, list[Record]]:
+        """Return records, waiting for some; none while the cluster is away."""
+        found = self._client.poll(timeout_ms=max(int(timeout * 1000), 0), max_records=max(count, 1))
+        return cast("dict[Partition, list[Record]]", found)
+
+    def position(self, place: Partition) -> int:
+        """Return the offset that comes next: behind records, aborted ones and markers that were passed."""
+        return int(self._client.position(_real(place), timeout_ms=1) or 0)
+
+    def high_water(self, place: Partition) -> int | None:
+        """Return the end of a partition, open transactions included, as of the last answer."""
+        return cast("int | None", self._client.highwater(_real(place)))
+
+    def ends(self, places: Sequence[Partition], seconds: float | None = None) -> dict[Partition, int]:
+        """Return the offsets behind the last readable records; the cluster is asked."""
+        limit = self._milliseconds if seconds is None else int(seconds * 1000)
+        found = self._client.end_offsets([_real(place) for place in places], timeout_ms=limit)
+        return cast("dict[Partition, int]", found)
+
+    def beginnings(self, places: Sequence[Partition]) -> dict[Partition, int]:
+        """Return the offsets of the first records that are kept; the cluster is asked."""
+        found = self._client.beginning_offsets(
+            [_real(place) for place in places], timeout_ms=self._milliseconds
+        )
+        return cast("dict[Partition, int]", found)
+
+    def committed(self, place: Partition) -> Committed | None:
+        """Return the committed offset of the group, waiting for transactions that carry one."""
+        found = self._client.committed(_real(place), metadata=True, timeout_ms=self._milliseconds)
+        return None if found is None else Committed(found.offset, found.metadata)
+
+    def close(self) -> None:
+        """Release; never raises."""
+        with suppress(Exception):
+            self._client.close(autocommit=False, timeout_ms=int(_CLOSE_SECONDS * 1000))
+
+
+class Producer:
+    """A transactional producer whose every call is bounded in time; raises KafkaError.
+
+    After any error what became of the transaction is in doubt: `discard` it and make another.
+    """
+
+    def __init__(self, client: Any, seconds: float) -> None:
+        self._client = client
+        self._seconds = seconds
+        # Bound once: these two are the hot path.
+        self.send: Callable[..., Future] = client.send
+
+    def init(self) -> None:
+        """Fence and end what an earlier producer of this transactional id left open."""
+        self._bounded(self._client._transaction_manager.initialize_transactions)
+
+    def begin(self) -> None:
+        """Begin a transaction; the broker is not asked yet."""
+        self._client.begin_transaction()
+
+    def send_offsets(self, group: str, offsets: Mapping[Partition, Committed]) -> None:
+        """Let the transaction carry offsets of a group."""
+        real = {
+            _real(place): OffsetAndMetadata(each.offset, each.metadata, -1) for place, each in offsets.items()
+        }
+        self._bounded(lambda: self._client._transaction_manager.send_offsets_to_transaction(real, group))
+
+    def flush(self) -> None:
+        """Wait until every record was taken or refused."""
+        self._client.flush(self._seconds * 2)
+
+    def commit(self) -> None:
+        """Commit the transaction: whether it was is in doubt if this raises."""
+        self._bounded(self._client._transaction_manager.begin_commit)
+
+    def discard(self) -> None:
+        """Release whatever it was doing; never raises. An open transaction waits for the next `init`."""
+        # close() alone flushes first, and on an error closes nothing.
+        with suppress(Exception):
+            self._client._sender.force_close()
+            self._client._sender.join(_CLOSE_SECONDS)
+        with suppress(Exception):
+            self._client.close(timeout=0)
+
+    def _bounded(self, request: Callable[[], Any]) -> None:
+        """Do what the client's own method does, but not for ever: a lost request is never answered."""
+        result = request()
+        self._client._sender.wakeup()
+        if not result.wait(timeout_ms=int(self._seconds * 1000)):
+            raise kafka_errors.KafkaTimeoutError(f"no answer within {self._seconds:g} s")
+
+
+def kafka_consumer(**options: object) -> Any:
+    """Make kafka-python's consumer."""
+    return KafkaConsumer(**options)
+
+
+def kafka_producer(**options: object) -> Any:
+    """Make kafka-python's producer."""
+    return KafkaProducer(**options)
+
+
+def is_permanent(error: BaseException) -> bool:
+    """Whether waiting and trying again cannot help."""
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return True
+    return any(kind.__name__ in _PERMANENT for kind in type(error).__mro__)
+
+
+def is_out_of_range(error: BaseException) -> bool:
+    """Whether an offset that was to be read is not there."""
+    names = ("OffsetOutOfRangeError", "NoOffsetForPartitionError", "LogTruncationError")
+    return any(kind.__name__ in names for kind in type(error).__mro__)
+
+
+def brief(error: BaseException) -> str:
+    """Return an error in one line."""
+    name, text = type(error).__name__, " ".join(str(error).split())
+    if not text:
+        return name
+    return text if name in text else f"{name}: {text}"
+
+
+def _real(place: Partition) -> Any:
+    return TopicPartition(place.topic, place.partition)

@@ -1,0 +1,393 @@
+"""The command line over Kafka, killed and restarted: every id once, and the sketches of a run never stopped.
+
+The flights stream goes through ``streamcal run`` with ``--events``, ``--labels``, ``--output``, ``--rejects``
+and ``--maps`` on topics. Whatever is killed, and whenever:
+
+* the final sketches are byte-equal to those of a run that was left alone;
+* a ``read_committed`` reader sees every prediction's id exactly once;
+* every answer is what the map version that it states, read from the maps topic, gives with its weights.
+
+CI kills a few times on a part of the stream. ``STREAMCAL_CRASH=full`` takes all of it and kills 50 times.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from broker import Broker
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition  # type: ignore[import-untyped]
+from kafka_fixture import AnyBroker, Topics
+
+from streamcal import RecalibrationMap, Recalibrator
+from streamcal.demo import data_folder
+from streamcal.maps import shift_correction_one
+from streamcal.state import unpack
+
+FULL = os.environ.get("STREAMCAL_CRASH") == "full"
+KILLS = int(os.environ.get("STREAMCAL_CRASH_KILLS", "50" if FULL else "10"))
+BROKER_KILLS = int(os.environ.get("STREAMCAL_CRASH_KILLS", "50" if FULL else "3"))
+PREDICTIONS = 10**9 if FULL else 12_000
+MAX_EVENTS = 4000 if FULL else 400
+"""Of a micro-batch: small ones give many moments to be killed at."""
+PATIENCE = 180.0
+
+# Nothing expires: which topic is read ahead would decide what does.
+CONFIG = "[join]\nlabel_ttl = 1e9\nmax_pending = 10_000_000\n"
+
+Row = tuple[str, bytes, bytes]
+"""Topic, key, value."""
+
+
+# Processes
+
+
+def fork_server() -> None:
+    """Run the command line in a fork for every line of input; say its pid, and how it ended.
+
+    A fork, so that a run does not spend its life on imports.
+    """
+    import streamcal_connectors.kafka
+    import streamcal_connectors.sqlite  # noqa: F401
+
+    from streamcal import cli, runner
+
+    runner.MAX_EVENTS = int(sys.argv[1])  # type: ignore[misc]
+    for line in sys.stdin:
+        process = os.fork()
+        if not process:
+            sys.argv = ["streamcal", *msgspec.json.decode(line)]
+            status = 1
+            try:
+                cli.main()
+            except SystemExit as end:
+                status = int(end.code or 0)
+            finally:
+                sys.stdout.flush()
+                os._exit(status)
+        print(process, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
+
+
+class Runs:
+    """Runs of one command line, one after the other."""
+
+    def __init__(self, arguments: Sequence[str], log: Path, max_events: int = MAX_EVENTS) -> None:
+        self.arguments = msgspec.json.encode(list(arguments)) + b"\n"
+        self.log = log
+        with log.open("ab") as out:
+            self._server = subprocess.Popen(
+                [sys.executable, __file__, str(max_events)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=out,
+            )
+        self.pid = 0
+
+    def start(self) -> None:
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.write(self.arguments)
+        self._server.stdin.flush()
+        self.pid = int(self._server.stdout.readline())
+
+    def end(self, number: int) -> int:
+        """Send a signal; return the exit status, negative if the signal ended it."""
+        assert self._server.stdout is not None
+        os.kill(self.pid, number)
+        self.pid = 0
+        # With the table of a run's end between.
+        lines = iter(self._server.stdout.readline, b"")
+        return next(int(line) for line in lines if line.strip().lstrip(b"-").isdigit())
+
+    def close(self) -> None:
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)
+        self._server.kill()
+        self._server.communicate()
+
+
+@contextmanager
+def runs(arguments: Sequence[str], log: Path, max_events: int = MAX_EVENTS) -> Iterator[Runs]:
+    made = Runs(arguments, log, max_events)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+# Topics
+
+
+def flights() -> tuple[list[bytes], list[bytes]]:
+    with gzip.open(data_folder() / "predictions.jsonl.gz") as lines:
+        predictions = [line.strip() for line in islice(lines, PREDICTIONS)]
+    last = msgspec.json.decode(predictions[-1])["time"]
+    with gzip.open(data_folder() / "labels.jsonl.gz") as lines:
+        labels = [line.strip() for line in lines if msgspec.json.decode(line)["time"] <= last]
+    return predictions, labels
+
+
+def id_of(line: bytes) -> bytes:
+    found: str = msgspec.json.decode(line)["id"]
+    return found.encode()
+
+
+def interleave(rng: random.Random, first: Sequence[Any], second: Sequence[Any]) -> list[Any]:
+    """Return both in a random way, each in its order."""
+    which = [0] * len(first) + [1] * len(second)
+    rng.shuffle(which)
+    each = iter(first), iter(second)
+    return [next(each[one]) for one in which]
+
+
+def send(broker: AnyBroker, rows: Sequence[Row]) -> None:
+    """Send rows, once each (idempotently), whatever happens to the broker meanwhile."""
+    with closing(
+        KafkaProducer(
+            bootstrap_servers=broker.bootstrap, linger_ms=20, batch_size=1 << 18, metrics_enabled=False
+        )
+    ) as sender:
+        sent = [sender.send(*row[:1], value=row[2], key=row[1]) for row in rows]
+        sender.flush(PATIENCE)
+        assert all(future.succeeded() for future in sent)
+
+
+def reader(broker: AnyBroker) -> Any:
+    return closing(
+        KafkaConsumer(
+            bootstrap_servers=broker.bootstrap,
+            isolation_level="read_committed",
+            group_id=None,
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            reconnect_backoff_max_ms=500,
+        )
+    )
+
+
+def ends(consumer: Any, topics: Sequence[str]) -> dict[Any, int]:
+    places = [TopicPartition(name, p) for name in topics for p in sorted(consumer.partitions_for_topic(name))]
+    return dict(consumer.end_offsets(places))
+
+
+def rows_of(broker: AnyBroker, topic: str) -> list[Any]:
+    """Return all committed records of a topic."""
+    with reader(broker) as consumer:
+        last = ends(consumer, [topic])
+        consumer.assign(list(last))
+        for place in last:
+            consumer.seek(place, 0)
+        found: list[Any] = []
+        deadline = time.monotonic() + PATIENCE
+        while not all(consumer.position(place) >= end for place, end in last.items()):
+            for records in consumer.poll(timeout_ms=200, max_records=100_000).values():
+                found += records
+            assert time.monotonic() < deadline, f"{topic} was not read to its end: {last}"
+        return found
+
+
+def until(what: Callable[[], bool], why: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not what():
+        assert time.monotonic() < deadline, why
+        time.sleep(0.05)
+
+
+# Scenario
+
+
+class Stream:
+    """Topics of one test, and the command line that runs over them."""
+
+    def __init__(self, broker: AnyBroker, new_topic: Topics, folder: Path, partitions: int = 2) -> None:
+        self.broker = broker
+        self.folder = folder
+        self.new_topic = new_topic
+        self.inputs = {
+            "--events": new_topic("predictions", partitions),
+            "--labels": new_topic("labels", partitions),
+        }
+        (folder / "config.toml").write_text(CONFIG)
+        self.source = folder / "source.jsonl"
+        with gzip.open(data_folder() / "source.jsonl.gz") as lines:
+            self.source.write_bytes(b"".join(islice(lines, None if FULL else 4000)))
+
+    def arguments(self, name: str) -> tuple[list[str], dict[str, str]]:
+        """Return the command line of a run with outputs of its own, and their topics."""
+        outputs = {
+            "--output": self.new_topic("answers", 2),
+            "--rejects": self.new_topic("rejects"),
+            "--maps": self.new_topic("maps"),
+        }
+        options = [
+            f"{option}=kafka://{self.broker.bootstrap}/{topic}"
+            for option, topic in (self.inputs | outputs).items()
+        ]
+        options += [f"--source={self.source}", f"--config={self.folder / 'config.toml'}"]
+        return ["run", *options, f"--store={self.folder / name}.db"], outputs
+
+    def done(self, name: str) -> bool:
+        """Whether a run's store has all that is on the topics."""
+        store = self.folder / f"{name}.db"
+        if not store.exists():
+            return False
+        try:
+            with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as db:
+                rows = db.execute("SELECT source, partition, position FROM positions").fetchall()
+        except sqlite3.OperationalError:
+            return False
+        at = {(source, partition): msgspec.json.decode(place) for source, partition, place in rows}
+        with reader(self.broker) as consumer:
+            last = ends(consumer, list(self.inputs.values()))
+        return all(at.get((f"kafka:{p.topic}", str(p.partition)), 0) >= end for p, end in last.items())
+
+    def sketches(self, name: str) -> list[bytes]:
+        """Return the sketches of source, target and traffic of the engine in a store."""
+        with closing(sqlite3.connect(self.folder / f"{name}.db")) as db:
+            ((state,),) = db.execute("SELECT state FROM engines").fetchall()
+        Recalibrator.from_bytes(state)
+        return unpack(state, 9)[4:7]
+
+    def counts(self, name: str) -> dict[str, int]:
+        with closing(sqlite3.connect(self.folder / f"{name}.db")) as db:
+            (text,) = db.execute("SELECT value FROM meta WHERE name = 'run'").fetchone()
+        found: dict[str, int] = msgspec.json.decode(text)["pipeline"]["join"]["counts"]
+        return found
+
+    def run_to_the_end(self, name: str, max_events: int = MAX_EVENTS) -> dict[str, str]:
+        """Run until all is read, undisturbed; return the topics of the outputs."""
+        arguments, outputs = self.arguments(name)
+        with runs(arguments, self.folder / f"{name}.log", max_events) as process:
+            process.start()
+            self.finish(process, name)
+        return outputs
+
+    def finish(self, process: Runs, name: str) -> None:
+        until(lambda: self.done(name), f"{name}: not done; {process.log.read_text()[-3000:]}")
+        assert process.end(signal.SIGTERM) == 0, process.log.read_text()[-3000:]
+        assert "Traceback" not in process.log.read_text(), process.log.read_text()[-3000:]
+
+
+def check(stream: Stream, outputs: dict[str, str], ids: Sequence[bytes]) -> int:
+    """Check that every id was answered once, as the stated map says; return how many maps were stated."""
+    maps = {0: RecalibrationMap(version=0)}
+    for record in rows_of(stream.broker, outputs["--maps"]):
+        row = msgspec.json.decode(record.value)
+        assert row["version"] not in maps, f"map version {row['version']} was published twice"
+        maps[row["version"]] = RecalibrationMap.model_validate(row["map"])
+    answers = rows_of(stream.broker, outputs["--output"])
+    assert sorted(record.key for record in answers) == sorted(ids)
+    for record in answers:
+        row = msgspec.json.decode(record.value)
+        base = maps[row["map_version"]].base_one(row["score"])
+        assert row["probability"] == shift_correction_one(base, tuple(row["weights"])), row
+    return len({msgspec.json.decode(record.value)["map_version"] for record in answers})
+
+
+@pytest.mark.parametrize("what", ["process", "broker", "both"])
+def test_killed_and_yet_every_id_once(
+    killable_broker: Broker, new_topic: Topics, tmp_path: Path, what: str
+) -> None:
+    """Kill the run, the broker, or both in turn; feed the stream in between, a part for every kill."""
+    rng = random.Random(f"{what} 1")
+    kills = KILLS if what == "process" else BROKER_KILLS
+    stream = Stream(killable_broker, new_topic, tmp_path)
+    predictions, labels = flights()
+    rows = interleave(
+        rng,
+        [(stream.inputs["--events"], id_of(line), line) for line in predictions],
+        [(stream.inputs["--labels"], id_of(line), line) for line in labels],
+    )
+    part = -(-len(rows) // (kills + 1))
+    arguments, outputs = stream.arguments("broken")
+    struck = 0
+    with runs(arguments, tmp_path / "broken.log") as process:
+        for kill in range(kills):
+            send(killable_broker, rows[kill * part : (kill + 1) * part])
+            if not process.pid:
+                process.start()
+            time.sleep(rng.uniform(0.0, 1.2 if what == "process" else 0.8))
+            if what != "process":
+                killable_broker.kill()
+                time.sleep(rng.uniform(0.0, 0.3))
+            if what != "broker":
+                struck += process.end(signal.SIGKILL) == -signal.SIGKILL
+                if what == "both" and rng.random() < 0.5:
+                    process.start()  # and it waits for the broker
+            if what != "process":
+                killable_broker.start()
+        send(killable_broker, rows[kills * part :])
+        if not process.pid:
+            process.start()
+        stream.finish(process, "broken")
+    whole = stream.run_to_the_end("whole", 65_536)
+    ids = [id_of(line) for line in predictions]
+    assert check(stream, outputs, ids) > 3
+    assert check(stream, whole, ids) > 1
+    assert stream.sketches("broken") == stream.sketches("whole")
+    joined = stream.counts("whole")["joined"]
+    assert stream.counts("broken")["joined"] == joined
+    log = (tmp_path / "broken.log").read_text()
+    print(
+        f"\n{what}: killed {kills} times ({struck} runs); {len(ids):,} ids, {joined:,} joined;"
+        f" away {log.count('is away')}, back {log.count('is back')}, in doubt {log.count('in doubt')}"
+    )
+    assert "Connection failed" not in log  # kafka-python says that at every attempt
+    assert struck == (0 if what == "broker" else kills)
+    if what == "broker":
+        assert log.count("is away") == log.count("is back") <= kills
+
+
+def test_however_the_topics_are_interleaved(
+    kafka_broker: AnyBroker, new_topic: Topics, tmp_path: Path
+) -> None:
+    """Check 3: labels late, doubled, or never; the topics fed, and so read, in different ways."""
+    ways = 20 if FULL else 4
+    predictions, labels = (lines[:3000] for lines in flights())
+    choice = random.Random(3)
+    kept = [line for line in labels if choice.random() >= 0.01]
+    doubled = [line for line in kept if choice.random() < 0.1]
+    seen: list[tuple[list[bytes], dict[str, int]]] = []
+    for way in range(ways):
+        rng = random.Random(way)
+        folder = tmp_path / str(way)
+        folder.mkdir()
+        stream = Stream(kafka_broker, new_topic, folder, partitions=1 + way % 3)
+        delayed = sorted(kept + doubled, key=lambda _: rng.random()) if way % 2 else kept + doubled
+        rows = interleave(
+            rng,
+            [(stream.inputs["--events"], id_of(line), line) for line in predictions],
+            [(stream.inputs["--labels"], id_of(line), line) for line in delayed],
+        )
+        arguments, outputs = stream.arguments("run")
+        with runs(arguments, folder / "log", rng.choice([50, 200, 1000, 65_536])) as process:
+            process.start()
+            cuts = sorted(rng.sample(range(1, len(rows)), 3))
+            for start, stop in zip([0, *cuts], [*cuts, len(rows)], strict=True):
+                send(kafka_broker, rows[start:stop])
+                time.sleep(rng.uniform(0.0, 0.2))
+            stream.finish(process, "run")
+        check(stream, outputs, [id_of(line) for line in predictions])
+        counts = stream.counts("run")
+        del counts["early"]  # how many labels were read before their prediction is what differs
+        seen.append((stream.sketches("run"), counts))
+    assert all(each == seen[0] for each in seen)
+    assert seen[0][1]["duplicate"] == len(doubled)
+
+
+if __name__ == "__main__":
+    fork_server()

@@ -23,6 +23,7 @@ _BINS: Final = 8
 _FIRST_LOOK: Final = 256  # target scores that the first bins are chosen from
 _LOOK_EVERY: Final = 64  # labels, and at least 5 % more than at the last look
 _LOOK_GROWTH: Final = 1.05
+_BLOCK: Final = 8192  # single labels are gathered before they are sorted into bins
 
 
 class _State(msgspec.Struct):
@@ -31,8 +32,6 @@ class _State(msgspec.Struct):
     next_look: int
     cells: list[int]
     test: dict[str, Any] | None
-    scores: list[float]
-    classes: list[int]
 
 
 class LabelShiftWatch:
@@ -92,12 +91,15 @@ class LabelShiftWatch:
         self._labels += 1
         self._scores.append(score)
         self._classes.append(label)
+        if len(self._classes) >= _BLOCK:
+            self._count()
 
     def extend(self, scores: npt.NDArray[np.float64], labels: npt.NDArray[np.int8]) -> None:
         """Take target labels with their scores: float64[n], int8[n]."""
         self._labels += len(labels)
         self._scores.frombytes(scores.tobytes())
         self._classes += labels.tobytes()
+        self._count()
 
     def look(self, source: ScoreSketch, target: ScoreSketch) -> bool:
         """Look at the e-value now; return whether this is the alarm.
@@ -108,20 +110,29 @@ class LabelShiftWatch:
             all labelled scores of either domain, for a restart.
         """
         self._next_look = self._labels + max(_LOOK_EVERY, int(self._labels * (_LOOK_GROWTH - 1.0)))
-        scores, labels = np.frombuffer(self._scores), np.frombuffer(self._classes, np.int8)
-        self._scores, self._classes = array("d"), bytearray()
+        self._count()
         if self.refuted or not source.n:
             return False
-        if self._test is None:  # the labels so far go with the scores that the bins are chosen from
+        if self._test is None:
             self._test = LabelShiftTest(*self._source_counts(source, target), self._alpha)
             return False
-        edges = left_edges(self._cells, self._level)
-        places = np.searchsorted(edges, scores, side="right")
-        self._test.update_many(_bincount(places, labels == 0, edges), _bincount(places, labels == 1, edges))
         self.refuted = self._test.alarm()
         if not self.refuted and self._test.due:
             self._test.restart(*self._source_counts(source, target))
         return self.refuted
+
+    def _count(self) -> None:
+        """Sort the buffer into the test's bins; before there is a test, its labels are not for it.
+
+        They go with the scores that the first bins are chosen from.
+        """
+        scores, labels = np.frombuffer(self._scores), np.frombuffer(self._classes, np.int8)
+        self._scores, self._classes = array("d"), bytearray()
+        if self.refuted or self._test is None:
+            return
+        edges = left_edges(self._cells, self._level)
+        places = np.searchsorted(edges, scores, side="right")
+        self._test.update_many(_bincount(places, labels == 0, edges), _bincount(places, labels == 1, edges))
 
     def _source_counts(self, source: ScoreSketch, target: ScoreSketch) -> tuple[Counts, Counts]:
         """Choose the bins anew from the target's scores, and count the source's labels in them."""
@@ -136,16 +147,10 @@ class LabelShiftWatch:
 
     def to_bytes(self) -> bytes:
         """Return the state as JSON; equal states give equal bytes."""
+        self._count()
+        test = None if self._test is None else self._test.to_dict()
         return msgspec.json.encode(
-            _State(
-                self.refuted,
-                self._labels,
-                self._next_look,
-                self._cells.tolist(),
-                None if self._test is None else self._test.to_dict(),
-                self._scores.tolist(),
-                list(self._classes),
-            )
+            _State(self.refuted, self._labels, self._next_look, self._cells.tolist(), test)
         )
 
     def restore(self, data: bytes) -> Self:
@@ -160,7 +165,6 @@ class LabelShiftWatch:
             state = msgspec.json.decode(data, type=_State)
             self._test = None if state.test is None else LabelShiftTest.from_dict(state.test)
             self._cells = np.array(state.cells, np.int32)
-            self._scores, self._classes = array("d", state.scores), bytearray(state.classes)
         except (msgspec.DecodeError, KeyError, TypeError, ValueError, OverflowError) as error:
             raise DamagedStateError(f"not the state of a label-shift watch: {error}") from None
         self.refuted, self._labels, self._next_look = state.refuted, state.labels, state.next_look

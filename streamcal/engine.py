@@ -203,6 +203,8 @@ class Recalibrator:
     def learn_many(self, scores: Any, labels: Any, domain: Domain = "source") -> None:
         """Learn n scores with their labels, as n calls of `learn_one` would.
 
+        Only the test of label shift looks but once, at the end.
+
         Parameters
         ----------
         scores, labels

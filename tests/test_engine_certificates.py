@@ -182,6 +182,16 @@ def test_label_shift_is_refuted_once_and_the_target_certificate_withdrawn() -> N
     assert Recalibrator.from_bytes(engine.to_bytes()).alarms == (alarm,)
 
 
+def test_the_watch_keeps_counts_not_labels() -> None:
+    engine = engine_of(1000, 300)
+    size = len(engine.to_bytes())
+    for score, label in zip(*TARGET.sample(40_000, np.random.default_rng(10)), strict=True):
+        engine.learn_one(float(score), int(label), "target")
+        assert engine._watch is not None
+        assert len(engine._watch._classes) < 8192
+    assert len(engine.to_bytes()) < size + 40_000
+
+
 def test_label_shift_is_not_refuted_where_it_holds() -> None:
     """60 streams; the engine's α is δ/10 = 0.01 a stream: more than 4 alarms with probability below 4e-4."""
     alarms = 0

@@ -11,7 +11,6 @@ from typing import Final, NamedTuple, Self
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from pydantic import ValidationError
 
 from streamcal import grid
 from streamcal.bin_limits import BinIntervals, bin_intervals
@@ -87,7 +86,6 @@ class _State(msgspec.Struct):
     version: int
     on_schedule: bool
     alarms: list[DriftAlarm]
-    history: list[str]
     watch: bytes | None
 
 
@@ -204,16 +202,16 @@ class Certifier:
         return certificate
 
     def to_bytes(self) -> bytes:
-        """Return the state; equal states give equal bytes."""
+        """Return the state; equal states give equal bytes.
+
+        The history is not part of it: it tells when certificates were asked for, not what was learned.
+        """
         formed = None
         if self._formed is not None:
             cells, splits, choices, place, domain = self._formed
             formed = _FormedState(cells, splits.tolist(), choices, place, domain)
-        history = [certificate.model_dump_json() for certificate in self._history]
         watch = None if self.watch is None else self.watch.to_bytes()
-        return msgspec.msgpack.encode(
-            _State(formed, self._version, self._on_schedule, self._alarms, history, watch)
-        )
+        return msgspec.msgpack.encode(_State(formed, self._version, self._on_schedule, self._alarms, watch))
 
     def restore(self, data: bytes) -> Self:
         """Take on the state that `to_bytes` gave.
@@ -225,8 +223,7 @@ class Certifier:
         """
         try:
             state = msgspec.msgpack.decode(data, type=_State)
-            self._history = [Certificate.model_validate_json(text) for text in state.history]
-        except (msgspec.DecodeError, ValidationError) as error:
+        except msgspec.DecodeError as error:
             raise DamagedStateError(f"not the state of a certifier: {error}") from None
         if state.formed is not None:
             known = state.formed

@@ -156,7 +156,10 @@ class Recalibrator:
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
-        """The certificates that were asked for or emitted so far, thinned to a bounded number."""
+        """The certificates that were asked for or emitted so far, thinned to a bounded number.
+
+        They are not part of the state that `to_bytes` gives; a store keeps those that were emitted.
+        """
         return self._certifier.history
 
     @property

@@ -1,0 +1,135 @@
+"""What mode auto's mixture costs: time per labelled event by part, memory, and the bytes of its state.
+
+``python benchmarks/mixture.py`` prints a table in under a minute. Times are processor time, the median of
+steps in the long run: after 100,000 labels.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+import tracemalloc
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from streamcal import mixture as module
+from streamcal.forming import form
+from streamcal.mixture import Mixture
+from streamcal.sketch import ScoreSketch
+from streamcal.tabulation import Table
+from streamcal.testing import NormalPair
+from streamcal.windows import WindowCounts
+
+WARM = 100_000
+TIMED = 50_000
+DELAY = 500
+PARTS = {
+    "score labels": (Mixture, "_forecasts"),
+    "move weights": (module, "track"),
+    "count labels": (WindowCounts, "add"),
+    "fit windows": (Mixture, "_fit"),
+    "choose places": (Mixture, "_new_table"),
+    "fill table": (Table, "fill"),
+    "mix map": (Mixture, "_mixed"),
+}
+
+Times = dict[str, list[float]]
+
+
+def clocked(work: Callable[..., Any], times: list[float]) -> Callable[..., Any]:
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        start = time.perf_counter()
+        out = work(*args, **kwargs)
+        times.append(time.perf_counter() - start)
+        return out
+
+    return timed
+
+
+def per_label(mixture: Mixture, delay: int, *, parts: bool) -> dict[str, float]:
+    """Return microseconds per labelled event of all steps, or of each part of them."""
+    scores, labels = NormalPair(0.5).sample(WARM + TIMED, np.random.default_rng(2))
+
+    def feed(end: int) -> list[float]:
+        taken = []
+        while mixture.n < end:
+            first, last = mixture.n, min(end, mixture.next_step)
+            sight = np.arange(first, last) if delay else None
+            mixture.learn_many(scores[first:last], labels[first:last], sight)
+            start = time.perf_counter()
+            mixture.step(last + delay)
+            taken.append(time.perf_counter() - start)
+        return taken
+
+    feed(WARM)
+    stride = mixture.next_step - mixture.n
+    if not parts:
+        return {"all steps": 1e6 * statistics.median(feed(WARM + TIMED)) / stride}
+    times: Times = defaultdict(list)
+    originals = {part: getattr(owner, name) for part, (owner, name) in PARTS.items()}
+    for part, (owner, name) in PARTS.items():
+        setattr(owner, name, clocked(originals[part], times[part]))
+    try:
+        steps = len(feed(WARM + TIMED))
+    finally:
+        for part, (owner, name) in PARTS.items():
+            setattr(owner, name, originals[part])
+    # Windows that are due together make for uneven steps: what is rare counts by how often it comes.
+    return {
+        part: 1e6 * statistics.median(taken) * len(taken) / steps / stride
+        for part, taken in times.items()
+        if taken
+    }
+
+
+def learn_one() -> float:
+    """Return nanoseconds per call of `Mixture.learn`."""
+    best = float("inf")
+    for _ in range(20):
+        mixture = Mixture()
+        start = time.perf_counter()
+        for _ in range(2000):
+            mixture.learn(0.5, 1, 7)
+        best = min(best, time.perf_counter() - start)
+    return 1e9 * best / 2000
+
+
+def main() -> None:
+    sketch = ScoreSketch()
+    sketch.add(*NormalPair(0.5).sample(100_000, np.random.default_rng(1)))
+    source = form(sketch, "auto").map
+    print(f"{'us per labelled event':24}" + "".join(f"{part:>15}" for part in ("all steps", *PARTS)))
+    for with_source in (False, True):
+        for delay in (0, DELAY):
+            row = {}
+            for parts in (False, True):
+                mixture = Mixture()
+                if with_source:
+                    mixture.set_source(source, sketch)
+                row |= per_label(mixture, delay, parts=parts)
+            name = ("source, " if with_source else "no source, ") + (f"{delay} late" if delay else "at once")
+            print(f"{name:24}" + "".join(f"{row.get(part, 0.0):15.2f}" for part in ("all steps", *PARTS)))
+            start = time.perf_counter()
+            state = mixture.to_bytes()
+            middle = time.perf_counter()
+            Mixture.from_bytes(state)
+            end = time.perf_counter()
+            print(
+                f"{'':24}state {len(state) / 1024:.0f} KiB, written in {1e3 * (middle - start):.1f} ms, "
+                f"read in {1e3 * (end - middle):.1f} ms"
+            )
+    print(f"learn: {learn_one():.0f} ns a label")
+    start = time.perf_counter()
+    mixture.set_source(source, sketch)
+    print(f"set_source: {1e3 * (time.perf_counter() - start):.1f} ms at {len(sketch.cells)} cells")
+    tracemalloc.start()
+    held = Mixture.from_bytes(state)
+    print(f"memory: {tracemalloc.get_traced_memory()[0] / 1024:.0f} KiB after {held.n} labels, with a source")
+    tracemalloc.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,463 @@
+"""The tracked mixture of mode auto: its steps, its snapshots, what it is for, and its state."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy.special import expit
+
+from streamcal import grid, mixture_state
+from streamcal.candidates import Points, Snapshot, forecasts
+from streamcal.errors import DamagedStateError
+from streamcal.forming import form
+from streamcal.maps import RecalibrationMap
+from streamcal.mixture import FIRST_STEP, STRIDE, Mixed, Mixture
+from streamcal.roster import ALL, FAMILIES, NAMES, PRIORS, TARGET_ONLY, WINDOWS
+from streamcal.sketch import ScoreSketch
+from streamcal.testing import NormalPair
+from streamcal.tracking import track
+
+Floats = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.int8]
+
+
+def source_of(n: int, prior: float, seed: int) -> tuple[RecalibrationMap, ScoreSketch]:
+    sketch = ScoreSketch()
+    sketch.add(*NormalPair(prior).sample(n, np.random.default_rng(seed)))
+    return form(sketch, "auto").map, sketch
+
+
+def run(
+    mixture: Mixture, scores: Floats, labels: Labels, *, delay: int = 0, served: Mixed | None = None
+) -> tuple[Floats, list[Mixed]]:
+    """Predict every score with the map of that moment, and learn its label ``delay`` events later."""
+    out, steps, learned, predicted = np.empty(len(scores)), [served] if served else [], 0, 0
+    before = mixture.n
+    while predicted < len(scores):
+        end = min(len(scores), learned + mixture.next_step - mixture.n + delay)
+        part = scores[predicted:end]
+        out[predicted:end] = steps[-1].map.predict_many(part) if steps else part
+        predicted, now = end, max(learned, end - delay)
+        seen = np.arange(learned, now) if delay else None
+        mixture.learn_many(scores[learned:now], labels[learned:now], seen)
+        learned = now
+        if mixture.n >= mixture.next_step:
+            steps.append(mixture.step(before + predicted))
+    return out, steps
+
+
+def brier(forecast: Floats, labels: Labels) -> float:
+    return float(np.mean((forecast - labels) ** 2))
+
+
+# Steps
+
+
+def test_steps_grow_by_a_tenth_up_to_the_stride() -> None:
+    mixture, counts = Mixture(), []
+    scores, labels = NormalPair(0.5).sample(6000, np.random.default_rng(7))
+    while mixture.next_step <= 6000:
+        due = mixture.next_step
+        mixture.learn_many(scores[mixture.n : due], labels[mixture.n : due])
+        mixture.step(0)
+        counts.append(due)
+    assert counts[0] == FIRST_STEP
+    for before, after in pairwise(counts):
+        assert after - before == min(STRIDE, -(-before // 10))
+
+
+def test_the_map_is_the_weighted_sum_of_the_candidates() -> None:
+    h, sketch = source_of(3000, 0.5, 8)
+    mixture = Mixture()
+    mixture.set_source(h, sketch)
+    scores, labels = NormalPair(0.3).sample(5000, np.random.default_rng(9))
+    mixed = run(mixture, scores, labels, served=mixture.step(0))[1][-1]
+    assert sum(mixed.weights.values()) == pytest.approx(1.0)
+    assert all(0.0 < weight <= 1.0 for weight in mixed.weights.values())
+    assert max(mixed.weights, key=mixed.weights.__getitem__) == mixed.leader
+    # Within a place all scores are served alike, so that the sum is taken in its middle (of its cells).
+    edges = np.array(mixed.map.edges)
+    cells = grid.cells_of(edges[:-1], grid.MIN_LEVEL)
+    ends = np.append(cells[1:], grid.LAST_KEY >> grid.MIN_LEVEL)
+    middles = grid.left_edges(cells + ends, grid.MIN_LEVEL - 1)
+    table = dict(zip(NAMES, forecasts(mixture._ring[-1][1], Points.of(middles)), strict=True))
+    total = sum(weight * table[name] for name, weight in mixed.weights.items())
+    assert mixed.map.predict_many(middles) == pytest.approx(total, abs=1e-12)
+    assert RecalibrationMap.model_validate(mixed.map.model_dump()) == mixed.map
+    # Nowhere from 2⁻¹² to 1 − 2⁻¹² is a place wider than an eighth of an octave.
+    inside = edges[(edges >= 2.0**-12) & (edges <= 1.0 - 2.0**-12)]
+    assert (np.diff(inside) <= np.minimum(inside[:-1], 1.0 - inside[1:]) / 8.0 + 1e-12).all()
+    assert len(edges) <= 900
+    # The uniform-mass maps of all labels are served exactly: every edge of theirs is one of the map's.
+    for fit in (mixture._source.fit, mixture._fits[ALL]):
+        assert set(grid.left_edges(fit.uniform.edges, grid.MIN_LEVEL)) <= set(edges)
+
+
+def test_windows_of_target_labels_are_those_of_their_names() -> None:
+    scores, labels = NormalPair(0.4).sample(9000, np.random.default_rng(10))
+    mixture = Mixture()
+    run(mixture, scores, labels)
+    n = mixture._counts.n
+    every = ScoreSketch(512)
+    every.add(scores[:n], labels[:n])
+    assert mixture._counts.level == every.level
+    for place, length in enumerate(WINDOWS):
+        fit = mixture._fits[place]
+        if n < length:
+            assert fit is mixture._fits[ALL]
+            continue
+        assert length <= fit.labels <= length + max(length // 8, STRIDE)
+        end = mixture._fitted_at[place]
+        assert n - end < max(length // 8, STRIDE)
+        assert fit.positives == int(labels[end - fit.labels : end].sum())
+    assert n - n // 16 - STRIDE <= mixture._fits[ALL].labels <= n
+
+
+def test_a_loop_is_the_same_as_many_at_once() -> None:
+    scores, labels = NormalPair(0.5).sample(2000, np.random.default_rng(11))
+    sight = np.maximum(np.arange(2000) - 37, 0)
+    one, many = Mixture(), Mixture()
+    while one.n < 2000:
+        start, end = one.n, min(2000, one.next_step)
+        for i in range(start, end):
+            one.learn(float(scores[i]), int(labels[i]), int(sight[i]) if i % 2 else None)
+        given = np.where(np.arange(start, end) % 2, sight[start:end], -1)
+        middle = (start + end) // 2
+        many.learn_many(scores[start:middle], labels[start:middle], given[: middle - start])
+        many.learn_many(scores[middle:end], labels[middle:end], given[middle - start :])
+        assert one.to_bytes() == many.to_bytes()
+        if one.n >= one.next_step:
+            assert one.step(end) == many.step(end)
+    assert one.to_bytes() == many.to_bytes()
+
+
+# Delay
+
+
+def test_a_late_label_is_scored_with_the_snapshot_of_its_prediction(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[int] = []
+    real = forecasts
+
+    def spy(snapshot: Snapshot, points: Points, *rest: Any) -> Floats:
+        if not rest:
+            used.append(snapshot.observed)
+        return real(snapshot, points, *rest)
+
+    monkeypatch.setattr("streamcal.mixture.forecasts", spy)
+    rng = np.random.default_rng(12)
+    scores, labels = NormalPair(0.5).sample(8000, rng)
+    mixture, made, observed = Mixture(), [0], 0
+    while mixture.n < 8000:
+        start, end = mixture.n, min(8000, mixture.next_step)
+        seen = int(rng.integers(0, observed + 1))
+        mixture.learn_many(scores[start:end], labels[start:end], np.full(end - start, seen))
+        observed += 300
+        used.clear()
+        due = max(step for step in made if step <= seen)
+        mixture.step(observed)
+        made.append(observed)
+        if due == made[-2]:
+            assert used == []  # that of the table
+        else:
+            assert len(used) == 1
+            assert used[0] <= due
+            # The ring thins with age, by no more than a quarter of it.
+            age = len(made) - 1 - made.index(due)
+            assert made.index(due) - made.index(used[0]) <= age / 4 + 8
+    assert len(mixture._ring) <= 40
+
+
+def test_a_label_that_came_at_once_is_scored_with_the_served_snapshot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scores, labels = NormalPair(0.5).sample(400, np.random.default_rng(31))
+    mixture = Mixture()
+    mixture.learn_many(scores[:200], labels[:200])
+    mixture.step(200)
+    asked: list[tuple[int, int]] = []
+    real = forecasts
+
+    def spy(snapshot: Snapshot, points: Points, *rest: Any) -> Floats:
+        if not rest:
+            asked.append((snapshot.observed, len(points.scores)))
+        return real(snapshot, points, *rest)
+
+    monkeypatch.setattr("streamcal.mixture.forecasts", spy)
+    seen = np.full(200, -1)
+    seen[[3, 50]] = 199
+    mixture.learn_many(scores[200:], labels[200:], seen)
+    mixture.step(400)
+    assert asked == [(0, 2)]
+
+
+def test_labels_that_come_late_are_not_scored_with_what_they_taught() -> None:
+    """With labels that contradict the scores, the first fits change everything; predictions made before
+    them must be scored as the identity still, so that no candidate has lost less than another."""
+    rng = np.random.default_rng(13)
+    scores = rng.random(600)
+    labels = (rng.random(600) > scores).astype(np.int8)
+    mixture = Mixture()
+    mixture.learn_many(scores[:300], labels[:300], np.arange(300))
+    mixture.step(300)
+    before = mixture._weights.copy()
+    mixture.learn_many(scores[300:], labels[300:], np.arange(300))
+    mixture.step(600)
+    shares = np.full(TARGET_ONLY, 1 / TARGET_ONLY)
+    losses = np.tile(np.square(scores[300:] - labels[300:]), (TARGET_ONLY, 1))
+    assert mixture._weights[:TARGET_ONLY] == pytest.approx(
+        track(before[:TARGET_ONLY], losses, shares, block=64), rel=1e-9
+    )
+
+
+# What it is for
+
+
+def test_where_the_scores_are_right_they_are_served() -> None:
+    """Uniform scores that are the probabilities: the mean excess Brier loss after 5,000 labels is that of a
+    few parameters, about 4·p(1−p)/n = 1e-4 a label; 10 times as much has a chance far below 1e-6."""
+    rng = np.random.default_rng(14)
+    scores = rng.random(10_000)
+    labels = (rng.random(10_000) < scores).astype(np.int8)
+    out, _ = run(Mixture(), scores, labels)
+    assert np.mean((out[5000:] - scores[5000:]) ** 2) < 1e-3
+    late, _ = run(Mixture(), scores, labels, delay=500)
+    assert np.mean((late[5000:] - scores[5000:]) ** 2) < 1e-3
+
+
+def test_it_recovers_from_a_change_of_concept() -> None:
+    """Scores that suddenly mean the opposite. Within 1,500 labels the excess risk over h* must be a tenth of
+    that of the map before the change; typical is a fiftieth, and it would take hundreds of freak labels."""
+    rng = np.random.default_rng(15)
+    truth = expit(rng.normal(0.0, 2.0, 8000))
+    labels = (rng.random(8000) < truth).astype(np.int8)
+    scores = np.where(np.arange(8000) < 4000, truth, 1.0 - truth)
+    for delay in (0, 300):
+        out, steps = run(Mixture(), scores, labels, delay=delay)
+        excess = (out - truth) ** 2
+        assert excess[2000:4000].mean() < 0.01
+        assert excess[5500 + 2 * delay :].mean() < 0.1 * np.mean((1.0 - 2.0 * truth) ** 2)
+        if not delay:
+            reasons = [step.reason for step in steps if step.reason]
+            assert any("less per label than" in reason for reason in reasons)
+
+
+def test_with_a_source_and_no_target_label_the_source_map_is_served() -> None:
+    h, sketch = source_of(20_000, 0.5, 16)
+    mixture = Mixture()
+    mixture.set_source(h, sketch)
+    mixed = mixture.step(0)
+    pair = NormalPair(0.5)
+    raw = pair.risk(RecalibrationMap(version=0)).total
+    # The identity keeps the share of those the source says nothing of, and what its loss leaves of it.
+    assert pair.risk(mixed.map).total < 0.05 * raw
+    assert mixed.leader.startswith(("source", "composite"))
+    assert mixed.reason == "a source of 20000 labels has come in"
+
+
+def test_a_source_that_needs_no_map_does_not_displace_the_identity() -> None:
+    rng = np.random.default_rng(17)
+    scores = rng.random(300)
+    sketch = ScoreSketch()
+    sketch.add(scores, (rng.random(300) < scores).astype(np.int8))
+    mixture = Mixture()
+    mixture.set_source(form(sketch, "auto").map, sketch)
+    weights = mixture.step(0).weights
+    assert weights["identity"] > weights["source/uniform/all"]
+
+
+def test_under_label_shift_the_composites_take_the_lead_until_it_is_refuted() -> None:
+    h, sketch = source_of(50_000, 0.5, 18)
+    mixture = Mixture()
+    mixture.set_source(h, sketch)
+    scores, labels = NormalPair(0.05).sample(600, np.random.default_rng(19))
+    mixed = run(mixture, scores, labels, served=mixture.step(0))[1][-1]
+    assert mixed.leader.startswith("composite")
+    mixture.shift_allowed = False
+    after = mixture.step(600)
+    assert after.reason == f"{mixed.leader} is out: label shift is refuted"
+    assert not any(name.startswith(("composite", "label_shift")) for name in after.weights)
+    assert sum(after.weights.values()) == pytest.approx(1.0)
+    mixture.learn_many(scores, labels)
+    assert not any(name.startswith(("composite", "label_shift")) for name in mixture.step(600).weights)
+    mixture.set_source(h, sketch)
+    assert not mixture.shift_allowed
+    mixture.set_source(h, sketch, new_generation=True)
+    back = mixture.step(600).weights
+    assert any(name.startswith("composite") for name in back)
+    assert sum(back.values()) == pytest.approx(1.0)
+
+
+def test_a_fused_prior_takes_the_weight_of_the_priors_from_labels() -> None:
+    h, sketch = source_of(5000, 0.5, 20)
+    mixture = Mixture()
+    mixture.set_source(h, sketch)
+    without = mixture.step(0).weights
+    assert not any(name.endswith("fused") for name in without)
+    fused = mixture.step(0, 0.1)
+    # Before there are labels all windows count as all.
+    for family in FAMILIES:
+        name = f"composite/{family}"
+        assert fused.weights[f"{name}/fused"] == pytest.approx(without[f"{name}/all"])
+        assert f"{name}/all" not in fused.weights
+    plain_map, shifted = mixture.step(0).map, fused.map
+    z = np.array([0.3, 0.5, 0.7])
+    assert (shifted.predict_many(z) < plain_map.predict_many(z)).all()
+    assert mixture.step(0).weights == pytest.approx(without)
+    with pytest.raises(ValueError, match=r"got 1\.5"):
+        mixture.step(0, 1.5)
+
+
+def test_a_source_may_come_after_the_target_s_labels() -> None:
+    scores, labels = NormalPair(0.5).sample(3000, np.random.default_rng(21))
+    mixture = Mixture()
+    mixture.learn_many(scores[:100], labels[:100])
+    mixture.step(100)
+    mixture.learn_many(scores[100:120], labels[100:120])
+    mixture.set_source(*source_of(10_000, 0.5, 22))
+    mixed = mixture.step(120)
+    assert sum(weight for name, weight in mixed.weights.items() if name.startswith("source")) > 0.1
+    out, _ = run(mixture, scores[120:], labels[120:], served=mixed)
+    assert brier(out, labels[120:]) < brier(scores[120:], labels[120:])
+
+
+# State
+
+
+def everything(mixture: Mixture, seed: int, steps: int) -> list[Mixed]:
+    """Do all that can be done to a mixture, step after step, restoring it from bytes when asked to."""
+    rng = np.random.default_rng(seed)
+    out, observed = [], 0
+    for step in range(steps):
+        scores, labels = NormalPair(0.2 + 0.6 * (step % 2)).sample(70, rng)
+        seen = rng.integers(-1, observed + 1, 70)
+        mixture.learn_many(scores[:30], labels[:30], seen[:30])
+        if step == 5:
+            mixture.set_source(*source_of(500, 0.5, 23))
+        if step == 20:
+            mixture.shift_allowed = False
+        if step == 25:
+            mixture.set_source(*source_of(800, 0.3, 24), new_generation=True)
+        mixture.learn_many(scores[30:], labels[30:])
+        observed += int(rng.integers(0, 200))
+        out.append(mixture.step(observed, 0.3 if step % 7 > 3 else None))
+    return out
+
+
+def test_restoring_at_any_point_changes_nothing() -> None:
+    rng = np.random.default_rng(25)
+    kept, restored = Mixture(), Mixture()
+    observed = 0
+    for step in range(40):
+        scores, labels = NormalPair(0.2 + 0.6 * (step % 2)).sample(70, rng)
+        seen = rng.integers(-1, observed + 1, 70)
+        outputs = []
+        observed += int(rng.integers(0, 200))
+        restored = Mixture.from_bytes(restored.to_bytes())
+        source = source_of(500 + step, 0.5, 23) if step in (5, 25) else None
+        for mixture in (kept, restored):
+            mixture.learn_many(scores[:30], labels[:30], seen[:30])
+            if source:
+                mixture.set_source(*source, new_generation=step == 25)
+            if step == 20:
+                mixture.shift_allowed = False
+        restored = Mixture.from_bytes(restored.to_bytes())
+        for mixture in (kept, restored):
+            mixture.learn_many(scores[30:], labels[30:])
+            outputs.append(mixture.step(observed, 0.3 if step % 7 > 3 else None))
+        assert outputs[0] == outputs[1]
+        assert kept.to_bytes() == restored.to_bytes()
+    assert kept.n == 40 * 70
+
+
+def test_no_damage_goes_unnoticed_or_breaks_anything() -> None:
+    """Every altered state is refused, or is a state that can go on: nothing else may be raised."""
+    mixture = Mixture()
+    everything(mixture, 26, 12)
+    mixture.learn(0.3, 1, 2)
+    good = mixture.to_bytes()
+    rng = np.random.default_rng(27)
+    refused = 0
+    for _ in range(300):
+        bad = bytearray(good)
+        for place in rng.integers(0, len(bad), 3):
+            bad[place] = rng.integers(0, 256)
+        try:
+            other = Mixture.from_bytes(bytes(bad))
+        except DamagedStateError:
+            refused += 1
+            continue
+        other.learn(0.5, 1)
+        assert 0.0 <= other.step(1 << 60).map.predict_one(0.5) <= 1.0
+    assert refused > 30
+    for cut in rng.integers(0, len(good), 50).tolist():
+        with pytest.raises(DamagedStateError):
+            Mixture.from_bytes(good[:cut])
+    state = mixture_state.decode(good)
+    cases: dict[str, object] = {
+        "weights": mixture_state.pack_floats(np.full(len(NAMES), 1.0)),
+        "labels": bytes([2]),
+        "seen": b"",
+        "leader": len(NAMES),
+        "recent_labels": [0],
+        "ring": [],
+        "places": b"",
+        "fits": [],
+        "stride": 0,
+    }
+    for field, value in cases.items():
+        kept = getattr(state, field)
+        setattr(state, field, value)
+        with pytest.raises(DamagedStateError):
+            Mixture.from_bytes(mixture_state.encode(state))
+        setattr(state, field, kept)
+    assert Mixture.from_bytes(mixture_state.encode(state)).to_bytes() == good
+
+
+def test_the_state_stays_small() -> None:
+    scores, labels = NormalPair(0.5).sample(40_000, np.random.default_rng(28))
+    mixture = Mixture()
+    mixture.set_source(*source_of(20_000, 0.5, 29))
+    run(mixture, scores, labels, delay=500)
+    assert len(mixture.to_bytes()) < 256 * 1024
+
+
+def test_merging_counts_the_other_s_labels_as_the_later_ones() -> None:
+    scores, labels = NormalPair(0.5).sample(5000, np.random.default_rng(30))
+    one, other = Mixture(), Mixture()
+    run(one, scores[:1000], labels[:1000])
+    run(other, scores[1000:], 1 - labels[1000:])
+    one.step(1000)
+    other.step(4000)
+    state, weights = other.to_bytes(), (one._weights.copy(), other._weights.copy())
+    one.merge(other)
+    assert other.to_bytes() == state
+    assert one.n == 5000
+    assert one._weights == pytest.approx(0.2 * weights[0] + 0.8 * weights[1])
+    assert one._weights.sum() == pytest.approx(1.0)
+    mixed = one.step(5000)
+    # The last 4,000 are the other's, where a high score means 0.
+    assert one._fits[WINDOWS.index(2000)].labels >= 2000
+    window = one._fits[WINDOWS.index(2000)]
+    assert window.platt[0] < 0.0
+    assert one._fits[ALL].labels == 5000
+    assert mixed.map.predict_one(0.9) < mixed.map.predict_one(0.1)
+    with pytest.raises(ValueError, match="strides"):
+        one.merge(Mixture(stride=32))
+
+
+def test_bad_arguments_are_refused_with_their_value() -> None:
+    with pytest.raises(ValueError, match="got 0"):
+        Mixture(stride=0)
+    mixture = Mixture()
+    mixture.step(10)
+    with pytest.raises(ValueError, match="must not go down, got 9"):
+        mixture.step(9)
+    with pytest.raises(ValueError, match="2 scores, 1 labels"):
+        mixture.learn_many(np.array([0.1, 0.2]), np.array([1], np.int8))
+    with pytest.raises(ValueError, match="bins and labels"):
+        mixture.set_source(RecalibrationMap(version=0), ScoreSketch())
+    assert len(PRIORS) == len(WINDOWS) + 2

@@ -1,0 +1,100 @@
+"""The class prior of the target from its scores, its labels, or both: one likelihood in one unknown.
+
+Under label shift a score in a bin whose label mean was μ under the source, where P[Y=1] = p, has the density
+q μ/p + (1−q)(1−μ)/(1−p) relative to the source, q = Q[Y=1] (maximum likelihood label shift, MLLS: Saerens
+et al. 2002; Garg et al. 2020; h_Q^ML in the paper's appendix). A label has q or 1 − q. The log of their
+product is concave in q. The paper has the estimate from scores; the fusion with labels goes beyond it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["fused_prior"]
+
+_MOST_STEPS: Final = 1100  # by halves from 1 to the smallest float
+_CLOSE: Final = 1e-12  # relative: what a Newton step this short leaves to do is beyond double precision
+
+Floats = npt.NDArray[np.float64]
+
+
+def fused_prior(
+    masses: npt.NDArray[np.float64] | npt.NDArray[np.int64],
+    means: Floats,
+    source_prior: float,
+    positives: float = 0.0,
+    labels: float = 0.0,
+) -> float | None:
+    """Return the q in [0, 1] that is likeliest given unlabelled scores and labels of the target.
+
+    It maximises Σ m_b log(q μ_b/p + (1−q)(1−μ_b)/(1−p)) + S log q + (N−S) log(1−q) to double precision.
+
+    Parameters
+    ----------
+    masses
+        m_b ≥ 0, [B]: how many unlabelled target scores lie in each bin; they need not be whole.
+    means
+        μ_b in [0, 1], float64[B]: the label mean of each bin under the source.
+    source_prior
+        p in [0, 1], P[Y=1]. At 0 or 1 scores say nothing of the target, and do not count.
+    positives, labels
+        S and N, 0 ≤ S ≤ N: target labels that are 1, and all of them; smoothing adds s to S and 2s to N.
+
+    Returns
+    -------
+    None if nothing is known: no labels, and no scores but in bins with μ = p, which every q explains alike.
+    """
+    ones, zeros = float(positives), float(labels - positives)
+    if not 0.0 < source_prior < 1.0 or not len(masses):
+        return ones / (ones + zeros) if ones + zeros else None
+    # Relative to p(1 − p), the two class densities of a bin: finite however near p is to 0 or 1.
+    one, zero = means * (1.0 - source_prior), (1.0 - means) * source_prior
+    # Where h is sure, a score is as good as its label: taking it for one leaves only what is finite inside.
+    sure_one, sure_zero = zero == 0.0, one == 0.0
+    ones += float(masses @ sure_one)
+    zeros += float(masses @ sure_zero)
+    counted = np.flatnonzero((masses > 0) & (one != zero) & ~(sure_one | sure_zero))
+    if not len(counted):
+        return ones / (ones + zeros) if ones + zeros else None
+    m, one, zero = masses[counted].astype(np.float64), one[counted], zero[counted]
+    # At its ends the likelihood is -∞ if any label speaks against, and else it may be largest there.
+    with np.errstate(over="ignore"):  # an infinite slope is one, too
+        if not ones and m @ (one / zero - 1.0) <= zeros:
+            return 0.0
+        if not zeros and m @ (zero / one - 1.0) <= ones:
+            return 1.0
+    return _root(m, one, zero, ones, zeros)
+
+
+def _root(m: Floats, one: Floats, zero: Floats, ones: float, zeros: float) -> float:
+    """Return where the slope of the likelihood is 0, which is inside (0, 1), by Newton inside a bracket.
+
+    Newton's steps are those for q(1−q) times the slope: it is linear where there are only labels, and has no
+    poles.
+    """
+    low, high = 0.0, 1.0
+    difference = one - zero
+    q = (float(m @ (one / (one + zero))) + ones + 0.5) / (float(m.sum()) + ones + zeros + 1.0)
+    for _ in range(_MOST_STEPS):
+        ratio = difference / (q * one + (1.0 - q) * zero)
+        slope = float(m @ ratio) + ones / q - zeros / (1.0 - q)
+        if slope > 0.0:
+            low = q
+        elif slope < 0.0:
+            high = q
+        else:
+            return q
+        bend = -float(m @ (ratio * ratio)) - ones / (q * q) - zeros / ((1.0 - q) * (1.0 - q))
+        change = (1.0 - 2.0 * q) * slope + q * (1.0 - q) * bend
+        proposed = q - q * (1.0 - q) * slope / change if change < 0.0 else low
+        if abs(proposed - q) <= _CLOSE * min(q, 1.0 - q):
+            return proposed
+        if not low < proposed < high:
+            proposed = 0.5 * (low + high)
+            if not low < proposed < high:  # neighbours
+                return proposed
+        q = proposed
+    return q

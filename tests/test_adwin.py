@@ -1,0 +1,162 @@
+"""Where the mean of a stream last changed: bounds, false alarms, delays beside river's ADWIN, panes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamcal.adwin import change_point, deviations, grouped
+
+BLOCK, PANE, DELTA = 64, 16, 0.05
+
+
+def watch(values: np.ndarray, delta: float = DELTA) -> list[tuple[int, int]]:
+    """Return (values so far, values kept) at each change that is found in the stream."""
+    panes = np.zeros((3, 0))
+    changes = []
+    for end in range(BLOCK, len(values) + 1, BLOCK):
+        new = values[end - BLOCK : end].reshape(-1, PANE)
+        panes = np.append(panes, [np.full(len(new), PANE), new.sum(axis=1), (new**2).sum(axis=1)], axis=1)
+        starts = grouped(panes[0].astype(int).tolist(), PANE, 1 << 30, adaptive=True)
+        panes = np.add.reduceat(panes, starts, axis=1)
+        while cut := change_point(panes[0].astype(np.int64), panes[1], panes[2], delta):
+            panes = panes[:, cut:]
+            changes.append((end, int(panes[0].sum())))
+    return changes
+
+
+def bernoulli(rng: np.random.Generator, *stretches: tuple[int, float]) -> np.ndarray:
+    return np.concatenate([rng.random(n) < q for n, q in stretches]).astype(float)
+
+
+panes_of_values = st.lists(st.lists(st.floats(0.0, 1.0), min_size=0, max_size=30), min_size=2, max_size=12)
+
+
+def summed(panes: list[list[float]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return (
+        np.array([len(pane) for pane in panes], np.int64),
+        np.array([math.fsum(pane) for pane in panes]),
+        np.array([math.fsum(value**2 for value in pane) for pane in panes]),
+    )
+
+
+def plain(panes: list[list[float]], cut: int) -> float:
+    """Bennett's exponent for one cut, one number at a time, straight from the definition."""
+    both = [value for pane in panes for value in pane]
+    parts = [[v for pane in panes[:cut] for v in pane], [v for pane in panes[cut:] for v in pane]]
+    mean = math.fsum(both) / len(both) if both else 0.0
+    variance = math.fsum((value - mean) ** 2 for value in both) / len(both) if both else 0.0
+    if variance < 1e-9 or not all(parts):
+        return 0.0
+    exponent = 0.0
+    for part in parts:
+        apart = math.fsum(part) / len(part) - mean
+        reach = 1.0 - mean if apart > 0.0 else mean
+        x = reach * abs(apart) / variance
+        exponent += len(part) * variance / reach**2 * ((1.0 + x) * math.log(1.0 + x) - x)
+    return exponent
+
+
+@given(panes_of_values)
+def test_the_exponent_is_bennetts(panes: list[list[float]]) -> None:
+    found = deviations(*summed(panes))
+    expected = [plain(panes, cut) for cut in range(1, len(panes))]
+    assert found == pytest.approx(expected, rel=1e-5, abs=1e-6)
+
+
+def test_of_rare_events_it_is_the_likelihood_ratio() -> None:
+    """40 ones in 100 after 100 in a million: the log of how much likelier two rates are than one."""
+    ones, counts = np.array([100.0, 40.0]), np.array([1_000_000, 100])
+    rate = ones.sum() / counts.sum()
+    shares = ones / counts
+    ratio = float(
+        np.sum(ones * np.log(shares / rate) + (counts - ones) * np.log((1.0 - shares) / (1.0 - rate)))
+    )
+    assert deviations(counts, ones, ones)[0] == pytest.approx(ratio, rel=0.1)
+
+
+def test_nothing_is_no_change() -> None:
+    assert change_point(np.array([5]), np.array([2.0]), np.array([2.0]), DELTA) == 0
+    none = np.zeros(3)
+    assert change_point(none.astype(np.int64), none, none, DELTA) == 0
+    alike = np.full(3, 0.3)
+    counts = np.array([100, 1000, 10])
+    assert change_point(counts, counts * alike, counts * alike**2, DELTA) == 0
+
+
+@pytest.mark.parametrize("q", [0.5, 0.03, 0.001])
+def test_false_alarms(q: float) -> None:
+    """At most 2 in 15 streams of 40,000 values without a change.
+
+    None was seen in 1,200 streams of 6,000 values and in 165 of 100,000. Were the rates as high as that
+    allows at 95 %, 0.0025 in the first 6,000 and 0.018 in 100,000, more than 2 here would have a probability
+    of 0.05 %.
+    """
+    alarms = [len(watch(bernoulli(np.random.default_rng([17, seed]), (40_000, q)))) for seed in range(15)]
+    print(f"q = {q}: {sum(alarms)} false alarms in 600,000 values")
+    assert sum(alarms) <= 2
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(0.1, 0.4), (0.4, 0.05), (0.05, 0.4), (0.3, 0.2), (0.001, 0.01)]
+)
+def test_it_is_about_as_fast_as_rivers(before: float, after: float) -> None:
+    """Mean delay over 12 jumps after 20,000 values: at most 1.3 times that of river's ADWIN and half a block.
+
+    Both look every 64 values. The delays differ by 10 % between the two on the same values, with a standard
+    error below 5 %: failure probability below 0.1 %. Kept of the time before the jump is less than a tenth of
+    the delay and a pane, on average.
+    """
+    drift = pytest.importorskip("river.drift")
+    ours, theirs, stale = [], [], []
+    for seed in range(12):
+        values = bernoulli(np.random.default_rng([3, seed]), (20_000, before), (8000, after))
+        found = [change for change in watch(values) if change[0] > 20_000]
+        ours.append(found[0][0] - 20_000)
+        stale.append(max(0, found[-1][1] - (found[-1][0] - 20_000)))
+        detector = drift.ADWIN(delta=0.002, clock=BLOCK)
+        for place, value in enumerate(values.tolist()):
+            detector.update(value)
+            if detector.drift_detected and place >= 20_000:
+                theirs.append(place - 20_000)
+                break
+        else:
+            theirs.append(8000)
+    print(
+        f"{before} to {after}: {np.mean(ours):.0f}, river {np.mean(theirs):.0f}, stale {np.mean(stale):.0f}"
+    )
+    assert np.mean(ours) <= 1.3 * np.mean(theirs) + BLOCK / 2
+    assert np.mean(stale) <= 0.1 * np.mean(ours) + PANE
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=200), st.integers(1, 32))
+def test_panes_grow_with_age(sizes: list[int], finest: int) -> None:
+    starts = grouped(sizes, finest, 1 << 30, adaptive=True)
+    assert starts == sorted(set(starts))
+    assert starts[:1] == [0]
+    merged = [sum(sizes[a:b]) for a, b in zip(starts, [*starts[1:], len(sizes)], strict=True)]
+    for i, size in enumerate(merged):
+        newer = sum(merged[i + 1 :])
+        single = starts[i] + 1 == ([*starts, len(sizes)][i + 1])
+        assert single or size <= max(finest, newer // 4)
+        if i + 1 < len(merged):  # merging as much as it may, it leaves no two that would fit
+            assert size + sizes[starts[i + 1]] > max(finest, (newer - sizes[starts[i + 1]]) // 4)
+
+
+def test_there_are_few_panes() -> None:
+    sizes: list[int] = []
+    for _ in range(20_000):
+        sizes += [PANE] * 4
+        starts = grouped(sizes, PANE, 1 << 30, adaptive=True)
+        sizes = [sum(sizes[a:b]) for a, b in zip(starts, [*starts[1:], len(sizes)], strict=True)]
+    assert sum(sizes) == 20_000 * BLOCK
+    assert len(sizes) < 70
+
+
+def test_of_one_length() -> None:
+    assert grouped([3, 3, 3, 3, 3], 1, 6, adaptive=False) == [0, 2, 4]
+    assert grouped([9, 1], 1, 6, adaptive=False) == [0, 1]

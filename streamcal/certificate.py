@@ -38,6 +38,11 @@ COMPOSITE_ASSUMPTIONS: Final = (
 )
 """What the target certificate rests on besides."""
 
+WINDOW_ASSUMPTION: Final = (
+    "the labelled scores in the window of any one version are independent and identically distributed"
+)
+"""What takes the place of the first of them under a window."""
+
 MONOTONE_REFUTED: Final = "P[Y=1 | score] does not decrease with the score"
 LABEL_SHIFT_REFUTED: Final = COMPOSITE_ASSUMPTIONS[0]
 
@@ -149,7 +154,10 @@ def make_certificate(
     smoothness: float | None = None,
     target_labels: tuple[int, int] = (0, 0),
     target_risk: float | None = None,
+    by_label_shift: bool = True,
     label_shift_refuted: bool = False,
+    windowed: bool = False,
+    served_bins: int | None = None,
     on_schedule: bool = True,
 ) -> Certificate:
     """Return the certificate of a version from its figures.
@@ -172,8 +180,14 @@ def make_certificate(
         K, if the user vouches for it.
     target_risk
         from `streamcal.certify_target`, or None without a target.
+    by_label_shift
+        whether ``target_risk`` follows from the source by label shift.
     label_shift_refuted
-        whether the e-process has alarmed: withdraws ``target_risk``.
+        whether the e-process has alarmed: withdraws a ``target_risk`` that follows by label shift.
+    served_bins
+        B of the served map, if it is not the one that ``bound`` was computed for.
+    windowed
+        whether the labels are those of a window.
     on_schedule
         False for a certificate that is carried over.
     """
@@ -190,17 +204,19 @@ def make_certificate(
         refuted.append(MONOTONE_REFUTED)
     if label_shift_refuted:
         refuted.append(LABEL_SHIFT_REFUTED)
-    if target_risk is not None and refuted:
+    shifts = target_risk is not None and by_label_shift
+    if target_risk is not None and (not bound.monotone or (shifts and label_shift_refuted)):
         target_risk = 1.0
-    shifts = domain == "source" and target_risk is not None
     assumptions = SOURCE_ASSUMPTIONS + (COMPOSITE_ASSUMPTIONS if shifts else ())
+    if windowed:
+        assumptions = (WINDOW_ASSUMPTION, *assumptions[1:])
     return Certificate(
         version=version,
         time=None if time is None or math.isnan(time) else time,
         domain=domain,
         n_source=n if domain == "source" else 0,
         n_target=n_target if domain == "source" else n,
-        bins=bound.bins,
+        bins=bound.bins if served_bins is None else served_bins,
         delta=delta,
         delta_spent=bound.delta,
         calibration_risk=bound.calibration,

@@ -33,9 +33,11 @@ from streamcal.bounds import (
 
 __all__ = [
     "FINE_RATIO",
+    "Both",
     "RiskBound",
     "certify",
     "certify_best",
+    "certify_both",
     "certify_map",
     "certify_served",
     "default_candidates",
@@ -165,6 +167,30 @@ def certify_served(
     Half of δ goes to the served binning (one of ``choices``), half to the best of ``candidates``
     (`default_candidates` if None), from which the triangle inequality leads back (lemma 9).
     """
+    return certify_both(
+        negatives, positives, splits, delta=delta, choices=choices, candidates=candidates
+    ).served
+
+
+class Both(NamedTuple):
+    """The certificates of a served map and of the best one, which hold together."""
+
+    served: RiskBound
+    best: RiskBound
+    splits: Counts
+    """int64[B+1], the bins of the best."""
+
+
+def certify_both(
+    negatives: Counts,
+    positives: Counts,
+    splits: Counts,
+    *,
+    delta: float,
+    choices: int = 1,
+    candidates: Sequence[int] | None = None,
+) -> Both:
+    """Return `certify_served`, and the best map that it leads through; half of δ is spent on that."""
     if candidates is None:
         candidates = default_candidates(int(negatives.sum() + positives.sum()), len(negatives))
     own = certify(negatives, positives, splits, delta=delta / 2, choices=choices)
@@ -174,13 +200,14 @@ def certify_served(
     other = certify_map(values, values, negatives, positives, best_splits, best, delta=delta / 2)
     monotone = own.monotone and best.monotone
     risk = min(own.risk, other) if monotone else 1.0
-    return own._replace(
+    served = own._replace(
         calibration=min(own.calibration, risk) if monotone else 1.0,
         sharpness=min(own.sharpness, risk) if monotone else 1.0,
         risk=risk,
         delta=delta,
         monotone=monotone,
     )
+    return Both(served, best, best_splits)
 
 
 def certify_map(

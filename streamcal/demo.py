@@ -9,7 +9,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from streamcal.config import read_config
 from streamcal.join import Joined
 from streamcal.pipeline import Pipeline
 from streamcal.ports import Connectors
@@ -45,8 +44,7 @@ def run(picture: Path, console: Console) -> None:
                 priors.append((joined.labelled_at, prior))
 
     folder = data_folder()
-    options = read_config(folder / "config.toml")
-    pipeline = Pipeline(options.recalibrator, options.join, observer=observe)
+    pipeline = Pipeline(observer=observe)
     connectors = Connectors()
     calibration = connectors.source(str(folder / "source.jsonl.gz"), "source")
     predictions = connectors.source(str(folder / "predictions.jsonl.gz"))

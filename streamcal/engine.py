@@ -6,8 +6,8 @@ and the join of `Recalibrator.step`. Memory is bounded by ``max_cells`` and ``ma
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_right
+from collections.abc import Callable
 from typing import Any, Self
 
 import msgspec
@@ -17,16 +17,12 @@ from pydantic import ValidationError
 
 from streamcal import grid
 from streamcal.certificate import Certificate
-from streamcal.certifier import Certifier, Formed, Target
 from streamcal.config import JoinConfig, RecalibratorConfig
 from streamcal.errors import DamagedStateError
-from streamcal.forming import form
 from streamcal.join import Join, Joined
-from streamcal.labels import BLOCK, DomainSummary, LabelLog
+from streamcal.labels import DomainSummary
 from streamcal.maps import RecalibrationMap, shift_correction_one
-from streamcal.priors import LabelWindow, shift_weights
-from streamcal.schedule import FIRST_LABELS, Schedule
-from streamcal.sketch import ScoreSketch
+from streamcal.serving import Serving
 from streamcal.state import pack, unpack
 from streamcal.types import (
     Domain,
@@ -35,18 +31,12 @@ from streamcal.types import (
     Event,
     LabelledEvent,
     MapPublished,
+    Mixing,
     PredictionEvent,
     Recalibrated,
 )
 
 __all__ = ["Recalibrator"]
-
-
-class _Meta(msgspec.Struct):
-    refreshes: int
-    time: float | None
-    formed_from: Domain
-    recent: list[int]  # the labels of the target's prior_window
 
 
 class Recalibrator:
@@ -87,30 +77,10 @@ class Recalibrator:
         if config is not None and options:
             raise ValueError(f"give either a config or options, got both: {sorted(options)}")
         self._config = config or RecalibratorConfig(**options)
-        self._schedule = Schedule(self._config.growth)
-        cells = self._config.max_cells
-        window = self._config.prior_window
-        self._logs = {
-            "source": LabelLog(ScoreSketch(cells)),
-            "target": LabelLog(ScoreSketch(cells), LabelWindow(window) if window else None),
-        }
-        self._traffic = ScoreSketch(cells, labelled=False)
-        self._observed = array("d")
-        self._refreshes = 0
-        self._formed_from: Domain = "target" if self._config.mode == "target" else "source"
-        self._base = RecalibrationMap(version=0)
-        mode = self._config.mode
-        self._certifier = Certifier(
-            self._config.delta,
-            cells,
-            shifts=mode not in ("source", "target"),
-            identity=mode == "label_shift",
-        )
-        self._watch = self._certifier.watch
+        self._serving = Serving(self._config)
+        self._unpublished: tuple[MapPublished, ...] = ()
         self._join = Join(join)
         self._time: float | None = None  # the latest event time of a label
-        self._weights: tuple[float, float] | None = None
-        self._settle()
 
     # What it knows
 
@@ -122,23 +92,32 @@ class Recalibrator:
     @property
     def map(self) -> RecalibrationMap:
         """The map that is served now, with the current weights of the shift correction."""
-        return self._base.model_copy(update={"version": self.version, "weights": self._current_weights()})
+        return self._serving.map
 
     @property
     def version(self) -> int:
         """The number of the served map version: 0 for the identity, before the first."""
-        return self._version
+        return self._serving.version
+
+    @property
+    def mixing(self) -> Mixing | None:
+        """How the served map is mixed; None but in mode ``auto``, and before its first step."""
+        return self._serving.mixing
 
     @property
     def source(self) -> DomainSummary:
         """Counts and prior of the source domain."""
-        return self._logs["source"].summary(self._config.prior_smoothing, 0)
+        return self._summary("source", 0)
 
     @property
     def target(self) -> DomainSummary:
         """Counts and prior of the target domain."""
-        scores = self._traffic.n + len(self._observed)
-        return self._logs["target"].summary(self._config.prior_smoothing, scores)
+        return self._summary("target", self.seen)
+
+    @property
+    def seen(self) -> int:
+        """How many target scores were observed so far; see `learn_one`."""
+        return self._serving.traffic.n
 
     @property
     def certificate(self) -> Certificate | None:
@@ -147,12 +126,7 @@ class Recalibrator:
         Of a map formed off schedule nothing is claimed: it is then the certificate of the version before,
         and says so.
         """
-        self._flush()
-        target = self._logs["target"]
-        scores = self._traffic if self._traffic.n >= target.n else target.sketch
-        labels = (target.positives, target.n)
-        known = Target(scores, labels, self._current_weights())
-        return self._certifier.certificate(known, self._time)
+        return self._serving.certificate(self._time)
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
@@ -160,17 +134,17 @@ class Recalibrator:
 
         They are not part of the state that `to_bytes` gives; a store keeps those that were emitted.
         """
-        return self._certifier.history
+        return self._serving.certificates
 
     @property
     def alarms(self) -> tuple[DriftAlarm, ...]:
-        """The assumptions refuted so far, each once."""
-        return self._certifier.alarms
+        """The assumptions refuted so far, each once, label shift once for every generation of the source."""
+        return self._serving.alarms
 
     @property
     def log_e_value(self) -> float | None:
         """The log of the e-value against label shift, as of the last look; None before there is one."""
-        return None if self._watch is None else self._watch.log_e
+        return self._serving.log_e_value
 
     @property
     def join(self) -> Join:
@@ -179,34 +153,56 @@ class Recalibrator:
 
     # Learning
 
-    def learn_one(self, score: float, label: int, domain: Domain = "source") -> None:
-        """Learn one score in [0, 1] with its label, 0 or 1.
+    def learn_one(
+        self,
+        score: float,
+        label: int,
+        domain: Domain = "source",
+        *,
+        time: float | None = None,
+        seen: int | None = None,
+    ) -> None:
+        """Learn one score with its label.
+
+        Parameters
+        ----------
+        score, label
+            a number in [0, 1]; 0 or 1.
+        domain
+            where they come from.
+        time
+            event time of the label, seconds; needed only for a ``window`` of event time.
+        seen
+            of a target score: what `seen` was when it was predicted; None: its label came at once.
 
         Raises
         ------
         ValueError
-            if the score is no number in [0, 1], the label does not equal 0 or 1, or the domain is neither
-            ``"source"`` nor ``"target"``; nothing is learned then.
+            if the score is no number in [0, 1], the label does not equal 0 or 1, the domain is neither
+            ``"source"`` nor ``"target"``, or a time is missing; nothing is learned then.
         """
         # The usual types pass by a glance; what remains is checked, or refused, at length.
         if type(score) is not float or not 0.0 <= score <= 1.0:
             score = grid.check_score(score)
         if type(label) is not int or (label != 0 and label != 1):
             label = grid.check_label(label)
-        log = self._logs.get(domain) or self._log(domain)
-        log.append(score, label)
-        self._weights = None
-        if log.n >= self._next[domain]:
-            self._reform(domain)
-        if domain == "target" and self._watch is not None:
-            self._watch.add(score, label)
-            if self._watch.due:
-                self._look()
+        if domain != "source" and domain != "target":
+            raise ValueError(_bad_domain(domain))
+        self._serving.learn(score, label, domain, time, seen)
 
-    def learn_many(self, scores: Any, labels: Any, domain: Domain = "source") -> None:
+    def learn_many(
+        self,
+        scores: Any,
+        labels: Any,
+        domain: Domain = "source",
+        *,
+        times: Any = None,
+        seen: int | None = None,
+    ) -> None:
         """Learn n scores with their labels, as n calls of `learn_one` would.
 
-        Only the test of label shift looks but once, at the end.
+        Only the test of label shift looks but once, at the end, and of a window's versions only the last is
+        formed.
 
         Parameters
         ----------
@@ -214,6 +210,11 @@ class Recalibrator:
             array-likes of length n: numpy, lists, pandas, polars or Arrow columns.
         domain
             where they come from.
+        times
+            event times, seconds: an array-like of length n, or one for all; needed only for a ``window`` of
+            event time.
+        seen
+            of target scores: what `seen` was when they were predicted; None: their labels came at once.
 
         Raises
         ------
@@ -224,22 +225,10 @@ class Recalibrator:
         values, classes = grid.as_scores(scores), grid.as_labels(labels)
         if len(values) != len(classes):
             raise ValueError(f"{len(values)} scores but {len(classes)} labels")
-        log = self._log(domain)
-        end = log.n + len(values)
-        passed = self._schedule.passed(end)
-        if end >= self._next[domain]:
-            # Maps of the versions in between would be served to nobody: only the last is formed.
-            split = self._schedule.count(passed - 1) - log.n
-            log.extend(values[:split], classes[:split])
-            self._reform(domain)
-            log.extend(values[split:], classes[split:])
-        else:
-            log.extend(values, classes)
-        self._weights = None
-        if domain == "target" and self._watch is not None:
-            self._watch.extend(values, classes)
-            if self._watch.due:
-                self._look()
+        if domain not in ("source", "target"):
+            raise ValueError(_bad_domain(domain))
+        moments = None if times is None else grid.as_times(times, len(values))
+        self._serving.learn_many(values, classes, domain, moments, seen)
 
     def observe_one(self, score: float) -> None:
         """Take note of a target score whose label is not known (yet).
@@ -251,9 +240,7 @@ class Recalibrator:
         """
         if type(score) is not float or not 0.0 <= score <= 1.0:
             score = grid.check_score(score)
-        self._observed.append(score)
-        if len(self._observed) >= BLOCK:
-            self._flush()
+        self._serving.observe(score)
 
     def observe_many(self, scores: Any) -> None:
         """Take note of n target scores, as n calls of `observe_one` would.
@@ -263,41 +250,29 @@ class Recalibrator:
         ValueError
             as `observe_one`, with the index of the first bad value; nothing is noted then.
         """
-        values = grid.as_scores(scores)
-        if len(self._observed) + len(values) <= BLOCK:
-            self._observed.frombytes(values.tobytes())
-        else:
-            self._flush()
-            self._traffic._add(values, None)
+        self._serving.observe_many(grid.as_scores(scores))
 
     def refresh(self) -> None:
         """Re-form the map from all labels so far, off schedule: a new version."""
-        self._refreshes += 1
-        self._form(self._domain_to_form_from(), scheduled=False)
-        self._settle()
+        self._serving.refresh()
 
-    def merge(self, other: Recalibrator) -> None:
-        """Add all that another engine has learned and observed, and re-form the map: a new version.
+    def merge(self, *others: Recalibrator) -> None:
+        """Add all that other engines have learned and observed, and re-form the map once: a new version.
 
-        Pending predictions of its join stay with the other. Under ``prior_window``, the other's labels count
-        as the later ones.
+        Pending predictions of their joins stay with them. Under a window of labels, those of the others count
+        as the later ones, in turn.
 
         Raises
         ------
         ValueError
-            if the two were made with different options; it names them.
+            if they were made with different options, which it names; nothing is merged then.
         """
-        mine, theirs = self._config.model_dump(), other._config.model_dump()
-        unlike = [name for name, value in mine.items() if theirs[name] != value]
-        if unlike:
-            raise ValueError(f"cannot merge engines that differ in {', '.join(unlike)}")
-        self._flush()
-        other._flush()
-        for domain, log in self._logs.items():
-            log.merge(other._logs[domain])
-        self._traffic.merge(other._traffic)
-        self._refreshes += other._refreshes
-        self.refresh()
+        for other in others:
+            if other._config != self._config:
+                mine, theirs = self._config.model_dump(), other._config.model_dump()
+                unlike = [name for name, value in mine.items() if theirs[name] != value]
+                raise ValueError(f"cannot merge engines that differ in {', '.join(unlike)}")
+        self._serving.merge([other._serving for other in others])
 
     # Predicting
 
@@ -311,9 +286,10 @@ class Recalibrator:
         """
         if type(score) is not float or not 0.0 <= score <= 1.0:
             score = grid.check_score(score)
-        inner_edges, values = self._steps
+        serving = self._serving
+        inner_edges, values = serving.steps
         probability = values[bisect_right(inner_edges, score)] if values else score
-        weights = self._weights or self._current_weights()
+        weights = serving._weights or serving.weights
         return probability if weights[0] == weights[1] else shift_correction_one(probability, weights)
 
     def predict_many(self, scores: Any) -> npt.NDArray[np.float64]:
@@ -324,7 +300,8 @@ class Recalibrator:
         ValueError
             as `predict_one`, with the index of the first bad value.
         """
-        return self._base._apply(grid.as_scores(scores), self._current_weights())
+        serving = self._serving
+        return serving.base._apply(grid.as_scores(scores), serving.weights)
 
     # Events
 
@@ -345,46 +322,61 @@ class Recalibrator:
             grid.check_score(event.score)
         if not isinstance(event, PredictionEvent):
             grid.check_label(event.label)
-        return self._join.step(event, lambda _: self)
+        emissions = self._join.step(event, lambda _: self)
+        return emissions + self.take_unpublished() if self._unpublished else emissions
 
     def answer(self, event: PredictionEvent | LabelledEvent) -> Recalibrated:
         """Return the probability of a prediction, and observe its score if it is of the target."""
+        serving = self._serving
         probability = self.predict_one(event.score)
-        if event.domain == "target":
-            self.observe_one(event.score)
-        return Recalibrated(event.id, event.score, probability, self._version, self._current_weights())
+        answer = Recalibrated(event.id, event.score, probability, serving.version, serving.weights)
+        if event.domain == "target" and serving.observe(float(event.score)):
+            self._unpublished += (MapPublished(serving.map, None, mixture=serving.mixing),)
+        return answer
 
-    def learn(self, joined: Joined) -> tuple[Emission, ...]:
-        """Learn from a joined label; return the new map if that made one, and the alarms it raised."""
-        version, alarms, time = self._version, len(self.alarms), joined.labelled_at
-        if time is not None and (self._time is None or time > self._time):
+    def take_unpublished(self) -> tuple[MapPublished, ...]:
+        """Return the maps that answers have begun since the last call: scores alone can move the prior.
+
+        They come without a certificate: one uses labels only.
+        """
+        taken, self._unpublished = self._unpublished, ()
+        return taken
+
+    def learn(self, joined: Joined, *, certify: bool = True) -> tuple[Emission, ...]:
+        """Learn from a joined label; return the new map if that made one, and the alarms it raised.
+
+        Without ``certify``, the map comes without its certificate: one takes as long as thousands of events.
+        """
+        serving, time = self._serving, joined.labelled_at
+        version, alarms = serving.version, len(serving.alarms)
+        if time is None:
+            time = self._time or 0.0  # a window of event time takes it for as late as the latest
+        elif self._time is None or time > self._time:
             self._time = time
-        self.learn_one(joined.score, joined.label, joined.domain)
+        self.learn_one(joined.score, joined.label, joined.domain, time=time, seen=joined.seen)
         published: tuple[Emission, ...] = ()
-        if self._version != version:
-            published = (MapPublished(self.map, self.certificate),)
-        return published + self.alarms[alarms:]
+        if serving.version != version:
+            certificate = self.certificate if certify else None
+            published = (MapPublished(serving.map, certificate, mixture=serving.mixing),)
+        return published + serving.alarms[alarms:]
 
     # State
 
     def to_bytes(self) -> bytes:
         """Return the whole state; equal states give equal bytes."""
-        self._flush()
-        recent = self._logs["target"].recent
-        parts = [
-            self._config.model_dump_json().encode(),
-            self._join.config.model_dump_json().encode(),
-            self._base.model_dump_json().encode(),
-            msgspec.json.encode(
-                _Meta(self._refreshes, self._time, self._formed_from, recent.labels if recent else [])
-            ),
-            self._logs["source"].sketch.to_bytes(),
-            self._logs["target"].sketch.to_bytes(),
-            self._traffic.to_bytes(),
-            self._certifier.to_bytes(),
-            self._join.to_bytes(),
-        ]
-        return pack(parts)
+        return pack(
+            [
+                self._config.model_dump_json().encode(),
+                self._join.config.model_dump_json().encode(),
+                msgspec.json.encode(self._time),
+                self._serving.to_bytes(),
+                self._join.to_bytes(),
+            ]
+        )
+
+    def __reduce__(self) -> tuple[Callable[[bytes], Recalibrator], tuple[bytes]]:
+        """Copy and pickle by way of `to_bytes`."""
+        return type(self).from_bytes, (self.to_bytes(),)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -395,103 +387,22 @@ class Recalibrator:
         DamagedStateError
             if the bytes are not such a state; the message says what is wrong.
         """
-        parts = unpack(data, 9)
+        options, join_options, time, serving, join = unpack(data, 5)
         try:
-            config = RecalibratorConfig.model_validate_json(parts[0])
-            join_config = JoinConfig.model_validate_json(parts[1])
-            base = RecalibrationMap.model_validate_json(parts[2])
-            meta = msgspec.json.decode(parts[3], type=_Meta)
+            config = RecalibratorConfig.model_validate_json(options)
+            join_config = JoinConfig.model_validate_json(join_options)
+            engine = cls(config)
+            engine._time = msgspec.json.decode(time, type=float | None)
         except (ValidationError, msgspec.DecodeError) as error:
             raise DamagedStateError(f"engine state is damaged: {error}") from None
-        source, target, traffic = (ScoreSketch.from_bytes(part) for part in parts[4:7])
-        if (source.labelled, target.labelled, traffic.labelled) != (True, True, False) or {
-            sketch.max_cells for sketch in (source, target, traffic)
-        } != {config.max_cells}:
-            raise DamagedStateError("engine state is damaged: its sketches are not those of its options")
-        engine = cls(config)
-        window = engine._logs["target"].recent
-        if window is not None:
-            window.extend(map(grid.check_label, meta.recent))
-        engine._logs = {"source": LabelLog(source), "target": LabelLog(target, window)}
-        engine._traffic, engine._base, engine._refreshes = traffic, base, meta.refreshes
-        engine._formed_from, engine._time = meta.formed_from, meta.time
-        engine._certifier.restore(parts[7])
-        engine._join = Join.from_bytes(parts[8], join_config)
-        engine._settle()
+        engine._serving.restore(serving)
+        engine._join = Join.from_bytes(join, join_config)
         return engine
 
-    # Inside
+    def _summary(self, domain: Domain, scores: int) -> DomainSummary:
+        log = self._serving.logs[domain]
+        return DomainSummary(log.n, log.positives, self._serving.prior(domain), scores)
 
-    def _log(self, domain: str) -> LabelLog:
-        try:
-            return self._logs[domain]
-        except KeyError:
-            raise ValueError(f"a domain must be 'source' or 'target', got {domain!r}") from None
 
-    def _look(self) -> None:
-        """Look whether the target's labels refute label shift."""
-        self._flush()
-        self._certifier.look(self._logs["source"].sketch, self._logs["target"].sketch)
-
-    def _flush(self) -> None:
-        """Sort all buffers into their sketches."""
-        for log in self._logs.values():
-            log.flush()
-        if self._observed:
-            self._traffic._add(np.frombuffer(self._observed), None)
-            self._observed = array("d")
-
-    def _current_weights(self) -> tuple[float, float]:
-        if self._weights is None:
-            self._weights = (
-                (1.0, 1.0)
-                if self._config.mode == "source" or self._formed_from == "target"
-                else shift_weights(
-                    self._logs["source"].prior_counts,
-                    self._logs["target"].prior_counts,
-                    self._config.prior_smoothing,
-                )
-            )
-        return self._weights
-
-    def _reform(self, domain: Domain) -> None:
-        """Start the version that is due now that a domain's labels have reached a scheduled count."""
-        if domain == self._domain_to_form_from():
-            self._form(domain, scheduled=True)
-        self._settle()
-        self._certifier.serve(self._version)
-
-    def _settle(self) -> None:
-        """Work out, from the counts, the version and when the next is due."""
-        # Laid out for predict_one: to read a field of a pydantic model takes as long as to search for a bin.
-        self._steps = self._base.edges[1:-1], self._base.values
-        domains: tuple[Domain, ...] = ("source", "target")
-        if self._config.mode in ("source", "target"):
-            domains = (self._config.mode,)
-        passed = {domain: self._schedule.passed(self._logs[domain].n) for domain in domains}
-        self._version = sum(passed.values()) + self._refreshes
-        self._next: dict[str, float] = {"source": np.inf, "target": np.inf}
-        self._next |= {domain: self._schedule.count(count) for domain, count in passed.items()}
-        self._weights = None
-
-    def _domain_to_form_from(self) -> Domain:
-        source, target = self._logs["source"], self._logs["target"]
-        if self._config.mode == "auto" and source.n < min(FIRST_LABELS, target.n):
-            return "target"
-        return "target" if self._config.mode == "target" else "source"
-
-    def _form(self, domain: Domain, *, scheduled: bool) -> None:
-        """Form h from the labels of a domain so far."""
-        log = self._logs[domain]
-        if not log.n:
-            return
-        log.flush()
-        formed = form(log.sketch, self._config.bins)
-        if self._config.mode != "label_shift":
-            self._base, self._formed_from = formed.map, domain
-        if not scheduled:
-            self._certifier.form_off_schedule()
-        else:
-            place = self._schedule.passed(log.n) - 1
-            cells = log.sketch.to_bytes()
-            self._certifier.form(Formed(cells, formed.splits, formed.choices, place, domain))
+def _bad_domain(domain: object) -> str:
+    return f"a domain must be 'source' or 'target', got {domain!r}"

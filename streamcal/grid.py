@@ -24,6 +24,7 @@ __all__ = [
     "Strip",
     "as_labels",
     "as_scores",
+    "as_times",
     "cells_of",
     "check_label",
     "check_score",
@@ -298,6 +299,24 @@ def as_labels(labels: Any) -> npt.NDArray[np.int8]:
             index = start + int(np.flatnonzero((chunk != 0) & (chunk != 1))[0])
             raise ValueError(f"index {index}: {_bad_label(given[index].item())}")
     return np.ascontiguousarray(given, dtype=np.int8)
+
+
+def as_times(times: Any, n: int) -> npt.NDArray[np.float64]:
+    """Return event times as float64[n], checked; one number stands for all.
+
+    Raises
+    ------
+    ValueError
+        unless there are n, or one, and all are finite numbers: the message names the first that is not.
+    """
+    given = np.asarray(times, dtype=np.float64)
+    values = np.full(n, given) if given.ndim == 0 else given
+    if values.shape != (n,):
+        raise ValueError(f"{n} scores but times of shape {values.shape}")
+    bad = np.flatnonzero(~np.isfinite(values))
+    if len(bad):
+        raise ValueError(f"index {bad[0]}: an event time must be a finite number, got {values[bad[0]]}")
+    return values
 
 
 def _binary(labels: npt.NDArray[Any]) -> bool:

@@ -4,8 +4,10 @@ First label wins; a duplicate is counted and dropped; an early label waits for i
 matched within ``label_ttl`` of event time expires. Every outcome is counted, none is silent.
 
 The join's clock is the latest event time seen. An entry's time to live counts from what the clock showed
-when it arrived, so expiry follows the order of arrival and costs O(1) an event. At most ``max_pending``
-entries of each kind; where they wait, in memory or in a store, is the affair of `streamcal.tables`.
+when it arrived, so expiry follows the order of arrival and costs O(1) an event. It ends when clock and
+watermark have both passed it: where one partition is read ahead of another, the watermark (`Join.advance`)
+is the time up to which all have been read. At most ``max_pending`` entries of each kind; where they wait, in
+memory or in a store, is the affair of `streamcal.tables`.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from streamcal.types import (
 __all__ = ["Join", "JoinCounts", "JoinState", "Joined", "Learner"]
 
 _NEVER: Final = float("-inf")
+_FOREVER: Final = float("inf")
 
 T = TypeVar("T", PredictionEvent, LabelEvent, LabelledEvent, PredictionEvent | LabelledEvent, Event)
 
@@ -48,6 +51,8 @@ class Joined(msgspec.Struct, frozen=True, gc=False):
     """Event time of the prediction, if it had one."""
     labelled_at: float | None = None
     """Event time of the label, if it had one."""
+    seen: int = 0
+    """How many target scores the engine had observed before it answered the prediction."""
 
 
 class JoinCounts(msgspec.Struct):
@@ -75,6 +80,10 @@ class JoinCounts(msgspec.Struct):
 
 class Learner(Protocol):
     """What the join drives: it answers predictions and learns from joined labels."""
+
+    @property
+    def seen(self) -> int:
+        """How many target scores were observed so far."""
 
     def answer(self, event: PredictionEvent | LabelledEvent) -> Recalibrated:
         """Return the probability of a prediction."""
@@ -122,11 +131,13 @@ class Join:
         "_config",
         "_counts",
         "_due",
+        "_look",
         "_now",
         "_room",
         "_settled_room",
         "_start",
         "_tables",
+        "_watermark",
     )
 
     def __init__(
@@ -142,7 +153,9 @@ class Join:
         self._start = state.start
         self._counts = state.counts
         self._now = _NEVER if state.clock is None else state.clock
-        self._due = _NEVER  # nothing expires before the clock shows more than this
+        self._watermark = _FOREVER
+        self._due = _NEVER  # nothing expires before clock and watermark are beyond this
+        self._look = _NEVER  # so long as the watermark is what it is, nothing does before the clock is
         self._room = self._settled_room = 0  # so many may be put before the bound has to be looked at
 
     @property
@@ -174,6 +187,23 @@ class Join:
         """Make ready for events with these ids; without it, tables in a store look empty."""
         self._tables.prefetch(ids)
 
+    def advance(self, watermark: float) -> tuple[Rejected, ...]:
+        """Let expire what is due by a watermark, and nothing beyond it until this is called again.
+
+        Parameters
+        ----------
+        watermark
+            event time up to which every event has been taken; inf, which is what holds before the first
+            call, where events come in the order of time; -inf where nothing is known.
+
+        Returns
+        -------
+        The rejects of labels that expire by it.
+        """
+        self._watermark = watermark
+        self._look = self._due if self._due < watermark or self._start is None else _FOREVER
+        return self._expire() if self._now > self._look else ()
+
     def step(
         self,
         event: Event,
@@ -200,10 +230,10 @@ class Join:
         time = event.time
         if time is not None and time > self._now:
             self._clock = self._now = time
-            if time > self._due:
-                expired = self._expire(time)
+            if time > self._look:
+                expired = self._expire()
         if isinstance(event, PredictionEvent):
-            emissions = self._prediction(event, learner_of(event.key), origin_of)
+            emissions = self._prediction(event, event.id, learner_of(event.key), origin_of)
         elif isinstance(event, LabelEvent):
             emissions = self._label(event, learner_of, origin_of)
         else:
@@ -250,26 +280,33 @@ class Join:
     def _prediction(
         self,
         event: PredictionEvent | LabelledEvent,
+        id_: str,
         learner: Learner,
         origin_of: Callable[[], Origin | None] | None,
     ) -> tuple[Emission, ...]:
-        id_ = str(event.id)
         tables = self._tables
         pending = tables.pending
-        if id_ in pending.entries or id_ in tables.settled.entries:
+        waiting = pending.entries
+        if id_ in waiting or id_ in tables.settled.entries:
             return self._duplicate(event, "prediction", origin_of)
         self._counts.predictions += 1
-        answer = learner.answer(event)
-        early = tables.early.entries.pop(id_, None)
-        if early is not None:
+        seen, answer = learner.seen, learner.answer(event)
+        if id_ in tables.early.entries:
+            early = tables.early.entries.pop(id_)
             self._settle(id_, early.event.label)
             self._counts.joined += 1
             joined = Joined(
-                event.score, answer.probability, early.event.label, event.domain, event.time, early.event.time
+                event.score,
+                answer.probability,
+                early.event.label,
+                event.domain,
+                event.time,
+                early.event.time,
+                seen,
             )
             return (answer, *learner.learn(joined))
-        pending.entries[id_] = Pending(
-            self._clock, event.score, answer.probability, event.domain, event.key, event.time
+        waiting[id_] = Pending(
+            self._clock, event.score, answer.probability, event.domain, event.key, event.time, seen
         )
         if self._room:
             self._room -= 1
@@ -293,7 +330,13 @@ class Join:
             self._settle(event.id, event.label)
             self._counts.joined += 1
             joined = Joined(
-                waiting.score, waiting.probability, event.label, waiting.domain, waiting.time, event.time
+                waiting.score,
+                waiting.probability,
+                event.label,
+                waiting.domain,
+                waiting.time,
+                event.time,
+                waiting.seen,
             )
             return learner_of(waiting.key).learn(joined)
         settled = tables.settled.entries.get(event.id)
@@ -325,13 +368,21 @@ class Join:
         if event.id is not None:
             known = event.id in self._tables.pending.entries or event.id in self._tables.settled.entries
             label = LabelEvent(event.id, event.label, event.time, event.origin)
-            answered = () if known else self._prediction(event, learner, origin_of)
+            answered = () if known else self._prediction(event, event.id, learner, origin_of)
             return answered + self._label(label, learner_of, origin_of)
         self._counts.predictions += 1
         self._counts.labels += 1
         self._counts.joined += 1
-        answer = learner.answer(event)
-        joined = Joined(event.score, answer.probability, event.label, event.domain, event.time, event.time)
+        seen, answer = learner.seen, learner.answer(event)
+        joined = Joined(
+            event.score,
+            answer.probability,
+            event.label,
+            event.domain,
+            event.time,
+            event.time,
+            seen,
+        )
         return (answer, *learner.learn(joined))
 
     def _duplicate(
@@ -353,14 +404,15 @@ class Join:
             settled.pop_oldest()
         self._settled_room = max(room, 0)
 
-    def _expire(self, clock: float) -> tuple[Emission, ...]:
-        """Drop what has outlived its time by the clock, and work out when that is due again."""
+    def _expire(self) -> tuple[Rejected, ...]:
+        """Drop what has outlived its time by clock and watermark; work out when that is due again."""
         if self._start is None:
-            self._start = clock
+            self._start = self._now
+        clock = min(self._now, self._watermark)
         pending, early, settled = self._tables.pending, self._tables.early, self._tables.settled
         ttl = self._config.label_ttl
         due = clock + ttl  # of what comes from now on
-        rejects: list[Emission] = []
+        rejects: list[Rejected] = []
         while (oldest := pending.oldest()) is not None:
             if clock <= (end := self._since(oldest[1]) + ttl):
                 due = min(due, end)
@@ -377,6 +429,7 @@ class Join:
                 break
             rejects.append(self._reject_early())
         self._due = due
+        self._look = due if due < self._watermark else _FOREVER
         return tuple(rejects)
 
     def _since(self, entry: Pending | Early | Settled) -> float:

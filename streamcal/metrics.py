@@ -23,12 +23,14 @@ from prometheus_client.registry import Collector
 from streamcal.join import Joined
 from streamcal.pipeline import Outcome, Pipeline
 from streamcal.ports import Source
+from streamcal.types import Mixing
 
 __all__ = ["RunMetrics"]
 
 _DAY: Final = 86_400.0
 _DELAYS: Final = (1.0, 10.0, 60.0, 600.0, 3600.0, 6 * 3600.0, _DAY, 3 * _DAY, 7 * _DAY, 14 * _DAY, 30 * _DAY)
 _SECONDS: Final = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+_SHOWN_KEYS: Final = 20  # the first ones: what is scraped must not grow with the keys
 _OUTCOMES: Final = ("joined", "early", "late", "duplicate", "corrected", "expired", "unmatched")
 
 
@@ -73,6 +75,7 @@ class RunMetrics(Collector):
         self._delays = _Histogram(_DELAYS)
         self._batches = _Histogram(_SECONDS)
         self._alarms = 0
+        self._leader_changes = 0
         self._risks: dict[str, _Risks] = {}
         self._shown: list[Metric] = []
 
@@ -99,6 +102,8 @@ class RunMetrics(Collector):
         self._batches.add(seconds)
         self._alarms += len(outcome.alarms)
         for row in outcome.maps:
+            mixing = msgspec.json.decode(row.mixture, type=Mixing | None)
+            self._leader_changes += mixing is not None and mixing.reason is not None
             self._risks[row.key or ""] = msgspec.json.decode(row.certificate, type=_Risks | None) or _Risks()
 
     def update(self, pipeline: Pipeline) -> None:
@@ -127,6 +132,9 @@ class RunMetrics(Collector):
         )
         yield self._batches.metric("streamcal_batch_seconds", "Time to process and commit a micro-batch.")
         yield CounterMetricFamily("streamcal_drift_alarms", "Assumptions refuted.", self._alarms)
+        yield CounterMetricFamily(
+            "streamcal_leader_changes", "Changes of the leading candidate, mode auto.", self._leader_changes
+        )
         lags = GaugeMetricFamily(
             "streamcal_source_lag",
             "What is there to be read: records of a topic, bytes of a file.",
@@ -136,6 +144,7 @@ class RunMetrics(Collector):
             for partition, lag in source.lag().items():
                 lags.add_metric([source.name, partition], lag)
         yield lags
+        yield GaugeMetricFamily("streamcal_keys", "Keys with an engine.", len(pipeline.engines))
         yield from self._read_engines(pipeline)
 
     def _read_engines(self, pipeline: Pipeline) -> Iterable[Metric]:
@@ -150,7 +159,10 @@ class RunMetrics(Collector):
         risks = GaugeMetricFamily(
             "streamcal_certified_risk", "Certified upper bound on the map's risk.", labels=["key", "kind"]
         )
-        for key, engine in pipeline.engines.items():
+        mixed = GaugeMetricFamily(
+            "streamcal_mixture_weight", "Weight of a mode's candidates, mode auto.", labels=["key", "mode"]
+        )
+        for key, engine in pipeline.first_engines(_SHOWN_KEYS).items():
             name = key or ""
             versions.add_metric([name], engine.version)
             bins.add_metric([name], engine.map.bins or 0)
@@ -160,7 +172,13 @@ class RunMetrics(Collector):
             for kind, value in msgspec.structs.asdict(self._risks.get(name, _Risks())).items():
                 if value is not None:
                     risks.add_metric([name, kind], value)
+            weights: dict[str, float] = {}
+            for candidate, weight in (engine.mixing.weights if engine.mixing else {}).items():
+                mode = candidate.split("/")[0]
+                weights[mode] = weights.get(mode, 0.0) + weight
+            for mode, weight in weights.items():
+                mixed.add_metric([name, mode], weight)
             log_e_value = engine.log_e_value
             if log_e_value is not None:
                 evidence.add_metric([name], log_e_value)
-        yield from (versions, bins, priors, risks, evidence)
+        yield from (versions, bins, priors, risks, evidence, mixed)

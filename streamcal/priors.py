@@ -2,48 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
+from typing import Literal
 
-__all__ = ["LabelWindow", "class_prior", "shift_weights"]
+__all__ = ["PriorKind", "class_prior", "shift_weights"]
 
-
-class LabelWindow:
-    """The latest labels of a stream and how many of them are 1; exact, ``size`` labels of memory.
-
-    Parameters
-    ----------
-    size
-        how many labels count.
-    """
-
-    __slots__ = ("_labels", "positives")
-
-    def __init__(self, size: int) -> None:
-        self._labels: deque[int] = deque(maxlen=size)
-        self.positives = 0
-
-    @property
-    def labels(self) -> list[int]:
-        """The labels, oldest first."""
-        return list(self._labels)
-
-    @property
-    def n(self) -> int:
-        """How many labels there are, at most ``size``."""
-        return len(self._labels)
-
-    def append(self, label: int) -> None:
-        """Take one label, 0 or 1, and forget the oldest if there are more than ``size``."""
-        if len(self._labels) == self._labels.maxlen:
-            self.positives -= self._labels[0]
-        self._labels.append(label)
-        self.positives += label
-
-    def extend(self, labels: Iterable[int]) -> None:
-        """Take labels in turn."""
-        self._labels.extend(labels)
-        self.positives = sum(self._labels)
+PriorKind = Literal["labels", "scores", "both"]
+"""What the target's prior is estimated from."""
 
 
 def class_prior(positives: int, n: int, smoothing: float) -> float | None:
@@ -55,25 +19,19 @@ def class_prior(positives: int, n: int, smoothing: float) -> float | None:
     return (positives + smoothing) / total if total > 0.0 else None
 
 
-def shift_weights(source: tuple[int, int], target: tuple[int, int], smoothing: float) -> tuple[float, float]:
+def shift_weights(source: float | None, target: float | None) -> tuple[float, float]:
     """Return (w₀, w₁), w_k = Q̂[Y=k] / P̂[Y=k] (eq. 13).
 
     Parameters
     ----------
     source, target
-        (positives, labels) of each domain.
-    smoothing
-        see `class_prior`.
+        the class priors, in [0, 1]; None where there is no estimate yet.
 
     Returns
     -------
-    (1, 1), no correction, until there are labels of both domains; and without smoothing until the source
-    has shown both classes, since the weight of an unseen class is undefined.
+    (1, 1), no correction, until there are estimates of both; and without smoothing until the source has shown
+    both classes, since the weight of an unseen class is undefined.
     """
-    if not source[1] or not target[1]:
+    if source is None or target is None or not 0.0 < source < 1.0:
         return (1.0, 1.0)
-    p = class_prior(*source, smoothing)
-    q = class_prior(*target, smoothing)
-    if p is None or q is None or not 0.0 < p < 1.0:
-        return (1.0, 1.0)
-    return ((1.0 - q) / (1.0 - p), q / p)
+    return ((1.0 - target) / (1.0 - source), target / source)

@@ -9,7 +9,7 @@ memory is bounded by the batch, whatever is pending.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
@@ -17,6 +17,7 @@ import msgspec
 from streamcal.types import Domain, LabelEvent
 
 __all__ = [
+    "BLOCK",
     "Early",
     "MemoryTable",
     "MemoryTables",
@@ -28,10 +29,13 @@ __all__ = [
     "Tables",
 ]
 
+BLOCK: Final = 16
+"""So many entries that arrive one after the other a store may keep as one row."""
+
 _READ_AHEAD: Final = 1024  # rows of a store's table, from the oldest on, that are read at a time
 
 
-class Pending(msgspec.Struct, frozen=True, gc=False):
+class Pending(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A prediction that waits for its label; ``since`` is the join's clock at its arrival."""
 
     since: float | None
@@ -41,6 +45,8 @@ class Pending(msgspec.Struct, frozen=True, gc=False):
     key: str | None
     time: float | None = None
     """Its event time."""
+    seen: int = 0
+    """How many target scores its engine had observed before it answered."""
 
 
 class Early(msgspec.Struct, frozen=True, gc=False):
@@ -50,7 +56,7 @@ class Early(msgspec.Struct, frozen=True, gc=False):
     event: LabelEvent
 
 
-class Settled(msgspec.Struct, frozen=True, gc=False):
+class Settled(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """How a prediction ended; kept to tell duplicates and late labels."""
 
     since: float | None
@@ -137,9 +143,6 @@ E_co = TypeVar("E_co", Pending, Early, Settled, covariant=True)
 class Rows(Protocol[E_co]):
     """A table as its store holds it, by ``seq``, the number of arrival."""
 
-    def find(self, ids: Sequence[str]) -> Iterable[tuple[int, str, E_co]]:
-        """Return (seq, id, entry) of those ids that are there, in any order."""
-
     def after(self, seq: int, limit: int) -> Sequence[tuple[int, str, E_co]]:
         """Return the first rows beyond ``seq``, in order."""
 
@@ -167,11 +170,9 @@ class StoredTable(Generic[E]):
     def __len__(self) -> int:
         return self._stored - len(self._loaded) + len(self.entries)
 
-    def prefetch(self, ids: Sequence[str]) -> None:
-        """Make ids ready to be looked up; only the first time since a commit."""
-        if not self._stored:
-            return
-        for seq, id_, entry in self._rows.find(ids):
+    def take(self, rows: Iterable[tuple[int, str, E]]) -> None:
+        """Make (seq, id, entry) of the store ready to be looked up; once between two commits."""
+        for seq, id_, entry in rows:
             self._loaded[id_] = (seq, entry)
             self.entries[id_] = entry
 
@@ -204,22 +205,24 @@ class StoredTable(Generic[E]):
         self.entries.pop(id_, None)
         return id_, entry
 
-    def changes(self) -> tuple[int, Collection[tuple[str, E]], list[int]]:
-        """Return the rows to add, with the ``seq`` of the first, and the ``seq`` of those to remove.
+    def changes(self) -> tuple[int, dict[str, E], list[tuple[int, str]]]:
+        """Return the entries to add, with the ``seq`` of the first, and (seq, id) of those to remove.
 
-        Removal comes first: an id may be in both. The rows have to be as told before the table is used again.
+        That ``seq`` is a multiple of BLOCK, so that a block is not added to later. Removal comes first: an id
+        may be in both. The rows have to be as told before the table is used again.
         """
-        added, first, removed = self.entries, self._last + 1, []
+        added, first = self.entries, (self._last // BLOCK + 1) * BLOCK
+        removed: list[tuple[int, str]] = []
         for id_, (seq, entry) in self._loaded.items():
             if added.get(id_) is entry:
                 del added[id_]  # nothing happened to it
             else:
-                removed.append(seq)
+                removed.append((seq, id_))
         removed.sort()
-        self._last += len(added)
+        self._last = first - 1 + len(added) if added else self._last
         self._stored += len(added) - len(removed)
         self.entries, self._loaded, self._ahead = OrderedDict(), {}, []
-        return first, added.items(), removed
+        return first, added, removed
 
     def _read_ahead(self) -> bool:
         if self._passed >= self._last:

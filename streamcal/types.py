@@ -18,6 +18,7 @@ __all__ = [
     "LabelEvent",
     "LabelledEvent",
     "MapPublished",
+    "Mixing",
     "Origin",
     "PredictionEvent",
     "Recalibrated",
@@ -36,7 +37,7 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
     """The text as it was read."""
 
 
-class PredictionEvent(msgspec.Struct, frozen=True):
+class PredictionEvent(msgspec.Struct, frozen=True, gc=False):
     """A score that the model emitted; its label may come later."""
 
     id: str
@@ -49,7 +50,7 @@ class PredictionEvent(msgspec.Struct, frozen=True):
     origin: Origin | None = None
 
 
-class LabelEvent(msgspec.Struct, frozen=True):
+class LabelEvent(msgspec.Struct, frozen=True, gc=False):
     """The true label, 0 or 1, of an earlier prediction."""
 
     id: str
@@ -58,7 +59,7 @@ class LabelEvent(msgspec.Struct, frozen=True):
     origin: Origin | None = None
 
 
-class LabelledEvent(msgspec.Struct, frozen=True):
+class LabelledEvent(msgspec.Struct, frozen=True, gc=False):
     """A score together with its label."""
 
     score: float
@@ -73,7 +74,7 @@ class LabelledEvent(msgspec.Struct, frozen=True):
 Event: TypeAlias = PredictionEvent | LabelEvent | LabelledEvent
 
 
-class Recalibrated(msgspec.Struct, frozen=True):
+class Recalibrated(msgspec.Struct, frozen=True, gc=False):
     """The answer to a prediction: its score as a probability."""
 
     id: str | None
@@ -85,6 +86,17 @@ class Recalibrated(msgspec.Struct, frozen=True):
     the probability."""
 
 
+class Mixing(msgspec.Struct, frozen=True):
+    """How the map of mode ``auto`` is mixed from its candidates."""
+
+    leader: str
+    """The candidate of the largest weight."""
+    weights: dict[str, float]
+    """Of every candidate; they sum to 1."""
+    reason: str | None = None
+    """Why the leader is another than in the version before; None if it is not."""
+
+
 class MapPublished(msgspec.Struct, frozen=True):
     """A new map version is served from now on."""
 
@@ -92,6 +104,8 @@ class MapPublished(msgspec.Struct, frozen=True):
     certificate: Certificate | None = None
     """What may be claimed of it; None for the identity."""
     key: str | None = None
+    mixture: Mixing | None = None
+    """How it was mixed, in mode ``auto``."""
 
 
 class DriftAlarm(msgspec.Struct, frozen=True):

@@ -202,12 +202,13 @@ def test_a_run_equals_the_engine_by_hand_and_is_reproducible(tmp_path: Path) -> 
         assert (answer["id"], answer["score"]) == (str(i), score)
         assert answer["probability"] == engine.predict_one(score)
         assert answer["map_version"] == engine.version
+        engine.observe_one(score)
         if i >= 50:
             squares.append((first[i - 50]["probability"] - classes[i - 50]) ** 2)
-            engine.learn_one(scores[i - 50], classes[i - 50], "target")
+            engine.learn_one(scores[i - 50], classes[i - 50], "target", seen=i - 50)
     for i in range(350, 400):
         squares.append((first[i]["probability"] - classes[i]) ** 2)
-        engine.learn_one(scores[i], classes[i], "target")
+        engine.learn_one(scores[i], classes[i], "target", seen=i)
     shown = table(done)
     assert shown["joined"] == "400"
     assert float(shown["Brier score after"]) == pytest.approx(np.mean(squares), abs=1e-5)
@@ -257,7 +258,10 @@ def test_one_engine_a_key(tmp_path: Path) -> None:
         for i in range(100)
         for key in ("up", "down")
     ]
-    done, answers, _ = run(tmp_path, "\n".join(lines).encode(), "--map", tmp_path / "map.json")
+    config = tmp_path / "c.toml"
+    config.write_text('[recalibrator]\nmode = "target"\n')
+    arguments = ("--map", tmp_path / "map.json", "--config", config)
+    done, answers, _ = run(tmp_path, "\n".join(lines).encode(), *arguments)
     assert done.returncode == 0, done.stderr
     for key, value in (("up", 1.0), ("down", 0.0)):
         assert RecalibrationMap.model_validate_json((tmp_path / f"map.{key}.json").read_text()).values == (

@@ -134,11 +134,12 @@ def test_the_served_maps_certificate_reaches_the_designs_figures(n: int, limit: 
 
 
 def test_the_target_certificate_tightens_and_names_its_assumptions() -> None:
-    risks = [the(engine_of(100_000, n).certificate).target_risk for n in (10, 100, 1000, 10_000)]
+    sizes = (10, 100, 1000, 10_000)
+    risks = [the(engine_of(100_000, n, mode="composite").certificate).target_risk for n in sizes]
     assert risks == sorted(risks, reverse=True)
     assert risks[-1] is not None
     assert risks[-1] < 0.03
-    certificate = the(engine_of(1000, 100).certificate)
+    certificate = the(engine_of(1000, 100, mode="composite").certificate)
     assert any("label shift" in assumption for assumption in certificate.assumptions)
     assert certificate.paper_target is not None
     alone = the(engine_of(0, 1000, mode="target").certificate)
@@ -167,7 +168,7 @@ def shifted(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 
 def test_label_shift_is_refuted_once_and_the_target_certificate_withdrawn() -> None:
     rng = np.random.default_rng(5)
-    engine = engine_of(100_000)
+    engine = engine_of(100_000, mode="composite")
     alarms = []
     for score, label in zip(*shifted(20_000, rng), strict=True):
         emissions = engine.step(LabelledEvent(float(score), int(label)))
@@ -184,12 +185,12 @@ def test_label_shift_is_refuted_once_and_the_target_certificate_withdrawn() -> N
 
 
 def test_the_watch_keeps_counts_not_labels() -> None:
-    engine = engine_of(1000, 300)
+    engine = engine_of(1000, 300, mode="composite")
     size = len(engine.to_bytes())
     for score, label in zip(*TARGET.sample(40_000, np.random.default_rng(10)), strict=True):
         engine.learn_one(float(score), int(label), "target")
-        assert engine._watch is not None
-        assert len(engine._watch._classes) < 8192
+        assert engine._serving._watch is not None
+        assert len(engine._serving._watch._classes) < 8192
     assert len(engine.to_bytes()) < size + 40_000
 
 

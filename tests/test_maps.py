@@ -44,7 +44,7 @@ def test_many_equals_a_loop_of_one(recalibration: RecalibrationMap, scores: list
 
 @given(maps(), PROBABILITY)
 def test_another_language_can_apply_it(recalibration: RecalibrationMap, score: float) -> None:
-    """The rule in docs/maps.md, from the JSON alone."""
+    """The rule in docs/recalibration.md, from the JSON alone."""
     m = json.loads(recalibration.model_dump_json())
     p = score
     if m["values"]:

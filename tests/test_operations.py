@@ -166,6 +166,9 @@ def test_metrics_by_a_real_parser(tmp_path: Path) -> None:
     assert 0.4 < samples["streamcal_prior", "", "source"] < 0.6
     assert samples["streamcal_prior", "", "target"] == pytest.approx(50.5 / 101)
     assert samples["streamcal_batch_seconds_count",] >= 1
+    weights = [value for name, value in samples.items() if name[0] == "streamcal_mixture_weight"]
+    assert sum(weights) == pytest.approx(1.0)
+    assert samples["streamcal_leader_changes_total",] >= 1
     process.send_signal(signal.SIGTERM)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 0

@@ -107,8 +107,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "streamcal.db"
         config = Path(folder) / "config.toml"
-        # A year is read in seconds: nothing shall expire because one topic is read ahead of the other.
-        config.write_text("[recalibrator]\nprior_window = 3000\n[join]\nlabel_ttl = 1e9\n")
+        # A flight is over within a day; one topic may be read weeks ahead of the other.
+        config.write_text("[join]\nlabel_ttl = 86400\n")
         command = [
             *(sys.executable, "-c", "from streamcal.cli import main; main()", "run"),
             *("--source", str(data_folder() / "source.jsonl.gz"), "--config", str(config)),

@@ -1,0 +1,208 @@
+"""Mode auto in the engine: what is served when, generations of the source, and what is told of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from streamcal import Recalibrator
+from streamcal.adaptive import GENERATION
+from streamcal.certificate import LABEL_SHIFT_REFUTED
+from streamcal.testing import NormalPair
+from streamcal.types import DriftAlarm, LabelEvent, LabelledEvent, MapPublished, PredictionEvent
+
+SOURCE, TARGET = NormalPair(0.5), NormalPair(0.1)
+
+
+def brier(engine: Recalibrator, scores: np.ndarray, labels: np.ndarray) -> float:
+    return float(np.mean((engine.predict_many(scores) - labels) ** 2))
+
+
+def moved(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scores that fall with the label: nothing of the source holds any more."""
+    scores, labels = NormalPair(0.4).sample(n, np.random.default_rng(seed))
+    return 1.0 - scores, labels
+
+
+def test_before_the_first_target_label_the_source_alone_speaks() -> None:
+    scores, labels = SOURCE.sample(5000, np.random.default_rng(1))
+    auto, source = Recalibrator(), Recalibrator(mode="source")
+    for engine in (auto, source):
+        engine.learn_many(scores, labels)
+        engine.observe_many(scores)
+    assert auto.predict_many(scores).tolist() == source.predict_many(scores).tolist()
+    assert auto.mixing is not None
+    assert auto.mixing.weights == {"source/uniform/all": 1.0}
+    mine, theirs = auto.certificate, source.certificate
+    assert mine is not None
+    assert theirs is not None
+    # Half of δ is kept for the target.
+    assert theirs.risk <= mine.risk <= 1.5 * theirs.risk
+
+
+def test_without_a_source_it_learns_from_the_target() -> None:
+    rng = np.random.default_rng(2)
+    engine = Recalibrator()
+    engine.learn_many(*TARGET.sample(3000, rng), "target")
+    scores, labels = TARGET.sample(20_000, rng)
+    assert engine.map.bins > 1
+    assert engine.map.weights == (1.0, 1.0)
+    assert brier(engine, scores, labels) < np.mean((scores - labels) ** 2)
+    assert engine.mixing is not None
+    assert sum(engine.mixing.weights.values()) == pytest.approx(1.0)
+    assert all(name == "identity" or name.startswith("target/") for name in engine.mixing.weights)
+    certificate = engine.certificate
+    assert certificate is not None
+    assert certificate.domain == "target"
+    assert NormalPair(0.1).risk(engine.map).total <= certificate.risk < 1.0
+    assert certificate.target_risk == certificate.risk
+
+
+def test_under_label_shift_composites_lead() -> None:
+    rng = np.random.default_rng(3)
+    engine = Recalibrator()
+    engine.learn_many(*SOURCE.sample(50_000, rng))
+    engine.learn_many(*TARGET.sample(1000, rng), "target")
+    assert engine.mixing is not None
+    shifted = sum(weight for name, weight in engine.mixing.weights.items() if name.startswith("composite"))
+    assert shifted > 0.5
+    source = Recalibrator(mode="source")
+    source.learn_many(*SOURCE.sample(50_000, rng))
+    scores, labels = TARGET.sample(50_000, rng)
+    assert brier(engine, scores, labels) < brier(source, scores, labels)
+
+
+def test_an_alarm_takes_out_what_rests_on_label_shift_until_there_is_a_new_source() -> None:
+    rng = np.random.default_rng(4)
+    engine = Recalibrator()
+    engine.learn_many(*SOURCE.sample(20_000, rng))
+    scores, labels = moved(3 * GENERATION, 5)
+    alarms, published, alarmed_at, renewed_at = [], [], None, None
+    for i, (score, label) in enumerate(zip(scores.tolist(), labels.tolist(), strict=True)):
+        for emission in engine.step(LabelledEvent(score, label)):
+            if isinstance(emission, DriftAlarm) and emission.assumption == LABEL_SHIFT_REFUTED:
+                alarms.append(emission)
+                alarmed_at = i + 1
+            elif isinstance(emission, MapPublished):
+                published.append(emission)
+        names = engine.mixing.weights if engine.mixing else {}
+        shifted = any(name.startswith(("composite", "label_shift")) for name in names)
+        if alarmed_at is None:
+            assert not names or shifted or i < 30
+        elif renewed_at is None and shifted:
+            renewed_at = i + 1
+    assert len(alarms) == 1
+    assert alarmed_at is not None
+    assert alarmed_at < 1000
+    assert renewed_at is not None
+    assert alarmed_at + GENERATION <= renewed_at <= alarmed_at + GENERATION + 300
+    assert engine.source.labels >= GENERATION
+    assert [each.map.version for each in published] == sorted({each.map.version for each in published})
+    fresh, truth = moved(20_000, 6)
+    assert brier(engine, fresh, truth) < 0.1 < np.mean((fresh - truth) ** 2)
+    twin = Recalibrator.from_bytes(engine.to_bytes())
+    assert twin.to_bytes() == engine.to_bytes()
+    assert twin.alarms == engine.alarms
+
+
+def test_every_version_that_served_is_published_with_its_mixture() -> None:
+    rng = np.random.default_rng(7)
+    engine = Recalibrator()
+    scores, labels = TARGET.sample(600, rng)
+    versions, leaders, before = [], [], None
+    for i, score in enumerate(scores.tolist()):
+        (answer,) = engine.step(PredictionEvent(str(i), score))
+        assert answer.map_version == (versions[-1] if versions else 0)
+        if i < 100:
+            continue
+        for emission in engine.step(LabelEvent(str(i - 100), int(labels[i - 100]))):
+            assert isinstance(emission, MapPublished)
+            assert emission.mixture is not None
+            assert emission.map.predict_one(0.3) == engine.predict_one(0.3)
+            versions.append(emission.map.version)
+            leaders.append(emission.mixture.leader)
+            assert (emission.mixture.reason is None) == (before in (None, emission.mixture.leader))
+            before = emission.mixture.leader
+    assert versions == list(range(1, len(versions) + 1))
+    assert len(versions) > 10
+
+
+def test_delayed_labels_are_scored_with_the_forecast_of_their_time() -> None:
+    """Candidates of short windows do well at once and badly late: what was `seen` tells them apart."""
+    rng = np.random.default_rng(8)
+    n, delay = 12_000, 1000
+    rate = np.where(np.arange(n) // 1000 % 2, 0.8, 0.2)  # flips every 1,000: a late short window is wrong
+    labels = (rng.random(n) < rate).astype(int)
+    scores = rng.uniform(0.3, 0.7, n)
+
+    def weight_of_the_short(*, told: bool) -> float:
+        engine, seen = Recalibrator(), []
+        for i in range(n):
+            seen.append(engine.seen)
+            engine.observe_one(float(scores[i]))
+            if i >= delay:
+                late = i - delay
+                engine.learn_one(
+                    float(scores[late]), int(labels[late]), "target", seen=seen[late] if told else None
+                )
+        assert engine.mixing is not None
+        return sum(engine.mixing.weights.get(f"target/{family}/500", 0.0) for family in ("uniform", "platt"))
+
+    assert weight_of_the_short(told=True) < 0.1 < 0.3 < weight_of_the_short(told=False)
+
+
+def test_merge_is_weighed_again_from_all_labels() -> None:
+    rng = np.random.default_rng(9)
+    left, right = Recalibrator(), Recalibrator()
+    left.learn_many(*TARGET.sample(1000, rng), "target")
+    right.learn_many(*TARGET.sample(2000, rng), "target")
+    version = max(left.version, right.version)
+    left.merge(right)
+    assert left.version > version
+    assert left.target.labels == 3000
+    assert Recalibrator.from_bytes(left.to_bytes()).to_bytes() == left.to_bytes()
+    scores, labels = TARGET.sample(20_000, rng)
+    assert brier(left, scores, labels) < np.mean((scores - labels) ** 2)
+
+
+def test_scores_alone_move_the_map_before_the_labels_come() -> None:
+    """The class balance jumps, labels are 2,000 predictions late: "both" follows, "labels" does not yet."""
+    rng = np.random.default_rng(10)
+    calibration = SOURCE.sample(50_000, rng)
+    before, after = NormalPair(0.1).sample(6000, rng), NormalPair(0.6).sample(1500, rng)
+    scores, labels = (np.concatenate(pair) for pair in zip(before, after, strict=True))
+    risks = {}
+    for prior in ("labels", "both"):
+        engine = Recalibrator(prior=prior, prior_window="adwin")
+        engine.learn_many(*calibration)
+        versions, seen = {0: engine.map}, []
+        for i, score in enumerate(scores.tolist()):
+            seen.append(engine.seen)
+            for emission in engine.step(PredictionEvent(str(i), score)):
+                if isinstance(emission, MapPublished):
+                    versions[emission.map.version] = emission.map
+            if i >= 2000:
+                for emission in engine.step(LabelEvent(str(i - 2000), int(labels[i - 2000]))):
+                    if isinstance(emission, MapPublished):
+                        versions[emission.map.version] = emission.map
+        assert versions[engine.version].predict_one(0.3) == engine.predict_one(0.3)
+        risks[prior] = NormalPair(0.6).risk(engine.map).total
+        assert Recalibrator.from_bytes(engine.to_bytes()).to_bytes() == engine.to_bytes()
+    assert risks["both"] < 0.3 * risks["labels"]
+
+
+@pytest.mark.parametrize("mode", ["composite", "label_shift", "auto"])
+@pytest.mark.parametrize("prior", ["scores", "both"])
+def test_priors_from_scores_in_every_mode_that_uses_them(mode: str, prior: str) -> None:
+    rng = np.random.default_rng(11)
+    engine = Recalibrator(mode=mode, prior=prior)
+    engine.learn_many(*SOURCE.sample(20_000, rng))
+    one = Recalibrator.from_bytes(engine.to_bytes())
+    scores = TARGET.sample(5000, rng)[0]
+    engine.observe_many(scores)
+    for score in scores.tolist():
+        one.observe_one(score)
+    assert engine.target.prior == pytest.approx(0.1, abs=0.02)
+    assert one.to_bytes() == engine.to_bytes()
+    if mode != "label_shift":
+        assert TARGET.risk(engine.map).total < 0.1 * TARGET.risk(Recalibrator().map).total

@@ -1,0 +1,177 @@
+"""A window forgets exactly: after any slide it equals a fresh sketch that was given only what it holds."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamcal import Recalibrator
+from streamcal.errors import DamagedStateError
+from streamcal.forming import form
+from streamcal.panes import PANES, PaneWindow
+from streamcal.schedule import Schedule
+from streamcal.sketch import ScoreSketch
+
+CELLS = 64  # few, so that sketches are coarsened, and would stay so if they were subtracted from
+
+
+def fresh(scores: np.ndarray, labels: np.ndarray) -> ScoreSketch:
+    sketch = ScoreSketch(CELLS)
+    sketch.add(scores, labels)
+    return sketch
+
+
+def stream(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scores whose spread shrinks: a late window fits a finer grid than an early one."""
+    rng = np.random.default_rng(seed)
+    scores = np.clip(0.3 + rng.normal(size=n) * np.geomspace(0.2, 0.0005, n), 0.0, 1.0)
+    return scores, (rng.random(n) < scores).astype(np.int8)
+
+
+def held_of_labels(n: int, length: int) -> slice:
+    pane = -(-length // PANES)
+    newest = (n - 1) // pane
+    return slice(max(0, (newest - PANES) * pane), n)
+
+
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(64, 400),
+    st.lists(st.integers(1, 150), min_size=1, max_size=20),
+)
+def test_a_window_of_labels_is_a_fresh_sketch_of_what_it_holds(
+    seed: int, length: int, batches: list[int]
+) -> None:
+    n = sum(batches)
+    scores, labels = stream(n, seed)
+    engine = Recalibrator(mode="target", window=length, max_cells=CELLS)
+    log, start = engine._serving.logs["target"], 0
+    for size in batches:
+        engine.learn_many(scores[start : start + size], labels[start : start + size], "target")
+        start += size
+        log.flush()
+        held = held_of_labels(start, length)
+        assert log.sketch == fresh(scores[:start][held], labels[:start][held])
+        assert log.prior_counts == (int(labels[:start][held].sum()), len(labels[:start][held]))
+        assert length <= len(labels[:start][held]) + max(0, length - start)
+        assert len(labels[:start][held]) <= length + -(-length // PANES) + PANES
+
+
+def test_one_by_one_or_in_blocks_gives_the_same_state() -> None:
+    scores, labels = stream(3000, 1)
+    one = Recalibrator(mode="target", window=500, max_cells=CELLS)
+    many = Recalibrator(mode="target", window=500, max_cells=CELLS)
+    for score, label in zip(scores.tolist(), labels.tolist(), strict=True):
+        one.learn_one(score, label, "target")
+    for start in range(0, 3000, 7):
+        many.learn_many(scores[start : start + 7], labels[start : start + 7], "target")
+    assert one.to_bytes() == many.to_bytes()
+
+
+@given(st.integers(0, 2**32 - 1), st.lists(st.integers(1, 60), min_size=1, max_size=12))
+def test_a_window_of_time_is_a_fresh_sketch_of_what_it_holds(seed: int, batches: list[int]) -> None:
+    n, span = sum(batches), 160.0
+    scores, labels = stream(n, seed)
+    rng = np.random.default_rng(seed)
+    times = 1e9 + np.cumsum(rng.exponential(2.0, n)) + rng.normal(size=n) * 15.0  # out of order too
+    engine = Recalibrator(mode="target", window=timedelta(seconds=span), max_cells=CELLS)
+    log, start = engine._serving.logs["target"], 0
+    for size in batches:
+        part = slice(start, start + size)
+        engine.learn_many(scores[part], labels[part], "target", times=times[part])
+        start += size
+        log.flush()
+        panes = np.floor(times[:start] / (span / PANES))
+        # one that was too old when it came never was in it
+        kept = (panes >= np.maximum.accumulate(panes) - PANES) & (panes >= panes.max() - PANES)
+        assert log.sketch == fresh(scores[:start][kept], labels[:start][kept])
+        assert log.n == start
+
+
+def test_the_map_of_a_window_is_formed_from_it_alone_and_anew_with_every_pane() -> None:
+    scores, labels = stream(6400, 2)
+    engine = Recalibrator(mode="target", window=640, max_cells=CELLS)
+    versions = []
+    for start in range(0, 6400, 40):
+        engine.learn_many(scores[start : start + 40], labels[start : start + 40], "target")
+        versions.append(engine.version)
+    held = held_of_labels(6400, 640)
+    schedule = Schedule(1.1, 40)
+    at = schedule.count(schedule.passed(6400) - 1)
+    formed = form(fresh(scores[:at][held_of_labels(at, 640)], labels[:at][held_of_labels(at, 640)]), "auto")
+    assert engine.map.edges == formed.map.edges
+    assert engine.map.values == formed.map.values
+    assert np.diff(versions[-50:]).tolist() == [1] * 49
+    assert engine.certificate is not None
+    assert engine.certificate.n_target <= held.stop - held.start + 40
+
+
+def test_a_window_of_time_begins_a_version_when_it_slides() -> None:
+    engine = Recalibrator(mode="source", window=timedelta(seconds=160), max_cells=CELLS)
+    scores, labels = stream(205, 3)
+    engine.learn_many(scores, labels, times=0.0)
+    version = engine.version
+    engine.learn_one(0.5, 1, time=9.0)
+    assert engine.version == version
+    engine.learn_one(0.5, 1, time=10.0)
+    assert engine.version == version + 1
+    engine.learn_one(0.5, 1, time=9.0)
+    engine.learn_one(0.5, 1, time=11.0)
+    assert engine.version == version + 1
+    engine.learn_one(0.75, 1, time=1e6)
+    assert engine.map.values == (1.0,)
+    assert engine.source.labels == 210
+
+
+@pytest.mark.parametrize("length", [500, timedelta(seconds=100)])
+def test_state_and_merge(length: int | timedelta) -> None:
+    scores, labels = stream(2000, 4)
+    times = np.arange(2000.0)
+    whole = Recalibrator(mode="target", window=length, max_cells=CELLS)
+    first, second = (Recalibrator(mode="target", window=length, max_cells=CELLS) for _ in range(2))
+    whole.learn_many(scores, labels, "target", times=times)
+    first.learn_many(scores[:800], labels[:800], "target", times=times[:800])
+    second.learn_many(scores[800:], labels[800:], "target", times=times[800:])
+    again = Recalibrator.from_bytes(first.to_bytes())
+    assert again.to_bytes() == first.to_bytes()
+    again.learn_many(scores[800:], labels[800:], "target", times=times[800:])
+    assert again.to_bytes() == whole.to_bytes()
+    first.merge(second)
+    if isinstance(length, timedelta):
+        assert first._serving.logs["target"].sketch == whole._serving.logs["target"].sketch
+    assert Recalibrator.from_bytes(first.to_bytes()).to_bytes() == first.to_bytes()
+
+
+def test_refusals() -> None:
+    engine = Recalibrator(mode="target", window=timedelta(hours=1))
+    with pytest.raises(ValueError, match="needs the time of every label, in seconds, got None"):
+        engine.learn_one(0.5, 1, "target")
+    with pytest.raises(ValueError, match="got None"):
+        engine.learn_many([0.5], [1], "target")
+    with pytest.raises(ValueError, match="index 1: an event time must be a finite number, got nan"):
+        engine.learn_many([0.5, 0.5], [1, 0], "target", times=[0.0, float("nan")])
+    with pytest.raises(ValueError, match=r"2 scores but times of shape \(3,\)"):
+        engine.learn_many([0.5, 0.5], [1, 0], "target", times=[0.0, 1.0, 2.0])
+    assert engine.target.labels == 0
+    assert engine.to_bytes() == Recalibrator(mode="target", window=timedelta(hours=1)).to_bytes()
+    with pytest.raises(ValueError, match="a window must be longer than nothing"):
+        Recalibrator(window=timedelta(0))
+    with pytest.raises(ValueError, match="greater than or equal to 64"):
+        Recalibrator(window=10)
+    assert Recalibrator(window="P30D").config.window == timedelta(days=30)
+    with pytest.raises(DamagedStateError, match="not the state of a window"):
+        PaneWindow(100, CELLS).restore(b"nonsense")
+
+
+def test_the_schedule_stops_growing_at_the_stride() -> None:
+    schedule = Schedule(1.1, 40)
+    counts = [schedule.count(j) for j in range(200)]
+    steps = np.diff(counts)
+    assert steps.max() == 40
+    assert (steps[-100:] == 40).all()
+    for labels in (0, 63, 64, 100, counts[20], counts[20] - 1, counts[150], counts[150] + 39):
+        assert schedule.passed(labels) == sum(count <= labels for count in counts)

@@ -1,0 +1,337 @@
+"""StreamingCalibratedClassifier: a scikit-learn classifier, calibrated when fitted, that goes on learning."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+
+import numpy as np
+
+from streamcal.config import Mode, RecalibratorConfig
+from streamcal.engine import Recalibrator
+from streamcal.prior_tracker import PriorKind, PriorWindow
+
+try:
+    from sklearn.base import (  # type: ignore[import-untyped]
+        BaseEstimator,
+        ClassifierMixin,
+        MetaEstimatorMixin,
+        clone,
+    )
+    from sklearn.frozen import FrozenEstimator  # type: ignore[import-untyped]
+    from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
+    from sklearn.model_selection import check_cv, cross_val_predict  # type: ignore[import-untyped]
+    from sklearn.utils import column_or_1d, get_tags, indexable  # type: ignore[import-untyped]
+    from sklearn.utils.multiclass import (  # type: ignore[import-untyped]
+        check_classification_targets,
+        type_of_target,
+    )
+    from sklearn.utils.validation import check_is_fitted  # type: ignore[import-untyped]
+except ImportError as error:
+    raise ImportError(
+        "streamcal.sklearn needs scikit-learn: pip install 'streamcal-engine[sklearn]'"
+    ) from error
+from scipy.special import expit
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["StreamingCalibratedClassifier"]
+
+_ROUNDING: Final = 1e-9
+"""How far outside [0, 1] an estimator's probability may lie to be taken as 0 or 1."""
+
+_FOLDS: Final = 5
+
+# The names X and y, and attributes that end in an underscore, are scikit-learn's.
+# ruff: noqa: N803, N806
+
+
+class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+    """A binary classifier with recalibrated probabilities, for a stream that goes on after `fit`.
+
+    `fit` learns the map by cross-fitting: every row is scored by a copy of the estimator that was fitted on
+    the other folds, then the estimator is fitted on all rows. A held-out share would spend labels that
+    either the estimator or the map could use, and both would depend on the draw. The price is a fit for
+    every fold, and that scores of the folds' copies stand for those of the estimator itself. An estimator
+    that is fitted already goes in a `sklearn.frozen.FrozenEstimator`: `fit` then learns only the map, and
+    must be given rows which that estimator was not fitted on.
+
+    `partial_fit` is prequential: it scores the batch, learns the map from these scores, and then lets the
+    estimator learn, if it has a ``partial_fit`` and is not frozen.
+
+    Labels of `fit` belong to the domain ``source``, those of `partial_fit` to the ``target``, the deployment.
+    The certificate ``engine_.certificate`` assumes that the scores of a domain come from one fixed estimator:
+    it holds for a frozen one, is approximate after cross-fitting, and no more than indicative for an
+    estimator that `partial_fit` trains.
+
+    Parameters
+    ----------
+    estimator
+        a classifier with ``predict_proba``, or else ``decision_function``, whose values d become scores
+        1 / (1 + exp(−d)). None: `sklearn.linear_model.LogisticRegression`.
+    cv
+        the folds, as in `sklearn.calibration.CalibratedClassifierCV`: a number of stratified ones, a
+        splitter, or (train, test) index arrays whose test folds make up all rows. None: 5, or as many as
+        there are rows of the rarer class, which must be 2 at least.
+    n_jobs
+        how many folds are fitted at a time; None: one, -1: as many as there are processors.
+    bins, max_cells, growth, mode, window, window_domain, prior_smoothing, prior, prior_window, delta
+        as in `RecalibratorConfig`; ``window`` counts labels.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (2,)
+        the labels, sorted; the second one is positive.
+    estimator_ : estimator
+        the fitted estimator.
+    engine_ : Recalibrator
+        the engine, with its map, certificate and alarms. To predict changes nothing, so it learns of scores
+        without labels only what it is told by ``engine_.observe_many``.
+    n_features_in_, feature_names_in_
+        those of ``estimator_``, if it has them.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_classification
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> X, y = make_classification(n_samples=3000, random_state=0)
+    >>> model = StreamingCalibratedClassifier(GaussianNB()).fit(X[:2000], y[:2000])
+    >>> model.partial_fit(X[2000:], y[2000:]).predict_proba(X[:5]).shape
+    (5, 2)
+    >>> model.engine_.source.labels, model.engine_.target.labels
+    (2000, 1000)
+    """
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        cv: Any = None,
+        n_jobs: int | None = None,
+        bins: Literal["auto", "cube_root"] | int = "auto",
+        max_cells: int = 4096,
+        growth: float = 1.1,
+        mode: Mode = "auto",
+        window: int | None = None,
+        window_domain: Literal["source", "target", "both"] = "both",
+        prior_smoothing: float = 0.5,
+        prior: PriorKind = "labels",
+        prior_window: PriorWindow = None,
+        delta: float = 0.1,
+    ) -> None:
+        self.estimator = estimator
+        self.cv = cv
+        self.n_jobs = n_jobs
+        self.bins = bins
+        self.max_cells = max_cells
+        self.growth = growth
+        self.mode = mode
+        self.window = window
+        self.window_domain = window_domain
+        self.prior_smoothing = prior_smoothing
+        self.prior = prior
+        self.prior_window = prior_window
+        self.delta = delta
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit the estimator and learn the map from scores of rows that it had not seen.
+
+        Parameters
+        ----------
+        X
+            array-like of shape (n, features), as the estimator takes it.
+        y
+            array-like of shape (n,) with two labels.
+
+        Raises
+        ------
+        ValueError
+            if there are not two classes, fewer rows of one than folds, or an option is out of range.
+        TypeError
+            if the ``window`` is a stretch of time.
+        """
+        X, labels = indexable(X, _labels(y))
+        unfitted, engine = self._unfitted(), self._new_engine()
+        if isinstance(unfitted, FrozenEstimator):
+            estimator, classes = unfitted, _classes_of(unfitted)
+            scores = _scores(estimator, classes, X)
+        else:
+            classes = _two(np.unique(labels))
+            cv = check_cv(_folds(self.cv, labels), labels, classifier=True)
+            method = _method(unfitted)
+            answers = cross_val_predict(unfitted, X, labels, cv=cv, method=method, n_jobs=self.n_jobs)
+            scores = _as_scores(answers, 1)
+            estimator = clone(unfitted).fit(X, labels)
+        engine.learn_many(scores, _encode(labels, classes), "source")
+        self._keep(estimator, classes, engine)
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+        """Learn a batch of the stream: first the map, from scores before the batch; then the estimator.
+
+        Without `fit` before it, the first call has no scores to learn from: it only lets the estimator learn.
+        If that has no ``partial_fit``, the first call is one of `fit`.
+
+        Parameters
+        ----------
+        X
+            array-like of shape (n, features), as the estimator takes it.
+        y
+            array-like of shape (n,) with labels out of ``classes_``.
+        classes
+            the two labels; needed in the first call, unless `fit` came before.
+
+        Raises
+        ------
+        ValueError
+            if ``classes`` are missing, not two, or not those of before; on a label that is none of them.
+        """
+        if classes is not None:
+            classes = _two(np.unique(classes))
+            if hasattr(self, "engine_") and not np.array_equal(classes, self.classes_):
+                raise ValueError(f"classes must stay {self.classes_.tolist()}, got {classes.tolist()}")
+        if not hasattr(self, "engine_"):
+            if classes is None:
+                raise ValueError("classes must be passed on the first call to partial_fit")
+            return self._first_batch(X, y, classes)
+        X, labels = indexable(X, _labels(y))
+        scores = _scores(self.estimator_, self.classes_, X)
+        self.engine_.learn_many(scores, _encode(labels, self.classes_), "target")
+        if _learns(self.estimator_):
+            self.estimator_.partial_fit(X, labels)
+        return self
+
+    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
+        """Return the recalibrated probabilities, float64[n, 2], in the order of ``classes_``."""
+        check_is_fitted(self)
+        probabilities = self.engine_.predict_many(_scores(self.estimator_, self.classes_, X))
+        return np.column_stack((1.0 - probabilities, probabilities))
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return the more probable label of every row, shape (n,); of equal ones the first."""
+        check_is_fitted(self)
+        predicted: npt.NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        return predicted
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags = get_tags(self._unfitted()).input_tags
+        return tags
+
+    # State, for pickle, joblib and deepcopy: that of the engine goes through its own bytes.
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()
+        return {**state, "engine_": self.engine_.to_bytes()} if "engine_" in state else state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if "engine_" in state:
+            self.engine_ = Recalibrator.from_bytes(state["engine_"])
+
+    # Inside
+
+    def _unfitted(self) -> Any:
+        return LogisticRegression() if self.estimator is None else self.estimator
+
+    def _new_engine(self) -> Recalibrator:
+        config = RecalibratorConfig(
+            bins=self.bins,
+            max_cells=self.max_cells,
+            growth=self.growth,
+            mode=self.mode,
+            window=self.window,
+            window_domain=self.window_domain,
+            prior_smoothing=self.prior_smoothing,
+            prior=self.prior,
+            prior_window=self.prior_window,
+            delta=self.delta,
+        )
+        if not isinstance(config.window, int | None):
+            raise TypeError(f"an estimator has no clock: its window counts labels, got {config.window!r}")
+        return Recalibrator(config)
+
+    def _first_batch(self, X: Any, y: Any, classes: npt.NDArray[Any]) -> Self:
+        unfitted = self._unfitted()
+        if isinstance(unfitted, FrozenEstimator):
+            self._keep(unfitted, _classes_of(unfitted), self._new_engine())
+            return self.partial_fit(X, y, classes)
+        if not _learns(unfitted):
+            return self.fit(X, y)
+        X, labels = indexable(X, _labels(y))
+        _encode(labels, classes)
+        engine = self._new_engine()
+        self._keep(clone(unfitted).partial_fit(X, labels, classes=classes), classes, engine)
+        return self
+
+    def _keep(self, estimator: Any, classes: npt.NDArray[Any], engine: Recalibrator) -> None:
+        self.estimator_, self.classes_, self.engine_ = estimator, classes, engine
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(estimator, name):
+                setattr(self, name, getattr(estimator, name))
+
+
+def _labels(y: Any) -> npt.NDArray[Any]:
+    """Return the labels as an array of shape (n,)."""
+    check_classification_targets(y)
+    kind = type_of_target(y, input_name="y", raise_unknown=True)
+    if kind != "binary":
+        raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
+    labels: npt.NDArray[Any] = column_or_1d(y, warn=True)
+    return labels
+
+
+def _two(classes: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if len(classes) != 2:
+        count = "1 class" if len(classes) == 1 else f"{len(classes)} classes"
+        raise ValueError(f"Only binary classification is supported. Need 2 classes, got {count}: {classes}")
+    return classes
+
+
+def _classes_of(frozen: Any) -> npt.NDArray[Any]:
+    check_is_fitted(frozen)
+    return _two(np.unique(frozen.classes_))
+
+
+def _folds(cv: Any, labels: npt.NDArray[Any]) -> Any:
+    """Return what ``cv`` stands for: as many stratified folds as can be, up to `_FOLDS`, for None."""
+    if cv is not None and not isinstance(cv, int | np.integer):
+        return cv
+    fewest = int(np.unique(labels, return_counts=True)[1].min())
+    folds = min(_FOLDS, max(2, fewest)) if cv is None else int(cv)
+    if fewest < folds:
+        raise ValueError(f"{folds} folds need as many rows of each class, got {fewest} of one")
+    return folds
+
+
+def _encode(labels: npt.NDArray[Any], classes: npt.NDArray[Any]) -> npt.NDArray[np.int8]:
+    """Return 1 for labels that are the second class and 0 for those that are the first, int8[n]."""
+    positive = labels == classes[1]
+    other = ~positive & (labels != classes[0])
+    if other.any():
+        raise ValueError(f"a label must be one of {classes.tolist()}, got {labels[other][0]!r}")
+    return np.asarray(positive, np.int8)
+
+
+def _learns(estimator: Any) -> bool:
+    """Return whether an estimator learns batch by batch; a frozen one only looks as if it did."""
+    return not isinstance(estimator, FrozenEstimator) and hasattr(estimator, "partial_fit")
+
+
+def _method(estimator: Any) -> str:
+    return "predict_proba" if hasattr(estimator, "predict_proba") else "decision_function"
+
+
+def _scores(estimator: Any, classes: npt.NDArray[Any], X: Any) -> npt.NDArray[np.float64]:
+    """Return the score of every row for the second class, float64[n]."""
+    place = int(np.flatnonzero(estimator.classes_ == classes[1])[0])
+    return _as_scores(getattr(estimator, _method(estimator))(X), place)
+
+
+def _as_scores(answers: npt.NDArray[Any], place: int) -> npt.NDArray[np.float64]:
+    """Turn probabilities float[n, 2], or values of a decision function float[n], into scores float64[n]."""
+    if answers.ndim == 1:
+        return np.asarray(expit(answers.astype(np.float64)))
+    scores = answers[:, place].astype(np.float64)
+    return np.where(np.abs(scores - 0.5) <= 0.5 + _ROUNDING, np.clip(scores, 0.0, 1.0), scores)

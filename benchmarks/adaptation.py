@@ -1,0 +1,243 @@
+"""Recalibrate real streams as they come: streamcal's modes and its peers, labels at once and late.
+
+``python benchmarks/adaptation.py`` prints the tables of docs/benchmarks.md; ``--write`` puts them there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Final
+
+# ruff: noqa: E402  # numpy reads these when it is imported
+# One thread for everything: no method gets cores that another does not use.
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+
+import numpy as np
+from numpy.typing import NDArray
+from pages import markdown, write
+from peers import PEERS, Method
+from streams import NAMES, Stream, load
+
+from streamcal import Recalibrator
+from streamcal.config import Mode
+
+DELAYS: Final = (0, 500)
+MODES: Final[tuple[Mode, ...]] = ("source", "label_shift", "target", "composite", "auto")
+DEFAULT: Final = "auto"
+LEAST: Final = 1e-6  # log loss: probabilities are clipped to [1e-6, 1 − 1e-6]
+BINS: Final = 15
+BLOCKS: Final = 30  # of consecutive events, for a standard error that allows for their dependence
+WITHIN: Final = 1.01  # of the best Brier: what the default is to reach
+
+Floats = NDArray[np.float64]
+
+
+class Raw:
+    """The score as it came."""
+
+    def predict(self, score: float) -> float:
+        """Return the score."""
+        return score
+
+    def learn(self, score: float, label: int) -> None:
+        """Learn nothing."""
+
+
+class Streamcal:
+    """An engine, asked and taught one event at a time; labels come in the order of their predictions."""
+
+    def __init__(self, mode: Mode | None) -> None:
+        self.engine = Recalibrator() if mode is None else Recalibrator(mode=mode)
+        self._seen: deque[int] = deque()
+
+    def predict(self, score: float) -> float:
+        """Return the probability of one score, and let the engine observe it."""
+        engine = self.engine
+        probability = engine.predict_one(score)
+        self._seen.append(engine.seen)
+        engine.observe_one(score)
+        return probability
+
+    def learn(self, score: float, label: int) -> None:
+        """Learn one score with its label."""
+        self.engine.learn_one(score, label, "target", seen=self._seen.popleft())
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one method did on one stream under one delay."""
+
+    losses: Floats
+    """Brier loss of every event, float64[n]."""
+    brier: float
+    log_loss: float
+    ece: float
+    seconds: float
+    """Per event, to predict and to learn; the loop itself is in it."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="+", default=NAMES, choices=NAMES, help="these streams alone")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/benchmarks.md")
+    options = parser.parse_args()
+    start = time.perf_counter()
+    tables, verdicts = {}, []
+    for name in options.only:
+        outcomes = measure(load(name))
+        tables[name] = "\n\n".join((table(outcomes), "  \n".join(verdict(outcomes, d) for d in DELAYS)))
+        verdicts += [(name, delay, *default_and_best(outcomes, delay)) for delay in DELAYS]
+        print(f"{name}\n\n{tables[name]}\n", flush=True)
+    if tuple(options.only) == NAMES:
+        tables["adaptation"] = summary(verdicts)
+        print(tables["adaptation"])
+    if options.write:
+        write(tables)
+    print(f"\n{time.perf_counter() - start:.0f} s")
+
+
+Outcomes = dict[tuple[str, int], Outcome]
+
+
+def measure(stream: Stream) -> Outcomes:
+    """Return the outcome of every method and delay."""
+    return {
+        (name, delay): run(make(), stream, delay)
+        for name, make in methods(stream).items()
+        for delay in DELAYS
+    }
+
+
+def methods(stream: Stream) -> dict[str, Callable[[], Method]]:
+    """Return what makes each method, with the labels of the source learned if there is one."""
+    modes = [mode for mode in MODES if stream.source_scores is not None or mode in ("target", DEFAULT)]
+    makers: dict[str, Callable[[], Method]] = {"raw scores": Raw}
+    makers |= {mode: lambda mode=mode: engine(mode, stream) for mode in modes}
+    return makers | {name: lambda make=make: peer(make, stream) for name, make in PEERS.items()}
+
+
+def engine(mode: Mode, stream: Stream) -> Streamcal:
+    method = Streamcal(None if mode == DEFAULT else mode)
+    if stream.source_scores is not None:
+        method.engine.learn_many(stream.source_scores, stream.source_labels, "source")
+    return method
+
+
+def peer(make: Callable[[], Method], stream: Stream) -> Method:
+    """Return a peer; it takes the source's labels for the stream's earlier ones."""
+    method = make()
+    if stream.source_scores is not None and stream.source_labels is not None:
+        for score, label in zip(stream.source_scores.tolist(), stream.source_labels.tolist(), strict=True):
+            method.learn(score, label)
+    return method
+
+
+def run(method: Method, stream: Stream, delay: int) -> Outcome:
+    """Answer every score by what labels of events before i − delay taught, then judge the answers."""
+    start = time.process_time()
+    forecasts = replay(method, stream.scores.tolist(), stream.labels.tolist(), delay)
+    seconds = (time.process_time() - start) / len(forecasts)
+    served, labels = np.array(forecasts), stream.labels
+    losses = (served - labels) ** 2
+    return Outcome(losses, float(losses.mean()), log_loss(served, labels), ece(served, labels), seconds)
+
+
+def replay(method: Method, scores: Sequence[float], labels: Sequence[int], delay: int) -> list[float]:
+    """Return the answer to every score; that to score i knows the labels of events before i − delay."""
+    forecasts = []
+    predict, learn = method.predict, method.learn
+    for i, score in enumerate(scores):
+        forecasts.append(predict(score))
+        if i >= delay:
+            learn(scores[i - delay], labels[i - delay])
+    return forecasts
+
+
+def log_loss(forecasts: Floats, labels: NDArray[np.int8]) -> float:
+    """Return the mean log loss in nats, probabilities clipped to [1e-6, 1 − 1e-6]."""
+    inside = np.clip(forecasts, LEAST, 1.0 - LEAST)
+    return -float(np.log(np.where(labels, inside, 1.0 - inside)).mean())
+
+
+def ece(forecasts: Floats, labels: NDArray[np.int8], bins: int = BINS) -> float:
+    """Return the expected calibration error Σ N_b/n·|mean forecast − mean label| in bins of equal mass.
+
+    Equal forecasts are never divided, so that ties may leave fewer bins.
+    """
+    ranks = len(forecasts) * np.arange(1, bins) // bins
+    edges = np.unique(np.sort(forecasts)[ranks])
+    excess = np.bincount(np.searchsorted(edges, forecasts, side="right"), forecasts - labels)
+    return float(np.abs(excess).sum()) / len(forecasts)
+
+
+def default_and_best(outcomes: Outcomes, delay: int) -> tuple[str, float, float]:
+    """Return the best of the others, the default's Brier over its, and the ratio's standard error."""
+    others = [name for name, late in outcomes if late == delay and name != DEFAULT]
+    best = min(others, key=lambda name: outcomes[name, delay].brier)
+    ours, theirs = outcomes[DEFAULT, delay], outcomes[best, delay]
+    gaps = [block.mean() for block in np.array_split(ours.losses - theirs.losses, BLOCKS)]
+    error = float(np.std(gaps, ddof=1)) / BLOCKS**0.5 / theirs.brier
+    return best, ours.brier / theirs.brier, error
+
+
+def verdict(outcomes: Outcomes, delay: int) -> str:
+    best, ratio, error = default_and_best(outcomes, delay)
+    return (
+        f"Labels {when(delay)}: the default's Brier is {ratio:.4f} (± {error:.4f}) times that of the best of "
+        f"the others, {best}."
+    )
+
+
+def when(delay: int) -> str:
+    return f"{delay} events late" if delay else "at once"
+
+
+def table(outcomes: Outcomes) -> str:
+    """Return one line for every method; the best Brier of each delay is bold."""
+    header = ["method"]
+    for delay in DELAYS:
+        header += [f"{what}, {delay} late" if delay else what for what in ("Brier", "log loss", "ECE", "µs")]
+    least = {d: min(each.brier for (_, late), each in outcomes.items() if late == d) for d in DELAYS}
+    rows = []
+    for name in dict.fromkeys(name for name, _ in outcomes):
+        row = [f"`{name}`" + (", the default" if name == DEFAULT else "") if name in MODES else name]
+        for delay in DELAYS:
+            each = outcomes[name, delay]
+            brier = f"{each.brier:#.4g}"
+            microseconds = 1e6 * (each.seconds - outcomes["raw scores", delay].seconds)
+            row += [
+                f"**{brier}**" if each.brier == least[delay] else brier,
+                f"{each.log_loss:#.4g}",
+                f"{each.ece:.4f}",
+                "" if name == "raw scores" else f"{microseconds:.1f}",
+            ]
+        rows.append(row)
+    return markdown(header, rows)
+
+
+def summary(verdicts: Sequence[tuple[str, int, str, float, float]]) -> str:
+    """Return the table of the default against the best of the others."""
+    rows = [
+        [name, when(delay), best, f"{ratio:.4f}", f"{error:.4f}", "yes" if ratio <= WITHIN else "no"]
+        for name, delay, best, ratio, error in verdicts
+    ]
+    header = ["stream", "labels", "best of the others", "default's Brier / its", "±", "within 1 %"]
+    return f"{markdown(header, rows)}\n\n{versions()}"
+
+
+def versions() -> str:
+    """Return what the figures were made with."""
+    packages = (f"{name} {version(name)}" for name in ("numpy", "river", "scikit-learn"))
+    return f"Python {platform.python_version()}, {', '.join(packages)}."
+
+
+if __name__ == "__main__":
+    main()

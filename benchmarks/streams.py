@@ -1,0 +1,146 @@
+"""Real streams of scores with their labels: river's bundled ones, scored as they come, and the flights.
+
+`load` gives one `Stream`; a river model scores every row before it learns from it. Results are kept under
+``.cache/``, named after all that they follow from.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["NAMES", "Stream", "load"]
+
+Floats = NDArray[np.float64]
+Labels = NDArray[np.int8]
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+CACHE: Final = ROOT / ".cache" / "streams"
+FLIGHTS: Final = ROOT / "examples" / "flights"
+
+_DATA_SETS: Final = {"phishing": "Phishing", "bananas": "Bananas", "shuttle": "Shuttle"}
+_MODELS: Final = ("lr", "nb")
+
+NAMES: Final = (*(f"{data_set}-{model}" for data_set in _DATA_SETS for model in _MODELS), "flights")
+"""All streams: data set and model, and the flights."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Scores of the target in the order of their predictions, with their labels."""
+
+    name: str
+    scores: Floats
+    """float64[n] in [0, 1]."""
+    labels: Labels
+    """int8[n], 0 or 1."""
+    source_scores: Floats | None = None
+    """float64[m]; None: there is no source."""
+    source_labels: Labels | None = None
+
+
+def load(name: str) -> Stream:
+    """Return a stream by its name, from the cache if it is there.
+
+    Parameters
+    ----------
+    name
+        one of `NAMES`; ``lr``: river's ``StandardScaler() | LogisticRegression()``, ``nb``: ``GaussianNB()``.
+
+    Raises
+    ------
+    ValueError
+        if there is no stream of that name.
+    """
+    if name not in NAMES:
+        raise ValueError(f"a stream is one of {', '.join(NAMES)}, got {name!r}")
+    path = CACHE / f"{name}-{_digest(name)}.npz"
+    if not path.exists():
+        arrays = _flights() if name == "flights" else _scored(*name.split("-"))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Two runs at once must not read each other's half-written file.
+        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as partial:
+            np.savez_compressed(partial, allow_pickle=False, **arrays)
+        Path(partial.name).replace(path)
+    with np.load(path) as kept:
+        return Stream(name, **kept)
+
+
+def _digest(name: str) -> str:
+    """Return 12 hexadecimal digits of all that the stream follows from: data, river and this file."""
+    digest = hashlib.sha256(Path(__file__).read_bytes())
+    if name == "flights":
+        for path in sorted(FLIGHTS.glob("*.jsonl.gz")):
+            digest.update(path.read_bytes())
+    else:
+        digest.update(version("river").encode())
+    return digest.hexdigest()[:12]
+
+
+def _scored(data_set: str, model: str) -> dict[str, NDArray[Any]]:
+    from river import datasets, linear_model, naive_bayes, preprocessing
+
+    rows = getattr(datasets, _DATA_SETS[data_set])()
+    if model == "lr":
+        return progressive(rows, preprocessing.StandardScaler() | linear_model.LogisticRegression())
+    return progressive(rows, naive_bayes.GaussianNB())
+
+
+def progressive(rows: Iterable[tuple[dict[Any, Any], Any]], model: Any) -> dict[str, NDArray[Any]]:
+    """Return the scores of a river classifier, each made before it learned from its row, and the labels.
+
+    A model that has not seen a class yet says ½ or leaves it out, and then its score is ½ or 0.
+    """
+    scores, labels = [], []
+    for features, label in rows:
+        positive = bool(label)
+        probabilities = model.predict_proba_one(features)
+        score = probabilities.get(True, 0.0) if probabilities else 0.5
+        if not 0.0 <= score <= 1.0:
+            raise ValueError(f"the score of row {len(scores)} must be in [0, 1], got {score!r}")
+        scores.append(score)
+        labels.append(positive)
+        model.learn_one(features, positive)
+    return {"scores": np.array(scores, np.float64), "labels": np.array(labels, np.int8)}
+
+
+class _Prediction(msgspec.Struct):
+    id: str
+    score: float
+
+
+class _Label(msgspec.Struct):
+    id: str
+    label: int
+
+
+class _Labelled(msgspec.Struct):
+    score: float
+    label: int
+
+
+def _flights() -> dict[str, NDArray[Any]]:
+    labels = {row.id: row.label for row in _read("labels", _Label)}
+    answered = [row for row in _read("predictions", _Prediction) if row.id in labels]
+    source = _read("source", _Labelled)
+    return {
+        "scores": np.array([row.score for row in answered], np.float64),
+        "labels": np.array([labels[row.id] for row in answered], np.int8),
+        "source_scores": np.array([row.score for row in source], np.float64),
+        "source_labels": np.array([row.label for row in source], np.int8),
+    }
+
+
+def _read(name: str, kind: Callable[..., Any]) -> list[Any]:
+    with gzip.open(FLIGHTS / f"{name}.jsonl.gz") as file:
+        return msgspec.json.Decoder(kind).decode_lines(file.read())

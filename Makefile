@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: bench demo lint lock paper schema test types venv
+.PHONY: bench demo figures lint lock paper schema test types venv
 
 demo: $(READY)            ## run the shipped example: table and flights.png
 	$(BIN)/streamcal demo
@@ -14,6 +14,10 @@ test: $(READY)            ## run all tests
 
 paper: $(READY)           ## reproduce the paper: pictures and tables of docs/paper.md
 	$(BIN)/python examples/paper/reproduce.py
+
+figures: $(READY)         ## draw the pictures of docs/ anew, and fill the tables beside them
+	for page in recalibration label_shift certificates drift operations; do \
+		$(BIN)/python docs/figures/$$page.py || exit 1; done
 
 bench: $(READY)           ## measure against the yardsticks, side by side
 	$(BIN)/python benchmarks/bench.py

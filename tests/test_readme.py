@@ -1,34 +1,106 @@
-"""The README's and docs' Python runs as it stands there."""
+"""What the README and the docs show runs as it stands there, and every link leads somewhere."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from streamcal import RecalibrationMap
 from streamcal.config import RunConfig
+from streamcal.testing import NormalPair
 
 ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+CONCEPTS = ("recalibration", "label-shift", "certificates", "drift", "operations")
+MOST_LINES = 15
 
 
 def blocks(path: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / path).read_text(), re.DOTALL)
 
 
-@pytest.mark.parametrize("code", blocks("README.md", "python"))
-def test_the_readme_runs(code: str) -> None:
-    exec(compile(code, "README.md", "exec"), {})
+ENTRANCES = [*blocks("README.md", "python"), *blocks("README.md", "sh")]
+SHELL = [code for code in blocks("README.md", "sh") if "kafka://" not in code]
+
+
+def test_the_readme_has_four_short_entrances() -> None:
+    """Arrays, river, the command line, Kafka; the last runs in tests/kafka/test_readme_kafka.py."""
+    assert len(ENTRANCES) == 4
+    assert ["streamcal.river" in code for code in ENTRANCES] == [False, True, False, False]
+    assert ["kafka://" in code for code in ENTRANCES] == [False, False, False, True]
+    assert all(len(code.splitlines()) < MOST_LINES for code in ENTRANCES)
+
+
+@pytest.mark.parametrize(
+    ("page", "place"),
+    [
+        (page, place)
+        for page in ("README.md", *(f"docs/{name}.md" for name in CONCEPTS))
+        for place in range(len(blocks(page, "python")))
+    ],
+)
+def test_python_runs(page: str, place: int) -> None:
+    exec(compile(blocks(page, "python")[place], page, "exec"), {})
+
+
+def write(path: Path, rows: Iterable[dict[str, object]]) -> None:
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+def files(folder: Path, seed: int) -> int:
+    """Write the files that the command line of the README names; return how many predictions there are."""
+    rng = np.random.default_rng(seed)
+    scores, labels = NormalPair(0.5).sample(2000, rng)
+    pairs = list(zip(scores.tolist(), labels.tolist(), strict=True))
+    predicted, more = pairs[1000:1800], pairs[1800:]
+    write(folder / "calibration.jsonl", ({"score": s, "label": y} for s, y in pairs[:1000]))
+    write(
+        folder / "predictions.jsonl",
+        ({"id": f"a{i}", "score": s, "time": i} for i, (s, _) in enumerate(predicted)),
+    )
+    write(
+        folder / "labels.jsonl",
+        ({"id": f"a{i}", "label": y, "time": i + 100} for i, (_, y) in enumerate(predicted)),
+    )
+    write(folder / "more.jsonl", ({"id": f"b{i}", "score": s} for i, (s, _) in enumerate(more)))
+    return len(predicted)
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("code", SHELL)
+def test_the_command_line_runs(code: str, tmp_path: Path) -> None:
+    predictions = files(tmp_path, seed=0)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euc", code], cwd=tmp_path, env=os.environ | {"PATH": path}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(rows(tmp_path / "recalibrated.jsonl")) == predictions
+    served = RecalibrationMap.model_validate_json((tmp_path / "map.json").read_bytes())
+    assert f" {served.version} " in done.stdout  # what `streamcal show` prints
+    answers = rows(tmp_path / "more-recalibrated.jsonl")
+    assert len(answers) == len(rows(tmp_path / "more.jsonl"))
+    assert all(row["probability"] == served.predict_one(row["score"]) for row in answers)
 
 
 def test_the_map_of_the_docs_is_applied_as_they_say() -> None:
-    (code,) = blocks("docs/maps.md", "python")
-    (text,) = blocks("docs/maps.md", "json")
+    (code,) = (each for each in blocks("docs/recalibration.md", "python") if "def probability" in each)
+    (text,) = blocks("docs/recalibration.md", "json")
     names: dict[str, Any] = {}
-    exec(compile(code, "docs/maps.md", "exec"), names)
+    exec(compile(code, "docs/recalibration.md", "exec"), names)
     recalibration = RecalibrationMap.model_validate_json(text)
     for score in (0.0, 0.1, 0.25, 0.3, 0.5, 1.0):
         assert names["probability"](recalibration.model_dump(), score) == recalibration.predict_one(score)
@@ -39,7 +111,39 @@ def test_the_options_of_the_docs_are_the_defaults() -> None:
     assert RunConfig.model_validate(tomllib.loads(text)) == RunConfig()
 
 
-def test_every_link_leads_somewhere() -> None:
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
+def anchors(page: Path) -> set[str]:
+    """Return what the headings of a page are called in links: as GitHub makes them."""
+    headings = re.findall(
+        r"^#+ (.+)$", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL), re.MULTILINE
+    )
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]+))?\)", page.read_text())
+    for target, anchor in links:
+        there = page.parent / target if target else page
+        assert there.exists(), f"{page.name}: {target}"
+        if anchor:
+            assert anchor in anchors(there), f"{page.name}: {target}#{anchor}"
+
+
+@pytest.mark.parametrize("name", CONCEPTS)
+def test_every_concept_has_a_page_with_its_picture_and_says_when_it_fails(name: str) -> None:
+    text = (ROOT / "docs" / f"{name}.md").read_text().lower()
+    assert f"](figures/{name}.svg)" in text
+    for part in ("what it is", "when you need it", "what it assumes", "how to see that it fails", "options"):
+        assert re.search(rf"^(## |\*\*){part}", text, re.MULTILINE), part
+    assert f"docs/{name}.md" in (ROOT / "README.md").read_text()
+
+
+def test_every_page_is_reached_from_the_readme() -> None:
+    linked = set(re.findall(r"\]\(docs/([\w-]+\.md)", (ROOT / "README.md").read_text()))
+    assert linked >= {page.name for page in PAGES[1:]}
+
+
+def test_what_the_readme_says_checks_a_promise_is_there() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)`", (ROOT / "README.md").read_text())
+    assert len(named) >= 8
+    assert all((ROOT / name).exists() for name in named)

@@ -1,0 +1,245 @@
+"""The picture and the tables of docs/drift.md: ``python docs/figures/drift.py``.
+
+The flights stream from May to December, labels at the arrival: what each way of forgetting forecasts, and how
+mode ``auto`` weighs its candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from drawing import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    canvas,
+    markdown,
+    months,
+    publish,
+)
+from flights import events, source
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from streamcal import DriftAlarm, LabelEvent, MapPublished, PredictionEvent, Recalibrated, Recalibrator
+
+WAYS: Final[dict[str, dict[str, Any]]] = {
+    "source": {"mode": "source"},
+    "composite": {"mode": "composite"},
+    "composite, prior_window = 3000": {"mode": "composite", "prior_window": 3000},
+    "target": {"mode": "target"},
+    "target, window = 4000": {"mode": "target", "window": 4000},
+    "target, window of 30 days": {"mode": "target", "window": timedelta(days=30)},
+    "auto": {},
+}
+GROUPS: Final = {
+    "identity": GREY,
+    "source": ORANGE,
+    "label_shift": PURPLE,
+    "composite": BLUE,
+    "target, all or over 4,000 labels": GREEN,
+    "target, up to 4,000 labels": SKY,
+}
+SHORT: Final = 4000
+WEEK: Final = 7 * 86_400.0
+
+Values = npt.NDArray[np.float64]
+
+
+class Published(NamedTuple):
+    """How the map was mixed at a moment: time in seconds, leader, weight of every candidate."""
+
+    time: float
+    leader: str
+    weights: dict[str, float]
+    reason: str | None
+
+
+class Replay(NamedTuple):
+    """What one engine said of the flights, in the order in which their labels came."""
+
+    times: Values
+    """Of the label, in seconds."""
+    scores: Values
+    forecasts: Values
+    """At prediction time."""
+    labels: Values
+    mixtures: list[Published]
+    alarms: list[tuple[float, DriftAlarm]]
+
+    @property
+    def losses(self) -> Values:
+        """The Brier loss of every forecast."""
+        squares: Values = (self.forecasts - self.labels) ** 2
+        return squares
+
+    @property
+    def raw_losses(self) -> Values:
+        """The Brier loss of every score as it came."""
+        squares: Values = (self.scores - self.labels) ** 2
+        return squares
+
+
+def replay(options: Mapping[str, Any], stream: Sequence[PredictionEvent | LabelEvent]) -> Replay:
+    """Feed the stream to an engine that knows March and April, event by event."""
+    engine = Recalibrator(**options)
+    if options.get("mode") != "target":
+        engine.learn_many(*source())
+    forecasts: dict[str, Recalibrated] = {}
+    rows: list[tuple[float, float, float, int]] = []
+    mixtures: list[Published] = []
+    alarms: list[tuple[float, DriftAlarm]] = []
+    for event in stream:
+        time = event.time or 0.0
+        if isinstance(event, LabelEvent) and event.id in forecasts:
+            given = forecasts.pop(event.id)
+            rows.append((time, given.score, given.probability, event.label))
+        for emission in engine.step(event):
+            if isinstance(emission, Recalibrated) and emission.id is not None:
+                forecasts[emission.id] = emission
+            elif isinstance(emission, MapPublished) and emission.mixture is not None:
+                mixing = emission.mixture
+                mixtures.append(Published(time, mixing.leader, dict(mixing.weights), mixing.reason))
+            elif isinstance(emission, DriftAlarm):
+                alarms.append((time, emission))
+    return Replay(*np.array(rows).T, mixtures, alarms)
+
+
+def group_of(candidate: str) -> str:
+    """Return which of the groups a candidate belongs to; they are named mode/family/window."""
+    mode, _, rest = candidate.partition("/")
+    if mode != "target":
+        return mode
+    window = rest.rpartition("/")[2]
+    short = window.isdigit() and int(window) <= SHORT
+    return list(GROUPS)[5 if short else 4]
+
+
+def grouped(mixtures: Sequence[Published]) -> dict[str, Values]:
+    """Return the weight of every group at every moment; they sum to 1."""
+    totals = {group: np.zeros(len(mixtures)) for group in GROUPS}
+    for place, moment in enumerate(mixtures):
+        for candidate, weight in moment.weights.items():
+            totals[group_of(candidate)][place] += weight
+    return totals
+
+
+def weekly(times: Values, values: Values, start: float) -> tuple[list[datetime], Values]:
+    """Return the beginning of every week and the mean of the values in it; a week cut short is left out.
+
+    Parameters
+    ----------
+    times, values
+        float64[n], the times ascending.
+    start
+        when the first week begins; there are values in every week.
+    """
+    weeks = ((times - start) // WEEK).astype(int)
+    count = max(1, weeks[-1])
+    means = np.bincount(weeks, values)[:count] / np.bincount(weeks)[:count]
+    return [moment(start + week * WEEK) for week in range(count)], means
+
+
+def tables(replays: Mapping[str, Replay]) -> dict[str, str]:
+    """Return the tables of the page: Brier by way of forgetting, what the mixture did, its candidates."""
+    return {"brier": brier_table(replays), "changes": changes_table(replays["auto"])}
+
+
+def brier_table(replays: Mapping[str, Replay]) -> str:
+    """Return the Brier score of every way of forgetting."""
+    first = next(iter(replays.values()))
+    raw = float(first.raw_losses.mean())
+    rows = [("score as it came", f"{raw:.5f}", "–", "–")]
+    for name, each in replays.items():
+        score = float(each.losses.mean())
+        _, weeks = weekly(each.times, each.losses - each.raw_losses, each.times[0])
+        rows.append(
+            (
+                f"`{name}`",
+                f"{score:.5f}",
+                f"{score / raw - 1.0:+.2%}".replace("-", "−"),
+                f"{(weeks < 0).sum()} of {len(weeks)}",
+            )
+        )
+    return markdown(("forecast", "Brier", "against the score", "weeks better than the score"), rows)
+
+
+def changes_table(auto: Replay) -> str:
+    """Return when label shift was refuted, and who led at the end of every month of 2013."""
+    rows = [
+        (f"{moment(time):%d %B}", f"alarm after {alarm.target_labels:,} labels", alarm.reason)
+        for time, alarm in auto.alarms
+    ]
+    last = {f"{moment(each.time):%B}": each for each in auto.mixtures if moment(each.time).year == 2013}
+    for each in last.values():
+        weights = {group: float(column[0]) for group, column in grouped([each]).items()}
+        heaviest = max(weights, key=weights.__getitem__)
+        rows.append(
+            (f"{moment(each.time):%d %B}", f"`{each.leader}` leads", f"{heaviest}: {weights[heaviest]:.0%}")
+        )
+    header = ("when", "what", "its evidence, or the group with the most weight")
+    return markdown(header, rows, numbers=False)
+
+
+def moment(time: float) -> datetime:
+    """Return seconds since the epoch as a date (UTC)."""
+    return datetime.fromtimestamp(time, UTC)
+
+
+def draw_weights(axes: Axes, auto: Replay) -> None:
+    """Draw the mean weight of every group in every week, and the alarms."""
+    times = np.array([each.time for each in auto.mixtures])
+    below = 0.0
+    for group, column in grouped(auto.mixtures).items():
+        weeks, weights = weekly(times, column, auto.times[0])
+        axes.bar(weeks, weights, timedelta(days=7), below, align="edge", color=GROUPS[group], label=group)  # type: ignore[arg-type]
+        below = below + weights
+    for time, _ in auto.alarms:
+        axes.axvline(moment(time), color=BLACK, linestyle=":", linewidth=1.2)  # type: ignore[arg-type]
+    axes.set(title="Weight of the candidates of mode auto, by week", ylabel="mean weight", ylim=(0, 1))
+    months(axes)
+    axes.legend(frameon=False, ncols=3, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.1))
+
+
+def draw_losses(axes: Axes, replays: Mapping[str, Replay]) -> None:
+    """Draw by how much each forecast is better than the score, week by week."""
+    shown = {"source": ORANGE, "composite, prior_window = 3000": BLUE, "target": GREEN, "auto": VERMILION}
+    for name, colour in shown.items():
+        each = replays[name]
+        weeks, gained = weekly(each.times, each.losses - each.raw_losses, each.times[0])
+        axes.step(
+            weeks, gained, where="post", color=colour, linewidth=2.2 if name == "auto" else 1.2, label=name
+        )  # type: ignore[arg-type]
+    axes.axhline(0.0, color=GREY, linestyle="--", linewidth=1, label="score as it came")
+    axes.set(title="Brier score minus that of the score, by week", ylabel="below 0 is better")
+    months(axes)
+    axes.legend(frameon=False, ncols=2, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.1))
+
+
+def draw(replays: Mapping[str, Replay]) -> Figure:
+    """Draw the picture."""
+    figure = canvas(11.5, 4.6)
+    left, right = figure.subplots(1, 2)
+    draw_weights(left, replays["auto"])
+    draw_losses(right, replays)
+    return figure
+
+
+def main() -> None:
+    """Draw, and fill the page."""
+    stream = events()
+    replays = {name: replay(options, stream) for name, options in WAYS.items()}
+    publish(draw(replays), tables(replays), "drift")
+
+
+if __name__ == "__main__":
+    main()

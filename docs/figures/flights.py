@@ -1,0 +1,52 @@
+"""The flights stream of examples/flights, as the scripts of this folder need it."""
+
+from __future__ import annotations
+
+import gzip
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from streamcal.demo import data_folder
+from streamcal.types import LabelEvent, PredictionEvent
+
+__all__ = ["HOUR", "events", "joined", "source"]
+
+HOUR: Final = 3600.0
+
+Scores = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.int8]
+
+
+def _rows(name: str) -> list[dict[str, Any]]:
+    with gzip.open(data_folder() / f"{name}.jsonl.gz", "rb") as lines:
+        return msgspec.json.Decoder(dict[str, Any]).decode_lines(lines.read())
+
+
+def source() -> tuple[Scores, Labels]:
+    """Return the scores and labels of March and April, in order of arrival: float64[n], int8[n]."""
+    rows = _rows("source")
+    return np.array([row["score"] for row in rows]), np.array([row["label"] for row in rows], np.int8)
+
+
+def events() -> list[PredictionEvent | LabelEvent]:
+    """Return May to December in order of event time; of equal times, predictions come first."""
+    predictions = [PredictionEvent(row["id"], row["score"], row["time"]) for row in _rows("predictions")]
+    labels = [LabelEvent(row["id"], row["label"], row["time"]) for row in _rows("labels")]
+    return sorted([*predictions, *labels], key=lambda event: event.time or 0.0)
+
+
+def joined() -> tuple[Scores, Labels, Scores, Scores]:
+    """Return the labelled flights of May to December in the order in which their labels came.
+
+    Returns
+    -------
+    scores float64[n], labels int8[n], and the times of prediction and of label, float64[n], in seconds.
+    """
+    predicted = {row["id"]: (row["score"], row["time"]) for row in _rows("predictions")}
+    rows = _rows("labels")
+    scores, times = np.array([predicted[row["id"]] for row in rows], np.float64).T
+    labels = np.array([row["label"] for row in rows], np.int8)
+    return scores, labels, times, np.array([row["time"] for row in rows], np.float64)

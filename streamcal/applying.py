@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from streamcal.codec import Malformed
 from streamcal.errors import OutputError
 from streamcal.maps import RecalibrationMap
-from streamcal.ports import Batch, Feed, Source
+from streamcal.ports import Batch, Feed, Source, StoppedError
 from streamcal.rows import MapRow, RejectRow
 from streamcal.runner import MAX_EVENTS, PATIENCE, Outputs
 from streamcal.types import LabelEvent, Recalibrated
@@ -110,6 +110,8 @@ def apply_maps(
     ------
     OutputError
         if a sink fails.
+    StoppedError
+        if it was to stop while it waited for what is away.
     OSError, ValueError
         if the source cannot be read at all.
     """
@@ -117,6 +119,8 @@ def apply_maps(
     try:
         for sink in outputs.sinks:
             sink.resume("", None)
+    except StoppedError:
+        raise
     except OSError as error:
         raise OutputError(f"cannot write: {error}") from error
     while not maps.update(PATIENCE):
@@ -136,6 +140,8 @@ def apply_maps(
                     outputs.rejects.write(bad)
                 for sink in outputs.sinks:
                     sink.commit({})
+            except StoppedError:
+                raise
             except OSError as error:
                 raise OutputError(f"cannot write: {error}") from error
             after(bad)

@@ -2,7 +2,8 @@
 
 Exit status: 0 when a run came to its end, rejects or not, or was ended by SIGTERM; 1 when nothing could be
 read, or a replay differs; 2 on a usage error; 3 when the store or an output cannot be used; 130 when
-interrupted. Whichever, all that was done so far is written.
+interrupted. Whichever, all that was done so far is written; but where SIGTERM or an interruption finds an
+output away, the micro-batch that waits for it is left for the next run to read again.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NoReturn
 from urllib.parse import quote
 
 import msgspec
@@ -28,7 +29,15 @@ from streamcal.inspecting import replay_table, served, show_table
 from streamcal.maps import RecalibrationMap
 from streamcal.metrics import RunMetrics
 from streamcal.pipeline import Outcome, Pipeline
-from streamcal.ports import Connectors, Sink, Source, Store, public_url
+from streamcal.ports import (
+    Connectors,
+    Sink,
+    Source,
+    StoppedError,
+    Store,
+    connector_names,
+    public_url,
+)
 from streamcal.report import run_summary, run_table
 from streamcal.rows import RejectRow
 from streamcal.runner import Inputs, Outputs, Runner
@@ -99,7 +108,8 @@ def run(
     """
     set_up_logging(as_json=log_json)
     options = _read_config(config)
-    connectors = Connectors()
+    stop = Stop()
+    connectors = Connectors(options.connectors, stop)
     with ExitStack() as stack:
         deployment = [
             _source(connectors, url, "target", stack, follow=follow) for url in (events, labels) if url
@@ -114,13 +124,14 @@ def run(
             _sink(connectors, maps, stack) if maps else None,
         )
         _refuse_twice([sink.name for sink in outputs.sinks if sink.name != "-"])
-        stop, meter, refused = Stop(), Meter(stack, live=not log_json), _RejectLog()
+        meter, refused = Meter(stack, live=not log_json), _RejectLog()
         measured = _serve_metrics(metrics, sources) if metrics else None
         pipeline = Pipeline(
             options.recalibrator,
             options.join,
             observer=measured.joined if measured else None,
             tables=kept.tables if kept else None,
+            keys=options.keys,
         )
 
         def after(outcome: Outcome, seconds: float) -> None:
@@ -143,7 +154,7 @@ def run(
             stop=stop,
             after=after,
         )
-        _run(runner)
+        _run(runner, stop)
         if map_file is not None:
             _write_maps(pipeline, map_file)
     unknown = sum(each.unknown_fields for each in sources)
@@ -153,15 +164,17 @@ def run(
         Console(stderr=output == "-").print(run_table(pipeline, unknown))
     if stop():
         log.warning("interrupted: what was done so far is written")
-        raise typer.Exit(0 if stop.by is not None and stop.by.name == "SIGTERM" else EXIT_INTERRUPTED)
+        raise typer.Exit(_stop_status(stop))
     if pipeline.tally.events == 0 or pipeline.tally.events == pipeline.tally.rejected:
         urls = ", ".join(public_url(url) for url in (source, events, labels) if url)
         fail(f"no event could be read from {urls}", EXIT_NOTHING_READ)
 
 
-def _run(runner: Runner) -> None:
+def _run(runner: Runner, stop: Stop) -> None:
     try:
         runner.run()
+    except StoppedError as error:
+        _stopped(stop, error)
     except (StoreError, OutputError) as error:
         fail(str(error), EXIT_UNUSABLE)
     except (OSError, ValueError) as error:
@@ -179,13 +192,15 @@ def apply(
     events: Annotated[str, typer.Option(help="Predictions to recalibrate.")] = "-",
     output: Annotated[str, typer.Option(help="Where the recalibrated predictions go.")] = "-",
     rejects: RejectsUrl = None,
+    config: Annotated[Path | None, typer.Option(help="Options of connectors, as TOML.")] = None,
     log_json: JsonLog = False,
 ) -> None:
     """Apply maps that are formed elsewhere to a stream of predictions; nothing is learned."""
     set_up_logging(as_json=log_json)
     if (map_file is None) == (follow is None):
         fail("give either --map or --follow", EXIT_USAGE)
-    connectors = Connectors()
+    stop = Stop()
+    connectors = Connectors(_read_config(config).connectors, stop)
     with ExitStack() as stack:
         maps: FixedMap | FollowedMaps
         if map_file is not None:
@@ -201,7 +216,7 @@ def apply(
         outputs = Outputs(
             _sink(connectors, output, stack), _sink(connectors, rejects, stack) if rejects else None
         )
-        stop, refused = Stop(), _RejectLog()
+        refused = _RejectLog()
 
         def after(rows: list[RejectRow]) -> None:
             if rejects is None:
@@ -209,13 +224,15 @@ def apply(
 
         try:
             count, refusals = apply_maps(maps, opened, outputs, stop, after)
+        except StoppedError as error:
+            _stopped(stop, error)
         except OutputError as error:
             fail(str(error), EXIT_UNUSABLE)
         except (OSError, ValueError) as error:
             fail(str(error), EXIT_NOTHING_READ)
     log.info("%s", f"{count:,} predictions recalibrated with {maps.description}, {refusals:,} rejected")
     if stop():
-        raise typer.Exit(0 if stop.by is not None and stop.by.name == "SIGTERM" else EXIT_INTERRUPTED)
+        raise typer.Exit(_stop_status(stop))
     if not count:
         fail(f"no event could be read from {public_url(events)}", EXIT_NOTHING_READ)
 
@@ -223,6 +240,9 @@ def apply(
 @app.command()
 def show(
     store: Annotated[str, typer.Argument(help="The store of a run, which may be running.")],
+    key: Annotated[
+        list[str] | None, typer.Option(help="A key to show, instead of the first ones; may be repeated.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Print what a store serves now, and how its maps and their certificates moved."""
@@ -230,7 +250,7 @@ def show(
     with ExitStack() as stack:
         kept = _store(Connectors(), store, stack, read_only=True)
         try:
-            found = served(kept)
+            found = served(kept, key or ())
         except (StoreError, ValueError) as error:
             fail(str(error), EXIT_UNUSABLE)
     if as_json:
@@ -254,13 +274,16 @@ def replay(
     """
     set_up_logging(as_json=False)
     options = _read_config(config)
-    connectors = Connectors()
+    stop = Stop()
+    connectors = Connectors(options.connectors, stop)
     with ExitStack() as stack:
         kept = _store(connectors, store, stack, read_only=True)
         deployment = [_source(connectors, url, "target", stack) for url in (events, labels) if url]
         calibration = [_source(connectors, source, "source", stack)] if source else []
         try:
-            table, equal = replay_table(kept, options, Inputs(calibration, deployment), Stop())
+            table, equal = replay_table(kept, options, Inputs(calibration, deployment), stop)
+        except StoppedError as error:
+            _stopped(stop, error)
         except StoreError as error:
             fail(str(error), EXIT_UNUSABLE)
         except (OSError, ValueError) as error:
@@ -278,6 +301,15 @@ def demo(
     flights.run(picture, Console())
 
 
+def _stop_status(stop: Stop) -> int:
+    return 0 if stop.by is not None and stop.by.name == "SIGTERM" else EXIT_INTERRUPTED
+
+
+def _stopped(stop: Stop, error: StoppedError) -> NoReturn:
+    log.warning("interrupted while it waited: what was committed is kept, the rest is read again (%s)", error)
+    raise typer.Exit(_stop_status(stop))
+
+
 def main() -> None:
     """Enter the command line."""
     app()
@@ -287,7 +319,7 @@ def _read_config(path: Path | None) -> RunConfig:
     if path is None:
         return RunConfig()
     try:
-        return read_config(path)
+        return read_config(path, connector_names())
     except (OSError, ValueError) as error:
         fail(f"cannot read the configuration: {error}", EXIT_USAGE)
 

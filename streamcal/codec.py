@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Final, NoReturn
 
 import msgspec
+import numpy as np
 
 from streamcal import grid
 from streamcal.types import Domain, Event, LabelEvent, LabelledEvent, PredictionEvent
@@ -20,6 +21,7 @@ __all__ = ["MAX_ID_BYTES", "CsvDecoder", "JsonDecoder", "Malformed"]
 
 MAX_ID_BYTES: Final = 512
 _TIME_RULE: Final = "a time must be seconds since the epoch or an ISO 8601 date and time"
+_BREAK, _BRACE = b"\n{"
 _FIELDS: Final = ("id", "score", "label", "time", "key", "domain")
 
 
@@ -51,6 +53,14 @@ class _Wire(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     domain: Domain | None = None
 
 
+class _Prediction(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    id: _Id
+    score: _Score
+    time: float | None = None
+    key: str | None = None
+    domain: Domain | None = None
+
+
 class JsonDecoder:
     """Decode JSON lines into events.
 
@@ -64,6 +74,8 @@ class JsonDecoder:
         self._domain: Domain = domain
         decoder = msgspec.json.Decoder(_Wire)
         self._decode, self._decode_lines = decoder.decode, decoder.decode_lines
+        self._decode_predictions = msgspec.json.Decoder(_Prediction).decode_lines
+        self._predictions_only = True  # as far as the last block goes
         self.unknown_fields = 0
         """How many fields were kept out because no event has them."""
 
@@ -80,18 +92,32 @@ class JsonDecoder:
 
         None is the answer if a line is blank or no event, or of a rare form.
         """
+        text = np.frombuffer(block, np.uint8)
+        breaks = np.flatnonzero(text == _BREAK)
+        lines = len(breaks) + (not block.endswith(b"\n"))
         # JSON lines are values one after the other: only a line break before every brace makes them lines.
-        if block.count(b"\n{") + block.startswith(b"{") != block.count(b"{"):
+        begun = block.startswith(b"{") + np.count_nonzero(text[breaks[: lines - 1] + 1] == _BRACE)
+        if begun != np.count_nonzero(text == _BRACE):
             return None
+        if self._predictions_only:
+            try:
+                wires = self._decode_predictions(block)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                self._predictions_only = False
+            else:
+                own = self._domain
+                if len(wires) != lines:
+                    return None
+                return [PredictionEvent(w.id, w.score, w.time, w.key, w.domain or own) for w in wires]
         try:
-            wires = self._decode_lines(block)
+            found = list(map(self._event, self._decode_lines(block)))
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
-        if len(wires) != block.count(b"\n") + (not block.endswith(b"\n")):
+        if len(found) != lines:
             return None
-        event = self._event
-        events = [found for wire in wires if (found := event(wire)) is not None]
-        return events if len(events) == len(wires) else None
+        events = [event for event in found if event is not None]
+        self._predictions_only = all(isinstance(event, PredictionEvent) for event in events)
+        return events if len(events) == lines else None
 
     def _event(self, wire: _Wire) -> Event | None:
         """Return the event, None if it has to be looked at more closely."""

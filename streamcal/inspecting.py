@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 import msgspec
 from rich.console import Group
@@ -18,7 +19,10 @@ from streamcal.pipeline import Pipeline, Tally
 from streamcal.ports import Store
 from streamcal.runner import Inputs, NullSink, Outputs, Runner, pipeline_state
 
-__all__ = ["Served", "replay_table", "served", "show_table"]
+__all__ = ["SHOWN_KEYS", "Served", "replay_table", "served", "show_table"]
+
+SHOWN_KEYS: Final = 20
+"""How many keys are shown where none is asked for: the first ones that came."""
 
 
 class ServedEngine(msgspec.Struct):
@@ -31,6 +35,8 @@ class ServedEngine(msgspec.Struct):
     source_prior: float | None
     target_labels: int
     target_prior: float | None
+    certificate: Any
+    """What may be claimed of it now; worked out when it is shown."""
 
 
 class ServedMap(msgspec.Struct):
@@ -42,34 +48,50 @@ class ServedMap(msgspec.Struct):
     bins: int | None
     weights: Any
     certificate: Any
+    mixture: Any
 
 
 class Served(msgspec.Struct):
     """What a store holds."""
 
+    keys: int
+    """How many there are."""
     engines: list[ServedEngine]
+    """Those of the keys that are shown."""
     maps: list[ServedMap]
-    """Every version, in order."""
+    """Every version of theirs, in order."""
     tally: Tally
     join: JoinCounts
     pending: int
     positions: dict[str, dict[str, Any]]
 
 
-def served(store: Store) -> Served:
+def served(store: Store, keys: Sequence[str] = ()) -> Served:
     """Read what a store holds.
+
+    Parameters
+    ----------
+    keys
+        to show; if none are given, the first `SHOWN_KEYS` of them, with that of events without a key.
 
     Raises
     ------
     StoreError, DamagedStateError
         if it cannot be read, or is damaged.
+    ValueError
+        if it has no such key.
     """
     checkpoint = store.load()
     own = pipeline_state(checkpoint)
+    known = set(checkpoint.engines)
+    for name in keys:
+        if name not in known:
+            raise ValueError(f"there is no key {name!r} among the {len(known)} of the store")
+    chosen = _in_order([*keys] or _first(checkpoint.engines))
     engines = []
-    for key in _in_order(checkpoint.engines):
+    for key in chosen:
         engine = Recalibrator.from_bytes(checkpoint.engines[key])
-        source, target = engine.source, engine.target
+        source, target, certificate = engine.source, engine.target, engine.certificate
         engines.append(
             ServedEngine(
                 key,
@@ -79,30 +101,46 @@ def served(store: Store) -> Served:
                 source.prior,
                 target.labels,
                 target.prior,
+                None if certificate is None else certificate.model_dump(mode="json"),
             )
         )
-    maps = []
+    maps, wanted = [], set(chosen)
     for row in store.maps():
+        if row.key not in wanted:
+            continue
         found = msgspec.json.decode(row.map)
-        certificate = msgspec.json.decode(row.certificate)
-        bins = len(found["values"]) if found.get("values") else None
-        maps.append(ServedMap(row.version, row.key, row.time, bins, found.get("weights"), certificate))
+        maps.append(
+            ServedMap(
+                row.version,
+                row.key,
+                row.time,
+                len(found["values"]) if found.get("values") else None,
+                found.get("weights"),
+                msgspec.json.decode(row.certificate),
+                msgspec.json.decode(row.mixture),
+            )
+        )
     tally, join = (Tally(), JoinCounts()) if own is None else (own.tally, own.join.counts)
-    return Served(engines, maps, tally, join, len(store.tables.pending), checkpoint.positions)
+    return Served(
+        len(checkpoint.engines), engines, maps, tally, join, len(store.tables.pending), checkpoint.positions
+    )
 
 
 def show_table(found: Served) -> Group:
     """Return what `served` found as tables."""
     now = Table(title="Served now", title_justify="left", box=None, pad_edge=False)
-    for column in ("key", "map version", "bins", "source labels", "prior", "target labels", "prior"):
+    columns = ("key", "map version", "bins", "source labels", "prior", "target labels", "prior")
+    for column in (*columns, "certified risk", "of the target"):
         now.add_column(column, justify="left" if column == "key" else "right")
     for engine in found.engines:
-        now.add_row(*map(_cell, msgspec.structs.astuple(engine)))
+        *values, claimed = msgspec.structs.astuple(engine)
+        now.add_row(*map(_cell, (*values, *_risks(claimed))))
+    if found.keys > len(found.engines):
+        now.add_row(Text(f"{found.keys - len(found.engines):,} more: --key KEY"))
     moved = Table(title="Map versions", title_justify="left", box=None, pad_edge=False)
     for column in ("time", "key", "version", "bins", "weights", "certified risk", "of the target"):
         moved.add_column(column, justify="left" if column in ("time", "key") else "right")
     for row in found.maps:
-        certificate = row.certificate if isinstance(row.certificate, dict) else {}
         when = None if row.time is None else f"{datetime.fromtimestamp(row.time, UTC):%Y-%m-%d %H:%M}"
         weights = ", ".join(f"{weight:.3f}" for weight in row.weights or ())
         moved.add_row(
@@ -114,8 +152,7 @@ def show_table(found: Served) -> Group:
                     row.version,
                     row.bins or "identity",
                     weights,
-                    certificate.get("risk"),
-                    certificate.get("target_risk"),
+                    *_risks(row.certificate),
                 ),
             )
         )
@@ -139,7 +176,7 @@ def replay_table(
         if a source cannot be read, or the replay was stopped.
     """
     checkpoint = store.load()
-    pipeline = Pipeline(options.recalibrator, options.join)
+    pipeline = Pipeline(options.recalibrator, options.join, keys=options.keys)
     for source in (*inputs.calibration, *inputs.deployment):
         source.seek({})
         source.limit(checkpoint.positions.get(source.name, {}))
@@ -149,12 +186,15 @@ def replay_table(
     table = Table(box=None, pad_edge=False)
     for column in ("key", "source labels", "target labels", "state"):
         table.add_column(column)
-    rebuilt = {key: engine.to_bytes() for key, engine in pipeline.engines.items()}
-    equal = True
-    for key in _in_order(rebuilt.keys() | checkpoint.engines.keys()):
-        here, there = rebuilt.get(key), checkpoint.engines.get(key)
+    rebuilt, stored = pipeline.engines, checkpoint.engines
+    keys = _in_order(rebuilt.keys() | stored.keys())
+    shown, equal = set(_first(keys)), True
+    for key in keys:
+        here, there = rebuilt[key].to_bytes() if key in rebuilt else None, stored.get(key)
         same = here == there
         equal &= same
+        if same and key not in shown:
+            continue
         counts = [Recalibrator.from_bytes(data) if data else None for data in (there, here)]
         table.add_row(
             _cell(key),
@@ -164,7 +204,20 @@ def replay_table(
             ),
             "byte-equal" if same else "differs (store / rebuilt)",
         )
+    if len(keys) > len(shown):
+        table.add_row(Text(f"{len(keys):,} keys; those not shown are byte-equal"))
     return table, equal
+
+
+def _first(keys: Iterable[str | None]) -> list[str | None]:
+    """Return those to show where there are many: that of events without a key, and the first others."""
+    keys = list(keys)
+    return list(islice(sorted(keys, key=lambda key: key is not None), SHOWN_KEYS))
+
+
+def _risks(certificate: Any) -> tuple[float | None, float | None]:
+    found = certificate if isinstance(certificate, dict) else {}
+    return found.get("risk"), found.get("target_risk")
 
 
 def _in_order(keys: Iterable[str | None]) -> list[str | None]:

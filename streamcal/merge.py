@@ -5,13 +5,15 @@ predecessor in its lane; one that is behind its predecessor in time is taken rig
 the lane added first comes first.
 
 Where all sources are finite, the order is that of the whole inputs: `Merge.take` gives what cannot be
-overtaken any more. Otherwise it gives all there is, in an order that depends on that alone.
+overtaken any more. Otherwise it gives all there is, in an order that depends on that alone, and one lane may
+be read far ahead of another. A watermark then says up to which event time all have been read: see
+`watermark`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -19,12 +21,13 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.codec import Malformed
-from streamcal.ports import Batch, Position
+from streamcal.ports import Batch, Position, Source
 from streamcal.types import Event, Origin
 
-__all__ = ["Merge", "MicroBatch", "Place"]
+__all__ = ["Merge", "MicroBatch", "Place", "watermark"]
 
 _BEGINNING: Final = float("-inf")
+_END: Final = float("inf")
 
 Place = tuple[str, str]
 """Name of a source, and of a partition of it."""
@@ -41,12 +44,15 @@ class MicroBatch:
         chunks: Sequence[tuple[Batch, int]],
         starts: Sequence[int],
         order: npt.NDArray[np.intp] | None,
+        watermark: float = _END,
     ) -> None:
         self.events = events
         self.positions = positions
         """By source and partition, those that moved: where they stand after it."""
         self.times = times
         """Likewise: the event time that the lane has reached; `Merge` goes on from it."""
+        self.watermark = watermark
+        """What is due by this event time may expire; inf: by the time of each event."""
         self._chunks = chunks
         self._starts = starts
         self._order = order
@@ -87,7 +93,7 @@ class _Lane:
             if not count:
                 break
             taken.append((batch, first, keys[:count]))
-            self.reached = float(keys[count - 1])
+            self.reached = max(self.reached, float(keys[count - 1]))
             if count < len(keys):
                 self.chunks[0] = (batch, first + count, keys[count:])
                 break
@@ -109,6 +115,9 @@ class Merge:
     def __init__(self, lanes: Iterable[tuple[Place, float]], *, whole: bool) -> None:
         self._lanes = {place: _Lane(reached) for place, reached in lanes}
         self.whole = whole
+        if not whole:
+            for lane in self._lanes.values():
+                lane.read = _BEGINNING
 
     def __len__(self) -> int:
         return sum(map(len, self._lanes.values()))
@@ -130,8 +139,11 @@ class Merge:
             if name == source:
                 lane.open = False
 
-    def take(self) -> MicroBatch | None:
-        """Return what can be told to come next, None if nothing can."""
+    def take(self, watermark: float = _END) -> MicroBatch | None:
+        """Return what can be told to come next, None if nothing can.
+
+        Inputs that are merged as wholes come in the order of time: the watermark is then of no account.
+        """
         bound, holder = self._bound()
         pieces: list[tuple[Batch, int, npt.NDArray[np.float64]]] = []
         positions: dict[str, dict[str, Position]] = {}
@@ -144,9 +156,8 @@ class Merge:
             source, partition = place
             batch, first, keys = taken[-1]
             positions.setdefault(source, {})[partition] = batch.position(first + len(keys))
-            if self.whole:
-                times.setdefault(source, {})[partition] = lane.reached
-            else:
+            times.setdefault(source, {})[partition] = lane.reached
+            if not self.whole:
                 lane.read = _BEGINNING
         if not pieces:
             return None
@@ -159,7 +170,7 @@ class Merge:
             order = np.argsort(np.concatenate([keys for *_, keys in pieces]), kind="stable")
             unordered = list(chain.from_iterable(parts))
             events = [unordered[place] for place in order.tolist()]
-        return MicroBatch(events, positions, times, chunks, starts, order)
+        return MicroBatch(events, positions, times, chunks, starts, order, _END if self.whole else watermark)
 
     def _ordered(self) -> list[tuple[Place, _Lane]]:
         """Return the lanes, those of a source by name of the partition."""
@@ -177,4 +188,36 @@ class Merge:
             held = [(lane.read, rank) for rank, (_, lane) in enumerate(lanes) if lane.open]
             if held:
                 return min(held)
-        return float("inf"), len(lanes)
+        return _END, len(lanes)
+
+
+def watermark(
+    sources: Iterable[Source], times: Mapping[str, Mapping[str, float]], clock: float | None
+) -> float:
+    """Return the event time up to which every lane has been read, -inf if that cannot be told.
+
+    It is the least of the times that the lanes have reached; but a lane that has been read to its end holds
+    nothing back, and if all have, it is the clock. Up to this time nothing that is there is still to be read,
+    as far as each lane is in the order of time.
+
+    Parameters
+    ----------
+    sources
+        as they stand: asked for their lag. A finite one holds back until it has ended; one that cannot
+        tell its lag, never.
+    times
+        by source and partition: the latest event time read, if there was any.
+    clock
+        the latest of all, None before the first.
+    """
+    held = [_BEGINNING if clock is None else clock]
+    for source in sources:
+        if source.ended:
+            continue
+        reached = times.get(source.name, {})
+        held += [
+            reached.get(partition, _BEGINNING)
+            for partition, left in source.lag().items()
+            if left != 0.0 or not source.endless
+        ]
+    return min(held)

@@ -5,15 +5,18 @@ One engine a ``key``; one join for all, since a label names only its prediction'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
 
 import msgspec
 
 from streamcal.codec import Malformed
-from streamcal.config import JoinConfig, RecalibratorConfig
+from streamcal.config import JoinConfig, KeysConfig, RecalibratorConfig
 from streamcal.engine import Recalibrator
 from streamcal.errors import DamagedStateError
 from streamcal.join import Join, JoinCounts, Joined, JoinState
+from streamcal.keyed import KeyedEngines
 from streamcal.merge import MicroBatch
 from streamcal.rows import MapRow, RejectRow
 from streamcal.tables import Tables
@@ -21,6 +24,7 @@ from streamcal.types import (
     Domain,
     DriftAlarm,
     Emission,
+    LabelEvent,
     LabelledEvent,
     MapPublished,
     Origin,
@@ -47,6 +51,8 @@ class Tally(msgspec.Struct):
     """Sum of (probability − label)² over the joined labels, each with the probability of its time."""
     joined: int = 0
     """How many labels those sums are over."""
+    refused: int = 0
+    """Those of the rejected events whose key was one too many."""
 
     @property
     def brier_before(self) -> float | None:
@@ -73,14 +79,14 @@ class PipelineState(msgspec.Struct):
 
     join: JoinState
     tally: Tally
-    published: list[tuple[str | None, int]]
-    """By key: the map version that was published last."""
+    unpublished: list[str | None] = []
+    """Keys for which calibration has formed a map that was not published yet."""
 
 
 class _Scored:
     """An engine whose forecasts are scored before it learns from their labels."""
 
-    __slots__ = ("_key", "_observer", "_tally", "changed", "engine", "published")
+    __slots__ = ("_certify", "_key", "_observer", "_tally", "answer", "engine")
 
     def __init__(
         self,
@@ -88,27 +94,30 @@ class _Scored:
         engine: Recalibrator,
         tally: Tally,
         observer: Callable[[Joined], None] | None,
+        certify: Callable[[str | None], bool],
+        begun: list[MapPublished] | None,
     ) -> None:
         self._key = key
         self.engine = engine
-        self.changed = False  # since its last snapshot
-        self.published = 0
+        self.answer: Callable[[PredictionEvent | LabelledEvent], Recalibrated] = (
+            engine.answer if begun is None else partial(_answer, engine, key, begun)
+        )
         self._observer = observer
         self._tally = tally
+        self._certify = certify
 
-    def answer(self, event: PredictionEvent | LabelledEvent) -> Recalibrated:
-        self.changed = True
-        return self.engine.answer(event)
+    @property
+    def seen(self) -> int:
+        return self.engine.seen
 
     def learn(self, joined: Joined) -> tuple[Emission, ...]:
-        self.changed = True
         tally, label = self._tally, joined.label
         tally.joined += 1
         tally.squares_before += (joined.score - label) ** 2
         tally.squares_after += (joined.probability - label) ** 2
         if self._observer is not None:
             self._observer(joined)
-        emissions = self.engine.learn(joined)
+        emissions = self.engine.learn(joined, certify=self._certify(self._key))
         if emissions and self._key is not None:
             return tuple(
                 msgspec.structs.replace(each, key=self._key)
@@ -119,15 +128,32 @@ class _Scored:
         return emissions
 
 
-class _Learners(dict[str | None, _Scored]):
-    """By key; made when first asked for."""
+def _answer(
+    engine: Recalibrator,
+    key: str | None,
+    begun: list[MapPublished],
+    event: PredictionEvent | LabelledEvent,
+) -> Recalibrated:
+    """Answer a prediction, and take note of the maps that this has begun."""
+    answer = engine.answer(event)
+    begun += [msgspec.structs.replace(each, key=key) for each in engine.take_unpublished()]
+    return answer
 
-    def __init__(self, make: Callable[[str | None], _Scored]) -> None:
-        self._make = make
 
-    def __missing__(self, key: str | None) -> _Scored:
-        learner = self[key] = self._make(key)
-        return learner
+class _Engines(Mapping[str | None, Recalibrator]):
+    """The engine of every key, to look at; one that is parked is made when it is asked for, and not kept."""
+
+    def __init__(self, engines: KeyedEngines[_Scored]) -> None:
+        self._engines = engines
+
+    def __getitem__(self, key: str | None) -> Recalibrator:
+        return self._engines.peek(key)
+
+    def __iter__(self) -> Iterator[str | None]:
+        return iter(self._engines)
+
+    def __len__(self) -> int:
+        return len(self._engines)
 
 
 class Pipeline:
@@ -141,6 +167,8 @@ class Pipeline:
         called with every joined label before it is learned.
     tables
         of the join; in memory if not given.
+    keys
+        how many there may be, and how many engines stay in memory.
     """
 
     def __init__(
@@ -149,12 +177,17 @@ class Pipeline:
         join: JoinConfig | None = None,
         observer: Callable[[Joined], None] | None = None,
         tables: Tables | None = None,
+        keys: KeysConfig | None = None,
     ) -> None:
         self._config = config or RecalibratorConfig()
         self._observer = observer
         self._tables = tables
         self._join = Join(join, tables)
-        self._learners = _Learners(self._new)
+        self._keys = keys or KeysConfig()
+        self._engines: KeyedEngines[_Scored] = KeyedEngines(self._keys, self._make)
+        self._unpublished: dict[str | None, None] = {}
+        self._begun: list[MapPublished] = []
+        self._stored = False
         self.tally = Tally()
 
     @property
@@ -173,16 +206,25 @@ class Pipeline:
         return self._join.clock
 
     @property
-    def engines(self) -> dict[str | None, Recalibrator]:
-        """The engine of every key seen."""
-        return {key: learner.engine for key, learner in self._learners.items()}
+    def engines(self) -> Mapping[str | None, Recalibrator]:
+        """The engine of every key seen, to look at: in the order of their first event."""
+        return _Engines(self._engines)
+
+    @property
+    def engines_in_memory(self) -> int:
+        """How many of them are in memory."""
+        return self._engines.in_memory
+
+    def first_engines(self, count: int) -> dict[str | None, Recalibrator]:
+        """Return the engines of the first so many keys: what can be shown where there are many."""
+        return {key: self._engines.peek(key) for key in islice(self._engines, count)}
 
     # Events
 
     def calibrate(self, batch: MicroBatch) -> Outcome:
         """Learn labelled events of the source of calibration."""
         outcome = Outcome([], [], [])
-        self.tally.events += len(batch.events)
+        self._begin(batch)
         run: tuple[str | None, Domain, list[float], list[int]] = (None, "source", [], [])
         for index, event in enumerate(batch.events):
             if not isinstance(event, LabelledEvent):
@@ -196,6 +238,9 @@ class Pipeline:
             if (event.key, event.domain) != run[:2]:
                 self._learn(*run)
                 run = (event.key, event.domain, [], [])
+            if not self._engines.admits(event.key):
+                outcome.rejects.append(self._refuse(batch.origin(index), event.key))
+                continue
             run[2].append(event.score)
             run[3].append(event.label)
         self._learn(*run)
@@ -203,11 +248,13 @@ class Pipeline:
 
     def calibrated(self) -> list[MapRow]:
         """End the calibration: return the maps that it has formed."""
-        return [
-            self._map_row(MapPublished(learner.engine.map, learner.engine.certificate, key))
-            for key, learner in self._learners.items()
-            if learner.engine.version > learner.published
-        ]
+        rows = []
+        for key in self._unpublished:
+            engine = self._engines.of(key).engine  # it may raise an alarm: it is changed
+            certificate = engine.certificate if self._certifies(key) else None
+            rows.append(self._map_row(MapPublished(engine.map, certificate, key, engine.mixing)))
+        self._unpublished = {}
+        return rows
 
     def process(self, batch: MicroBatch) -> Outcome:
         """Take events of the deployment: answer predictions, join labels, learn."""
@@ -216,9 +263,12 @@ class Pipeline:
         maps: list[MapRow] = []
         alarms: list[DriftAlarm] = []
         events = batch.events
-        self.tally.events += len(events)
+        self._begin(batch)
         self._join.prefetch([id_ for event in events if (id_ := event.id) is not None])
-        step, learner_of = self._join.step, self._learners.__getitem__
+        expired = self._join.advance(batch.watermark)
+        rejects += [self._reject(each.event.origin, each.reason) for each in expired]
+        step, learner_of = self._join.step, self._engines.of
+        used, admits, begun = self._engines.used, self._engines.admits, self._begun
         index = 0
 
         def origin_of() -> Origin:
@@ -227,6 +277,9 @@ class Pipeline:
         for index, event in enumerate(events):  # noqa: B007  # origin_of reads it
             if isinstance(event, Malformed):
                 rejects.append(self._reject(origin_of(), event.reason))
+                continue
+            if not isinstance(event, LabelEvent) and event.key not in used and not admits(event.key):
+                rejects.append(self._refuse(origin_of(), event.key))
                 continue
             for emission in step(event, learner_of, origin_of):
                 if type(emission) is Recalibrated:
@@ -237,6 +290,9 @@ class Pipeline:
                     maps.append(self._map_row(emission))
                 elif isinstance(emission, DriftAlarm):
                     alarms.append(emission)
+            if begun:
+                maps += map(self._map_row, begun)
+                begun.clear()
         return Outcome(answers, rejects, maps, alarms)
 
     def close(self) -> list[RejectRow]:
@@ -247,15 +303,19 @@ class Pipeline:
 
     def snapshot(self) -> tuple[bytes, dict[str | None, bytes]]:
         """Return the state but for the tables: its own, and that of engines changed since the last call."""
-        published = [(key, each.published) for key, each in self._learners.items() if each.published]
-        own = msgspec.json.encode(PipelineState(self._join.state, self.tally, published))
-        engines = {key: each.engine.to_bytes() for key, each in self._learners.items() if each.changed}
-        for key in engines:
-            self._learners[key].changed = False
-        return own, engines
+        own = msgspec.json.encode(PipelineState(self._join.state, self.tally, list(self._unpublished)))
+        return own, self._engines.snapshot()
 
     def restore(self, own: bytes, engines: Mapping[str | None, bytes]) -> None:
         """Go on from what snapshots gave, with the tables of the same moment.
+
+        Parameters
+        ----------
+        own
+            the state beside engines and tables; empty at the very beginning.
+        engines
+            their states by key, each asked for when it is needed; for as long as this pipeline is used, it
+            has to show what was committed last.
 
         Raises
         ------
@@ -264,35 +324,48 @@ class Pipeline:
         ValueError
             if an engine was made with options other than this pipeline's; it names them.
         """
-        try:
-            state = msgspec.json.decode(own, type=PipelineState)
-        except msgspec.DecodeError as error:
-            raise DamagedStateError(f"not the state of a run: {error}") from None
-        self._join = Join(self._join.config, self._tables, state.join)
-        self.tally = state.tally
-        published = dict(state.published)
-        self._learners.clear()
-        for key, data in engines.items():
-            engine = Recalibrator.from_bytes(data)
-            _check_options(engine.config, self._config, key)
-            learner = _Scored(key, engine, self.tally, self._observer)
-            learner.published = published.get(key, 0)
-            self._learners[key] = learner
+        if own:
+            try:
+                state = msgspec.json.decode(own, type=PipelineState)
+            except msgspec.DecodeError as error:
+                raise DamagedStateError(f"not the state of a run: {error}") from None
+            self._join = Join(self._join.config, self._tables, state.join)
+            self.tally = state.tally
+            self._unpublished = dict.fromkeys(state.unpublished)
+        self._engines.restore(engines)
+        self._stored = True
+        for key in islice(self._engines, 1):  # all have the same options
+            self._engines.peek(key)
 
     # Inside
 
-    def _new(self, key: str | None) -> _Scored:
-        return _Scored(key, Recalibrator(self._config), self.tally, self._observer)
+    def _begin(self, batch: MicroBatch) -> None:
+        self.tally.events += len(batch.events)
+        if not self._stored:
+            self._engines.rest()
+
+    def _make(self, key: str | None, data: bytes | None) -> _Scored:
+        if data is None:
+            engine = Recalibrator(self._config)
+        else:
+            engine = Recalibrator.from_bytes(data)
+            _check_options(engine.config, self._config, key)
+        begun = None if self._config.prior == "labels" else self._begun
+        return _Scored(key, engine, self.tally, self._observer, self._certifies, begun)
+
+    def _certifies(self, key: str | None) -> bool:
+        return key is None or len(self._engines) <= self._keys.certified
 
     def _learn(self, key: str | None, domain: Domain, scores: Sequence[float], labels: Sequence[int]) -> None:
         if scores:
-            learner = self._learners[key]
-            learner.changed = True
-            learner.engine.learn_many(scores, labels, domain)
+            engine = self._engines.of(key).engine
+            version = engine.version
+            engine.learn_many(scores, labels, domain)
             self.tally.source_labels += len(scores)
+            if engine.version != version:
+                self._unpublished[key] = None
 
     def _map_row(self, emission: MapPublished) -> MapRow:
-        self._learners[emission.key].published = emission.map.version
         certificate = emission.certificate
         return MapRow(
             emission.map.version,
@@ -300,6 +373,14 @@ class Pipeline:
             self._join.clock,
             msgspec.Raw(emission.map.model_dump_json().encode()),
             msgspec.Raw(b"null" if certificate is None else certificate.model_dump_json().encode()),
+            msgspec.Raw(msgspec.json.encode(emission.mixture)),
+        )
+
+    def _refuse(self, origin: Origin, key: str | None) -> RejectRow:
+        self.tally.refused += 1
+        which = "events without a key" if key is None else f"key {key!r}"
+        return self._reject(
+            origin, f"too many keys: {which} would be one more than the limit of {self._keys.limit}"
         )
 
     def _reject(self, origin: Origin | None, reason: str) -> RejectRow:

@@ -3,7 +3,8 @@
 A connector is found by the scheme of a URL through the entry-point group ``streamcal.connectors``; a bare
 path is a ``file`` (a ``sqlite`` store), and ``-`` is ``stdio``. It is a class without arguments that has
 some of the methods ``source``, ``sink``, ``store`` and ``feed``; one instance serves all URLs of its scheme
-in a run, so that sinks of one scheme may share a transaction.
+in a run, so that sinks of one scheme may share a transaction. One with a method ``set_up`` takes options, and
+is told when a run is to stop.
 
 Exactly once
 ------------
@@ -30,7 +31,7 @@ Positions are JSON: what was handed out comes back equal, though from another pr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any, Final, Protocol, TypeAlias, cast, runtime_checkable
 
@@ -54,8 +55,11 @@ __all__ = [
     "SinkConnector",
     "Source",
     "SourceConnector",
+    "StoppedError",
     "Store",
     "StoreConnector",
+    "TunableConnector",
+    "connector_names",
     "public_url",
 ]
 
@@ -67,6 +71,10 @@ Position: TypeAlias = Any
 
 Positions: TypeAlias = Mapping[str, Position]
 """Partition to position: the next event to deliver."""
+
+
+class StoppedError(OSError):
+    """The run is to stop, and what was waited for is still away; what was not committed is read again."""
 
 
 class Batch(Protocol):
@@ -150,7 +158,9 @@ class Source(Protocol):
     def lag(self) -> Mapping[str, float]:
         """Return how much of each partition is there to be read: records, or bytes of a file.
 
-        Empty where it cannot tell. Called now and then between polls; must not wait.
+        Empty if it never can tell; NaN of a partition of which it cannot tell now. An endless source is asked
+        after each micro-batch: a partition holds the join's clock back unless this is 0, so 0 means that all
+        that was there when it was asked has been delivered. May take as long as one short request.
         """
 
     def close(self) -> None:
@@ -185,6 +195,8 @@ class Sink(Protocol):
 
         Raises
         ------
+        StoppedError
+            if the run is to stop while this waits.
         OSError, ValueError
             if it cannot be written, or holds less than it did at that commit.
         """
@@ -202,11 +214,19 @@ class Sink(Protocol):
         ----------
         positions
             by name of the source: the input positions after what was written; they may have moved though
-            nothing was written. A transactional sink keeps them in its transaction.
+            nothing was written. Under the name ``""``: what else tells this commit from the one before. A
+            transactional sink keeps all of it in its transaction.
 
         Returns
         -------
         What `resume` is to be called with; None if it needs nothing.
+
+        Raises
+        ------
+        StoppedError
+            if the run is to stop while this waits: whether it was committed, `resume` will tell.
+        OSError
+            if it cannot be written.
         """
 
     def close(self) -> None:
@@ -229,8 +249,9 @@ class Feed(Protocol):
 class Checkpoint(msgspec.Struct):
     """What a store knows of the last commit; a new store's is empty."""
 
-    engines: dict[str | None, bytes] = {}
-    """State of the engine of every key."""
+    engines: Mapping[str | None, bytes] = {}
+    """State of the engine of every key. A run asks for one at a time, when it needs it: for as long as the
+    store is open, this shows what was committed last."""
     run: bytes = b""
     """State of the pipeline beside engines and tables: JSON, its own affair."""
     positions: dict[str, dict[str, Position]] = {}
@@ -341,14 +362,46 @@ class FeedConnector(Protocol):
         """Open what a sink of this URL has written and will write."""
 
 
+@runtime_checkable
+class TunableConnector(Protocol):
+    """Has options of its own, or waits for what may be away."""
+
+    def set_up(self, options: Mapping[str, Any], stop: Callable[[], bool]) -> None:
+        """Take what the run says, once, before anything is opened.
+
+        Parameters
+        ----------
+        options
+            the table of the run's ``--config`` that is named like the scheme; empty if there is none.
+        stop
+            whether the run is to stop: whatever waits then raises `StoppedError`, before long.
+
+        Raises
+        ------
+        ValueError
+            on a wrong option; it shows no value that may be secret.
+        """
+
+
 class Connectors:
     """The connectors of one run, each loaded when its scheme is first met.
 
     Every method raises ValueError if no installed connector has the URL's scheme (it names those that there
     are), or if that one cannot do what is asked, and passes on what the connector raises.
+
+    Parameters
+    ----------
+    options, stop
+        for `TunableConnector.set_up`; the options by scheme.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, Mapping[str, Any]] | None = None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._options = options or {}
+        self._stop = stop
         self._made: dict[str, object] = {}
 
     def source(self, url: str, domain: Domain = "target", *, follow: bool = False) -> Source:
@@ -386,8 +439,18 @@ class Connectors:
             if scheme not in known:
                 names = ", ".join(sorted(known)) or "none"
                 raise ValueError(f"no connector for {scheme!r} (in {public_url(url)!r}); installed: {names}")
-            self._made[scheme] = cast("type[object]", known[scheme].load())()
+            made = cast("type[object]", known[scheme].load())()
+            if isinstance(made, TunableConnector):
+                made.set_up(self._options.get(scheme, {}), self._stop)
+            elif scheme in self._options:
+                raise ValueError(f"the connector for {scheme!r} takes no options, got a table [{scheme}]")
+            self._made[scheme] = made
         return self._made[scheme]
+
+
+def connector_names() -> set[str]:
+    """Return the schemes of the connectors that are installed."""
+    return {entry.name for entry in entry_points(group=_GROUP)}
 
 
 def _scheme(url: str) -> str | None:

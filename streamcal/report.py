@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _FEWEST_LABELS: Final = 1000  # of a month whose rate is drawn
+_SHOWN_KEYS: Final = 20
 
 __all__ = ["ReliabilityDiagram", "draw", "run_summary", "run_table"]
 
@@ -86,7 +87,7 @@ def run_table(pipeline: Pipeline, unknown_fields: int) -> Table:
         ("Brier score before", tally.brier_before),
         ("Brier score after", tally.brier_after),
     ]
-    engines = pipeline.engines
+    engines = pipeline.first_engines(_SHOWN_KEYS)
     for key, engine in engines.items():
         name = "" if len(engines) == 1 else f" [{key}]"
         rows += [
@@ -96,6 +97,8 @@ def run_table(pipeline: Pipeline, unknown_fields: int) -> Table:
             (f"prior, target{name}", engine.target.prior),
             *_claims(engine, name),
         ]
+    if len(pipeline.engines) > len(engines):
+        rows.append(("keys", len(pipeline.engines)))
     for label, value in rows:
         table.add_row(Text(label), Text(_show(value)))  # a key is no markup
     return table
@@ -128,7 +131,10 @@ def run_summary(pipeline: Pipeline, unknown_fields: int) -> dict[str, Any]:
         "pending": pipeline.pending,
         "brier_before": tally.brier_before,
         "brier_after": tally.brier_after,
-        "map_versions": {key or "": engine.version for key, engine in pipeline.engines.items()},
+        "keys": len(pipeline.engines),
+        "map_versions": {
+            key or "": engine.version for key, engine in pipeline.first_engines(_SHOWN_KEYS).items()
+        },
     }
 
 

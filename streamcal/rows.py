@@ -31,3 +31,5 @@ class MapRow(msgspec.Struct, frozen=True):
     """JSON of a `streamcal.RecalibrationMap`."""
     certificate: msgspec.Raw = msgspec.Raw(b"null")
     """JSON of a `streamcal.Certificate`; ``null`` where nothing is certified."""
+    mixture: msgspec.Raw = msgspec.Raw(b"null")
+    """JSON of a `streamcal.types.Mixing`; ``null`` where the map is not a mixture."""

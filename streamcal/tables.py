@@ -70,7 +70,7 @@ E = TypeVar("E", Pending, Early, Settled)
 class Table(Protocol[E]):
     """Entries by id, in the order in which they were put."""
 
-    entries: OrderedDict[str, E]
+    entries: dict[str, E]
     """To look up, put and remove. An id may be looked up once it was prefetched, and is put only when it is
     not there: it is then the latest."""
 
@@ -106,21 +106,22 @@ class Tables(Protocol):
 class MemoryTable(Generic[E]):
     """A `Table` in memory."""
 
-    __slots__ = ("entries",)
+    __slots__ = ("_order", "entries")
 
     def __init__(self, entries: dict[str, E] | None = None) -> None:
-        self.entries: OrderedDict[str, E] = OrderedDict(entries or {})  # quick at its old end, unlike dict
+        self._order: OrderedDict[str, E] = OrderedDict(entries or {})  # quick at its old end, unlike dict
+        self.entries: dict[str, E] = self._order
 
     def __len__(self) -> int:
         return len(self.entries)
 
     def oldest(self) -> tuple[str, E] | None:
         """Return the first in order, None if there is none."""
-        return next(iter(self.entries.items()), None)
+        return next(iter(self._order.items()), None)
 
     def pop_oldest(self) -> tuple[str, E]:
         """Remove the first in order, of which there must be one."""
-        return self.entries.popitem(last=False)
+        return self._order.popitem(last=False)
 
 
 class MemoryTables:
@@ -160,12 +161,15 @@ class StoredTable(Generic[E]):
     """
 
     def __init__(self, rows: Rows[E]) -> None:
-        self.entries: OrderedDict[str, E] = OrderedDict()  # quick at its old end, unlike dict
+        self.entries: dict[str, E] = {}
         self._rows: Rows[E] = rows
         self._loaded: dict[str, tuple[int, E]] = {}  # rows read since the last commit
         self._stored, self._last = rows.extent()
         self._passed = 0  # no row at or before this one is left
         self._ahead: list[tuple[int, str, E]] = []  # the next oldest rows, last first
+        self._put: list[
+            tuple[str, E]
+        ] = []  # the oldest of what was put, last first: a dict is slow at its old end
 
     def __len__(self) -> int:
         return self._stored - len(self._loaded) + len(self.entries)
@@ -186,10 +190,17 @@ class StoredTable(Generic[E]):
             if self.entries.get(id_) is loaded[1]:
                 return id_, loaded[1]
             self._passed = self._ahead.pop()[0]
-        loaded_ids = self._loaded
-        for id_, put in self.entries.items():
-            if id_ not in loaded_ids or loaded_ids[id_][1] is not put:
-                return id_, put
+        for _ in range(2):
+            while self._put:
+                id_, entry = self._put[-1]
+                if self.entries.get(id_) is entry:
+                    return id_, entry
+                self._put.pop()
+            self._put = [
+                (id_, entry)
+                for id_, entry in reversed(self.entries.items())
+                if id_ not in self._loaded or self._loaded[id_][1] is not entry
+            ]
         return None
 
     def pop_oldest(self) -> tuple[str, E]:
@@ -202,6 +213,8 @@ class StoredTable(Generic[E]):
             seq, _, stored = self._ahead.pop()
             self._passed = seq
             self._loaded.setdefault(id_, (seq, stored))
+        else:
+            self._put.pop()
         self.entries.pop(id_, None)
         return id_, entry
 
@@ -221,7 +234,7 @@ class StoredTable(Generic[E]):
         removed.sort()
         self._last = first - 1 + len(added) if added else self._last
         self._stored += len(added) - len(removed)
-        self.entries, self._loaded, self._ahead = OrderedDict(), {}, []
+        self.entries, self._loaded, self._ahead, self._put = {}, {}, [], []
         return first, added, removed
 
     def _read_ahead(self) -> bool:

@@ -152,6 +152,26 @@ def test_a_block_of_lines_decodes_as_its_lines_do(lines: list[bytes], ended: boo
         assert events == [decoder.decode(line) for line in texts]
 
 
+def test_blocks_of_predictions_and_of_labels_may_alternate() -> None:
+    decoder = JsonDecoder("source")
+    predictions = b'{"id":"a","score":0.5,"key":"k"}\n{"id":"b","score":1,"domain":"target","time":2}\n'
+    labels = b'{"id":"a","label":1}\n{"id":"b","label":0,"time":3}\n'
+    wanted = [PredictionEvent("a", 0.5, None, "k", "source"), PredictionEvent("b", 1.0, 2.0)]
+    for block, events in [
+        (predictions, wanted),
+        (predictions, wanted),
+        (labels, [LabelEvent("a", 1), LabelEvent("b", 0, 3.0)]),
+        (predictions + labels, [*wanted, LabelEvent("a", 1), LabelEvent("b", 0, 3.0)]),
+        (predictions, wanted),
+        (b'{"id":"a","score":0.5}\n\n{"id":"b","score":0.5} {"id":"c","score":0.5}\n', None),
+        (predictions, wanted),
+        (b'{"id":"a","score":1.5}\n', None),
+        (b'{"id":"a","score":0.5,"model":"v2"}\n', None),
+        (predictions, wanted),
+    ]:
+        assert decoder.decode_lines(block) == events
+
+
 def test_a_block_of_plain_events_is_decoded_at_once() -> None:
     block = b'{"id":"a","score":0.5}\n{"id":"b","label":1}\r\n{"score":0.5,"label":1}\n'
     assert JsonDecoder("source").decode_lines(block) == [

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -17,6 +20,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.learned: list[Joined] = []
+        self.seen = 3
 
     def answer(self, event: PredictionEvent | LabelledEvent) -> Recalibrated:
         return Recalibrated(event.id, event.score, 0.5, 0, (1.0, 1.0))
@@ -37,7 +41,7 @@ def counts(**wanted: int) -> JoinCounts:
 
 def test_a_label_meets_its_prediction() -> None:
     join, recorder, out = drive([PredictionEvent("a", 0.3, 1.0), LabelEvent("a", 1, 9.0)])
-    assert recorder.learned == [Joined(0.3, 0.5, 1, "target", 1.0, 9.0)]
+    assert recorder.learned == [Joined(0.3, 0.5, 1, "target", 1.0, 9.0, 3)]
     assert out == [Recalibrated("a", 0.3, 0.5, 0, (1.0, 1.0))]
     assert join.counts == counts(predictions=1, labels=1, joined=1)
     assert join.pending == 0
@@ -45,9 +49,24 @@ def test_a_label_meets_its_prediction() -> None:
 
 def test_an_early_label_waits_for_its_prediction() -> None:
     join, recorder, out = drive([LabelEvent("a", 1, 1.0), PredictionEvent("a", 0.3, 2.0)])
-    assert recorder.learned == [Joined(0.3, 0.5, 1, "target", 2.0, 1.0)]
+    assert recorder.learned == [Joined(0.3, 0.5, 1, "target", 2.0, 1.0, 3)]
     assert len(out) == 1
     assert join.counts == counts(predictions=1, labels=1, joined=1, early=1)
+
+
+def test_a_label_says_what_had_been_seen_when_its_prediction_was_made() -> None:
+    join, recorder = Join(), Recorder()
+
+    def take(*events: Event) -> list[int]:
+        recorder.learned.clear()
+        for event in events:
+            join.step(event, lambda _: recorder)
+            recorder.seen += 1
+        return [joined.seen for joined in recorder.learned]
+
+    assert take(PredictionEvent("a", 0.3), PredictionEvent("b", 0.3), LabelEvent("b", 1)) == [4]
+    assert take(LabelEvent("early", 1), LabelEvent("a", 1), PredictionEvent("early", 0.3)) == [3, 8]
+    assert take(LabelledEvent(0.3, 1), LabelledEvent(0.3, 1, "both")) == [9, 10]
 
 
 def test_the_first_label_wins() -> None:
@@ -92,7 +111,7 @@ def test_a_label_event_may_repeat_the_score() -> None:
     join, recorder, out = drive(
         [PredictionEvent("a", 0.3), LabelledEvent(0.3, 1, "a"), LabelledEvent(0.3, 0, "a")]
     )
-    assert recorder.learned == [Joined(0.3, 0.5, 1, "target")]
+    assert recorder.learned == [Joined(0.3, 0.5, 1, "target", seen=3)]
     assert "duplicate label" in out[-1].reason  # type: ignore[union-attr]
     assert join.counts == counts(predictions=1, labels=2, joined=1, duplicate=1, corrected=1)
 
@@ -126,6 +145,51 @@ def test_events_before_the_first_time_expire_from_then() -> None:
     assert join.counts.expired == 0
     join.step(PredictionEvent("d", 0.3, 15.5), lambda _: Recorder())
     assert join.counts.expired == 2
+
+
+def test_nothing_expires_beyond_the_watermark() -> None:
+    join, recorder = Join(JoinConfig(label_ttl=10.0)), Recorder()
+
+    def take(*events: Event) -> list[str]:
+        out = [each for event in events for each in join.step(event, lambda _: recorder)]
+        return [each.reason.split(":")[0] for each in out if isinstance(each, Rejected)]
+
+    assert join.advance(-math.inf) == ()
+    assert take(PredictionEvent("a", 0.3, 0.0), LabelEvent("nobody", 1, 0.0)) == []
+    assert take(PredictionEvent("b", 0.3, 100.0)) == []
+    assert join.advance(10.0) == ()  # as far as labels have been read: a has until then, inclusively
+    assert take(LabelEvent("a", 1, 9.0), PredictionEvent("c", 0.3, 200.0)) == []
+    (reject,) = join.advance(50.0)
+    assert reject.event == LabelEvent("nobody", 1, 0.0)
+    assert join.counts.expired == 0
+    assert take(LabelEvent("b", 1, 105.0)) == []
+    join.advance(211.0)
+    assert join.counts.expired == 0  # the clock is at 200: c has until 210
+    assert take(PredictionEvent("d", 0.3, 300.0)) == []
+    assert join.counts == counts(predictions=4, labels=3, joined=2, early=1, unmatched=1, expired=1)
+
+
+def test_events_before_the_first_time_wait_for_the_watermark_too() -> None:
+    join, recorder = Join(JoinConfig(label_ttl=10.0)), Recorder()
+    join.advance(-math.inf)
+    for id_, time in (("a", None), ("b", 5.0), ("c", 100.0)):
+        join.step(PredictionEvent(id_, 0.3, time), lambda _: recorder)
+    join.advance(15.0)
+    assert join.counts.expired == 0
+    join.advance(15.5)
+    assert join.counts.expired == 2
+
+
+def test_a_watermark_that_goes_back_holds_back() -> None:
+    """A partition that was added is behind the others at first."""
+    join, recorder = Join(JoinConfig(label_ttl=10.0)), Recorder()
+    join.advance(50.0)
+    join.step(PredictionEvent("a", 0.3, 0.0), lambda _: recorder)
+    join.advance(5.0)
+    join.step(PredictionEvent("b", 0.3, 40.0), lambda _: recorder)
+    assert join.counts.expired == 0
+    join.advance(40.0)
+    assert join.counts.expired == 1
 
 
 def test_memory_is_bounded_by_count() -> None:
@@ -182,6 +246,39 @@ def test_a_restored_join_goes_on_the_same(events: list[Event], cut: int) -> None
     after = [o for event in events[cut:] for o in restored.step(event, lambda _: Recorder())]
     assert before + after == out
     assert restored.to_bytes() == whole.to_bytes()
+
+
+@given(EVENTS)
+def test_without_an_end_the_watermark_changes_nothing(events: list[Event]) -> None:
+    """Where all inputs are merged as wholes, each event's own time says what expires."""
+    whole, _, out = drive(events, label_ttl=10.0)
+    join, advanced = Join(whole.config), []
+    for event in events:
+        advanced += join.advance(math.inf)
+        advanced += join.step(event, lambda _: Recorder())
+    assert advanced == out
+    assert join.to_bytes() == whole.to_bytes()
+
+
+@given(EVENTS, st.lists(st.floats(0, 40), min_size=60, max_size=60))
+def test_what_has_expired_was_due(events: list[Event], watermarks: list[float]) -> None:
+    """By clock and watermark; and what is due by both is gone, where entries arrive in the order of time."""
+    join = Join(JoinConfig(label_ttl=10.0))
+    for event, watermark in zip(sorted(events, key=lambda each: each.time or 0.0), watermarks, strict=False):
+        before = msgspec.json.decode(join.to_bytes())
+        join.advance(watermark)
+        join.step(event, lambda _: Recorder())
+        after = msgspec.json.decode(join.to_bytes())
+        now = min(after["clock"], watermark)
+        for table in ("pending", "early", "settled"):
+            gone = before[table].keys() - after[table].keys() - {event.id}
+            assert all(since(before[table][each]) + 10.0 < now for each in gone)
+            assert all(since(each) + 10.0 >= now for each in after[table].values())
+
+
+def since(entry: Any) -> float:
+    """Return when an entry came, of one as JSON."""
+    return float(entry["since"] if isinstance(entry, dict) else entry[0])
 
 
 def test_a_damaged_state_is_refused() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from streamcal_connectors.id_index import IdIndex
 from streamcal_connectors.sqlite import SqliteConnector
 
 from streamcal import JoinConfig, LabelEvent, LabelledEvent, PredictionEvent
@@ -26,9 +27,6 @@ class ListRows:
     def __init__(self) -> None:
         self.rows: list[tuple[int, str, object]] = []
 
-    def find(self, ids: Sequence[str]) -> list:
-        return [row for row in self.rows if row[1] in ids]
-
     def after(self, seq: int, limit: int) -> list:
         return [row for row in self.rows if row[0] > seq][: min(limit, 2)]
 
@@ -37,8 +35,9 @@ class ListRows:
 
     def commit(self, table: StoredTable) -> None:
         first, added, removed = table.changes()
-        self.rows = [row for row in self.rows if row[0] not in removed]
-        self.rows += [(seq, id_, entry) for seq, (id_, entry) in enumerate(added, first)]
+        assert set(removed) <= {row[:2] for row in self.rows}
+        self.rows = [row for row in self.rows if row[:2] not in removed]
+        self.rows += [(seq, id_, entry) for seq, (id_, entry) in enumerate(added.items(), first)]
         assert len({id_ for _, id_, _ in self.rows}) == len(self.rows) == len(table)
 
 
@@ -50,8 +49,8 @@ class ListTables:
         self.settled: StoredTable[Settled] = StoredTable(self.rows[2])
 
     def prefetch(self, ids) -> None:
-        for table in (self.pending, self.early, self.settled):
-            table.prefetch(sorted(set(ids)))
+        for rows, table in zip(self.rows, (self.pending, self.early, self.settled), strict=True):
+            table.take([row for row in rows.rows if row[1] in set(ids)])
 
     def commit(self) -> None:
         for rows, table in zip(self.rows, (self.pending, self.early, self.settled), strict=True):
@@ -81,6 +80,26 @@ def test_stored_tables_join_as_those_in_memory(events: list[Event], cuts: list[i
     ):
         assert [(id_, entry) for _, id_, entry in rows.rows] == list(table.entries.items())
     assert stored.close() == plain.close()
+
+
+@given(st.lists(st.tuples(st.booleans(), st.lists(st.integers(0, 12), max_size=9)), max_size=12))
+def test_an_id_index_is_a_multimap(steps: list[tuple[bool, list[int]]]) -> None:
+    """Places are numbered on; hashes are few, so that ids share them."""
+    index, held, place = IdIndex(), [], 0
+    for adds, keys in steps:
+        if adds:
+            new = [(key, place + i) for i, key in enumerate(keys)]
+            place += len(new)
+            index.add(np.array([key for key, _ in new], np.int64), np.array([p for _, p in new], np.int64))
+            held += new
+        else:
+            gone = [pair for pair in held if pair[0] in keys][::2]
+            index.remove(np.array([k for k, _ in gone], np.int64), np.array([p for _, p in gone], np.int64))
+            held = [pair for pair in held if pair not in gone]
+        assert len(index) == len(held)
+        for some in (keys, range(13)):
+            found = index.find(np.array(some, np.int64)).tolist()
+            assert found == sorted(p for key, p in held if key in some)
 
 
 def random_events(rng: random.Random, count: int) -> list[Event]:

@@ -194,8 +194,9 @@ class MemoryStore:
     def __init__(self, name: str) -> None:
         self.job = f"memory {name}"
         self.tables = MemoryTables()
-        self._checkpoint = Checkpoint({}, b"", {}, {})
-        self._committed = copy.deepcopy((self._checkpoint, self.tables))
+        self._engines: dict[str | None, bytes] = {}
+        self._checkpoint = Checkpoint(self._engines, b"", {}, {})
+        self._committed = copy.deepcopy((self._checkpoint, self._engines, self.tables))
         self._maps: list[MapRow] = []
 
     def load(self) -> Checkpoint:
@@ -204,12 +205,12 @@ class MemoryStore:
 
     def commit(self, change: Change) -> None:
         """Make a micro-batch last."""
-        self._checkpoint.engines.update(change.engines)
+        self._engines.update(change.engines)
         self._checkpoint = Checkpoint(
-            self._checkpoint.engines, change.run, copy.deepcopy(change.positions), dict(change.sinks)
+            self._engines, change.run, copy.deepcopy(change.positions), dict(change.sinks)
         )
         self._maps += change.maps
-        self._committed = copy.deepcopy((self._checkpoint, self.tables))
+        self._committed = copy.deepcopy((self._checkpoint, self._engines, self.tables))
 
     def maps(self) -> Iterable[MapRow]:
         """Return every map version that was served."""
@@ -217,7 +218,7 @@ class MemoryStore:
 
     def close(self) -> None:
         """Go back to the last commit."""
-        self._checkpoint, self.tables = copy.deepcopy(self._committed)
+        self._checkpoint, self._engines, self.tables = copy.deepcopy(self._committed)
 
 
 def _name(url: str) -> str:

@@ -1,0 +1,124 @@
+"""Maps that a calibration has formed are published once, by a sink that cannot be cut back."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import msgspec
+import pytest
+from streamcal_connectors.memory import MemorySink, MemorySource, MemoryStore, logs
+
+from streamcal.pipeline import Pipeline
+from streamcal.runner import Inputs, Outputs, Runner
+
+
+class DiedError(BaseException):
+    """Stands for kill -9."""
+
+
+def fill(name: str, count: int, seed: int = 1, **fields: object) -> None:
+    rng = random.Random(seed)
+    for i in range(count):
+        row = {"score": rng.random(), "id": f"{name} {seed} {i}", "time": i, **fields}
+        if "label" in fields:
+            row["label"] = rng.randrange(2)
+        logs[name].partitions[""].append(msgspec.json.encode(row))
+
+
+def run(store: MemoryStore, *calibration: str, dies_in: int | None = None) -> None:
+    """Calibrate, then answer; die after so many commits of the store, before the next."""
+    pipeline = Pipeline(tables=store.tables)
+    deployment = [MemorySource("memory:events", logs["events"], "target", endless=False)]
+    sources = [MemorySource(f"memory:{name}", logs[name], "source", endless=False) for name in calibration]
+    keep, done = MemoryStore.commit, iter(range(1000))
+
+    def commit(change: Any) -> None:
+        if next(done) == dies_in:
+            raise DiedError
+        keep(store, change)
+
+    store.commit = commit  # type: ignore[method-assign]
+    sinks = [MemorySink(f"memory:{name}", logs[name]) for name in ("answers", "rejects", "maps")]
+    try:
+        Runner(pipeline, Inputs(sources, deployment), Outputs(*sinks), store, clock=lambda: 0.0).run()
+    finally:
+        del store.commit  # type: ignore[method-assign]
+        store.close()
+
+
+def rows(name: str) -> list[dict[str, Any]]:
+    return [msgspec.json.decode(row) for row in logs[name].partitions[""]]
+
+
+@pytest.fixture(autouse=True)
+def _empty() -> None:
+    logs.clear()
+
+
+def outcome(store: MemoryStore) -> tuple[Any, ...]:
+    kept = msgspec.json.decode(store.load().run)
+    return rows("answers"), rows("rejects"), rows("maps"), kept, [row.version for row in store.maps()]
+
+
+def whole(*calibration: str) -> tuple[Any, ...]:
+    """Return what a run that never stopped gives, and begin anew."""
+    inputs = {name: list(log.partitions[""]) for name, log in logs.items()}
+    store = MemoryStore("x")
+    run(store, *calibration)
+    found = outcome(store)
+    logs.clear()
+    for name, records in inputs.items():
+        logs[name].partitions[""] += records
+    return found
+
+
+@pytest.mark.parametrize("commit", range(6))
+def test_a_run_that_dies_at_any_commit_publishes_every_map_once(commit: int) -> None:
+    fill("source", 300, label=True)
+    logs["source"].partitions[""].append(b"oops")
+    fill("events", 50)
+    expected = whole("source")
+    store = MemoryStore("x")
+    for deaths in (commit, commit):
+        try:
+            run(store, "source", dies_in=deaths)
+        except DiedError:
+            continue
+    run(store, "source")
+    assert outcome(store) == expected
+    assert len(expected[2]) == len(expected[4]) == 1
+
+
+def test_the_calibration_has_grown_since_the_run_died() -> None:
+    """What had been published is published no more; what comes of the rest is."""
+    fill("source", 300, label=True)
+    fill("events", 50)
+    store = MemoryStore("x")
+    with pytest.raises(DiedError):
+        run(store, "source", dies_in=2)
+    (first,) = rows("maps")
+    fill("source", 300, seed=2, label=True)
+    logs["source"].partitions[""].append(b"oops")
+    run(store, "source")
+    published = rows("maps")
+    assert published[0] == first
+    assert len(published) == len({row["version"] for row in published}) == 2
+    assert [row["raw"] for row in rows("rejects")] == ["oops"]
+    assert [row.version for row in store.maps()] == [row["version"] for row in published]
+
+
+def test_another_calibration_after_a_run_that_died_answering() -> None:
+    """The batch that was answered is done again first: its rows are suppressed, those of no other are."""
+    fill("source", 300, label=True)
+    fill("events", 50)
+    store = MemoryStore("x")
+    with pytest.raises(DiedError):
+        run(store, "source", dies_in=4)
+    assert len(rows("answers")) == 50
+    fill("more", 300, seed=2, label=True)
+    logs["more"].partitions[""].append(b"oops")
+    run(store, "more")
+    assert len(rows("answers")) == 50
+    assert [row["raw"] for row in rows("rejects")] == ["oops"]
+    assert len(rows("maps")) == 2

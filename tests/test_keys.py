@@ -1,0 +1,321 @@
+"""One engine a key: parked and revived ones are byte-equal, and there are no more than allowed."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from rich.console import Console
+from streamcal_connectors.memory import logs, stores
+from streamcal_connectors.sqlite import SqliteStore
+
+from streamcal import JoinConfig, RecalibratorConfig
+from streamcal.config import KeysConfig, read_config
+from streamcal.inspecting import served, show_table
+from streamcal.pipeline import Outcome, Pipeline
+from streamcal.ports import Connectors, Store
+from streamcal.runner import Inputs, Outputs, Runner
+
+CONFIG = RecalibratorConfig(max_cells=64)
+
+
+@pytest.fixture(autouse=True)
+def _empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    logs.clear()
+    stores.clear()
+    monkeypatch.setattr("streamcal.runner.MAX_EVENTS", 200)
+
+
+def fill(keys: int, count: int = 1000, seed: int = 1) -> None:
+    """Write labelled events of the source, predictions of many keys, few of them busy, and late labels."""
+    rng = random.Random(seed)
+    names = [None, *(f"k{i}" for i in range(1, keys))]
+    shares = [1 / (i + 1) for i in range(keys)]
+    late = []
+    for i in range(count):
+        (key,) = rng.choices(names, shares)
+        score = rng.random()
+        logs["source"].partitions[""].append(
+            msgspec.json.encode({"score": score, "label": int(rng.random() < score), "key": key})
+        )
+        row = {"id": str(i), "score": score, "time": i, "key": key}
+        logs["predictions"].partitions[""].append(msgspec.json.encode(row))
+        if rng.random() < 0.5:
+            late.append({"id": str(i), "label": int(rng.random() < score), "time": i + rng.randrange(300)})
+    for label in sorted(late, key=lambda row: row["time"]):
+        logs["labels"].partitions[""].append(msgspec.json.encode(label))
+
+
+def drive(
+    store: Store | None,
+    keys: KeysConfig,
+    *,
+    calibrate: bool = True,
+    batches: int = 10**9,
+    config: RecalibratorConfig = CONFIG,
+    watch: Any = None,
+) -> Pipeline:
+    """Run to the end, or for so many micro-batches."""
+    connectors, left = Connectors(), iter(range(batches))
+    pipeline = Pipeline(config, JoinConfig(), tables=store.tables if store else None, keys=keys)
+
+    def after(outcome: Outcome, seconds: float) -> None:
+        if watch is not None:
+            watch(pipeline)
+
+    Runner(
+        pipeline,
+        Inputs(
+            [connectors.source("memory:source", "source")] if calibrate else [],
+            [connectors.source(f"memory:{name}") for name in ("predictions", "labels")],
+        ),
+        Outputs(*(connectors.sink(f"memory:{name}") for name in ("answers", "rejects", "maps"))),
+        store,
+        clock=lambda: 0.0,
+        stop=lambda: next(left, None) is None,
+        after=after,
+    ).run()
+    return pipeline
+
+
+def rows(name: str) -> list[dict[str, Any]]:
+    return [msgspec.json.decode(row) for row in logs[name].partitions[""]]
+
+
+def outputs() -> list[list[bytes]]:
+    found = [list(logs[name].partitions[""]) for name in ("answers", "rejects", "maps")]
+    for name in ("answers", "rejects", "maps"):
+        del logs[name]
+    return found
+
+
+def states(pipeline: Pipeline) -> dict[str | None, bytes]:
+    return {key: engine.to_bytes() for key, engine in pipeline.engines.items()}
+
+
+@pytest.mark.parametrize("stored", [True, False], ids=["in a store", "in memory"])
+def test_parked_and_revived_engines_are_byte_equal(tmp_path: Path, stored: bool) -> None:
+    fill(40)
+    held: list[int] = []
+    found = []
+    for active in (1000, 3):
+        store = SqliteStore(tmp_path / f"{active}.db") if stored else None
+        pipeline = drive(
+            store, KeysConfig(active=active), watch=lambda pipeline: held.append(pipeline.engines_in_memory)
+        )
+        found.append((states(pipeline), outputs(), pipeline.tally, pipeline.counts))
+        if store is not None:
+            checkpoint = store.load()
+            assert dict(checkpoint.engines) == found[-1][0]
+            found.append((list(checkpoint.engines), checkpoint.run))  # type: ignore[arg-type]
+            store.close()
+        # With a store, the batch that was committed is done with; without one, only when the next begins.
+        assert held.pop() <= (active if stored else 4 * active)
+        assert max(held) <= (active if stored else 4 * active)
+        if active == 1000:
+            assert max(held) == 40
+        held.clear()
+    assert found[: len(found) // 2] == found[len(found) // 2 :]
+    assert len(found[0][0]) == 40
+    assert len(found[0][1][2]) > 20  # maps were published
+
+
+def test_maps_that_answers_begin_do_not_depend_on_batches_nor_on_parking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(8)
+    found = []
+    for size, active in ((500, 1000), (70, 1), (500, 1)):
+        monkeypatch.setattr("streamcal.runner.MAX_EVENTS", size)
+        store = SqliteStore(tmp_path / f"{size}-{active}.db")
+        config = RecalibratorConfig(max_cells=64, prior="scores")
+        drive(store, KeysConfig(active=active, certified=0), config=config)
+        found.append((outputs(), dict(store.load().engines)))
+        store.close()
+    assert found[0] == found[1] == found[2]
+    labelled = sum(json.loads(row)["certificate"] is not None for row in found[0][0][2])
+    assert labelled > 10
+    assert len(found[0][0][2]) > labelled + 10
+
+
+def test_a_run_that_is_interrupted_goes_on_with_the_engines_it_needs(tmp_path: Path) -> None:
+    fill(40)
+    store = SqliteStore(tmp_path / "whole.db")
+    drive(store, KeysConfig())
+    whole, wrote = dict(store.load().engines), outputs()
+    store.close()
+    read: list[str | None] = []
+    for batches in (3, 5, 9, 4, 7, 10**9):
+        store = SqliteStore(tmp_path / "broken.db")
+        before = len(read)
+        spied = Spy(store, read)
+        drive(spied, KeysConfig(active=5), batches=batches)  # type: ignore[arg-type]
+        if batches == 3:
+            assert len(read) - before <= 1 + 3 * 40
+        store.close()
+    store = SqliteStore(tmp_path / "broken.db")
+    assert dict(store.load().engines) == whole
+    assert outputs() == wrote
+    store.close()
+
+
+class Spy:
+    """A store that takes note of the engines it is asked for."""
+
+    def __init__(self, store: SqliteStore, read: list[str | None]) -> None:
+        self._store, self._read = store, read
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def load(self) -> Any:
+        checkpoint = self._store.load()
+        checkpoint.engines = Noted(checkpoint.engines, self._read)
+        return checkpoint
+
+
+class Noted(Mapping[str | None, bytes]):
+    def __init__(self, engines: Mapping[str | None, bytes], read: list[str | None]) -> None:
+        self._engines, self._read = engines, read
+
+    def __getitem__(self, key: str | None) -> bytes:
+        self._read.append(key)
+        return self._engines[key]
+
+    def __iter__(self) -> Iterator[str | None]:
+        return iter(self._engines)
+
+    def __len__(self) -> int:
+        return len(self._engines)
+
+
+def test_a_restart_loads_no_engine_that_it_does_not_need(tmp_path: Path) -> None:
+    fill(40)
+    store = SqliteStore(tmp_path / "s.db")
+    drive(store, KeysConfig())
+    store.close()
+    store, read = SqliteStore(tmp_path / "s.db"), []
+    logs["predictions"].partitions[""].append(b'{"id":"new","score":0.5,"key":"k7"}')
+    pipeline = drive(Spy(store, read), KeysConfig())  # type: ignore[arg-type]
+    assert rows("answers")[-1]["id"] == "new"
+    assert read == [None, "k7"]  # the first, for its options
+    assert pipeline.engines_in_memory == 1
+    assert len(pipeline.engines) == 40
+    store.close()
+
+
+def test_looking_at_engines_keeps_none_in_memory(tmp_path: Path) -> None:
+    fill(40)
+    store = SqliteStore(tmp_path / "s.db")
+    pipeline = drive(store, KeysConfig(active=3))
+    assert pipeline.engines_in_memory == 3
+    assert list(pipeline.engines) == list(pipeline.first_engines(100))
+    assert sum(engine.target.scores for engine in pipeline.engines.values()) == 1000
+    assert list(pipeline.first_engines(2)) == list(pipeline.engines)[:2]
+    assert pipeline.engines_in_memory == 3
+    with pytest.raises(KeyError):
+        pipeline.engines["nobody"]
+    store.close()
+
+
+@pytest.mark.parametrize("calibrate", [True, False])
+def test_a_key_too_many_is_refused(tmp_path: Path, calibrate: bool) -> None:
+    fill(40)
+    store = SqliteStore(tmp_path / "s.db")
+    pipeline = drive(store, KeysConfig(limit=5, active=2), calibrate=calibrate)
+    store.close()
+    admitted = list(pipeline.engines)
+    assert len(admitted) == 5
+    seen = [row["key"] for name in ("source",) * calibrate + ("predictions",) for row in rows(name)]
+    assert admitted == list(dict.fromkeys(seen))[:5]
+    refused = [key for key in seen if key not in admitted]
+    reasons = [row["reason"] for row in rows("rejects")]
+    assert [reason for reason in reasons if "too many keys" in reason] == [
+        f"too many keys: key {key!r} would be one more than the limit of 5" for key in refused
+    ]
+    assert pipeline.tally.refused == len(refused) > 100
+    assert pipeline.tally.rejected == len(reasons)
+    assert {row["id"] for row in rows("answers")} == {
+        row["id"] for row in rows("predictions") if row["key"] in admitted
+    }
+    # The next run knows the keys of this one, and has the same limit.
+    logs["predictions"].partitions[""] += [
+        b'{"id":"old","score":0.5,"key":%s}' % msgspec.json.encode(admitted[-1]),
+        b'{"id":"more","score":0.5,"key":"another"}',
+        b'{"id":"both","score":0.5,"label":1,"key":"another"}',
+    ]
+    store = SqliteStore(tmp_path / "s.db")
+    pipeline = drive(store, KeysConfig(limit=5, active=2), calibrate=calibrate)
+    assert rows("answers")[-1]["id"] == "old"
+    assert pipeline.tally.refused == len(refused) + 2
+    assert list(pipeline.engines) == admitted
+    store.close()
+
+
+def test_events_without_a_key_count_as_one() -> None:
+    logs["predictions"].partitions[""] += [
+        b'{"id":"a","score":0.5,"key":""}',
+        b'{"id":"b","score":0.5}',
+        b'{"id":"c","score":0.5,"key":""}',
+    ]
+    drive(None, KeysConfig(limit=1))
+    assert [row["id"] for row in rows("answers")] == ["a", "c"]
+    (reject,) = rows("rejects")
+    assert reject["reason"] == "too many keys: events without a key would be one more than the limit of 1"
+
+
+def test_few_keys_have_certificates_with_every_map_and_many_only_that_without_a_key(tmp_path: Path) -> None:
+    fill(6)
+    for certified in (6, 5):
+        store = SqliteStore(tmp_path / f"{certified}.db")
+        drive(store, KeysConfig(certified=certified))
+        found = {(row["key"], row["certificate"] is not None) for row in rows("maps")}
+        keyed = {has for key, has in found if key is not None}
+        assert {has for key, has in found if key is None} == {True}
+        assert keyed == {certified == 6}
+        # Shown, a certificate is worked out for any.
+        shown = served(store)
+        assert all(engine.certificate is not None for engine in shown.engines if engine.map_version)
+        store.close()
+        outputs()
+
+
+def test_many_keys_are_shown_without_making_all_engines(tmp_path: Path) -> None:
+    fill(40)
+    store = SqliteStore(tmp_path / "s.db")
+    pipeline = drive(store, KeysConfig())
+    keys = list(pipeline.engines)
+    store.close()
+    store, read = SqliteStore(tmp_path / "s.db", read_only=True), []
+    spied: Any = Spy(store, read)
+    shown = served(spied)
+    first = [None, *(key for key in keys if key is not None)][:20]
+    assert shown.keys == 40
+    assert [engine.key for engine in shown.engines] == sorted(first, key=lambda key: key or "")
+    assert {row.key for row in shown.maps} <= set(first)
+    assert len(read) == 20
+    console = Console(width=200, file=io.StringIO())
+    console.print(show_table(shown))
+    assert "20 more: --key KEY" in console.file.getvalue()  # type: ignore[attr-defined]
+    last = keys[-1]
+    one = served(spied, [last])
+    assert [engine.key for engine in one.engines] == [last]
+    assert len(read) == 21
+    with pytest.raises(ValueError, match="there is no key 'nobody' among the 40 of the store"):
+        served(spied, ["nobody"])
+    store.close()
+
+
+def test_options(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text("[keys]\nlimit = 7\nactive = 2\ncertified = 0\n")
+    assert read_config(path).keys == KeysConfig(limit=7, active=2, certified=0)
+    path.write_text("[keys]\nlimit = 0\n")
+    with pytest.raises(ValueError, match="greater than or equal to 1"):
+        read_config(path)

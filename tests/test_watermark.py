@@ -1,0 +1,263 @@
+"""Expiry where sources are endless: what is read ahead does not outdate what is still to be read."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from streamcal_connectors.memory import Log, MemorySink, MemorySource, MemoryStore, _Records, logs
+
+from streamcal import JoinConfig, RecalibratorConfig
+from streamcal.join import JoinCounts
+from streamcal.merge import Merge, watermark
+from streamcal.pipeline import Pipeline
+from streamcal.runner import Inputs, Outputs, Runner, pipeline_state
+
+TTL = 50.0
+COUNT = 240
+
+
+class DiedError(BaseException):
+    """Stands for kill -9."""
+
+
+def source(name: str, lag: Mapping[str, float], *, endless: bool = True, ended: bool = False) -> Any:
+    return SimpleNamespace(name=name, lag=lambda: lag, endless=endless, ended=ended)
+
+
+TIMES = {"a": {"0": 5.0, "1": 9.0}, "b": {"": 7.0}}
+
+
+@pytest.mark.parametrize(
+    ("sources", "expected"),
+    [
+        ([source("a", {"0": 1, "1": 1}), source("b", {"": 1})], 5.0),
+        ([source("a", {"0": 0, "1": 1}), source("b", {"": 1})], 7.0),
+        ([source("a", {"0": 0, "1": 0}), source("b", {"": 0})], 9.0),
+        ([source("a", {"0": 0, "1": 0}), source("b", {"": math.nan})], 7.0),
+        ([source("a", {"0": 0, "1": 0}), source("c", {"": 1})], -math.inf),
+        ([source("a", {"0": 0, "1": 0}), source("c", {})], 9.0),
+        ([source("a", {"0": 0, "1": 0}), source("b", {"": 0}, endless=False)], 7.0),
+        ([source("a", {"0": 0, "1": 0}), source("b", {"": 0}, endless=False, ended=True)], 9.0),
+    ],
+    ids=[
+        "the least of the lanes",
+        "a lane read to its end holds nothing back",
+        "all are: the clock",
+        "it cannot tell now",
+        "a lane of which nothing was read",
+        "it never can tell",
+        "a finite source that has not ended",
+        "and one that has",
+    ],
+)
+def test_what_a_watermark_is(sources: Sequence[Any], expected: float) -> None:
+    assert watermark(sources, TIMES, 9.0) == expected
+
+
+def test_before_the_first_time_there_is_none() -> None:
+    assert watermark([source("a", {"0": 0})], {}, None) == -math.inf
+
+
+def test_how_far_a_lane_has_been_read() -> None:
+    """Is the latest time of all its batches, while the order is that of a batch alone."""
+    read = MemorySource("a", Log(), "target", endless=True)
+    early, late = (_Records(read, "0", 0, [event("x", time, score=0.5)[1]]) for time in (10.0, 20.0))
+    other = _Records(read, "1", 0, [event("y", 15.0, score=0.5)[1]])
+    merge = Merge([(("a", "0"), 12.0), (("a", "1"), 30.0)], whole=False)
+    merge.add("a", [early, other])
+    batch = merge.take()
+    assert batch is not None
+    assert [each.time for each in batch.events] == [10.0, 15.0]
+    assert batch.times == {"a": {"0": 12.0, "1": 30.0}}
+    merge.add("a", [late, other, early])
+    batch = merge.take()
+    assert batch is not None
+    assert [each.time for each in batch.events] == [15.0, 20.0, 10.0]
+    assert batch.times == {"a": {"0": 20.0, "1": 30.0}}
+
+
+class Ragged(MemorySource):
+    """Reads its partitions unevenly, one ahead of the others, and at times nothing at all."""
+
+    def __init__(self, name: str, rng: random.Random) -> None:
+        super().__init__(f"memory:{name}", logs[name], "target", endless=True)
+        self._rng = rng
+        self._weights = {p: rng.choice([0.1, 0.5, 1.0]) for p in sorted(logs[name].partitions)}
+
+    def poll(self, max_events: int, timeout: float) -> Sequence[_Records]:
+        batches = []
+        for partition, records in sorted(self._log.partitions.items()):
+            start = self._next.setdefault(partition, 0)
+            stop = min(start + self._rng.randrange(1, 60), self._end(partition, len(records)))
+            if stop > start and (self._until is not None or self._rng.random() < self._weights[partition]):
+                batches.append(_Records(self, partition, start, records[start:stop]))
+                self._next[partition] = stop
+        return batches
+
+
+def event(id_: str, time: float, **fields: object) -> tuple[float, bytes]:
+    return time, msgspec.json.encode({"id": id_, "time": time, **fields})
+
+
+def fill(seed: int) -> tuple[int, int]:
+    """Write predictions, and labels that come as late as they may, twice, or never; return how many.
+
+    Partitions are in the order of time, as producers fill them. How many there are is the seed's affair.
+    """
+    stream = random.Random("the same for all")
+    rng = random.Random(seed)
+    predictions = [event(str(i), float(i), score=stream.random()) for i in range(COUNT)]
+    labels = []
+    for i in range(COUNT):
+        if stream.random() < 0.1:
+            continue
+        label = {"label": stream.randrange(2)}
+        time = i + stream.choice([1.0, 1.0, stream.random()]) * TTL
+        labels.append(event(str(i), time, **label))
+        if stream.random() < 0.1:
+            labels.append(event(str(i), time + stream.random() * TTL, **label))
+    for name, events in (("predictions", predictions), ("labels", labels)):
+        count = rng.randrange(1, 4)
+        for _, data in sorted(events, key=lambda each: each[0]):
+            # By id, as keyed records are: a label and its double are on one partition.
+            partition = hash_of(msgspec.json.decode(data)["id"], seed) % count
+            logs[name].partitions[str(partition)].append(data)
+    labelled = {msgspec.json.decode(data)["id"] for _, data in labels}
+    return len(labelled), len(labels) - len(labelled)
+
+
+def hash_of(id_: str, seed: int) -> int:
+    return random.Random(f"{seed} {id_}").randrange(1 << 30)
+
+
+class Scene:
+    """A store, a sink and a pipeline of endless sources, run in pieces."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.store = MemoryStore("x")
+        self.rejects = Log()
+        self.pipeline = Pipeline()
+        self.learned: list[tuple[float, int]] = []
+
+    def run(self, stop: Callable[[], bool] | None = None, *, dies_in: int | None = None) -> None:
+        """Run until all is read, or until told; die after so many commits, before the store's."""
+        store = self.store
+        self.pipeline = Pipeline(
+            RecalibratorConfig(mode="source"),  # the quickest
+            JoinConfig(label_ttl=TTL),
+            observer=lambda joined: self.learned.append((joined.score, joined.label)),
+            tables=store.tables,
+        )
+        sources = [Ragged(name, self.rng) for name in ("predictions", "labels")]
+        outputs = Outputs(MemorySink("answers", Log()), MemorySink("rejects", self.rejects))
+        ticks = iter(range(10**9))
+        commits = iter(range(10**9))
+        keep = MemoryStore.commit
+
+        def commit(change: Any) -> None:
+            if dies_in is not None and next(commits) >= dies_in:
+                raise DiedError
+            keep(store, change)
+
+        store.commit = commit  # type: ignore[method-assign]
+        runner = Runner(
+            self.pipeline,
+            Inputs([], sources),
+            outputs,
+            store,
+            clock=lambda: next(ticks) * 0.06,
+            stop=stop or (lambda: not any(left for each in sources for left in each.lag().values())),
+        )
+        try:
+            runner.run()
+        finally:
+            del store.commit  # type: ignore[method-assign]
+            store.close()
+
+    def expire_all(self) -> None:
+        """Let time pass: what one event shows is the watermark of the next."""
+        for number in (10, 20):
+            logs["predictions"].partitions["0"].append(event(f"end {number}", number * COUNT, score=0.5)[1])
+            self.run()
+
+    def reasons(self) -> list[str]:
+        return [msgspec.json.decode(row)["reason"].split(":")[0] for row in self.rejects.partitions[""]]
+
+
+@pytest.fixture(autouse=True)
+def _empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    logs.clear()
+    monkeypatch.setattr("streamcal.runner.MAX_EVENTS", 64)
+
+
+def test_labels_within_their_time_meet_their_predictions_however_they_are_read() -> None:
+    seen: list[tuple[JoinCounts, list[tuple[float, int]]]] = []
+    for seed in range(20):
+        logs.clear()
+        labelled, doubled = fill(seed)
+        scene = Scene(seed)
+        looks = iter(range(10**9))
+        scene.run(lambda looks=looks, scene=scene: next(looks) > scene.rng.randrange(1, 40))  # type: ignore[misc]
+        scene.run()
+        scene.expire_all()
+        counts = scene.pipeline.counts
+        assert (counts.joined, counts.late, counts.unmatched) == (labelled, 0, 0), seed
+        assert (counts.duplicate, counts.expired) == (doubled, COUNT - labelled), seed
+        counts.early = 0  # how many labels were read before their prediction is what differs
+        seen.append((counts, sorted(scene.learned)))
+    assert all(each == seen[0] for each in seen)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_batch_that_is_done_again_lets_the_same_expire(seed: int) -> None:
+    """Though more has come onto the topics since, which would say otherwise where they end."""
+    fill(seed)
+    rest = {
+        name: {p: [records.pop() for _ in range(len(records) * 2 // 3)][::-1] for p, records in parts.items()}
+        for name, parts in ((name, logs[name].partitions) for name in ("predictions", "labels"))
+    }
+    nobody = [event(f"nobody {i}", i * 2.0, label=1)[1] for i in range(COUNT // 2)]
+    logs["labels"].partitions["nobody"] = nobody[: len(nobody) // 3]
+    scene = Scene(seed)
+    died = 0
+    for part in range(1, 4):
+        for commits in (1, 0, 2, 0, 1):
+            try:
+                scene.run(dies_in=commits)
+            except DiedError:
+                died += 1
+                for name, parts in rest.items():
+                    for partition, records in parts.items():
+                        logs[name].partitions[partition] += records[:9]
+                        del records[:9]
+        logs["labels"].partitions["nobody"] = nobody[: part * len(nobody) // 3]
+    for name, parts in rest.items():
+        for partition, records in parts.items():
+            logs[name].partitions[partition] += records
+    scene.run()
+    scene.expire_all()
+    assert died > 10
+    counts, reasons = scene.pipeline.counts, scene.reasons()
+    assert counts.unmatched >= len(nobody)
+    assert {reason: reasons.count(reason) for reason in set(reasons)} == {
+        "unmatched label": counts.unmatched,
+        "duplicate label": counts.duplicate,
+    } | ({"late label": counts.late} if counts.late else {})
+
+
+def test_the_watermark_is_kept_with_the_state() -> None:
+    fill(1)
+    scene = Scene(1)
+    scene.run(lambda: b'"watermark"' in scene.store.load().run)
+    checkpoint = scene.store.load()
+    kept, state = msgspec.json.decode(checkpoint.run), pipeline_state(checkpoint)
+    assert state is not None
+    lanes = [time for each in kept["times"].values() for time in each.values()]
+    assert kept["watermark"] == min(lanes) < max(lanes) == state.join.clock

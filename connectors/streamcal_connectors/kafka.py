@@ -6,9 +6,10 @@ Needs the extra: ``pip install 'streamcal-engine[kafka]'``.
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from streamcal.codec import JsonDecoder, Malformed
 from streamcal.ports import Position, Positions
@@ -31,6 +32,7 @@ log = logging.getLogger("streamcal_connectors")
 
 _LOOK_SECONDS: Final = 1.0  # between looks at partitions, and at stalls
 _ASK_SECONDS: Final = 2.0  # of silence, after which the cluster is asked whether it is there
+_LAG_SECONDS: Final = 1.0  # that the cluster may take to say where partitions end
 _FEED_RECORDS: Final = 10_000
 _SETTLE_SECONDS: Final = 10.0  # that a broker which has just started may show fewer records than it has
 
@@ -42,6 +44,12 @@ class KafkaConnector:
         require()
         self._clusters: dict[tuple[object, ...], Cluster] = {}
         self._transactions: dict[int, Transactions] = {}
+        self._table: Mapping[str, Any] = {}
+        self._stop: Callable[[], bool] = lambda: False
+
+    def set_up(self, options: Mapping[str, Any], stop: Callable[[], bool]) -> None:
+        """Take the table ``[kafka]`` of the run's configuration; see `streamcal.ports.TunableConnector`."""
+        self._table, self._stop = options, stop
 
     def source(self, url: str, domain: Domain, *, follow: bool) -> KafkaSource:  # noqa: ARG002  # endless
         """Open a topic to read; ``--source`` ends where the topic ends at the start of the run.
@@ -71,7 +79,8 @@ class KafkaConnector:
     def _cluster(self, url: KafkaUrl) -> Cluster:
         key = (*sorted(url.hosts), url.config_file)
         if key not in self._clusters:
-            self._clusters[key] = Cluster(url.hosts, read_kafka_config(url.config_file))
+            config = read_kafka_config(url.config_file, table=self._table)
+            self._clusters[key] = Cluster(url.hosts, config, self._stop)
         return self._clusters[key]
 
     def _shared(self, cluster: Cluster) -> Transactions:
@@ -123,6 +132,8 @@ class KafkaSource:
         self._next: dict[int, int] = {}  # by partition: the offset to deliver
         self._last: dict[int, int] | None = None  # where a finite source ends
         self._limit: dict[int, int] | None = None
+        self._ends: dict[int, int] = {}  # by partition: where it ended when the cluster was asked
+        self._asked = False  # for that, since the last poll
         self._paused: set[int] = set()
         self._looked = self._heard = time.monotonic()
         self._moved: dict[int, tuple[int, float]] = {}  # by partition: position, and since when it is that
@@ -175,8 +186,9 @@ class KafkaSource:
                 raise self._gone(f"partition {place.partition} begins at {first[place]}, not {found[place]}")
         consumer.assign(found)
         self._next = {place.partition: offset for place, offset in found.items()}
+        self._ends = {place.partition: ends[place] for place in places}
         if not self.endless:
-            self._last = {place.partition: ends[place] for place in places}
+            self._last = dict(self._ends)
         self._heard = time.monotonic()
         return self._positions()
 
@@ -202,6 +214,7 @@ class KafkaSource:
             if the offsets that come next were deleted.
         """
         consumer = self._opened()
+        self._asked = False
         now = time.monotonic()
         if now - self._looked > _LOOK_SECONDS:
             self._looked = now
@@ -238,15 +251,21 @@ class KafkaSource:
         return self._consumer is not None and all(self._reached(number) for number in self._next)
 
     def lag(self) -> Mapping[str, float]:
-        """Return the offsets of each partition that were not read yet, as of the last answer."""
-        consumer = self._consumer
-        if consumer is None:
+        """Return the offsets of each partition that were not read yet; see `streamcal.ports.Source`.
+
+        Open transactions are among them. Of partitions that seem to have been read to their end, the cluster
+        is asked whether they have; NaN if it does not answer.
+        """
+        if self._consumer is None:
             return {}
-        lags = {}
-        for number in self._next:
-            if (end := consumer.high_water(self._place(number))) is not None:
-                lags[str(number)] = float(max(end - consumer.position(self._place(number)), 0))
-        return lags
+        lags = {number: self._left(number) for number in self._next}
+        ended = [number for number, left in lags.items() if not left]
+        if ended and not self._asked and self._last is None:
+            if self._ask_ends(ended):
+                lags |= {number: self._left(number) for number in ended}
+            else:
+                lags |= dict.fromkeys(ended, math.nan)
+        return {str(number): left for number, left in lags.items()}
 
     def close(self) -> None:
         """Release; may be called twice."""
@@ -266,6 +285,27 @@ class KafkaSource:
 
     def _positions(self) -> dict[str, int]:
         return {str(number): offset for number, offset in self._next.items()}
+
+    def _left(self, number: int) -> float:
+        """Return the offsets that are to be read and were not yet, as far as is known."""
+        consumer, place = self._opened(), self._place(number)
+        end = max(self._ends.get(number, 0), consumer.high_water(place) or 0)
+        if self._last is not None:
+            end = min(end, self._last.get(number, 0))
+        return float(max(end - consumer.position(place), 0))
+
+    def _ask_ends(self, numbers: Sequence[int]) -> bool:
+        """Ask the cluster where partitions end; return whether it has answered."""
+        if self._cluster.is_away:
+            return False
+        try:
+            ends = self._opened().ends([self._place(number) for number in numbers], _LAG_SECONDS)
+        except KafkaError as error:
+            self._cluster.away(error)
+            return False
+        self._asked = True
+        self._ends |= {place.partition: end for place, end in ends.items()}
+        return True
 
     def _bound(self, number: int) -> int | None:
         """Return the offset at which to stop, None if there is none."""

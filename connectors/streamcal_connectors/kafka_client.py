@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -38,6 +39,8 @@ __all__ = [
 ]
 
 _CLOSE_SECONDS: Final = 5.0
+_STOP_SECONDS: Final = 5.0  # that a request under way may still take once the run is to stop
+_SLICE_SECONDS: Final = 0.25  # between looks whether it is
 
 _PERMANENT: Final = (
     "AuthorizationError",
@@ -155,11 +158,21 @@ class Producer:
     """A transactional producer whose every call is bounded in time; raises KafkaError.
 
     After any error what became of the transaction is in doubt: `discard` it and make another.
+
+    Parameters
+    ----------
+    client
+        kafka-python's producer.
+    seconds
+        how long a request may take.
+    stop
+        whether the run is to stop: a request then takes a few seconds more at most.
     """
 
-    def __init__(self, client: Any, seconds: float) -> None:
+    def __init__(self, client: Any, seconds: float, stop: Callable[[], bool]) -> None:
         self._client = client
         self._seconds = seconds
+        self._stop = stop
         # Bound once: these two are the hot path.
         self.send: Callable[..., Future] = client.send
 
@@ -180,7 +193,15 @@ class Producer:
 
     def flush(self) -> None:
         """Wait until every record was taken or refused."""
-        self._client.flush(self._seconds * 2)
+
+        def flushed(seconds: float) -> bool:
+            try:
+                self._client.flush(seconds)
+            except kafka_errors.KafkaTimeoutError:
+                return False
+            return True
+
+        self._wait(flushed, self._seconds * 2)
 
     def commit(self) -> None:
         """Commit the transaction: whether it was is in doubt if this raises."""
@@ -199,8 +220,19 @@ class Producer:
         """Do what the client's own method does, but not for ever: a lost request is never answered."""
         result = request()
         self._client._sender.wakeup()
-        if not result.wait(timeout_ms=int(self._seconds * 1000)):
-            raise kafka_errors.KafkaTimeoutError(f"no answer within {self._seconds:g} s")
+        self._wait(lambda seconds: bool(result.wait(timeout_ms=int(seconds * 1000))), self._seconds)
+
+    def _wait(self, done: Callable[[float], bool], seconds: float) -> None:
+        """Wait, a slice at a time, until something is done; ``done`` waits for so many seconds."""
+        begun = time.monotonic()
+        until = begun + seconds
+        stopping = False
+        while not done(_SLICE_SECONDS):
+            now = time.monotonic()
+            if now > until:
+                raise kafka_errors.KafkaTimeoutError(f"no answer within {now - begun:.3g} s")
+            if not stopping and self._stop():
+                stopping, until = True, min(until, now + _STOP_SECONDS)
 
 
 def kafka_consumer(**options: object) -> Any:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar, cast
 
+from streamcal.ports import StoppedError
 from streamcal_connectors.kafka_client import (
     INSTALLED,
     Consumer,
@@ -32,6 +33,7 @@ log = logging.getLogger("streamcal_connectors")
 
 _PROBE_SECONDS: Final = 2.0
 _PAUSES: Final = (0.1, 2.0)  # least and most seconds between attempts
+_SLICE_SECONDS: Final = 0.1  # of a pause, between looks whether the run is to stop
 _MISSING_SECONDS: Final = 2.0  # that a broker which has just started may not know its topics
 
 T = TypeVar("T")
@@ -75,11 +77,16 @@ class Cluster:
         ``host:port`` of some of its brokers.
     config
         how to connect.
+    stop
+        whether the run is to stop: nothing is waited for then.
     """
 
-    def __init__(self, hosts: Sequence[str], config: KafkaConfig) -> None:
+    def __init__(
+        self, hosts: Sequence[str], config: KafkaConfig, stop: Callable[[], bool] = lambda: False
+    ) -> None:
         self.hosts = tuple(hosts)
         self.config = config
+        self.stop = stop
         self._options = config.client_options()
         self._away = False
 
@@ -109,7 +116,7 @@ class Cluster:
             batch_size=1 << 18,
             compression_type=None if self.config.compression == "none" else self.config.compression,
         )
-        return Producer(client, seconds)
+        return Producer(client, seconds, self.stop)
 
     def call(self, request: Callable[[], T], *, patient: bool) -> T:
         """Do what needs the cluster, again and again while it is away.
@@ -121,6 +128,8 @@ class Cluster:
 
         Raises
         ------
+        StoppedError
+            if it failed, and the run is to stop.
         OSError
             if that helps nothing, or the time is over.
         """
@@ -131,19 +140,23 @@ class Cluster:
             try:
                 self.probe()
                 done = request()
-            except RefusedError:
+            except (RefusedError, StoppedError):
                 raise
             except (KafkaError, OSError) as met:
                 error = _last_words.take() or met
                 self.refused(error)
                 self.away(error)
+                if self.stop():
+                    raise StoppedError(f"Kafka at {self} is away: {brief(error)}") from None
                 if not patient and time.monotonic() > deadline:
                     waited = f"{self.config.connect_seconds:g} s"
                     raise OSError(f"Kafka at {self} was away for {waited}: {brief(error)}") from None
             else:
                 self.back()
                 return done
-            time.sleep(pause)
+            again = time.monotonic() + pause
+            while time.monotonic() < again and not self.stop():
+                time.sleep(_SLICE_SECONDS)
             pause = min(2 * pause, _PAUSES[1])
 
     def probe(self) -> None:

@@ -1,9 +1,10 @@
 """How to reach a Kafka cluster: URLs, and the options of connections; secrets are never printed.
 
 ``kafka://host:9092[,host2:9092]/topic?option=value``. What concerns the connection (TLS, SASL, time limits)
-comes from a TOML file's table ``[kafka]``, named by the URL's option ``config`` or by the environment's
-``STREAMCAL_KAFKA_CONFIG``, and from the environment's ``STREAMCAL_KAFKA_<OPTION>``, which goes first.
-A secret is in neither: an option names the variable or the file that holds it.
+comes from the table ``[kafka]`` of the run's ``--config``, or of another TOML file that the URL's option
+``config`` or the environment's ``STREAMCAL_KAFKA_CONFIG`` names, and from the environment's
+``STREAMCAL_KAFKA_<OPTION>``, which goes first. A secret is in none of them: an option names the variable or
+the file that holds it.
 """
 
 from __future__ import annotations
@@ -193,9 +194,20 @@ class KafkaUrl:
 
 
 def read_kafka_config(
-    path: Path | None, environment: Mapping[str, str] = os.environ, **changes: object
+    path: Path | None,
+    environment: Mapping[str, str] = os.environ,
+    table: Mapping[str, object] | None = None,
 ) -> KafkaConfig:
-    """Read the options of connections from a file's table ``[kafka]`` and the environment, which goes first.
+    """Read the options of connections from a table ``[kafka]`` and the environment, which goes first.
+
+    Parameters
+    ----------
+    path
+        of a file with the table; None: the environment may name it.
+    environment
+        variables by name.
+    table
+        that of the run's own configuration, which holds where no other file is named.
 
     Raises
     ------
@@ -204,24 +216,25 @@ def read_kafka_config(
     """
     if path is None and environment.get(f"{_PREFIX}CONFIG"):
         path = Path(environment[f"{_PREFIX}CONFIG"])
-    found: dict[str, object] = {}
+    found: dict[str, object] = dict(table or {}) if path is None else {}
     if path is not None:
         try:
-            table = tomllib.loads(path.read_text("utf-8")).get("kafka", {})
+            read = tomllib.loads(path.read_text("utf-8")).get("kafka", {})
         except OSError as error:
             raise ValueError(f"cannot read the Kafka options: {error}") from None
         except ValueError:  # of TOML, or of UTF-8; its text may show the line
             raise ValueError(f"{path} is no TOML") from None
-        if not isinstance(table, dict):
+        if not isinstance(read, dict):
             raise ValueError(f"{path}: [kafka] must be a table")
-        found |= table
+        found |= read
     for name in KafkaConfig.model_fields:
         if (value := environment.get(_PREFIX + name.upper())) is not None:
             found[name] = value
     try:
-        return KafkaConfig.model_validate(found | changes)
+        return KafkaConfig.model_validate(found)
     except ValidationError as error:
-        raise ValueError(f"{path or 'environment'}, Kafka options: {_brief(error)}") from None
+        where = path or ("--config" if table else "environment")
+        raise ValueError(f"{where}, Kafka options: {_brief(error)}") from None
 
 
 def _brief(error: ValidationError) -> str:

@@ -31,7 +31,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from streamcal.ports import Position, Positions
+from streamcal.ports import Position, Positions, StoppedError
 from streamcal.rows import MapRow, RejectRow
 from streamcal.types import Recalibrated
 from streamcal_connectors.kafka_client import (
@@ -135,6 +135,8 @@ class Transactions:
 
         Raises
         ------
+        StoppedError
+            if it failed, and the run is to stop: whether it was done, the next run finds out.
         OSError
             if that cannot be done: fenced, or refused.
         """
@@ -154,6 +156,8 @@ class Transactions:
             except KafkaError as error:
                 self._discard()
                 self.cluster.refused(error)
+                if self.cluster.stop():
+                    raise StoppedError(f"transaction {mark.number} of {self.name}: {brief(error)}") from None
                 failed += 1
                 if failed >= _ATTEMPTS:
                     raise OSError(

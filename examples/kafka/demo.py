@@ -13,7 +13,6 @@ import gzip
 import json
 import random
 import signal
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -29,6 +28,9 @@ warnings.filterwarnings("ignore", category=DeprecationWarning)
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition  # noqa: E402
 
 from streamcal.demo import data_folder  # noqa: E402
+from streamcal.errors import StoreError  # noqa: E402
+from streamcal.ports import Connectors  # noqa: E402
+from streamcal.runner import pipeline_state  # noqa: E402
 
 TOPICS = {
     "events": {"num_partitions": 2},
@@ -88,11 +90,11 @@ def records(bootstrap: str, topic: str) -> list[Any]:
 def answered(store: Path) -> int:
     """Return how many predictions the store has answered."""
     try:
-        with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as db:
-            row = db.execute("SELECT value FROM meta WHERE name = 'run'").fetchone()
-    except sqlite3.OperationalError:
+        with closing(Connectors().store(str(store), read_only=True)) as opened:
+            state = pipeline_state(opened.load())
+    except StoreError:  # not there yet
         return 0
-    return 0 if row is None else int(json.loads(row[0])["pipeline"]["join"]["counts"]["predictions"])
+    return 0 if state is None else state.join.counts.predictions
 
 
 def main() -> None:
@@ -123,12 +125,14 @@ def main() -> None:
             process.kill()
             process.wait()
             print(f"killed ({kill + 1} of {options.kills}), {answered(store):,} answered so far")
-        process = subprocess.Popen(command)  # noqa: S603  # made here
-        while answered(store) < options.predictions and process.poll() is None:
-            time.sleep(0.5)
-        time.sleep(2.0)  # the last labels
-        process.send_signal(signal.SIGTERM)
-        if process.wait():
+        with subprocess.Popen(command) as process:  # noqa: S603  # made here
+            try:
+                while answered(store) < options.predictions and process.poll() is None:
+                    time.sleep(0.5)
+                time.sleep(2.0)  # the last labels
+            finally:
+                process.send_signal(signal.SIGTERM)
+        if process.returncode:
             sys.exit("streamcal failed")
     ids = [record.key for record in records(options.bootstrap, topics["output"])]
     maps = records(options.bootstrap, topics["maps"])

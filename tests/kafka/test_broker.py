@@ -165,7 +165,9 @@ class TestBroker:
 
         killable_broker.kill()
         with socket.socket() as thief:
+            thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # old connections linger there
             thief.bind(("127.0.0.1", killable_broker.port))
+            thief.listen()
             with pytest.raises(BrokerError, match="Address already in use"):
                 killable_broker.start()
         assert not killable_broker.running

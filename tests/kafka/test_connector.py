@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import random
+import re
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +108,28 @@ def streamcal(*arguments: object, **environment: str) -> subprocess.CompletedPro
         check=False,
         env={**os.environ, "COLUMNS": "200", **environment},
     )
+
+
+@contextmanager
+def started(
+    *arguments: object, **environment: str
+) -> Iterator[tuple[subprocess.Popen[bytes], Callable[[], str]]]:
+    """Start the command line; give its process, and what says what it has said so far."""
+    with tempfile.TemporaryFile() as log:
+
+        def said() -> str:
+            return os.pread(log.fileno(), 1 << 20, 0).decode()
+
+        with subprocess.Popen(
+            [*STREAMCAL, *map(str, arguments)],
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "COLUMNS": "200", **environment},
+        ) as process:
+            try:
+                yield process, said
+            finally:
+                process.kill()
 
 
 class TestSource:
@@ -269,6 +295,31 @@ class TestSource:
         assert [" is away " in each for each in said] == [True, False]
         assert "is back" in said[1]
         assert not logging.getLogger("kafka").propagate
+
+    def test_a_partition_has_been_read_to_its_end_only_if_the_broker_says_so(
+        self, killable_broker: Broker, new_topic: Topics
+    ) -> None:
+        topic = new_topic("events", 2)
+        put(killable_broker, topic, [prediction(i) for i in range(3)])
+        with opened(killable_broker, topic) as source:
+            assert source.lag() == {}
+            source.seek({})
+            assert source.lag() == {"0": 3.0, "1": 0.0}
+            assert ids(read(source, 3)["0"]) == [0, 1, 2]
+            put(killable_broker, topic, [prediction(i) for i in (3, 4)], 1)
+            assert source.lag() == {"0": 0.0, "1": 2.0}  # though no answer to a poll has told
+            assert ids(read(source, 2)["1"]) == [3, 4]
+            assert source.lag() == {"0": 0.0, "1": 0.0}
+            source.poll(10, 0.1)
+            killable_broker.kill()
+            assert all(math.isnan(left) for left in source.lag().values())
+            killable_broker.start()
+            until(lambda: not source.poll(10, 0.1) and source.lag() == {"0": 0.0, "1": 0.0}, "it stays away")
+        with opened(killable_broker, topic, "?until=end") as source:
+            source.seek({})
+            put(killable_broker, topic, [prediction(5)])
+            read(source, 5)
+            assert source.lag() == {"0": 0.0, "1": 0.0}  # what has come since is not to be read
 
     def test_records_that_were_deleted_are_an_error(self, kafka_broker: AnyBroker, new_topic: Topics) -> None:
         topic = new_topic("events")
@@ -600,6 +651,42 @@ class TestRun:
         if step != "before the broker":  # what was on the broker was not written again
             assert sum(replayed) == 300
 
+    def test_the_map_of_a_calibration_is_published_once(
+        self, kafka_broker: AnyBroker, new_topic: Topics, tmp_path: Path
+    ) -> None:
+        """Though its commit reads nothing: only what the transaction carries tells that it was done."""
+        source, events = tmp_path / "source.jsonl", tmp_path / "events.jsonl"
+        rng = random.Random(1)
+        lines = (b'{"score":%.6f,"label":%d}\n' % (rng.random(), rng.randrange(2)) for _ in range(200))
+        source.write_bytes(b"".join(lines))
+        events.write_bytes(b"".join(prediction(i) + b"\n" for i in range(10)))
+        topics = new_topic("answers"), new_topic("maps")
+        dies = iter([True, True])
+        for _ in range(3):
+            connectors = Connectors()
+            store = connectors.store(str(tmp_path / "s.db"))
+            answers, maps = (connectors.sink(url(kafka_broker, topic)) for topic in topics)
+            keep = store.commit
+
+            def commit(change: Any, keep: Any = keep) -> None:
+                if change.maps and next(dies, False):
+                    raise DiedError
+                keep(change)
+
+            store.commit = commit  # type: ignore[method-assign]
+            inputs = Inputs(
+                [connectors.source(str(source), "source")], [connectors.source(str(events), "target")]
+            )
+            outputs = Outputs(answers, maps=maps)
+            runner = Runner(Pipeline(tables=store.tables), inputs, outputs, store, clock=time.monotonic)
+            with suppress(DiedError):
+                runner.run()
+            for each in (*inputs.calibration, *inputs.deployment, answers, maps, store):
+                each.close()
+        assert next(dies, None) is None
+        assert answered(kafka_broker, topics[0]) == list(range(10))
+        assert len(rows_of(kafka_broker, topics[1])) == 1
+
     def test_an_unknown_topic(self, kafka_broker: AnyBroker, new_topic: Topics, tmp_path: Path) -> None:
         known, unknown = new_topic("known"), unique("unknown")
         out = tmp_path / "out.jsonl"
@@ -610,6 +697,62 @@ class TestRun:
         assert done.returncode == 3
         assert f"there is no topic '{unknown}'" in done.stderr
         assert "Traceback" not in done.stderr
+
+    @pytest.mark.parametrize(
+        ("away", "number", "status"),
+        [("killed", signal.SIGTERM, 0), ("paused", signal.SIGINT, 130)],
+    )
+    def test_a_signal_while_a_commit_waits_for_the_broker(
+        self,
+        killable_broker: Broker,
+        new_topic: Topics,
+        tmp_path: Path,
+        away: str,
+        number: signal.Signals,
+        status: int,
+    ) -> None:
+        """It ends before long; what it could not commit, the next run does, once."""
+        answers = new_topic("answers")
+        events, rejects = tmp_path / "events.jsonl", tmp_path / "rejects.jsonl"
+        command = ["run", "--events", events, "--output", url(killable_broker, answers)]
+        command += ["--rejects", rejects, "--store", tmp_path / "s.db"]
+
+        def append(start: int, stop: int) -> None:
+            with events.open("ab") as file:
+                file.write(b"".join(prediction(i) + b"\n" for i in range(start, stop)) + b"oops\n")
+
+        append(0, 10)
+        with started(*command, "--follow") as (process, said):
+            until(lambda: rejects.exists() and len(rejects.read_bytes().splitlines()) == 1, "no rejects")
+            (killable_broker.kill if away == "killed" else killable_broker.pause)()
+            append(10, 20)
+            if away == "killed":
+                until(lambda: "is away" in said(), "it does not notice")
+            else:
+                time.sleep(2.0)  # it waits for an answer
+            begun = time.monotonic()
+            process.send_signal(number)
+            assert process.wait(60) == status, said()
+            seconds = time.monotonic() - begun
+            assert "what was committed is kept" in said()
+            assert "Traceback" not in said()
+        print(f"\n{away}: ended {seconds:.1f} s after {number.name}")
+        assert seconds < 30
+        if away == "killed":
+            killable_broker.start()
+        else:
+            killable_broker.resume()
+        done = streamcal(*command)
+        assert done.returncode == 0, done.stderr
+        assert answered(killable_broker, answers) == list(range(20))
+        assert len(rejects.read_bytes().splitlines()) == 2
+
+    def test_sigterm_while_it_waits_for_the_cluster_at_the_start(self, tmp_path: Path) -> None:
+        nowhere = f"kafka://127.0.0.1:{free_ports(1)[0]}/events"
+        with started("run", "--events", nowhere, "--output", tmp_path / "out.jsonl") as (process, said):
+            until(lambda: "is away" in said(), "it does not notice")
+            process.terminate()
+            assert process.wait(20) == 0, said()
 
     def test_a_cluster_that_is_not_there(self, tmp_path: Path) -> None:
         nowhere = f"kafka://127.0.0.1:{free_ports(1)[0]}/events"
@@ -669,13 +812,17 @@ class TestMaps:
             sink.write([map_row(version), map_row(version, "eu")])
             sink.commit({"in": {"": version}})
 
-        for _ in range(20):
-            publish()
-        deadline = time.monotonic() + 30
-        while len(found := rows_of(kafka_broker, topic)) >= 40 and time.monotonic() < deadline:
-            time.sleep(0.5)
+        found: list[Any] = []
+
+        def compacted() -> bool:
+            nonlocal found
             publish()  # a segment is closed by the next record
-        assert len(found) < 2 * version - 20
+            found = rows_of(kafka_broker, topic)
+            return len(found) < 2 * version
+
+        until(compacted, f"nothing was compacted: {len(found)} rows")
+        newest = {record.key: msgspec.json.decode(record.value)["version"] for record in found}
+        assert newest == {b"": version, b"eu": version}
         with closing(KafkaConnector().feed(url(kafka_broker, topic))) as feed:
             values: list[bytes] = []
             until(lambda: bool(values.extend(feed.poll(0.1)) or values), "no maps")
@@ -792,12 +939,44 @@ class TestConfiguration:
         with pytest.raises(ValueError, match="the environment has no THE_SECRET"):
             by_name.client_options()
 
-    def test_the_environment_goes_before_the_file(self, tmp_path: Path) -> None:
+    def test_the_environment_goes_before_the_file_and_that_before_the_runs_own(self, tmp_path: Path) -> None:
         path = tmp_path / "kafka.toml"
         path.write_text("[recalibrator]\nbins = 3\n[kafka]\nstall_seconds = 7\nrequest_seconds = 8\n")
+        table = {"stall_seconds": 1, "refresh_seconds": 2, "request_seconds": 3}
         environment = {"STREAMCAL_KAFKA_CONFIG": str(path), "STREAMCAL_KAFKA_STALL_SECONDS": "9"}
-        config = read_kafka_config(None, environment)
-        assert (config.stall_seconds, config.request_seconds) == (9.0, 8.0)
+        config = read_kafka_config(None, environment, table)
+        assert (config.stall_seconds, config.request_seconds, config.refresh_seconds) == (9.0, 8.0, 5.0)
+        del environment["STREAMCAL_KAFKA_CONFIG"]
+        config = read_kafka_config(None, environment, table)
+        assert (config.stall_seconds, config.request_seconds, config.refresh_seconds) == (9.0, 3.0, 2.0)
+
+    def test_the_runs_own_table_is_that_of_its_connector(self) -> None:
+        connectors = Connectors({"kafka": {"stall_seconds": 0.125}})
+        source: Any = connectors.source("kafka://h:1/t")
+        assert source._cluster.config.stall_seconds == 0.125
+        with pytest.raises(ValueError, match="--config, Kafka options: stal_seconds: Extra inputs"):
+            Connectors({"kafka": {"stal_seconds": SECRET}}).sink("kafka://h:1/t")
+        with pytest.raises(ValueError, match="the connector for 'memory' takes no options"):
+            Connectors({"memory": {"a": 1}}).sink("memory:x")
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            (f'[kafka]\nsasl_password = "{SECRET}"', "sasl_password: Extra inputs are not permitted"),
+            (f'[kafak]\nsasl_password = "{SECRET}"', r"there is no table \[kafak\]; known: .*kafka"),
+            (f'kafka = "{SECRET}"', "kafka must be a table"),
+            (f"[connectors.kafka]\na = '{SECRET}'", r"there is no table \[connectors\]"),
+        ],
+    )
+    def test_a_configuration_that_is_refused_shows_no_secret(
+        self, tmp_path: Path, text: str, message: str
+    ) -> None:
+        path = tmp_path / "run.toml"
+        path.write_text(text)
+        done = streamcal("run", "--config", path, "--events", "kafka://h/t", "--output", "-")
+        assert done.returncode == 2
+        assert re.search(message, done.stderr), done.stderr
+        assert SECRET not in done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -854,7 +1033,7 @@ class TestSecurity:
             *("run", "--log-json", "--events", f"kafka://127.0.0.1:{port}/{events}?until=end"),
             *("--output", f"kafka://127.0.0.1:{port}/{answers}", "--store", store),
         ]
-        environment = {"STREAMCAL_KAFKA_CONFIG": str(options), "STREAMCAL_KAFKA_CONNECT_SECONDS": "5"}
+        environment = {"STREAMCAL_KAFKA_CONFIG": str(options), "STREAMCAL_KAFKA_CONNECT_SECONDS": "30"}
         password.write_text(SECRET + "wrong")
         refused = streamcal(*command, **environment)
         assert refused.returncode in (1, 3), refused.stderr
@@ -866,7 +1045,8 @@ class TestSecurity:
         assert "refuses: " in untrusted.stderr
         assert "CERTIFICATE_VERIFY_FAILED" in untrusted.stderr
         password.write_text(SECRET)
-        done = streamcal(*command, **environment)
+        del environment["STREAMCAL_KAFKA_CONFIG"]
+        done = streamcal(*command, "--config", options, **environment)
         assert done.returncode == 0, done.stderr
         assert answered(broker, answers) == list(range(10))
         shown = streamcal("show", "--json", store)

@@ -13,6 +13,7 @@ CI kills a few times on a part of the stream. ``STREAMCAL_CRASH=full`` takes all
 from __future__ import annotations
 
 import gzip
+import math
 import os
 import random
 import signal
@@ -22,7 +23,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,10 @@ from kafka_fixture import AnyBroker, Topics
 
 from streamcal import RecalibrationMap, Recalibrator
 from streamcal.demo import data_folder
+from streamcal.join import JoinCounts
 from streamcal.maps import shift_correction_one
-from streamcal.state import unpack
+from streamcal.ports import Connectors
+from streamcal.runner import pipeline_state
 
 FULL = os.environ.get("STREAMCAL_CRASH") == "full"
 KILLS = int(os.environ.get("STREAMCAL_CRASH_KILLS", "50" if FULL else "10"))
@@ -45,8 +48,9 @@ MAX_EVENTS = 4000 if FULL else 400
 """Of a micro-batch: small ones give many moments to be killed at."""
 PATIENCE = 180.0
 
-# Nothing expires: which topic is read ahead would decide what does.
-CONFIG = "[join]\nlabel_ttl = 1e9\nmax_pending = 10_000_000\n"
+DAY = 86_400.0
+TTL = 7 * DAY
+"""Above what labels take, a day, and what is sent at a time, which comes in any order: five days."""
 
 Row = tuple[str, bytes, bytes]
 """Topic, key, value."""
@@ -60,24 +64,16 @@ def fork_server() -> None:
 
     A fork, so that a run does not spend its life on imports.
     """
+    sys.path.insert(0, str(Path(__file__).parents[1]))
     import streamcal_connectors.kafka
     import streamcal_connectors.sqlite  # noqa: F401
+    from crash import child
 
-    from streamcal import cli, runner
-
-    runner.MAX_EVENTS = int(sys.argv[1])  # type: ignore[misc]
+    max_events = int(sys.argv[1])
     for line in sys.stdin:
         process = os.fork()
         if not process:
-            sys.argv = ["streamcal", *msgspec.json.decode(line)]
-            status = 1
-            try:
-                cli.main()
-            except SystemExit as end:
-                status = int(end.code or 0)
-            finally:
-                sys.stdout.flush()
-                os._exit(status)
+            child(msgspec.json.decode(line), max_events)
         print(process, flush=True)
         print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
 
@@ -154,16 +150,26 @@ def interleave(rng: random.Random, first: Sequence[Any], second: Sequence[Any]) 
     return [next(each[one]) for one in which]
 
 
-def send(broker: AnyBroker, rows: Sequence[Row]) -> None:
-    """Send rows, once each (idempotently), whatever happens to the broker meanwhile."""
+@contextmanager
+def sending(broker: AnyBroker) -> Iterator[Callable[[Sequence[Row]], None]]:
+    """Give what sends rows, once each (idempotently), whatever happens to the broker meanwhile."""
     with closing(
         KafkaProducer(
             bootstrap_servers=broker.bootstrap, linger_ms=20, batch_size=1 << 18, metrics_enabled=False
         )
     ) as sender:
-        sent = [sender.send(*row[:1], value=row[2], key=row[1]) for row in rows]
-        sender.flush(PATIENCE)
-        assert all(future.succeeded() for future in sent)
+
+        def send(rows: Sequence[Row]) -> None:
+            sent = [sender.send(topic, value=value, key=key) for topic, key, value in rows]
+            sender.flush(PATIENCE)
+            assert all(future.succeeded() for future in sent)
+
+        yield send
+
+
+def send(broker: AnyBroker, rows: Sequence[Row]) -> None:
+    with sending(broker) as send_rows:
+        send_rows(rows)
 
 
 def reader(broker: AnyBroker) -> Any:
@@ -213,7 +219,9 @@ def until(what: Callable[[], bool], why: str) -> None:
 class Stream:
     """Topics of one test, and the command line that runs over them."""
 
-    def __init__(self, broker: AnyBroker, new_topic: Topics, folder: Path, partitions: int = 2) -> None:
+    def __init__(
+        self, broker: AnyBroker, new_topic: Topics, folder: Path, partitions: int = 2, ttl: float = TTL
+    ) -> None:
         self.broker = broker
         self.folder = folder
         self.new_topic = new_topic
@@ -221,7 +229,7 @@ class Stream:
             "--events": new_topic("predictions", partitions),
             "--labels": new_topic("labels", partitions),
         }
-        (folder / "config.toml").write_text(CONFIG)
+        (folder / "config.toml").write_text(f"[join]\nlabel_ttl = {ttl}\n")
         self.source = folder / "source.jsonl"
         with gzip.open(data_folder() / "source.jsonl.gz") as lines:
             self.source.write_bytes(b"".join(islice(lines, None if FULL else 4000)))
@@ -257,16 +265,19 @@ class Stream:
 
     def sketches(self, name: str) -> list[bytes]:
         """Return the sketches of source, target and traffic of the engine in a store."""
-        with closing(sqlite3.connect(self.folder / f"{name}.db")) as db:
-            ((state,),) = db.execute("SELECT state FROM engines").fetchall()
-        Recalibrator.from_bytes(state)
-        return unpack(state, 9)[4:7]
+        with self.store(name) as store:
+            serving = Recalibrator.from_bytes(store.load().engines[None])._serving
+        sketches = [serving.logs["source"].sketch, serving.logs["target"].sketch, serving.traffic.sketch]
+        return [each.to_bytes() for each in sketches]
 
-    def counts(self, name: str) -> dict[str, int]:
-        with closing(sqlite3.connect(self.folder / f"{name}.db")) as db:
-            (text,) = db.execute("SELECT value FROM meta WHERE name = 'run'").fetchone()
-        found: dict[str, int] = msgspec.json.decode(text)["pipeline"]["join"]["counts"]
-        return found
+    def counts(self, name: str) -> JoinCounts:
+        with self.store(name) as store:
+            state = pipeline_state(store.load())
+        assert state is not None
+        return state.join.counts
+
+    def store(self, name: str) -> Any:
+        return closing(Connectors().store(str(self.folder / f"{name}.db"), read_only=True))
 
     def run_to_the_end(self, name: str, max_events: int = MAX_EVENTS) -> dict[str, str]:
         """Run until all is read, undisturbed; return the topics of the outputs."""
@@ -276,8 +287,11 @@ class Stream:
             self.finish(process, name)
         return outputs
 
-    def finish(self, process: Runs, name: str) -> None:
+    def await_done(self, process: Runs, name: str) -> None:
         until(lambda: self.done(name), f"{name}: not done; {process.log.read_text()[-3000:]}")
+
+    def finish(self, process: Runs, name: str) -> None:
+        self.await_done(process, name)
         assert process.end(signal.SIGTERM) == 0, process.log.read_text()[-3000:]
         assert "Traceback" not in process.log.read_text(), process.log.read_text()[-3000:]
 
@@ -339,8 +353,9 @@ def test_killed_and_yet_every_id_once(
     assert check(stream, outputs, ids) > 3
     assert check(stream, whole, ids) > 1
     assert stream.sketches("broken") == stream.sketches("whole")
-    joined = stream.counts("whole")["joined"]
-    assert stream.counts("broken")["joined"] == joined
+    joined = len(labels)
+    for counts in (stream.counts("broken"), stream.counts("whole")):
+        assert (counts.joined, counts.late, counts.unmatched) == (joined, 0, 0)
     log = (tmp_path / "broken.log").read_text()
     print(
         f"\n{what}: killed {kills} times ({struck} runs); {len(ids):,} ids, {joined:,} joined;"
@@ -352,41 +367,95 @@ def test_killed_and_yet_every_id_once(
         assert log.count("is away") == log.count("is back") <= kills
 
 
+class Delayed:
+    """The flights with labels as late as they may be, doubled, or never sent."""
+
+    TTL = DAY / 2
+    COUNT = 3000 if FULL else 1500
+
+    def __init__(self) -> None:
+        choice = random.Random(3)
+        predictions, labels = flights()
+        self.predictions = [msgspec.json.decode(line) for line in predictions[: self.COUNT]]
+        ids = {row["id"] for row in self.predictions}
+        outcomes = {row["id"]: row["label"] for row in map(msgspec.json.decode, labels) if row["id"] in ids}
+        self.labels = {id_: label for id_, label in outcomes.items() if choice.random() >= 0.01}
+        self.doubled = {id_ for id_ in self.labels if choice.random() < 0.1}
+
+    def rows(self, rng: random.Random, inputs: dict[str, str], latest: float) -> list[tuple[float, Row]]:
+        """Return both topics' rows by event time, labels delayed by up to ``latest`` in one way of many."""
+        rows = []
+        for row in self.predictions:
+            id_, time_ = row["id"], row["time"]
+            rows.append((time_, (inputs["--events"], id_.encode(), msgspec.json.encode(row))))
+            if id_ not in self.labels:
+                continue
+            for _ in range(1 + (id_ in self.doubled)):
+                time_ += latest * rng.choice([rng.random(), rng.random(), 1.0])
+                label = {"id": id_, "label": self.labels[id_], "time": time_}
+                rows.append((time_, (inputs["--labels"], id_.encode(), msgspec.json.encode(label))))
+        return sorted(rows, key=lambda each: each[0])
+
+
+def split(rows: Sequence[tuple[float, Row]], cuts: Sequence[float], rng: random.Random) -> list[list[Row]]:
+    """Cut rows at event times; interleave what is between two cuts, each topic in its order."""
+    topics = {row[0] for _, row in rows}
+    parts = []
+    for start, stop in pairwise([-math.inf, *cuts, math.inf]):
+        part = [row for time_, row in rows if start <= time_ < stop]
+        parts.append(interleave(rng, *([row for row in part if row[0] == topic] for topic in sorted(topics))))
+    return [part for part in parts if part]
+
+
 def test_however_the_topics_are_interleaved(
     kafka_broker: AnyBroker, new_topic: Topics, tmp_path: Path
 ) -> None:
-    """Check 3: labels late, doubled, or never; the topics fed, and so read, in different ways."""
-    ways = 20 if FULL else 4
-    predictions, labels = (lines[:3000] for lines in flights())
-    choice = random.Random(3)
-    kept = [line for line in labels if choice.random() >= 0.01]
-    doubled = [line for line in kept if choice.random() < 0.1]
-    seen: list[tuple[list[bytes], dict[str, int]]] = []
+    """Check 3: labels late, doubled, or never; the topics interleaved, cut up and read in different ways.
+
+    Every other way, the run is down while the topics are filled, and catches up: labels come as late as
+    ``label_ttl`` allows. Otherwise it reads as they are filled, an hour of event time at a time, and that
+    hour is what the labels are earlier.
+    """
+    ways, hour = (20 if FULL else 4), 3600.0
+    stream_rows = Delayed()
+    sent, ttl = len(stream_rows.labels), stream_rows.TTL
+    seen: list[tuple[list[bytes], JoinCounts]] = []
     for way in range(ways):
         rng = random.Random(way)
         folder = tmp_path / str(way)
         folder.mkdir()
-        stream = Stream(kafka_broker, new_topic, folder, partitions=1 + way % 3)
-        delayed = sorted(kept + doubled, key=lambda _: rng.random()) if way % 2 else kept + doubled
-        rows = interleave(
-            rng,
-            [(stream.inputs["--events"], id_of(line), line) for line in predictions],
-            [(stream.inputs["--labels"], id_of(line), line) for line in delayed],
-        )
+        stream = Stream(kafka_broker, new_topic, folder, partitions=1 + way % 3, ttl=ttl)
+        live = way % 2 == 1
+        rows = stream_rows.rows(rng, stream.inputs, ttl - hour if live else ttl)
+        first, last = rows[0][0], rows[-1][0]
+        cuts = [rng.uniform(first, last) for _ in range(3)]
+        if live:
+            cuts = [first + i * hour for i in range(1, int((last - first) / hour))]
         arguments, outputs = stream.arguments("run")
-        with runs(arguments, folder / "log", rng.choice([50, 200, 1000, 65_536])) as process:
-            process.start()
-            cuts = sorted(rng.sample(range(1, len(rows)), 3))
-            for start, stop in zip([0, *cuts], [*cuts, len(rows)], strict=True):
-                send(kafka_broker, rows[start:stop])
-                time.sleep(rng.uniform(0.0, 0.2))
+        with (
+            sending(kafka_broker) as send_rows,
+            runs(arguments, folder / "log", rng.choice([50, 200, 1000, 65_536])) as process,
+        ):
+            for part in split(rows, sorted(cuts), rng):
+                if process.pid and not live:
+                    stream.finish(process, "run")
+                send_rows(part)
+                if not process.pid:
+                    process.start()
+            # What the first of these shows is the watermark of the second: by then all else has expired.
+            for number in (1, 2):
+                stream.await_done(process, "run")
+                row = {"id": f"end {number}", "score": 0.5, "time": last + number * 10 * ttl}
+                send_rows([(stream.inputs["--events"], b"end", msgspec.json.encode(row))])
             stream.finish(process, "run")
-        check(stream, outputs, [id_of(line) for line in predictions])
+        ids = [row["id"].encode() for row in stream_rows.predictions]
+        check(stream, outputs, [*ids, b"end 1", b"end 2"])
         counts = stream.counts("run")
-        del counts["early"]  # how many labels were read before their prediction is what differs
+        assert (counts.joined, counts.late, counts.unmatched) == (sent, 0, 0), way
+        assert (counts.duplicate, counts.expired) == (len(stream_rows.doubled), stream_rows.COUNT - sent), way
+        counts.early = 0  # how many labels were read before their prediction is what differs
         seen.append((stream.sketches("run"), counts))
     assert all(each == seen[0] for each in seen)
-    assert seen[0][1]["duplicate"] == len(doubled)
 
 
 if __name__ == "__main__":

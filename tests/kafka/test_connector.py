@@ -608,17 +608,13 @@ class TestRun:
                 store.commit = after  # type: ignore[method-assign]
             began = time.monotonic()
 
-            def stop() -> bool:
-                lags = [lag for source in sources for lag in source.lag().values()]
-                return (len(lags) == 3 and not any(lags)) or time.monotonic() - began > 20
-
             runner = Runner(
                 pipeline,
                 Inputs([], sources),
                 Outputs(*sinks),
                 store,
                 clock=time.monotonic,
-                stop=stop,
+                stop=lambda: pipeline.tally.events >= 601 or time.monotonic() - began > 60,
             )
             try:
                 runner.run()

@@ -15,7 +15,7 @@ import numpy as np
 from streamcal.errors import DamagedStateError
 from streamcal.labels import LabelLog, Labels, Scores
 from streamcal.maps import RecalibrationMap, shift_correction
-from streamcal.mixture import Mixture
+from streamcal.mixture import FIRST_STEP, Mixture
 from streamcal.priors import class_prior
 from streamcal.sketch import ScoreSketch
 from streamcal.types import Mixing
@@ -32,7 +32,7 @@ class _State(msgspec.Struct):
     steps: int
     served: bytes
     mixing: Mixing | None
-    mixture: bytes
+    mixture: bytes | None
     gathered: bytes | None
     source: tuple[bytes, float] | None
 
@@ -48,8 +48,8 @@ class Adaptive:
 
     __slots__ = (
         "_gathered",
+        "_made",
         "_max_cells",
-        "_mixture",
         "_renewed",
         "_source",
         "mixing",
@@ -60,7 +60,7 @@ class Adaptive:
 
     def __init__(self, max_cells: int) -> None:
         self._max_cells = max_cells
-        self._mixture = Mixture()
+        self._made: Mixture | None = None  # not before there is a label: of many keys most have few
         self._gathered: LabelLog | None = None
         self._renewed = False  # whether the next source map is of a new generation
         self._source: tuple[RecalibrationMap, float] | None = None  # h_P and the source's prior
@@ -135,8 +135,8 @@ class Adaptive:
 
     def merge(self, other: Self) -> None:
         """Add what the other learned, as later labels."""
-        if other._mixture.n:
-            self._mixture.merge(other._mixture)
+        if other._made is not None and other._made.n:
+            self._mixture.merge(other._made)
         self.steps = max(self.steps, other.steps)
         self._set_room()
 
@@ -147,7 +147,7 @@ class Adaptive:
                 self.steps,
                 self.served.model_dump_json().encode(),
                 self.mixing,
-                self._mixture.to_bytes(),
+                None if self._made is None else self._made.to_bytes(),
                 None if self._gathered is None else self._gathered.to_bytes(),
                 self._source and (self._source[0].model_dump_json().encode(), self._source[1]),
             )
@@ -170,13 +170,19 @@ class Adaptive:
         except ValueError as error:  # those of msgspec and of pydantic alike
             raise DamagedStateError(f"not the state of mode auto: {error}") from None
         self.steps, self.mixing = state.steps, state.mixing
-        self._mixture = Mixture.from_bytes(state.mixture)
+        self._made = None if state.mixture is None else Mixture.from_bytes(state.mixture)
         self._set_room()
         self._gathered = None
         if state.gathered is not None:
             self._gathered = LabelLog(self._max_cells).restore(state.gathered)
         return self
 
+    @property
+    def _mixture(self) -> Mixture:
+        if self._made is None:
+            self._made = Mixture()
+        return self._made
+
     def _set_room(self) -> None:
-        self.room = self._mixture.next_step - self._mixture.n
+        self.room = FIRST_STEP if self._made is None else self._made.next_step - self._made.n
         """How many target labels are missing until a step is due."""

@@ -2,7 +2,7 @@
 
 The grid is that of a `ScoreSketch` of all labels. Kept are cumulative counts at boundaries between labels,
 those before every boundary that a window may begin at; a window is the difference of two. The boundaries are
-thinned with age: a window of W labels finds one at most W/8 labels, or one step, before its exact beginning.
+thinned with age: a window of W labels finds one at most W/8 labels and one step before its exact beginning.
 
 Memory: 8 bytes a cell and boundary, for the windows of mode ``auto`` about 35 boundaries in the long run.
 """

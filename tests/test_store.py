@@ -307,6 +307,7 @@ DAMAGE = [
     ("pending", "DELETE FROM pending_blocks WHERE block = 7"),
     ("pending", "UPDATE pending_gone SET bits = bits | 1"),
     ("pending", "UPDATE pending_gone SET bits = bits & ~4"),
+    ("pending", "UPDATE pending_gone SET bits = 8 WHERE bits = 4"),
     ("pending", "DELETE FROM pending_gone"),
     ("early", "UPDATE early_blocks SET rows = replace(rows, '\"label\":1', '\"label\":0')"),
     ("settled", "UPDATE settled_blocks SET rows = replace(rows, ',1]', ',0]') WHERE block = 2"),

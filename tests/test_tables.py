@@ -82,6 +82,18 @@ def test_stored_tables_join_as_those_in_memory(events: list[Event], cuts: list[i
     assert stored.close() == plain.close()
 
 
+def test_an_id_that_is_put_again_is_the_latest() -> None:
+    table: StoredTable[Settled] = StoredTable(ListRows())
+    for id_ in "abc":
+        table.entries[id_] = Settled(None, 1)
+    assert table.pop_oldest()[0] == "a"
+    del table.entries["b"]
+    for id_ in "db":
+        table.entries[id_] = Settled(None, 0)
+    assert [table.pop_oldest()[0] for _ in range(3)] == ["c", "d", "b"]
+    assert table.oldest() is None
+
+
 @given(st.lists(st.tuples(st.booleans(), st.lists(st.integers(0, 12), max_size=9)), max_size=12))
 def test_an_id_index_is_a_multimap(steps: list[tuple[bool, list[int]]]) -> None:
     """Places are numbered on; hashes are few, so that ids share them."""

@@ -354,15 +354,15 @@ def test_killed_and_yet_every_id_once(
         if not process.pid:
             process.start()
         stream.finish(process, "broken")
-    whole = stream.run_to_the_end("whole", 65_536)
+    others = stream.run_to_the_end("whole", 65_536)
     ids = [id_of(line) for line in predictions]
     assert check(stream, outputs, ids) > 3
-    assert check(stream, whole, ids) > 1
-    broken, whole_ = stream.sketches("broken"), stream.sketches("whole")
-    assert all(broken[which] == whole_[which] for which in broken.keys() & whole_.keys())
+    assert check(stream, others, ids) > 1
     joined = len(labels)
     for counts in (stream.counts("broken"), stream.counts("whole")):
         assert (counts.joined, counts.late, counts.unmatched) == (joined, 0, 0)
+    broken, whole = stream.sketches("broken"), stream.sketches("whole")
+    assert all(broken[which] == whole[which] for which in broken.keys() & whole.keys())
     log = (tmp_path / "broken.log").read_text()
     print(
         f"\n{what}: killed {kills} times ({struck} runs); {len(ids):,} ids, {joined:,} joined;"

@@ -41,7 +41,7 @@ def growth(scores: np.ndarray, labels: np.ndarray) -> Iterator[Row]:
     def restore() -> None:
         fresh[:] = [Recalibrator.from_bytes(state) for state in states]
         for engine in fresh:
-            engine._next["source"] = np.inf  # learning alone: re-forming has rows of its own
+            engine._serving._counted = frozenset()  # learning alone: re-forming has rows of its own
 
     def many(engine: Recalibrator) -> None:
         for start in range(0, n, 10**5):

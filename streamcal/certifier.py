@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from streamcal import grid
 from streamcal.bin_limits import BinIntervals, bin_intervals
+from streamcal.binning import bin_sums
 from streamcal.certificate import LABEL_SHIFT_REFUTED, MONOTONE_REFUTED, Certificate, make_certificate
 from streamcal.certify import Both, RiskBound, certify_both, certify_map, version_delta
 from streamcal.certify_target import certify_target, shift_odds
@@ -202,7 +203,7 @@ class Certifier:
         bound = claims.both.served
         if self._mode == "label_shift":
             bound = _bound_of(RecalibrationMap(version=0), formed, claims)
-        elif self._mode == "auto" and target.labels[1]:
+        elif self._mode == "auto" and not _is_formed(target.served, formed):
             bound = _bound_of(target.served, formed, claims)
         refuted = self.watch is not None and self.watch.refuted
         source = self._formed.get("source")
@@ -331,6 +332,14 @@ def _edges(formed: Formed, splits: Counts) -> tuple[npt.NDArray[np.float64], npt
     sketch = formed.sketch()
     inner = grid.left_edges(sketch.cells[splits[1:-1] - 1] + np.int32(1), sketch.level)
     return np.concatenate(([0.0], inner)), np.concatenate((inner, [1.0]))
+
+
+def _is_formed(served: RecalibrationMap, formed: Formed) -> bool:
+    """Return whether the served map is the one that was formed, not a mixture nor one formed off schedule."""
+    negatives, positives = formed.sketch().counts
+    rates = bin_sums(positives, formed.splits) / bin_sums(negatives + positives, formed.splits)
+    left, _ = _edges(formed, formed.splits)
+    return served.values == tuple(rates.tolist()) and served.edges[:-1] == tuple(left.tolist())
 
 
 def _bound_of(served: RecalibrationMap, formed: Formed, claims: _Claims) -> RiskBound:

@@ -40,6 +40,23 @@ def test_before_the_first_target_label_the_source_alone_speaks() -> None:
     assert theirs.risk <= mine.risk <= 1.5 * theirs.risk
 
 
+def test_a_map_formed_off_schedule_is_certified_as_what_it_is() -> None:
+    """By the triangle inequality: what is certain of the map that was formed before it says nothing of it."""
+    rng = np.random.default_rng(12)
+    engine = Recalibrator()
+    engine.learn_many(*SOURCE.sample(2000, rng))
+    before = engine.certificate
+    engine.learn_many(*SOURCE.sample(20, rng))
+    assert engine.certificate == before
+    engine.refresh()
+    after = engine.certificate
+    assert before is not None
+    assert after is not None
+    assert after.version == engine.version > before.version
+    assert after.risk != before.risk
+    assert SOURCE.risk(engine.map).total <= after.risk
+
+
 def test_without_a_source_it_learns_from_the_target() -> None:
     rng = np.random.default_rng(2)
     engine = Recalibrator()

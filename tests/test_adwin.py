@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from river import drift
 
 from streamcal.adwin import change_point, deviations, grouped
 
@@ -111,7 +112,6 @@ def test_it_is_about_as_fast_as_rivers(before: float, after: float) -> None:
     error below 5 %: failure probability below 0.1 %. Kept of the time before the jump is less than a tenth of
     the delay and a pane, on average.
     """
-    drift = pytest.importorskip("river.drift")
     ours, theirs, stale = [], [], []
     for seed in range(12):
         values = bernoulli(np.random.default_rng([3, seed]), (20_000, before), (8000, after))

@@ -2,7 +2,8 @@
 
 While label shift is not refuted, the map of the source is a candidate, and with it what follows from it by
 label shift. After an alarm these are out; the labels of the target from then on become the next generation of
-the source.
+the source. Before the first label of the target there is no mixture: nothing speaks against what the source
+alone gives, and re-forming it costs no more than in the other modes.
 """
 
 from __future__ import annotations
@@ -97,9 +98,31 @@ class Adaptive:
         self.room -= len(scores)
         return self.room <= 0
 
+    @property
+    def begun(self) -> bool:
+        """Whether there is a mixture."""
+        return self._made is not None
+
+    def begin(self, sketch: ScoreSketch, seen: int, prior: float | None) -> None:
+        """Begin to mix, at the first label of the target.
+
+        Parameters
+        ----------
+        sketch
+            of the labelled scores of the source.
+        seen, prior
+            as in `step`.
+        """
+        self._made = Mixture()
+        if self._source is not None:
+            self._made.set_source(self._source[0], sketch)
+        self._made.step(seen, prior)
+        self._set_room()
+
     def set_source(self, uniform_mass: RecalibrationMap, sketch: ScoreSketch) -> None:
         """Take h_P, formed anew from this sketch, for the source's candidates."""
-        self._mixture.set_source(uniform_mass, sketch, new_generation=self._renewed)
+        if self._made is not None:
+            self._made.set_source(uniform_mass, sketch, new_generation=self._renewed)
         self._renewed = False
         self._source = uniform_mass, class_prior(sketch.n_positives, sketch.n, _SMOOTHING) or 0.5
 
@@ -118,12 +141,12 @@ class Adaptive:
         prior
             the target prior estimated from scores, if it is.
         """
-        self.steps += self.room <= 0
-        mixed = self._mixture.step(seen, prior)
-        self._set_room()
-        self.served, self.mixing = mixed.map, Mixing(mixed.leader, mixed.weights, mixed.reason)
-        if not self._mixture.n and self._source is not None:
-            # Where no label of the target has come, nothing speaks against what the source alone gives.
+        if self._made is not None:
+            self.steps += self.room <= 0
+            mixed = self._made.step(seen, prior)
+            self._set_room()
+            self.served, self.mixing = mixed.map, Mixing(mixed.leader, mixed.weights, mixed.reason)
+        elif self._source is not None:
             self.served, source_prior = self._source
             leader = "source/uniform/all"
             if prior is not None:
@@ -134,8 +157,8 @@ class Adaptive:
             self.mixing = Mixing(leader, {leader: 1.0})
 
     def merge(self, other: Self) -> None:
-        """Add what the other learned, as later labels."""
-        if other._made is not None and other._made.n:
+        """Add what the other learned, as later labels; if it has begun to mix, this one must have, too."""
+        if other._made is not None:
             self._mixture.merge(other._made)
         self.steps = max(self.steps, other.steps)
         self._set_room()
@@ -180,7 +203,7 @@ class Adaptive:
     @property
     def _mixture(self) -> Mixture:
         if self._made is None:
-            self._made = Mixture()
+            raise RuntimeError("no mixture before `begin`")
         return self._made
 
     def _set_room(self) -> None:

@@ -1,23 +1,19 @@
 """The certificates of one engine over its life: what each version may claim, and what was refuted.
 
 A certificate is worked out when it is asked for, from the cells as they were when the version was formed, and
-kept. Memory: those cells in compact form, and at most `MOST_CERTIFICATES` certificates.
+kept. Memory: those cells, laid out from the first certificate on, and at most `MOST_CERTIFICATES` of these.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from streamcal import grid
-from streamcal.bin_limits import BinIntervals, bin_intervals
-from streamcal.binning import bin_sums
 from streamcal.certificate import LABEL_SHIFT_REFUTED, MONOTONE_REFUTED, Certificate, make_certificate
-from streamcal.certify import Both, RiskBound, certify_both, certify_map, version_delta
-from streamcal.certify_target import certify_target, shift_odds
+from streamcal.certify import version_delta
+from streamcal.claims import Claims, Formed, Target
 from streamcal.config import Domain, Mode
 from streamcal.drift import LabelShiftWatch
 from streamcal.errors import DamagedStateError
@@ -25,7 +21,7 @@ from streamcal.maps import RecalibrationMap
 from streamcal.sketch import ScoreSketch
 from streamcal.types import DriftAlarm
 
-__all__ = ["MOST_CERTIFICATES", "Certifier", "Formed", "Target"]
+__all__ = ["MOST_CERTIFICATES", "Certifier"]
 
 MOST_CERTIFICATES: Final = 64
 """How many certificates the history keeps: when there are more, every second one goes."""
@@ -34,47 +30,6 @@ MOST_CERTIFICATES: Final = 64
 # source, for priors and masses of the target, and for versions formed from the target (mode auto has both).
 _SOURCE, _TARGET, _TARGET_VERSIONS = 0.6, 0.2, 0.2
 _ALPHA: Final = 0.1  # α of the label-shift test in units of δ, beyond it
-
-Counts = npt.NDArray[np.int64]
-
-
-class Formed(NamedTuple):
-    """A map version as it was formed."""
-
-    cells: bytes
-    """The labelled sketch it was formed from, as bytes: a quarter of its size."""
-    splits: Counts
-    """int64[B+1], its bins."""
-    choices: int
-    """From how many binnings it was chosen with the labels in view."""
-    place: int
-    """j: how many versions its domain had formed before it."""
-    domain: Domain
-    """Where the labels are from."""
-
-    def sketch(self) -> ScoreSketch:
-        """Return the labelled sketch it was formed from."""
-        return ScoreSketch.from_bytes(self.cells)
-
-
-class Target(NamedTuple):
-    """What is known of the target when a certificate is asked for."""
-
-    scores: ScoreSketch
-    """Its scores, labelled or not."""
-    labels: tuple[int, int]
-    """(positives, labels)."""
-    served: RecalibrationMap
-    """The map that is served, with its weights."""
-
-
-class _Claims(NamedTuple):
-    """What is certain of a version, on one event of probability 1 − δ_j."""
-
-    both: Both
-    """Bounds on the map that it formed and on the best certified one; half of δ_j went to that."""
-    limits: BinIntervals
-    """On its own bins."""
 
 
 class _FormedState(msgspec.Struct):
@@ -136,7 +91,7 @@ class Certifier:
         self._formed: dict[Domain, Formed] = {}
         self._version = 0
         self._on_schedule = True
-        self._claims: dict[Domain, _Claims] = {}
+        self._claims: dict[Domain, Claims] = {}
         self._history: list[Certificate] = []
         self._alarms: list[DriftAlarm] = []
         self.generation = 0
@@ -200,24 +155,24 @@ class Certifier:
         if formed is None:
             return None
         claims = self._claims_of(formed)
-        bound = claims.both.served
-        if self._mode == "label_shift":
-            bound = _bound_of(RecalibrationMap(version=0), formed, claims)
-        elif self._mode == "auto" and not _is_formed(target.served, formed):
-            bound = _bound_of(target.served, formed, claims)
+        if self._mode == "auto":
+            bound = claims.bound_of(target.served)
+        elif self._mode == "label_shift":
+            bound = claims.bound_of(RecalibrationMap(version=0))
+        else:
+            bound = claims.own
         refuted = self.watch is not None and self.watch.refuted
         source = self._formed.get("source")
         shifted = None
         if source is not None and self._shifts and target.labels[1] and not self.generation:
-            shifted = 1.0 if refuted else self._target_risk(source, self._claims_of(source), target)
+            shifted = 1.0 if refuted else self._target_risk(source, target)
         by_shift = shifted is not None and (formed.domain == "source" or shifted < bound.risk)
-        sketch = formed.sketch()
         certificate = make_certificate(
             version=self._version,
             time=time,
             bound=bound,
             domain=formed.domain,
-            labels=(sketch.n_positives, sketch.n),
+            labels=claims.labels,
             delta=self._delta,
             target_labels=target.labels,
             target_risk=shifted if by_shift else bound.risk if formed.domain == "target" else None,
@@ -279,45 +234,19 @@ class Certifier:
         share = 1.0 / ((self.generation + 1) * (self.generation + 2)) if self._mode == "auto" else 1.0
         return LabelShiftWatch(share * _ALPHA * self._delta, self._max_cells)
 
-    def _claims_of(self, formed: Formed) -> _Claims:
+    def _claims_of(self, formed: Formed) -> Claims:
         claims = self._claims.get(formed.domain)
         if claims is None:
-            claims = self._claims[formed.domain] = self._work_out(formed)
+            share = 1.0
+            if self._shifts:
+                share = _SOURCE if formed.domain == "source" else _TARGET_VERSIONS
+            claims = Claims(formed, version_delta(share * self._delta, formed.place))
+            self._claims[formed.domain] = claims
         return claims
 
-    def _work_out(self, formed: Formed) -> _Claims:
-        share = 1.0
-        if self._shifts:
-            share = _SOURCE if formed.domain == "source" else _TARGET_VERSIONS
-        delta = version_delta(share * self._delta, formed.place)
-        negatives, positives = formed.sketch().counts
-        return _Claims(
-            certify_both(negatives, positives, formed.splits, delta=delta, choices=formed.choices),
-            bin_intervals(negatives, positives, formed.splits, delta=delta / 2, choices=formed.choices),
-        )
-
-    def _target_risk(self, formed: Formed, claims: _Claims, target: Target) -> float:
-        sketch = formed.sketch()
-        if self._mode == "composite":
-            weights = target.served.weights
-            odds = weights[1] / weights[0] if weights[0] else np.inf
-            negatives, positives = sketch.counts
-            hits = np.add.reduceat(positives, formed.splits[:-1])
-            lowest = highest = shift_odds(
-                hits / np.add.reduceat(negatives + positives, formed.splits[:-1]), odds
-            )
-        else:
-            lowest, highest = _range(target.served, *_edges(formed, formed.splits))
-        return certify_target(
-            claims.limits,
-            lowest,
-            highest,
-            _bin_counts(formed, target.scores),
-            scores=target.scores.n,
-            source_labels=(sketch.n_positives, sketch.n),
-            target_labels=target.labels,
-            delta=_TARGET * self._delta,
-        )
+    def _target_risk(self, source: Formed, target: Target) -> float:
+        composite = self._mode == "composite"
+        return self._claims_of(source).target_risk(target, composite=composite, delta=_TARGET * self._delta)
 
     def _remember(self, certificate: Certificate) -> None:
         if self._history and self._history[-1].version == certificate.version:
@@ -325,57 +254,3 @@ class Certifier:
         self._history.append(certificate)
         if len(self._history) > MOST_CERTIFICATES:
             self._history = self._history[-1::-2][::-1]
-
-
-def _edges(formed: Formed, splits: Counts) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the left and the right edge of every bin, float64[B] each."""
-    sketch = formed.sketch()
-    inner = grid.left_edges(sketch.cells[splits[1:-1] - 1] + np.int32(1), sketch.level)
-    return np.concatenate(([0.0], inner)), np.concatenate((inner, [1.0]))
-
-
-def _is_formed(served: RecalibrationMap, formed: Formed) -> bool:
-    """Return whether the served map is the one that was formed, not a mixture nor one formed off schedule."""
-    negatives, positives = formed.sketch().counts
-    rates = bin_sums(positives, formed.splits) / bin_sums(negatives + positives, formed.splits)
-    left, _ = _edges(formed, formed.splits)
-    return served.values == tuple(rates.tolist()) and served.edges[:-1] == tuple(left.tolist())
-
-
-def _bound_of(served: RecalibrationMap, formed: Formed, claims: _Claims) -> RiskBound:
-    """Bound R of any map, by the triangle inequality from the best certified one (lemma 9)."""
-    negatives, positives = formed.sketch().counts
-    lowest, highest = _range(served, *_edges(formed, np.arange(len(negatives) + 1)))
-    best = claims.both.best
-    risk = certify_map(lowest, highest, negatives, positives, claims.both.splits, best, delta=best.delta)
-    # Of the identity, two scores never share a value: it loses no sharpness. Of a step map nothing finer is
-    # known here than that neither part exceeds the whole.
-    sharpness = min(risk, 0.25) if served.values else 0.0
-    return claims.both.served._replace(calibration=risk, sharpness=sharpness, risk=risk)
-
-
-def _range(
-    served: RecalibrationMap, left: npt.NDArray[np.float64], right: npt.NDArray[np.float64]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the least and the greatest value of a map on every [left, right): float64[m] each."""
-    weights = served.weights
-    odds = weights[1] / weights[0] if weights[0] else np.inf
-    if not served.values:
-        return shift_odds(left, odds), shift_odds(right, odds)
-    inner = np.array(served.edges[1:-1])
-    first, last = np.searchsorted(inner, left, "right"), np.searchsorted(inner, right, "left")
-    values = shift_odds(np.array([*served.values, served.values[-1]]), odds)
-    runs = np.column_stack((first, last + 1)).ravel()
-    return np.minimum.reduceat(values, runs)[::2], np.maximum.reduceat(values, runs)[::2]
-
-
-def _bin_counts(formed: Formed, scores: ScoreSketch) -> Counts:
-    """Count the scores of every bin, int64[B]; a cell that an edge splits counts in each bin it touches."""
-    sketch = formed.sketch()
-    inner = (sketch.cells[formed.splits[1:-1] - 1].astype(np.int64) + 1) << sketch.level
-    starts = scores.cells.astype(np.int64) << scores.level
-    ends = starts + (1 << scores.level)
-    below = np.concatenate(([0], np.cumsum(scores.totals)))
-    first = below[np.searchsorted(ends, inner, side="right")]
-    last = below[np.searchsorted(starts, inner, side="left")]
-    return np.concatenate((last, below[-1:])) - np.concatenate(([0], first))

@@ -16,7 +16,8 @@ import numpy as np
 from streamcal import grid
 from streamcal.adaptive import Adaptive
 from streamcal.certificate import Certificate
-from streamcal.certifier import Certifier, Formed, Target
+from streamcal.certifier import Certifier
+from streamcal.claims import Formed, Target
 from streamcal.config import Domain, RecalibratorConfig
 from streamcal.errors import DamagedStateError
 from streamcal.forming import form
@@ -25,6 +26,7 @@ from streamcal.maps import RecalibrationMap
 from streamcal.prior_tracker import BLOCK, PriorTracker
 from streamcal.priors import shift_weights
 from streamcal.schedule import Schedule
+from streamcal.sketch import ScoreSketch
 from streamcal.traffic import Traffic
 from streamcal.types import DriftAlarm, Mixing
 
@@ -151,10 +153,8 @@ class Serving:
     def certificate(self, time: float | None) -> Certificate | None:
         """Return what may be claimed of the served map now, at this event time."""
         target = self.logs["target"]
-        target.flush()
-        traffic = self.traffic
-        scores = traffic.sketch if traffic.n >= target.n else target.sketch
-        return self._certifier.certificate(Target(scores, (target.positives, target.n), self.map), time)
+        labels = target.positives, target.n
+        return self._certifier.certificate(Target(self._target_scores, labels, self.map), time)
 
     def learn(self, score: float, label: int, domain: Domain, time: float | None, seen: int | None) -> None:
         """Learn one checked score with its label; see `Recalibrator.learn_one`."""
@@ -166,8 +166,11 @@ class Serving:
         if log.n >= log.due:
             self._reform(domain)
         if domain == "target" and self._watch is not None:
-            if self._adaptive is not None and self._adaptive.learn(score, label, seen):
-                self._mix(self._adaptive)
+            if self._adaptive is not None:
+                if not self._adaptive.begun:
+                    self._begin(self._adaptive)
+                if self._adaptive.learn(score, label, seen):
+                    self._mix(self._adaptive)
             self._watch.add(score, label)
             if self._watch.due:
                 self._look()
@@ -243,6 +246,8 @@ class Serving:
                 log.merge(other.logs[domain])
             self._refreshes += other._refreshes
             if self._adaptive is not None and other._adaptive is not None:
+                if other._adaptive.begun and not self._adaptive.begun:
+                    self._begin(self._adaptive)
                 self._adaptive.merge(other._adaptive)
         for domain, log in self.logs.items():
             if domain in self._counted:
@@ -320,6 +325,13 @@ class Serving:
         prior = None if self._tracker is None or self._config.prior == "labels" else self._tracker.prior
         return None if prior is None else min(max(prior, _LEAST), 1.0 - _LEAST)
 
+    def _target_scores(self) -> ScoreSketch:
+        target = self.logs["target"]
+        if self.traffic.n >= target.n:
+            return self.traffic.sketch
+        target.flush()
+        return target.sketch
+
     def _look(self) -> None:
         """Look whether the target's labels refute label shift."""
         source, target = self.logs["source"], self.logs["target"]
@@ -387,8 +399,15 @@ class Serving:
         self._settle()
         self._certifier.serve(self.version)
 
+    def _begin(self, adaptive: Adaptive) -> None:
+        source = self.logs["source"]
+        source.flush()
+        adaptive.begin(source.sketch, self.traffic.n, self._mixed_prior)
+
     def _mix_many(self, adaptive: Adaptive, scores: Scores, labels: Labels, seen: int | None) -> None:
         start = 0
+        if len(scores) and not adaptive.begun:
+            self._begin(adaptive)
         while start < len(scores):
             end = start + adaptive.room
             if adaptive.learn_many(scores[start:end], labels[start:end], seen):

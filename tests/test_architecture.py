@@ -25,6 +25,7 @@ LAYERS = [
     {"mixture"},
     {"config", "batch", "testing", "bin_limits", "certify", "drift"},
     {"certify_target", "certificate"},
+    {"claims"},
     {"types"},
     {"tables", "certifier"},
     {"join"},

@@ -17,10 +17,10 @@ from streamcal.certificate import (
     make_certificate,
 )
 from streamcal.certify import (
+    Centre,
     RiskBound,
     certify,
     certify_best,
-    certify_map,
     certify_served,
     default_candidates,
     version_delta,
@@ -104,13 +104,26 @@ def test_any_other_map_is_bounded_by_the_triangle() -> None:
     bound, splits = certify_best(negatives, positives, [40, 80], delta=delta)
     edges = np.append(left, 1.0)
     platt = 1 / (1 + np.exp(-3.6 * np.log(np.clip(edges, 1e-12, 1) / np.clip(1 - edges, 1e-12, 1))))
-    figure = certify_map(platt[:-1], platt[1:], negatives, positives, splits, bound, delta=delta)
+    centre = Centre.of(negatives, positives, splits, bound)
+    figure = centre.bound_of(platt[:-1], platt[1:])
     true = risks(truth, np.concatenate(([0.0], left[1:], [1.0])), platt[:-1])[2]
     assert true <= figure < 0.2
-    far = certify_map(
-        np.ones(len(left)), np.ones(len(left)), negatives, positives, splits, bound, delta=delta
-    )
-    assert far > figure
+    assert centre.bound_of(np.ones(len(left)), np.ones(len(left))) > figure
+
+
+@pytest.mark.parametrize("name", TRUTHS)
+@pytest.mark.parametrize("n", [100, 1000, 10_000, 100_000])
+def test_the_best_is_found_by_looking_at_some(name: str, n: int) -> None:
+    """Not at all 11; and it is the best of all, or within a tenth of it where the bound has ripples."""
+    negatives, positives, _ = sample(n, name=name)
+    candidates, delta = default_candidates(n, len(negatives)), version_delta(0.1, 60)
+    best, splits = certify_best(negatives, positives, candidates, delta=delta)
+    each = [
+        certify_best(negatives, positives, [bins] * len(candidates), delta=delta)[0].risk
+        for bins in candidates
+    ]
+    assert best.risk <= 1.1 * min(each)
+    assert best.bins == len(splits) - 1
 
 
 def test_the_served_map_gains_from_the_best_one() -> None:

@@ -15,8 +15,9 @@ from streamcal import (
 )
 from streamcal.bounds import theorem1
 from streamcal.certificate import LABEL_SHIFT_REFUTED, MONOTONE_REFUTED
-from streamcal.certifier import MOST_CERTIFICATES, Formed, _bin_counts
+from streamcal.certifier import MOST_CERTIFICATES
 from streamcal.certify import certify_served, version_delta
+from streamcal.claims import Claims, Formed
 from streamcal.forming import form
 from streamcal.sketch import ScoreSketch
 from streamcal.testing import NormalPair
@@ -222,13 +223,14 @@ def test_scores_of_a_cell_that_an_edge_splits_count_in_each_bin() -> None:
     coarse.add(scores)
     assert coarse.level > fine.level
     formed = form(fine, 20)
-    counts = _bin_counts(Formed(fine.to_bytes(), formed.splits, 1, 0, "source"), coarse)
+    claims = Claims(Formed(fine.to_bytes(), formed.splits, 1, 0, "source"), 0.01)
+    counts = claims.bin_counts(coarse)
     exact = np.add.reduceat(fine.totals, formed.splits[:-1])
     assert (counts >= exact).all()
     assert (counts <= exact + 2 * coarse.totals.max()).all()
     same = ScoreSketch(labelled=False)
     same.add(scores)
-    assert (_bin_counts(Formed(fine.to_bytes(), formed.splits, 1, 0, "source"), same) == exact).all()
+    assert (claims.bin_counts(same) == exact).all()
 
 
 def test_a_prediction_alone_raises_nothing() -> None:

@@ -76,8 +76,11 @@ def learning(scores: Floats, labels: Labels) -> Iterator[Row]:
 def predicting(scores: Floats, labels: Labels) -> Iterator[Row]:
     engine = Recalibrator(bins=256)
     engine.learn_many(scores[: 10**6], labels[: 10**6])
-    shifted = copy.deepcopy(engine)
-    shifted.learn_many(scores[:1000], labels[:1000] & (scores[:1000] > 0.7), "target")
+    mixed = copy.deepcopy(engine)
+    shifted = Recalibrator(bins=256, mode="composite")
+    shifted.learn_many(scores[: 10**6], labels[: 10**6])
+    for each in (shifted, mixed):
+        each.learn_many(scores[:1000], labels[:1000] & (scores[:1000] > 0.7), "target")
     batch = uniform_mass_binning(scores[: 10**5], labels[: 10**5], 256)
     edges, values = np.array(engine.map.edges[1:-1]), np.array(engine.map.values)
     name = f"values[numpy.searchsorted(edges, z)], {len(edges)} edges"
@@ -91,6 +94,7 @@ def predicting(scores: Floats, labels: Labels) -> Iterator[Row]:
     part = scores[: 10**6]
     for operation, predict, at_least in (
         ("predict_many, g∘h", shifted.predict_many, 5.0),
+        (f"predict_many, a mixture of {mixed.map.bins} steps", mixed.predict_many, 5.0),
         ("predict_many, a map with edges inside cells", batch.predict_many, None),
         ("predict_many, identity", Recalibrator().predict_many, None),
     ):

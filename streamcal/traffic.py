@@ -23,17 +23,13 @@ class Traffic:
         that of the sketch.
     """
 
-    __slots__ = ("_buffer", "_flushed", "_sketch")
+    __slots__ = ("_buffer", "_sketch", "n")
 
     def __init__(self, max_cells: int) -> None:
         self._sketch = ScoreSketch(max_cells, labelled=False)
         self._buffer = array("d")
-        self._flushed = 0
-
-    @property
-    def n(self) -> int:
+        self.n = 0
         """How many scores were observed."""
-        return self._flushed + len(self._buffer)
 
     @property
     def sketch(self) -> ScoreSketch:
@@ -44,23 +40,24 @@ class Traffic:
     def append(self, score: float) -> None:
         """Take one checked score."""
         self._buffer.append(score)
+        self.n += 1
         if len(self._buffer) >= BLOCK:
             self._flush()
 
     def extend(self, scores: Scores) -> None:
         """Take checked scores, float64[n]."""
+        self.n += len(scores)
         if len(self._buffer) + len(scores) <= BLOCK:
             self._buffer.frombytes(scores.tobytes())
         else:
             self._flush()
             self._sketch._add(scores, None)
-            self._flushed += len(scores)
 
     def merge(self, other: Self) -> None:
         """Add what the other observed."""
         self._flush()
         self._sketch.merge(other.sketch)
-        self._flushed += other._flushed
+        self.n += other.n
 
     def to_bytes(self) -> bytes:
         """Return the state; equal states give equal bytes."""
@@ -77,11 +74,10 @@ class Traffic:
         sketch = ScoreSketch.from_bytes(data)
         if sketch.labelled or sketch.max_cells != self._sketch.max_cells:
             raise DamagedStateError("not the state of the traffic: its sketch is not that of its options")
-        self._sketch, self._flushed = sketch, sketch.n
+        self._sketch, self.n = sketch, sketch.n
         return self
 
     def _flush(self) -> None:
         if self._buffer:
             self._sketch._add(np.frombuffer(self._buffer), None)
-            self._flushed += len(self._buffer)
             self._buffer = array("d")

@@ -1,7 +1,8 @@
 """What mode auto's mixture costs: time per labelled event by part, memory, and the bytes of its state.
 
-``python benchmarks/mixture.py`` prints a table in under a minute. Times are processor time, the median of
-steps in the long run: after 100,000 labels.
+``python benchmarks/mixture.py`` prints a table in about a minute. Times are processor time, the median of
+steps in the long run: after 100,000 labels. These come at once, a fixed number of labels late, or after
+exponential delays, so that the labels of one step belong to predictions of many steps before.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from streamcal.windows import WindowCounts
 
 WARM = 100_000
 TIMED = 50_000
-DELAY = 500
+DELAYS = {"at once": 0, "500 late": 500, "0 to ∞, mean 4,000": 4000}
+SPREAD = 4000  # from here on, delays are exponential with this mean
 PARTS = {
     "score labels": (Mixture, "_forecasts"),
     "move weights": (module, "track"),
@@ -41,9 +43,9 @@ Times = dict[str, list[float]]
 
 def clocked(work: Callable[..., Any], times: list[float]) -> Callable[..., Any]:
     def timed(*args: Any, **kwargs: Any) -> Any:
-        start = time.perf_counter()
+        start = time.process_time()
         out = work(*args, **kwargs)
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
         return out
 
     return timed
@@ -51,17 +53,22 @@ def clocked(work: Callable[..., Any], times: list[float]) -> Callable[..., Any]:
 
 def per_label(mixture: Mixture, delay: int, *, parts: bool) -> dict[str, float]:
     """Return microseconds per labelled event of all steps, or of each part of them."""
-    scores, labels = NormalPair(0.5).sample(WARM + TIMED, np.random.default_rng(2))
+    rng = np.random.default_rng(2)
+    scores, labels = NormalPair(0.5).sample(WARM + TIMED + 8 * delay, rng)
+    made = np.arange(len(scores))
+    arrived = made + (rng.exponential(delay, len(made)) if delay >= SPREAD else delay)
+    order = np.argsort(arrived, kind="stable")
+    scores, labels, made, arrived = scores[order], labels[order], made[order], arrived[order]
 
     def feed(end: int) -> list[float]:
         taken = []
         while mixture.n < end:
             first, last = mixture.n, min(end, mixture.next_step)
-            sight = np.arange(first, last) if delay else None
+            sight = made[first:last] if delay else None
             mixture.learn_many(scores[first:last], labels[first:last], sight)
-            start = time.perf_counter()
-            mixture.step(last + delay)
-            taken.append(time.perf_counter() - start)
+            start = time.process_time()
+            mixture.step(int(arrived[last - 1]) + 1)
+            taken.append(time.process_time() - start)
         return taken
 
     feed(WARM)
@@ -101,24 +108,24 @@ def main() -> None:
     sketch = ScoreSketch()
     sketch.add(*NormalPair(0.5).sample(100_000, np.random.default_rng(1)))
     source = form(sketch, "auto").map
-    print(f"{'us per labelled event':24}" + "".join(f"{part:>15}" for part in ("all steps", *PARTS)))
+    print(f"{'us per labelled event':32}" + "".join(f"{part:>15}" for part in ("all steps", *PARTS)))
     for with_source in (False, True):
-        for delay in (0, DELAY):
+        for late, delay in DELAYS.items():
             row = {}
             for parts in (False, True):
                 mixture = Mixture()
                 if with_source:
                     mixture.set_source(source, sketch)
                 row |= per_label(mixture, delay, parts=parts)
-            name = ("source, " if with_source else "no source, ") + (f"{delay} late" if delay else "at once")
-            print(f"{name:24}" + "".join(f"{row.get(part, 0.0):15.2f}" for part in ("all steps", *PARTS)))
+            name = ("source, " if with_source else "no source, ") + late
+            print(f"{name:32}" + "".join(f"{row.get(part, 0.0):15.2f}" for part in ("all steps", *PARTS)))
             start = time.perf_counter()
             state = mixture.to_bytes()
             middle = time.perf_counter()
             Mixture.from_bytes(state)
             end = time.perf_counter()
             print(
-                f"{'':24}state {len(state) / 1024:.0f} KiB, written in {1e3 * (middle - start):.1f} ms, "
+                f"{'':32}state {len(state) / 1024:.0f} KiB, written in {1e3 * (middle - start):.1f} ms, "
                 f"read in {1e3 * (end - middle):.1f} ms"
             )
     print(f"learn: {learn_one():.0f} ns a label")

@@ -22,6 +22,7 @@ from streamcal.sketch import ScoreSketch
 from streamcal.tracking import RATE
 
 __all__ = [
+    "PRIOR_SMOOTHING",
     "Fit",
     "Line",
     "Points",
@@ -33,6 +34,7 @@ __all__ = [
     "fit_source",
     "fit_windows",
     "forecasts",
+    "stand_in",
     "weights_by_source",
 ]
 
@@ -40,11 +42,13 @@ Cells = npt.NDArray[np.int32]
 Counts = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
+PRIOR_SMOOTHING: Final = 0.5
+"""Of the priors of source and target (Krichevsky–Trofimov): neither is ever 0 or 1."""
+
 _MOST_BINS: Final = 128
 _PLATT_CELLS: Final = 128
 _SOURCE_LABELS: Final = 500  # what those of the source count for, at most: about what tracking remembers
 _ALIKE: Final = 0.05
-_PRIOR_SMOOTHING: Final = 0.5  # Krichevsky–Trofimov
 
 
 class Steps(NamedTuple):
@@ -116,10 +120,6 @@ class Points(NamedTuple):
     def of(cls, scores: Floats) -> Points:
         """Lay out scores, float64[n] in [0, 1]."""
         return cls(scores, grid.cells_of(scores, grid.MIN_LEVEL), _logit(scores))
-
-    def take(self, places: slice | Counts) -> Points:
-        """Return some of them."""
-        return Points(self.scores[places], self.cells[places], self.logits[places])
 
 
 def fit_source(uniform_mass: RecalibrationMap, sketch: ScoreSketch) -> Source:
@@ -272,14 +272,14 @@ def forecasts(snapshot: Snapshot, points: Points, before: tuple[Snapshot, Floats
         another snapshot and what it gave at the same points, to be written over where it differs.
     """
     source, scores = snapshot.source, points.scores
-    fits = (*_stand_in(snapshot), source.fit if source else None)
+    fits = (*stand_in(snapshot), source.fit if source else None)
     k = TARGET_ONLY if source is None else len(NAMES)
     old: tuple[Fit | None, ...] = (None,) * len(fits)
     if before is None or len(before[1]) != k:
         out, fresh = np.empty((k, len(scores))), True
     else:
         out, fresh = before[1], False
-        old = (*_stand_in(before[0]), before[0].source.fit if before[0].source else None)
+        old = (*stand_in(before[0]), before[0].source.fit if before[0].source else None)
     changed = {id(fit): fit for fit, was in zip(fits, old, strict=True) if fit is not None and fit is not was}
     values = dict(zip(changed, family_values(list(changed.values()), points), strict=True)) if changed else {}
     out[0] = scores
@@ -302,7 +302,7 @@ def forecasts(snapshot: Snapshot, points: Points, before: tuple[Snapshot, Floats
     return out
 
 
-def _stand_in(snapshot: Snapshot) -> tuple[Fit | None, ...]:
+def stand_in(snapshot: Snapshot) -> tuple[Fit | None, ...]:
     """Return the fit of every window, or what stands in for it."""
     return snapshot.fits or (None if snapshot.source is None else snapshot.source.fit,) * (ALL + 1)
 
@@ -333,10 +333,10 @@ def _odds_ratios(source: Source, fits: tuple[Fit, ...], fused: float | None) -> 
     """Return w₁/w₀ (eq. 13) for each of `PRIORS`, finite and positive."""
     if not fits and fused is None:
         return np.ones(len(PRIORS))
-    priors = [class_prior(fit.positives, fit.labels, _PRIOR_SMOOTHING) or 0.5 for fit in fits]
+    priors = [class_prior(fit.positives, fit.labels, PRIOR_SMOOTHING) or 0.5 for fit in fits]
     last = priors[-1] if fused is None else fused
     q = np.array([*(priors or [last] * (ALL + 1)), last])
-    p = class_prior(source.fit.positives, source.fit.labels, _PRIOR_SMOOTHING) or 0.5
+    p = class_prior(source.fit.positives, source.fit.labels, PRIOR_SMOOTHING) or 0.5
     odds: Floats = q / (1.0 - q) * ((1.0 - p) / p)
     return odds
 

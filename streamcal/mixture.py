@@ -27,10 +27,10 @@ from streamcal.candidates import (
     cell_logits,
     fit_source,
     fit_windows,
-    forecasts,
     weights_by_source,
 )
 from streamcal.errors import DamagedStateError
+from streamcal.hindsight import hindsight
 from streamcal.maps import RecalibrationMap
 from streamcal.roster import (
     ALL,
@@ -373,28 +373,20 @@ class Mixture:
     def _forecasts(self, scores: Floats) -> tuple[Floats, Cells]:
         """Return what every candidate would have said when each score was predicted, and its cell."""
         latest = len(self._ring) - 1
+        sourced = self._source is not None
         seen = np.frombuffer(self._seen, np.int64)
-        k = TARGET_ONLY if self._source is None else _K
-        if seen.max() < 0 and len(self._table.values) == k:
-            cells = grid.cells_of(scores, grid.MIN_LEVEL)
-            return self._table.at(cells), cells
         observed = np.array([snapshot.observed for _, snapshot in self._ring])
         places = np.maximum(np.searchsorted(observed, seen, side="right") - 1, 0)
         places[seen < 0] = latest
+        if places.min() == latest and len(self._table.values) == (_K if sourced else TARGET_ONLY):
+            cells = grid.cells_of(scores, grid.MIN_LEVEL)
+            return self._table.at(cells), cells
+        used = np.bincount(places, minlength=latest + 1) > 0
+        snapshots = [
+            snapshot for (_, snapshot), asked in zip(self._ring, used.tolist(), strict=True) if asked
+        ]
         points = Points.of(scores)
-        out = np.empty((k, len(scores)))
-        out[:] = scores  # of those that need a source, where there was none yet
-        for place in np.flatnonzero(np.bincount(places)).tolist():
-            then = np.flatnonzero(places == place)
-            in_a_row = bool(then[-1] - then[0] == len(then) - 1)
-            run = slice(int(then[0]), int(then[-1]) + 1) if in_a_row else then
-            values = (
-                self._table.at(points.cells[run])
-                if place == latest
-                else forecasts(self._ring[place][1], points.take(run))
-            )
-            out[: len(values), run] = values
-        return out, points.cells
+        return hindsight(snapshots, (np.cumsum(used) - 1)[places], points, sourced=sourced), points.cells
 
     def _fit(self) -> None:
         """Fit the windows that are due: after an eighth of their labels; that of all after a sixteenth."""

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["IDENTITY", "apply_platt", "fit_platt", "platt_loss"]
+__all__ = ["IDENTITY", "apply_platt", "expit", "fit_platt", "platt_loss"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -27,9 +27,14 @@ _SUFFICIENT: Final = 0.1  # of the decrease that the slope promises (Armijo)
 
 def apply_platt(slopes: Floats, intercepts: Floats, logits: Floats) -> Floats:
     """Return expit(a·x + b): float64[k] and float64[k] at float64[n] to float64[k, n] in [0, 1]."""
-    # |a·x + b| beyond 700 would overflow; expit(±700) is 0 or 1 to all digits that a label could tell.
     exponents = slopes[:, np.newaxis] * logits
     exponents += intercepts[:, np.newaxis]
+    return expit(exponents)
+
+
+def expit(exponents: Floats) -> Floats:
+    """Return 1 / (1 + e^−t) in place of t, float64 of any shape."""
+    # |t| beyond 700 would overflow; expit(±700) is 0 or 1 to all digits that a label could tell.
     np.negative(exponents, out=exponents)
     np.clip(exponents, -700.0, 700.0, out=exponents)
     np.exp(exponents, out=exponents)

@@ -195,7 +195,9 @@ class WindowCounts:
         both = np.union1d(self.cells, cells)
         places = np.searchsorted(both, self.cells)
         self._forgotten = _spread(self._forgotten, places, len(both))
-        self._since = [_spread(counts, places, len(both)) for counts in self._since]
+        since = np.zeros((len(self._since), 2, len(both)), np.int32)
+        since[:, :, places] = self._since
+        self._since = list(since)
         self.cells = both
         while len(self.cells) > self._max_cells:
             self._coarsen(self.level + 1)

@@ -21,7 +21,7 @@ LAYERS = [
     {"sketch", "binning", "maps", "refutation", "prior_source", "prior_waiting", "prior_panes"},
     {"platt", "roster", "tracking", "windows"},
     {"panes", "prior_tracker", "candidates"},
-    {"tabulation", "mixture_state"},
+    {"hindsight", "tabulation", "mixture_state"},
     {"mixture"},
     {"config", "batch", "testing", "bin_limits", "certify", "drift"},
     {"certify_target", "certificate"},

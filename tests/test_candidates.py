@@ -9,11 +9,22 @@ from scipy.special import expit, logit
 
 from streamcal import grid
 from streamcal.binning import bin_sums, candidate_bins, leave_one_out_brier, uniform_mass
-from streamcal.candidates import Fit, Points, Snapshot, fit_source, fit_windows, forecasts
+from streamcal.candidates import (
+    Fit,
+    Line,
+    Points,
+    Snapshot,
+    Source,
+    Steps,
+    fit_source,
+    fit_windows,
+    forecasts,
+)
 from streamcal.forming import form
+from streamcal.hindsight import hindsight
 from streamcal.maps import RecalibrationMap, shift_correction
 from streamcal.platt import fit_platt, platt_loss
-from streamcal.roster import ALL, FAMILIES, FITTED, FUSED, NAMES, SHIFTED, TARGET_ONLY
+from streamcal.roster import ALL, FAMILIES, FITTED, FUSED, NAMES, SHIFTED, TARGET_ONLY, UNIFORM_FROM
 from streamcal.sketch import ScoreSketch
 from streamcal.tabulation import Table, choose_places, quantile_edges
 from streamcal.testing import NormalPair
@@ -197,6 +208,72 @@ def test_the_source_s_losses_are_those_on_new_labels() -> None:
     mean, error = np.mean(gaps, axis=0), np.std(gaps, axis=0) / np.sqrt(40)
     assert (np.abs(mean)[[1, 3]] <= 4.0 * error[[1, 3]]).all()
     assert -4.0 * error[2] <= mean[2] <= 4.0 * error[2] + 0.002
+
+
+# In hindsight
+
+
+def random_fit(rng: np.random.Generator, *, bins: bool) -> Fit:
+    """Return a fit to nothing; as in isotonic regression, a block of one cell has two knots in one place."""
+    knots = np.sort(rng.choice(np.arange(-270, 270), int(rng.integers(1, 30)), replace=False) / 10.0)
+    ends, heights = rng.integers(1, 3, len(knots)), rng.random(len(knots))
+    cells = np.sort(rng.choice(grid.LAST_KEY >> grid.MIN_LEVEL, int(rng.integers(0, 20)), replace=False))
+    steps = (
+        Steps(cells.astype(np.int32), rng.random(len(cells) + 1)) if bins else Steps(cells[:0], cells[:0] / 1)
+    )
+    labels = int(rng.integers(1, 1000))
+    return Fit(
+        labels,
+        int(rng.integers(0, labels + 1)),
+        steps,
+        Line(np.repeat(knots, ends), np.repeat(heights, ends)),
+        (float(rng.normal(1.0, 2.0)), float(rng.normal(0.0, 2.0))),
+    )
+
+
+def random_snapshots(rng: np.random.Generator, sources: list[Source | None]) -> list[Snapshot]:
+    """Return snapshots that share some of their fits, before and after the first target labels."""
+    fits: tuple[Fit, ...] = ()
+    snapshots = []
+    for moment in range(12):
+        if moment >= 3:
+            new = [random_fit(rng, bins=place >= UNIFORM_FROM) for place in range(ALL + 1)]
+            fits = tuple(
+                kept if fits and rng.random() < 0.5 else made
+                for kept, made in zip(fits or new, new, strict=True)
+            )
+        if moment < 5:
+            fits = fits and (fits[ALL],) * (ALL + 1)  # windows that are not full yet
+        fused = float(rng.random()) if rng.random() < 0.4 else None
+        snapshots.append(Snapshot(moment, sources[int(rng.integers(0, len(sources)))], fits, fused))
+    return snapshots
+
+
+def test_hindsight_is_the_forecasts_of_one_snapshot_after_another() -> None:
+    """At random scores, at both ends, and on and beside every knot and every edge."""
+    rng = np.random.default_rng(34)
+    a, b = (Source(random_fit(rng, bins=True), (0.1, 0.1, 0.1, 0.1)) for _ in range(2))
+    choices: list[list[Source | None]] = [[None], [a], [None, a], [a, b], [None, a, b]]
+    for round_ in range(40):
+        sources = choices[round_ % len(choices)]
+        snapshots = random_snapshots(rng, sources)
+        snapshots = snapshots[: int(rng.integers(1, 4))] if round_ < 8 else snapshots
+        held = {id(fit): fit for snapshot in snapshots for fit in snapshot.fits}.values()
+        at = expit(np.concatenate([[0.0], *(fit.isotonic.logits for fit in held)]))
+        edges = grid.left_edges(
+            np.concatenate([a.fit.uniform.edges, *(fit.uniform.edges for fit in held)]).astype(np.int32),
+            grid.MIN_LEVEL,
+        )
+        z = np.concatenate(([0.0, 1.0], at, edges, rng.random(200)))
+        z = np.concatenate((z, np.nextafter(z, 0.0), np.nextafter(z, 1.0)))
+        points, which = Points.of(z), rng.integers(0, len(snapshots), len(z))
+        values = hindsight(snapshots, which, points, sourced=sources != [None])
+        assert len(values) == (TARGET_ONLY if sources == [None] else len(NAMES))
+        for place, snapshot in enumerate(snapshots):
+            here = np.flatnonzero(which == place)
+            alone = forecasts(snapshot, Points.of(z[here]))
+            assert np.abs(values[: len(alone), here] - alone).max(initial=0.0) <= 1e-12
+            assert (values[len(alone) :, here] == z[here]).all()
 
 
 # The table

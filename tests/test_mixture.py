@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +13,7 @@ from streamcal import grid, mixture_state
 from streamcal.candidates import Points, Snapshot, forecasts
 from streamcal.errors import DamagedStateError
 from streamcal.forming import form
+from streamcal.hindsight import hindsight
 from streamcal.maps import RecalibrationMap
 from streamcal.mixture import FIRST_STEP, STRIDE, Mixed, Mixture
 from streamcal.roster import ALL, FAMILIES, NAMES, PRIORS, TARGET_ONLY, WINDOWS
@@ -138,16 +138,37 @@ def test_a_loop_is_the_same_as_many_at_once() -> None:
 # Delay
 
 
+class Spy:
+    """What the mixture asks in hindsight: of each time, the moments of the snapshots, and which is whose."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[tuple[list[int], list[int]]] = []
+        self.sourced: list[bool] = []
+        monkeypatch.setattr("streamcal.mixture.hindsight", self)
+
+    def __call__(
+        self, snapshots: list[Snapshot], which: npt.NDArray[np.int64], points: Points, *, sourced: bool
+    ) -> Floats:
+        self.asked.append(([snapshot.observed for snapshot in snapshots], which.tolist()))
+        self.sourced.append(sourced)
+        values = hindsight(snapshots, which, points, sourced=sourced)
+        assert_as_one_by_one(values, snapshots, which, points)
+        return values
+
+
+def assert_as_one_by_one(
+    values: Floats, snapshots: list[Snapshot], which: npt.NDArray[np.int64], points: Points
+) -> None:
+    """Compare with `forecasts` of one snapshot after another; without a source the score stands."""
+    for place, snapshot in enumerate(snapshots):
+        at = np.flatnonzero(which == place)
+        alone = forecasts(snapshot, Points.of(points.scores[at]))[: len(values)]
+        assert values[: len(alone), at] == pytest.approx(alone, rel=0.0, abs=1e-12)
+        assert (values[len(alone) :, at] == points.scores[at]).all()
+
+
 def test_a_late_label_is_scored_with_the_snapshot_of_its_prediction(monkeypatch: pytest.MonkeyPatch) -> None:
-    used: list[int] = []
-    real = forecasts
-
-    def spy(snapshot: Snapshot, points: Points, *rest: Any) -> Floats:
-        if not rest:
-            used.append(snapshot.observed)
-        return real(snapshot, points, *rest)
-
-    monkeypatch.setattr("streamcal.mixture.forecasts", spy)
+    spy = Spy(monkeypatch)
     rng = np.random.default_rng(12)
     scores, labels = NormalPair(0.5).sample(8000, rng)
     mixture, made, observed = Mixture(), [0], 0
@@ -156,42 +177,47 @@ def test_a_late_label_is_scored_with_the_snapshot_of_its_prediction(monkeypatch:
         seen = int(rng.integers(0, observed + 1))
         mixture.learn_many(scores[start:end], labels[start:end], np.full(end - start, seen))
         observed += 300
-        used.clear()
+        spy.asked.clear()
         due = max(step for step in made if step <= seen)
         mixture.step(observed)
         made.append(observed)
         if due == made[-2]:
-            assert used == []  # that of the table
+            assert spy.asked == []  # the table has it
         else:
-            assert len(used) == 1
-            assert used[0] <= due
+            (((used,), which),) = spy.asked
+            assert set(which) == {0}
+            assert used <= due
             # The ring thins with age, by no more than a quarter of it.
             age = len(made) - 1 - made.index(due)
-            assert made.index(due) - made.index(used[0]) <= age / 4 + 8
+            assert made.index(due) - made.index(used) <= age / 4 + 8
     assert len(mixture._ring) <= 40
 
 
 def test_a_label_that_came_at_once_is_scored_with_the_served_snapshot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    scores, labels = NormalPair(0.5).sample(400, np.random.default_rng(31))
+    scores, labels = NormalPair(0.5).sample(600, np.random.default_rng(31))
     mixture = Mixture()
     mixture.learn_many(scores[:200], labels[:200])
     mixture.step(200)
-    asked: list[tuple[int, int]] = []
-    real = forecasts
-
-    def spy(snapshot: Snapshot, points: Points, *rest: Any) -> Floats:
-        if not rest:
-            asked.append((snapshot.observed, len(points.scores)))
-        return real(snapshot, points, *rest)
-
-    monkeypatch.setattr("streamcal.mixture.forecasts", spy)
+    spy = Spy(monkeypatch)
     seen = np.full(200, -1)
-    seen[[3, 50]] = 199
-    mixture.learn_many(scores[200:], labels[200:], seen)
+    seen[[3, 50]], seen[70] = 199, 200  # the served one is in force after 200 scores
+    mixture.learn_many(scores[200:400], labels[200:400], seen)
     mixture.step(400)
-    assert asked == [(0, 2)]
+    assert spy.asked == [([0, 200], [0 if i in (3, 50) else 1 for i in range(200)])]
+    mixture.learn_many(scores[400:], labels[400:])
+    mixture.step(600)
+    assert len(spy.asked) == 1  # where all came at once, the table has it
+
+
+def test_labels_of_many_moments_are_scored_as_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a source, with one that came in between, and with another after label shift was refuted."""
+    spy = Spy(monkeypatch)
+    everything(Mixture(), 34, 40)
+    # The table has the first step, and the source comes with the sixth.
+    assert spy.sourced == [False] * 4 + [True] * 35
+    assert max(len(used) for used, _ in spy.asked) > 10
 
 
 def test_labels_that_come_late_are_not_scored_with_what_they_taught() -> None:

@@ -49,7 +49,8 @@ def make_topics(bootstrap: str, run: str) -> dict[str, str]:
     return names
 
 
-def send(bootstrap: str, topics: dict[str, str], count: int) -> None:
+def send(bootstrap: str, topics: dict[str, str], count: int) -> tuple[int, int]:
+    """Send the first predictions and the labels that have come by then; return how many of each."""
     folder = data_folder()
     with gzip.open(folder / "predictions.jsonl.gz") as lines:
         predictions = [line.strip() for line in islice(lines, count)]
@@ -63,6 +64,7 @@ def send(bootstrap: str, topics: dict[str, str], count: int) -> None:
             producer.send(topics[role], line, json.loads(line)["id"].encode())
         producer.flush()
     print(f"sent {len(predictions):,} predictions and {len(labels):,} labels")
+    return len(predictions), len(labels)
 
 
 def records(bootstrap: str, topic: str) -> list[Any]:
@@ -87,14 +89,14 @@ def records(bootstrap: str, topic: str) -> list[Any]:
     return found
 
 
-def answered(store: Path) -> int:
-    """Return how many predictions the store has answered."""
+def taken(store: Path) -> tuple[int, int]:
+    """Return how many predictions the store has answered, and how many labels have come to it."""
     try:
         with closing(Connectors().store(str(store), read_only=True)) as opened:
             state = pipeline_state(opened.load())
     except StoreError:  # not there yet
-        return 0
-    return 0 if state is None else state.join.counts.predictions
+        return 0, 0
+    return (0, 0) if state is None else (state.join.counts.predictions, state.join.counts.labels)
 
 
 def main() -> None:
@@ -104,7 +106,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=0)
     options = parser.parse_args()
     topics = make_topics(options.bootstrap, time.strftime("%H%M%S"))
-    send(options.bootstrap, topics, options.predictions)
+    sent = send(options.bootstrap, topics, options.predictions)
     rng = random.Random(1)  # noqa: S311  # no secret
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "streamcal.db"
@@ -124,12 +126,11 @@ def main() -> None:
             time.sleep(rng.uniform(1.0, 4.0))
             process.kill()
             process.wait()
-            print(f"killed ({kill + 1} of {options.kills}), {answered(store):,} answered so far")
+            print(f"killed ({kill + 1} of {options.kills}), {taken(store)[0]:,} answered so far")
         with subprocess.Popen(command) as process:  # noqa: S603  # made here
             try:
-                while answered(store) < options.predictions and process.poll() is None:
+                while taken(store) != sent and process.poll() is None:
                     time.sleep(0.5)
-                time.sleep(2.0)  # the last labels
             finally:
                 process.send_signal(signal.SIGTERM)
         if process.returncode:
@@ -138,7 +139,7 @@ def main() -> None:
     maps = records(options.bootstrap, topics["maps"])
     newest = json.loads(maps[-1].value)
     print(f"{len(ids):,} answers, {len(set(ids)):,} ids; the newest map is version {newest['version']}")
-    if sorted(ids) != sorted(set(ids)) or len(ids) != options.predictions:
+    if sorted(ids) != sorted(set(ids)) or len(ids) != sent[0]:
         sys.exit("not every id came out exactly once")
 
 

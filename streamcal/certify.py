@@ -190,10 +190,10 @@ def certify_served(
 class Centre(NamedTuple):
     """A certified step map ĥ, laid out to bound the risk of any other map from it (lemma 9)."""
 
-    values: Reals
-    """float64[m], what ĥ says of every cell."""
     starts: Counts
     """int64[G], where groups of cells begin that do not cross a bin of ĥ."""
+    values: Reals
+    """float64[G], what ĥ says of them."""
     caps: Reals
     """float64[G], upper limits on the masses of the groups."""
     bound: RiskBound
@@ -218,7 +218,8 @@ class Centre(NamedTuple):
         groups = uniform_mass(totals, max(1, min(len(totals), round(2 * n ** (1 / 3)))))
         edges = np.union1d(groups, splits)
         caps = chernoff_upper(bin_sums(totals, edges) / n, mass_exponent(n, bound.delta) / n)
-        return cls(np.repeat(rates, np.diff(splits)), edges[:-1], caps, bound)
+        starts = edges[:-1]
+        return cls(starts, rates[np.searchsorted(splits, starts, side="right") - 1], caps, bound)
 
     def bound_of(self, lowest: Reals, highest: Reals) -> float:
         """Return R(m) ≤ (‖m − ĥ‖ + √C)² for any map m: in [0, 1], true on the same event as ĥ's certificate.
@@ -226,11 +227,11 @@ class Centre(NamedTuple):
         Parameters
         ----------
         lowest, highest
-            float64[m], the least and greatest value of m in each cell and, to one side, in the gap to its
-            neighbour (from 0 for the first, to 1 for the last).
+            float64[G], the least and greatest value of m in each group of cells and, to one side, in the gap
+            to its neighbour (from 0 for the first, to 1 for the last).
         """
         gaps = np.maximum(np.abs(lowest - self.values), np.abs(highest - self.values)) ** 2
-        distance = greedy_fill(np.maximum.reduceat(gaps, self.starts), self.caps)
+        distance = greedy_fill(gaps, self.caps)
         return min(1.0, (math.sqrt(distance) + math.sqrt(self.bound.risk)) ** 2)
 
 
@@ -245,7 +246,8 @@ def certify_own(
         return own._replace(calibration=1.0, sharpness=1.0, risk=1.0, delta=delta, monotone=False)
     rates = bin_sums(positives, splits) / bin_sums(negatives + positives, splits)
     values = np.repeat(rates, np.diff(splits))
-    risk = min(own.risk, centre.bound_of(values, values))
+    lowest, highest = (each.reduceat(values, centre.starts) for each in (np.minimum, np.maximum))
+    risk = min(own.risk, centre.bound_of(lowest, highest))
     return own._replace(
         calibration=min(own.calibration, risk), sharpness=min(own.sharpness, risk), risk=risk, delta=delta
     )

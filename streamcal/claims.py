@@ -92,8 +92,7 @@ class Claims:
         if served.values == self._values and served.edges[1:-1] == self._edges:
             return self.own
         best = self._centre.bound
-        inner = grid.left_edges(self._cells[:-1] + np.int32(1), self._level)
-        lowest, highest = _range(served, inner)
+        lowest, highest = _range(served, self._groups)
         risk = self._centre.bound_of(lowest, highest) if best.monotone else 1.0
         # Of the identity, two scores never share a value: it loses no sharpness. Of a step map nothing finer
         # is known here than that neither part exceeds the whole.
@@ -153,6 +152,11 @@ class Claims:
         candidates = default_candidates(self.labels[1], len(negatives))
         best, splits = certify_best(negatives, positives, candidates, delta=self._delta / 2)
         return Centre.of(negatives, positives, splits, best)
+
+    @cached_property
+    def _groups(self) -> Floats:
+        """Where the groups of cells of the best certified map meet."""
+        return grid.left_edges(self._cells[self._centre.starts[1:] - 1] + np.int32(1), self._level)
 
     @cached_property
     def _values(self) -> tuple[float, ...]:

@@ -105,10 +105,11 @@ def test_any_other_map_is_bounded_by_the_triangle() -> None:
     edges = np.append(left, 1.0)
     platt = 1 / (1 + np.exp(-3.6 * np.log(np.clip(edges, 1e-12, 1) / np.clip(1 - edges, 1e-12, 1))))
     centre = Centre.of(negatives, positives, splits, bound)
-    figure = centre.bound_of(platt[:-1], platt[1:])
+    figure = centre.bound_of(platt[centre.starts], platt[np.append(centre.starts[1:], len(left))])
     true = risks(truth, np.concatenate(([0.0], left[1:], [1.0])), platt[:-1])[2]
     assert true <= figure < 0.2
-    assert centre.bound_of(np.ones(len(left)), np.ones(len(left))) > figure
+    ones = np.ones(len(centre.starts))
+    assert centre.bound_of(ones, ones) > figure
 
 
 @pytest.mark.parametrize("name", TRUTHS)

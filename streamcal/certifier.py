@@ -1,7 +1,7 @@
 """The certificates of one engine over its life: what each version may claim, and what was refuted.
 
 A certificate is worked out when it is asked for, from the cells as they were when the version was formed, and
-kept. Memory: those cells, laid out from the first certificate on, and at most `MOST_CERTIFICATES` of these.
+kept. Memory: those cells in compact form, and at most `MOST_CERTIFICATES` certificates.
 """
 
 from __future__ import annotations

@@ -66,34 +66,39 @@ class Claims:
     """
 
     def __init__(self, formed: Formed, delta: float) -> None:
-        self._splits = formed.splits
-        self._choices = formed.choices
+        self._formed = formed
         self._delta = delta
-        sketch = ScoreSketch.from_bytes(formed.cells)
-        self._counts: Counts = sketch.counts
-        self._cells, self._level = sketch.cells, sketch.level
+        sketch = self._sketch
+        negatives, positives = sketch.counts
         self.labels = sketch.n_positives, sketch.n
         """(positives, labels) it was formed from."""
+        splits = formed.splits
+        self._ends: Counts = (sketch.cells[splits[1:-1] - 1].astype(np.int64) + 1) << sketch.level
+        # The map that was formed, to tell it from others.
+        self._edges = _left_edges(sketch, splits[1:-1])
+        self._values = bin_sums(positives, splits) / bin_sums(negatives + positives, splits)
 
     @cached_property
     def limits(self) -> BinIntervals:
         """What is certain of its own bins."""
-        negatives, positives = self._counts
-        return bin_intervals(negatives, positives, self._splits, delta=self._delta / 2, choices=self._choices)
+        formed, (negatives, positives) = self._formed, self._sketch.counts
+        return bin_intervals(
+            negatives, positives, formed.splits, delta=self._delta / 2, choices=formed.choices
+        )
 
     @cached_property
     def own(self) -> RiskBound:
         """The bound on the map that it formed."""
-        negatives, positives = self._counts
-        return certify_own(negatives, positives, self._splits, self._centre, choices=self._choices)
+        formed, (negatives, positives) = self._formed, self._sketch.counts
+        return certify_own(negatives, positives, formed.splits, self._best[0], choices=formed.choices)
 
     def bound_of(self, served: RecalibrationMap) -> RiskBound:
         """Bound R of any map: of another than it formed by the triangle inequality (lemma 9)."""
-        if served.values == self._values and served.edges[1:-1] == self._edges:
+        if np.array_equal(served.values, self._values) and np.array_equal(served.edges[1:-1], self._edges):
             return self.own
-        best = self._centre.bound
-        lowest, highest = _range(served, self._groups)
-        risk = self._centre.bound_of(lowest, highest) if best.monotone else 1.0
+        centre, inner = self._best
+        best = centre.bound
+        risk = centre.bound_of(*_range(served, inner)) if best.monotone else 1.0
         # Of the identity, two scores never share a value: it loses no sharpness. Of a step map nothing finer
         # is known here than that neither part exceeds the whole.
         sharpness = min(risk, 0.25) if served.values else 0.0
@@ -120,9 +125,9 @@ class Claims:
         if composite:
             weights = target.served.weights
             odds = weights[1] / weights[0] if weights[0] else np.inf
-            lowest = highest = shift_odds(np.array(self._values), odds)
+            lowest = highest = shift_odds(self._values, odds)
         else:
-            lowest, highest = _range(target.served, np.array(self._edges))
+            lowest, highest = _range(target.served, self._edges)
         scores = target.scores()
         return certify_target(
             self.limits,
@@ -137,38 +142,32 @@ class Claims:
 
     def bin_counts(self, scores: ScoreSketch) -> Counts:
         """Count the scores of every bin, int64[B]; a cell that an edge splits counts on both sides."""
-        inner = (self._cells[self._splits[1:-1] - 1].astype(np.int64) + 1) << self._level
         starts = scores.cells.astype(np.int64) << scores.level
         ends = starts + (1 << scores.level)
         below = np.concatenate(([0], np.cumsum(scores.totals)))
-        first = below[np.searchsorted(ends, inner, side="right")]
-        last = below[np.searchsorted(starts, inner, side="left")]
+        first = below[np.searchsorted(ends, self._ends, side="right")]
+        last = below[np.searchsorted(starts, self._ends, side="left")]
         return np.concatenate((last, below[-1:])) - np.concatenate(([0], first))
 
+    @property
+    def _sketch(self) -> ScoreSketch:
+        # Not kept: it is four times as large as its bytes.
+        return ScoreSketch.from_bytes(self._formed.cells)
+
     @cached_property
-    def _centre(self) -> Centre:
-        """The best certified map."""
-        negatives, positives = self._counts
-        candidates = default_candidates(self.labels[1], len(negatives))
+    def _best(self) -> tuple[Centre, Floats]:
+        """The best certified map, and where its groups of cells meet."""
+        sketch = self._sketch
+        negatives, positives = sketch.counts
+        candidates = default_candidates(sketch.n, len(negatives))
         best, splits = certify_best(negatives, positives, candidates, delta=self._delta / 2)
-        return Centre.of(negatives, positives, splits, best)
+        centre = Centre.of(negatives, positives, splits, best)
+        return centre, _left_edges(sketch, centre.starts[1:])
 
-    @cached_property
-    def _groups(self) -> Floats:
-        """Where the groups of cells of the best certified map meet."""
-        return grid.left_edges(self._cells[self._centre.starts[1:] - 1] + np.int32(1), self._level)
 
-    @cached_property
-    def _values(self) -> tuple[float, ...]:
-        """What the formed map says of every bin."""
-        hits, totals = (bin_sums(counts, self._splits) for counts in (self._counts[1], self._counts.sum(0)))
-        return tuple((hits / totals).tolist())
-
-    @cached_property
-    def _edges(self) -> tuple[float, ...]:
-        """Where the bins of the formed map meet."""
-        ends = self._cells[self._splits[1:-1] - 1] + np.int32(1)
-        return tuple(grid.left_edges(ends, self._level).tolist())
+def _left_edges(sketch: ScoreSketch, places: Counts) -> Floats:
+    """Return where the cells at these places begin; a gap before one of them is its own."""
+    return grid.left_edges(sketch.cells[places - 1] + np.int32(1), sketch.level)
 
 
 def _range(served: RecalibrationMap, inner: Floats) -> tuple[Floats, Floats]:

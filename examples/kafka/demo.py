@@ -2,8 +2,9 @@
 
     python examples/kafka/demo.py [--bootstrap 127.0.0.1:9092] [--predictions 30000] [--kills 0]
 
-With ``--kills N`` the run is killed (SIGKILL) N times on the way, and goes on where it was: the count of
-answers is the same. Topics are named ``flights-…`` and made anew every time.
+With ``--kills N`` the stream comes in N + 1 parts, and the run is killed (SIGKILL) at some moment of each but
+the last, and goes on where it was: the count of answers is the same. Topics are named ``flights-…`` and made
+anew every time.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ def make_topics(bootstrap: str, run: str) -> dict[str, str]:
     return names
 
 
-def send(bootstrap: str, topics: dict[str, str], count: int) -> tuple[int, int]:
-    """Send the first predictions and the labels that have come by then; return how many of each."""
+def first(count: int) -> list[tuple[str, bytes]]:
+    """Return the first predictions and the labels that have come by then, in order, each with its role."""
     folder = data_folder()
     with gzip.open(folder / "predictions.jsonl.gz") as lines:
         predictions = [line.strip() for line in islice(lines, count)]
@@ -59,12 +60,15 @@ def send(bootstrap: str, topics: dict[str, str], count: int) -> tuple[int, int]:
         labels = [line.strip() for line in lines if json.loads(line)["time"] <= last]
     rows = [("events", line) for line in predictions] + [("labels", line) for line in labels]
     rows.sort(key=lambda row: json.loads(row[1])["time"])
+    return rows
+
+
+def send(bootstrap: str, topics: dict[str, str], rows: list[tuple[str, bytes]]) -> None:
     with closing(KafkaProducer(bootstrap_servers=bootstrap, linger_ms=20, batch_size=1 << 18)) as producer:
         for role, line in rows:
             producer.send(topics[role], line, json.loads(line)["id"].encode())
         producer.flush()
-    print(f"sent {len(predictions):,} predictions and {len(labels):,} labels")
-    return len(predictions), len(labels)
+    print(f"sent {len(rows):,} predictions and labels")
 
 
 def records(bootstrap: str, topic: str) -> list[Any]:
@@ -106,7 +110,9 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=0)
     options = parser.parse_args()
     topics = make_topics(options.bootstrap, time.strftime("%H%M%S"))
-    sent = send(options.bootstrap, topics, options.predictions)
+    rows = first(options.predictions)
+    sent = sum(role == "events" for role, _ in rows), sum(role == "labels" for role, _ in rows)
+    parts = [rows[len(rows) * part // (options.kills + 1) :] for part in range(options.kills + 1)]
     rng = random.Random(1)  # noqa: S311  # no secret
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "streamcal.db"
@@ -122,11 +128,13 @@ def main() -> None:
         ]  # fmt: skip
         print(" ".join(command[3:]))
         for kill in range(options.kills):
+            send(options.bootstrap, topics, parts[kill][: len(parts[kill]) - len(parts[kill + 1])])
             process = subprocess.Popen(command)  # noqa: S603  # made here
-            time.sleep(rng.uniform(1.0, 4.0))
+            time.sleep(rng.uniform(2.0, 8.0))
             process.kill()
             process.wait()
             print(f"killed ({kill + 1} of {options.kills}), {taken(store)[0]:,} answered so far")
+        send(options.bootstrap, topics, parts[-1])
         with subprocess.Popen(command) as process:  # noqa: S603  # made here
             try:
                 while taken(store) != sent and process.poll() is None:

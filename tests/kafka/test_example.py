@@ -20,7 +20,8 @@ def settings() -> dict[str, str]:
 
     The image takes ``KAFKA_A_B`` for ``a.b``.
     """
-    lines = re.findall(r'^ +KAFKA_(\w+): "?([^"\n]+)"?$', (EXAMPLE / "compose.yaml").read_text(), re.MULTILINE)
+    text = (EXAMPLE / "compose.yaml").read_text()
+    lines = re.findall(r'^ +KAFKA_(\w+): "?([^"\n]+)"?$', text, re.MULTILINE)
     return {name.lower().replace("_", "."): value for name, value in lines}
 
 

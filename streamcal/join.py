@@ -12,7 +12,7 @@ memory or in a store, is the affair of `streamcal.tables`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import Final, Protocol, Self, TypeVar
 
 import msgspec
@@ -33,6 +33,13 @@ from streamcal.types import (
 )
 
 __all__ = ["Join", "JoinCounts", "JoinState", "Joined", "Learner"]
+
+PORTION: Final = 16_384
+"""So many entries may expire in a micro-batch, or more in a large one (`PER_EVENT`), before they are flushed
+to the store: where time jumps, all that is pending may expire in one."""
+
+PER_EVENT: Final = 2
+"""So many entries may expire for each event of a micro-batch: as many as do where the stream is steady."""
 
 _NEVER: Final = float("-inf")
 _FOREVER: Final = float("inf")
@@ -133,10 +140,12 @@ class Join:
         "_due",
         "_look",
         "_now",
+        "_portion",
         "_room",
         "_settled_room",
         "_start",
         "_tables",
+        "_unflushed",
         "_watermark",
     )
 
@@ -156,6 +165,8 @@ class Join:
         self._watermark = _FOREVER
         self._due = _NEVER  # nothing expires before clock and watermark are beyond this
         self._look = _NEVER  # so long as the watermark is what it is, nothing does before the clock is
+        self._unflushed = 0  # entries that expired since the last flush or prefetch
+        self._portion = PORTION
         self._room = self._settled_room = 0  # so many may be put before the bound has to be looked at
 
     @property
@@ -183,8 +194,9 @@ class Join:
         """All but the tables."""
         return JoinState(self._clock, self._start, self._counts)
 
-    def prefetch(self, ids: Iterable[str]) -> None:
+    def prefetch(self, ids: Collection[str]) -> None:
         """Make ready for events with these ids; without it, tables in a store look empty."""
+        self._unflushed, self._portion = 0, max(PORTION, PER_EVENT * len(ids))
         self._tables.prefetch(ids)
 
     def advance(self, watermark: float) -> tuple[Rejected, ...]:
@@ -418,19 +430,32 @@ class Join:
                 due = min(due, end)
                 break
             self._expire_prediction()
+            self._unflushed += 1
+            if self._unflushed >= self._portion:
+                self._flush()
         while (ended := settled.oldest()) is not None:
             if clock <= (end := self._since(ended[1]) + ttl):
                 due = min(due, end)
                 break
             settled.pop_oldest()
+            self._unflushed += 1
+            if self._unflushed >= self._portion:
+                self._flush()
         while (first := early.oldest()) is not None:
             if clock <= (end := self._since(first[1]) + ttl):
                 due = min(due, end)
                 break
             rejects.append(self._reject_early())
+            self._unflushed += 1
+            if self._unflushed >= self._portion:
+                self._flush()
         self._due = due
         self._look = due if due < self._watermark else _FOREVER
         return tuple(rejects)
+
+    def _flush(self) -> None:
+        self._unflushed = 0
+        self._tables.flush()
 
     def _since(self, entry: Pending | Early | Settled) -> float:
         """Return when an entry came; what came before the first time counts from then."""

@@ -2,8 +2,9 @@
 
 The join works on `Table.entries`, a plain dict, so that a look-up costs what a dict's does. In memory it
 holds everything. Of a store it holds what the current micro-batch may touch (`Tables.prefetch`) and what
-that batch has put; the rest stays where it is, and `StoredTable.changes` tells the store what to write. So
-memory is bounded by the batch, whatever is pending.
+that batch has put; the rest stays where it is, and `StoredTable.changes` tells the store what to write. What
+expires by the thousand at once goes to the store in portions (`Tables.flush`). So memory is bounded by the
+batch, whatever is pending.
 """
 
 from __future__ import annotations
@@ -102,6 +103,12 @@ class Tables(Protocol):
     def prefetch(self, ids: Iterable[str]) -> None:
         """Make ids ready to be looked up, until the next commit."""
 
+    def flush(self) -> None:
+        """Hand what has changed to the store, if there is one, ahead of the commit.
+
+        What was prefetched stays ready, in other dicts: `Table.entries` has to be asked for anew.
+        """
+
 
 class MemoryTable(Generic[E]):
     """A `Table` in memory."""
@@ -137,6 +144,9 @@ class MemoryTables:
     def prefetch(self, ids: Iterable[str]) -> None:
         """Do nothing: everything is at hand."""
 
+    def flush(self) -> None:
+        """Do nothing: everything stays at hand."""
+
 
 E_co = TypeVar("E_co", Pending, Early, Settled, covariant=True)
 
@@ -152,18 +162,18 @@ class Rows(Protocol[E_co]):
 
 
 class StoredTable(Generic[E]):
-    """A `Table` whose rows are in a store: reads through, and gathers what changes until the next commit.
+    """A `Table` whose rows are in a store: reads through, and gathers what changes until it is told to it.
 
     Parameters
     ----------
     rows
-        as of the last commit.
+        with all changes told so far.
     """
 
     def __init__(self, rows: Rows[E]) -> None:
         self.entries: dict[str, E] = {}
         self._rows: Rows[E] = rows
-        self._loaded: dict[str, tuple[int, E]] = {}  # rows read since the last commit
+        self._loaded: dict[str, tuple[int, E]] = {}  # rows read since `changes`
         self._stored, self._last = rows.extent()
         self._passed = 0  # no row at or before this one is left
         self._ahead: list[tuple[int, str, E]] = []  # the next oldest rows, last first
@@ -175,7 +185,7 @@ class StoredTable(Generic[E]):
         return self._stored - len(self._loaded) + len(self.entries)
 
     def take(self, rows: Iterable[tuple[int, str, E]]) -> None:
-        """Make (seq, id, entry) of the store ready to be looked up; once between two commits."""
+        """Make (seq, id, entry) of the store ready to be looked up; once between two calls of `changes`."""
         for seq, id_, entry in rows:
             self._loaded[id_] = (seq, entry)
             self.entries[id_] = entry

@@ -93,6 +93,43 @@ def test_the_database_of_something_else_is_refused(tmp_path: Path) -> None:
     assert "is no store of streamcal" in done.stderr
 
 
+def test_what_was_flushed_is_there_with_the_commit_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+
+    def waiting() -> list[str]:
+        with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as db:
+            found = [id_ for (id_,) in db.execute("SELECT id FROM pending ORDER BY seq")]
+        db.close()
+        return found
+
+    def put(store: SqliteStore, *ids: str) -> None:
+        for id_ in ids:
+            store.tables.pending.entries[id_] = Pending(None, 0.5, 0.5, "target", None)
+
+    store = opened(path)
+    put(store, "a", "b")
+    store.commit(Change({}, b"1", {}, {}, (), ()))
+    for commits in (False, True):
+        tables = store.tables
+        tables.prefetch(["a", "c"])
+        put(store, "c")
+        assert tables.pending.pop_oldest()[0] == "a"
+        tables.flush()
+        assert list(tables.pending.entries) == ["c"]  # of those asked for
+        del tables.pending.entries["c"]
+        put(store, "d")
+        tables.flush()
+        assert [tables.pending.pop_oldest()[0], len(tables.pending)] == ["b", 1]
+        assert waiting() == ["a", "b"]
+        if commits:
+            store.commit(Change({}, b"2", {}, {}, (), ()))
+            assert waiting() == ["d"]
+        store.close()
+        store = opened(path)
+        assert (store.load().run, len(store.tables.pending)) == ((b"2", 1) if commits else (b"1", 2))
+    store.close()
+
+
 def test_a_full_disk(tmp_path: Path) -> None:
     """RLIMIT_FSIZE stands for the full disk; then there is room again, and the run goes on."""
     whole = tmp_path / "whole"
@@ -142,6 +179,14 @@ def test_a_full_database(tmp_path: Path) -> None:
     store.close()
     again = opened(tmp_path / "s.db")
     assert again.load() == Checkpoint({None: b"old"}, b"{}", {}, {})
+    for i in range(10_000):
+        again.tables.pending.entries[f"{i}"] = Pending(None, 0.5, 0.5, "target", None)
+    again._db.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StoreError, match=r"s\.db cannot be written: the disk is full"):
+        again.tables.flush()
+    again.close()
+    again = opened(tmp_path / "s.db")
+    assert (again.load(), len(again.tables.pending)) == (Checkpoint({None: b"old"}, b"{}", {}, {}), 0)
     again.close()
 
 

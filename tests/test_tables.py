@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from unittest.mock import patch
 
 import msgspec
 import numpy as np
@@ -17,7 +18,7 @@ from streamcal import JoinConfig, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.join import Join
 from streamcal.ports import Change
 from streamcal.tables import Early, MemoryTables, Pending, Settled, StoredTable
-from streamcal.types import Event
+from streamcal.types import Event, Rejected
 from tests.test_join import EVENTS, Recorder
 
 
@@ -47,18 +48,31 @@ class ListTables:
         self.pending: StoredTable[Pending] = StoredTable(self.rows[0])
         self.early: StoredTable[Early] = StoredTable(self.rows[1])
         self.settled: StoredTable[Settled] = StoredTable(self.rows[2])
+        self.asked: set[str] = set()
 
     def prefetch(self, ids) -> None:
+        self.asked = set(ids)
         for rows, table in zip(self.rows, (self.pending, self.early, self.settled), strict=True):
-            table.take([row for row in rows.rows if row[1] in set(ids)])
+            table.take([row for row in rows.rows if row[1] in self.asked])
+
+    def flush(self) -> None:
+        self.commit()
+        self.prefetch(self.asked)
 
     def commit(self) -> None:
         for rows, table in zip(self.rows, (self.pending, self.early, self.settled), strict=True):
             rows.commit(table)
 
 
-@given(EVENTS, st.lists(st.integers(1, 7), min_size=1), st.integers(1, 5))
-def test_stored_tables_join_as_those_in_memory(events: list[Event], cuts: list[int], bound: int) -> None:
+@given(EVENTS, st.lists(st.integers(1, 7), min_size=1), st.integers(1, 5), st.integers(1, 4))
+def test_stored_tables_join_as_those_in_memory(
+    events: list[Event], cuts: list[int], bound: int, portion: int
+) -> None:
+    with patch.multiple("streamcal.join", PORTION=portion, PER_EVENT=0):
+        join_both(events, cuts, bound)
+
+
+def join_both(events: list[Event], cuts: list[int], bound: int) -> None:
     config = JoinConfig(label_ttl=10.0, max_pending=bound)
     plain_tables, tables = MemoryTables(), ListTables()
     plain, stored = Join(config, plain_tables), Join(config, tables)
@@ -114,6 +128,19 @@ def test_an_id_index_is_a_multimap(steps: list[tuple[bool, list[int]]]) -> None:
             assert found == sorted(p for key, p in held if key in some)
 
 
+def test_an_id_index_does_not_grow_by_what_is_gone() -> None:
+    """A run holds no more than there was when it was made, and each less than half of the one before it."""
+    index, some, alive = IdIndex(), 100, 300
+    for start in range(0, 100 * some, some):
+        places = np.arange(start, start + some)
+        index.add(places * 7919 % 10_007, places)
+        if start >= alive:
+            gone = places - alive
+            index.remove(gone * 7919 % 10_007, gone)
+        assert sum(len(each) for each, _ in index._runs) < 2 * (alive + some)
+    assert len(index) == alive
+
+
 def random_events(rng: random.Random, count: int) -> list[Event]:
     """Return a stream in which every outcome of the join occurs."""
     events: list[Event] = []
@@ -130,8 +157,12 @@ def random_events(rng: random.Random, count: int) -> list[Event]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_sqlite_tables_join_as_those_in_memory(tmp_path: Path, seed: int) -> None:
+def test_sqlite_tables_join_as_those_in_memory(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = random.Random(seed)
+    monkeypatch.setattr("streamcal.join.PORTION", 20 + 100 * seed)
+    monkeypatch.setattr("streamcal.join.PER_EVENT", 0)
     config = JoinConfig(label_ttl=700.0, max_pending=rng.choice([90, 10_000]))
     plain = Join(config)
     learned = Recorder(), Recorder()
@@ -156,4 +187,45 @@ def test_sqlite_tables_join_as_those_in_memory(tmp_path: Path, seed: int) -> Non
     counts = msgspec.structs.asdict(plain.counts)
     assert all(counts.values()), counts
     assert stored.close() == plain.close()
+    store.close()
+
+
+def test_what_expires_at_once_goes_to_the_store_in_portions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is due at one event's time, no more of it is held than a portion, beside the batch itself."""
+    portion, batch, count = 500, 250, 2500
+    monkeypatch.setattr("streamcal.join.PORTION", portion)
+    held: list[int] = []
+    changes = StoredTable.changes
+
+    def noted(table: StoredTable[Pending]) -> tuple[int, dict[str, Pending], list[tuple[int, str]]]:
+        held.append(len(set(table.entries) | set(table._loaded)))
+        return changes(table)
+
+    monkeypatch.setattr(StoredTable, "changes", noted)
+    store = SqliteConnector().store(str(tmp_path / "s.db"), read_only=False)
+    join, recorder = Join(JoinConfig(label_ttl=1000.0), store.tables), Recorder()
+
+    def take(*events: Event) -> list[str]:
+        join.prefetch([event.id for event in events if event.id is not None])
+        out = [each for event in events for each in join.step(event, lambda _: recorder)]
+        store.commit(Change({}, b"{}", {}, {}, (), ()))
+        return [each.reason.split(":")[0] for each in out if isinstance(each, Rejected)]
+
+    for start in range(0, count, batch):
+        which = range(start, start + batch)
+        take(*(PredictionEvent(f"p{i}", 0.3, 0.0) for i in which))
+        take(*(LabelEvent(f"e{i}", 1, 0.0) for i in which))
+    assert join.pending == len(store.tables.early) == count
+    late = [LabelEvent(f"p{i}", 1, 1500.0) for i in range(0, count, 100)]
+    reasons = take(PredictionEvent("now", 0.3, 1500.0), PredictionEvent("p7", 0.3, 1500.0), *late)
+    assert reasons.count("unmatched label") == count
+    assert reasons[count:] == ["duplicate prediction"] + ["late label"] * len(late)
+    assert join.counts.expired == len(store.tables.settled) == count
+    assert join.pending == 1
+    assert take(PredictionEvent("later", 0.3, 3000.0), PredictionEvent("p7", 0.3, 3000.0)) == []
+    assert join.pending == 2
+    assert len(store.tables.settled) == 1  # how "now" has ended
+    assert max(held) <= portion + batch
     store.close()

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["IdIndex", "hashes"]
+__all__ = ["IdIndex", "Places", "hashes"]
 
 Places = npt.NDArray[np.int64]
 
@@ -68,10 +68,19 @@ def hashes(ids: Iterable[str]) -> Places:
 
 
 def _merged(one: tuple[Places, Places], other: tuple[Places, Places]) -> tuple[Places, Places]:
+    one, other = _left(one), _left(other)
     keys, places = np.concatenate((one[0], other[0])), np.concatenate((one[1], other[1]))
-    left = np.flatnonzero(places != _GONE)
-    order = left[np.argsort(keys[left], kind="stable")]
-    return keys[order], places[order]
+    del one, other  # a merge of the longest runs takes the most memory of all that is done with them
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    return keys, places[order]
+
+
+def _left(run: tuple[Places, Places]) -> tuple[Places, Places]:
+    """Return a run without what was removed."""
+    keys, places = run
+    left = places != _GONE
+    return run if left.all() else (keys[left], places[left])
 
 
 def _matches(known: Places, keys: Places) -> tuple[Places, Places]:

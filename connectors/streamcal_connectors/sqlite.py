@@ -50,7 +50,7 @@ KEPT_REJECTS: Final = 10_000
 """How many of the latest rejects the store keeps; the ``--rejects`` output has them all."""
 
 _CHECKED_BYTES: Final = 64 << 20  # of larger files, a damaged page is noticed when it is read
-_CACHE_KIB: Final = 64 << 10
+_CACHE_KIB: Final = 16 << 10  # the pages that the labels of a micro-batch are on; the system keeps the others
 _NONE: Final = Counts()
 _LOG_PAGES: Final = 4096  # 32 MiB of log before it is copied into the file: a page that changes often, once
 
@@ -305,12 +305,13 @@ def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
     )
     try:
         db.execute("PRAGMA cell_size_check = ON")
-        db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         if not read_only:
             db.execute("PRAGMA page_size = 8192")
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")
             db.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
+            # Last: SQLite counts it in pages of the size that it knows of then.
+            db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
     except BaseException:
         db.close()
         raise
@@ -319,7 +320,8 @@ def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
 
 @contextmanager
 def _transaction(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    db.execute("BEGIN IMMEDIATE")
+    if not db.in_transaction:  # begun by a flush of the join's tables
+        db.execute("BEGIN IMMEDIATE")
     try:
         yield db
         db.execute("COMMIT")

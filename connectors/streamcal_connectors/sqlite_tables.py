@@ -19,7 +19,7 @@ import numpy as np
 
 from streamcal.errors import StoreError
 from streamcal.tables import BLOCK, Early, Pending, Settled, StoredTable
-from streamcal_connectors.id_index import IdIndex, hashes
+from streamcal_connectors.id_index import IdIndex, Places, hashes
 from streamcal_connectors.sqlite_schema import (
     Counts,
     bits_sum,
@@ -55,6 +55,9 @@ class SqliteTables:
         self.early: StoredTable[Early] = StoredTable(self._early)
         self.settled: StoredTable[Settled] = StoredTable(self._settled)
         self._index: IdIndex | None = None  # of all three, made when it is first asked
+        self._asked: Places = hashes(())  # of the ids prefetched last
+        self._db = db
+        self._path = path
 
     @property
     def counts(self) -> dict[str, Counts]:
@@ -63,9 +66,21 @@ class SqliteTables:
 
     def prefetch(self, ids: Iterable[str]) -> None:
         """Make ids ready to be looked up; see `streamcal.tables.Tables`."""
+        self._asked = hashes(ids)
+        self._fetch()
+
+    def flush(self) -> None:
+        """Write what has changed, in a transaction that a commit ends; see `streamcal.tables.Tables`."""
+        with store_errors(self._path, "written"):
+            if not self._db.in_transaction:
+                self._db.execute("BEGIN IMMEDIATE")
+            self.write()
+        self._fetch()
+
+    def _fetch(self) -> None:
         if self._index is None:
             self._index = self._read_through()
-        places = self._index.find(hashes(ids))
+        places = self._index.find(self._asked)
         table, seqs = places % 3, places // 3
         self.pending.take(self._pending.read(seqs[table == 0].tolist()))
         self.early.take(self._early.read(seqs[table == 1].tolist()))

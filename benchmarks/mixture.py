@@ -37,6 +37,8 @@ PARTS = {
     "fill table": (Table, "fill"),
     "mix map": (Mixture, "_mixed"),
 }
+REWEIGH = "a re-weighing"
+COLUMNS = ("all", REWEIGH, *PARTS)
 
 Times = dict[str, list[float]]
 
@@ -52,7 +54,10 @@ def clocked(work: Callable[..., Any], times: list[float]) -> Callable[..., Any]:
 
 
 def per_label(mixture: Mixture, delay: int, *, parts: bool) -> dict[str, float]:
-    """Return microseconds per labelled event of all steps, or of each part of them."""
+    """Return microseconds per labelled event of all that is done, or of each part of it.
+
+    With the former comes what one re-weighing between two steps takes, mixing a map or not.
+    """
     rng = np.random.default_rng(2)
     scores, labels = NormalPair(0.5).sample(WARM + TIMED + 8 * delay, rng)
     made = np.arange(len(scores))
@@ -60,35 +65,39 @@ def per_label(mixture: Mixture, delay: int, *, parts: bool) -> dict[str, float]:
     order = np.argsort(arrived, kind="stable")
     scores, labels, made, arrived = scores[order], labels[order], made[order], arrived[order]
 
-    def feed(end: int) -> list[float]:
-        taken = []
+    def feed(end: int) -> tuple[list[float], list[float]]:
+        """Return seconds per step, and per re-weighing."""
+        taken: tuple[list[float], list[float]] = [], []
         while mixture.n < end:
-            first, last = mixture.n, min(end, mixture.next_step)
+            first, last = mixture.n, min(end, mixture.next_weighing)
             sight = made[first:last] if delay else None
             mixture.learn_many(scores[first:last], labels[first:last], sight)
+            step = mixture.n >= mixture.next_step or mixture.n < mixture.next_weighing
             start = time.process_time()
-            mixture.step(int(arrived[last - 1]) + 1)
-            taken.append(time.process_time() - start)
+            if step:
+                mixture.step(int(arrived[last - 1]) + 1)
+            else:
+                mixture.reweigh()
+            taken[not step].append(time.process_time() - start)
         return taken
 
     feed(WARM)
-    stride = mixture.next_step - mixture.n
     if not parts:
-        return {"all steps": 1e6 * statistics.median(feed(WARM + TIMED)) / stride}
+        steps, weighings = feed(WARM + TIMED)
+        total = sum(statistics.median(taken) * len(taken) for taken in (steps, weighings))
+        return {"all": 1e6 * total / TIMED, REWEIGH: 1e6 * statistics.median(weighings)}
     times: Times = defaultdict(list)
     originals = {part: getattr(owner, name) for part, (owner, name) in PARTS.items()}
     for part, (owner, name) in PARTS.items():
         setattr(owner, name, clocked(originals[part], times[part]))
     try:
-        steps = len(feed(WARM + TIMED))
+        feed(WARM + TIMED)
     finally:
         for part, (owner, name) in PARTS.items():
             setattr(owner, name, originals[part])
     # Windows that are due together make for uneven steps: what is rare counts by how often it comes.
     return {
-        part: 1e6 * statistics.median(taken) * len(taken) / steps / stride
-        for part, taken in times.items()
-        if taken
+        part: 1e6 * statistics.median(taken) * len(taken) / TIMED for part, taken in times.items() if taken
     }
 
 
@@ -108,7 +117,7 @@ def main() -> None:
     sketch = ScoreSketch()
     sketch.add(*NormalPair(0.5).sample(100_000, np.random.default_rng(1)))
     source = form(sketch, "auto").map
-    print(f"{'us per labelled event':32}" + "".join(f"{part:>15}" for part in ("all steps", *PARTS)))
+    print(f"{'us per labelled event':32}" + "".join(f"{part:>15}" for part in COLUMNS))
     for with_source in (False, True):
         for late, delay in DELAYS.items():
             row = {}
@@ -118,7 +127,7 @@ def main() -> None:
                     mixture.set_source(source, sketch)
                 row |= per_label(mixture, delay, parts=parts)
             name = ("source, " if with_source else "no source, ") + late
-            print(f"{name:32}" + "".join(f"{row.get(part, 0.0):15.2f}" for part in ("all steps", *PARTS)))
+            print(f"{name:32}" + "".join(f"{row.get(part, 0.0):15.2f}" for part in COLUMNS))
             start = time.perf_counter()
             state = mixture.to_bytes()
             middle = time.perf_counter()

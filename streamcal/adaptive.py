@@ -16,7 +16,7 @@ import numpy as np
 from streamcal.errors import DamagedStateError
 from streamcal.labels import LabelLog, Labels, Scores
 from streamcal.maps import RecalibrationMap, shift_correction
-from streamcal.mixture import FIRST_STEP, Mixture
+from streamcal.mixture import FIRST_STEP, Mixed, Mixture
 from streamcal.priors import class_prior
 from streamcal.sketch import ScoreSketch
 from streamcal.types import Mixing
@@ -66,7 +66,7 @@ class Adaptive:
         self._renewed = False  # whether the next source map is of a new generation
         self._source: tuple[RecalibrationMap, float] | None = None  # h_P and the source's prior
         self.served = RecalibrationMap(version=0)
-        """The mixture as of the last step."""
+        """The mixture as it was last mixed."""
         self.mixing: Mixing | None = None
         """How it is mixed; None before the first step."""
         self.steps = 0
@@ -83,7 +83,7 @@ class Adaptive:
         return gathered
 
     def learn(self, score: float, label: int, seen: int | None) -> bool:
-        """Take one target label; return whether a step is due."""
+        """Take one target label; return whether anything is due (`step_due`)."""
         self._mixture.learn(score, label, seen)
         if self._gathered is not None:
             self._gathered.append(score, label, None)
@@ -91,12 +91,17 @@ class Adaptive:
         return self.room <= 0
 
     def learn_many(self, scores: Scores, labels: Labels, seen: int | None) -> bool:
-        """Take at most `room` target labels; return whether a step is due."""
+        """Take at most `room` target labels; return whether anything is due (`step_due`)."""
         self._mixture.learn_many(scores, labels, None if seen is None else np.full(len(scores), seen))
         if self._gathered is not None:
             self._gathered.extend(scores, labels, None)
         self.room -= len(scores)
         return self.room <= 0
+
+    @property
+    def step_due(self) -> bool:
+        """Whether what is due, when there is no `room` left, is a step: if not, it is to `reweigh`."""
+        return self._made is None or self._made.n >= self._made.next_step
 
     @property
     def begun(self) -> bool:
@@ -143,9 +148,8 @@ class Adaptive:
         """
         if self._made is not None:
             self.steps += self.room <= 0
-            mixed = self._made.step(seen, prior)
+            self._serve(self._made.step(seen, prior))
             self._set_room()
-            self.served, self.mixing = mixed.map, Mixing(mixed.leader, mixed.weights, mixed.reason)
         elif self._source is not None:
             self.served, source_prior = self._source
             leader = "source/uniform/all"
@@ -155,6 +159,16 @@ class Adaptive:
                 values = shift_correction(np.array(self.served.values), weights)
                 self.served = self.served.model_copy(update={"values": tuple(values.tolist())})
             self.mixing = Mixing(leader, {leader: 1.0})
+
+    def reweigh(self) -> bool:
+        """Weigh the candidates by the labels since it was last done; return whether that began a version."""
+        mixed = self._mixture.reweigh()
+        self._set_room()
+        if mixed is None:
+            return False
+        self.steps += 1
+        self._serve(mixed)
+        return True
 
     def merge(self, other: Self) -> None:
         """Add what the other learned, as later labels; if it has begun to mix, this one must have, too."""
@@ -206,6 +220,9 @@ class Adaptive:
             raise RuntimeError("no mixture before `begin`")
         return self._made
 
+    def _serve(self, mixed: Mixed) -> None:
+        self.served, self.mixing = mixed.map, Mixing(mixed.leader, mixed.weights, mixed.reason)
+
     def _set_room(self) -> None:
-        self.room = FIRST_STEP if self._made is None else self._made.next_step - self._made.n
-        """How many target labels are missing until a step is due."""
+        self.room = FIRST_STEP if self._made is None else self._made.next_weighing - self._made.n
+        """How many target labels are missing until a step is due, or to reweigh."""

@@ -2,11 +2,13 @@
 
 Candidates (`roster.NAMES`) are scored when a label arrives, by the Brier loss of the forecast they would
 have given when its prediction was made. Tracking weights (`tracking`) mix them, and the mixture is tabulated
-as one step map. The work is done in steps: between two of them labels are only put aside, and the served map
-stays as it is.
+as one step map. The work is done in steps, in which the windows advance and are fitted anew. Between two of
+them the candidates stay as they are; the labels that are put aside are weighed now and then, and where that
+moves the weights by enough, the same candidates are mixed anew.
 
 Memory: counts of labels for all windows, up to 4 kB for each of about 40 boundaries; about 40 snapshots of
-the candidates, a few kB each; one table of all candidates, up to 250 kB, which the state does not hold.
+the candidates, a few kB each (`ring`); one table of all candidates, up to 250 kB, and what late labels have
+laid out of the snapshots (`hindsight`), neither of which is in the state.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamcal import grid, mixture_state
+from streamcal import grid, mixture_state, weighing
 from streamcal.candidates import (
     Fit,
     Points,
@@ -30,25 +32,15 @@ from streamcal.candidates import (
     weights_by_source,
 )
 from streamcal.errors import DamagedStateError
-from streamcal.hindsight import hindsight
 from streamcal.maps import RecalibrationMap
-from streamcal.roster import (
-    ALL,
-    ALL_OF_FUSED,
-    FUSED,
-    FUSED_OF,
-    NAMES,
-    SHIFTED,
-    TARGET_ONLY,
-    WINDOWS,
-    counted_as,
-)
+from streamcal.ring import Ring
+from streamcal.roster import ALL, NAMES, TARGET_ONLY, WINDOWS
 from streamcal.sketch import ScoreSketch
 from streamcal.tabulation import Table, choose_places, quantile_edges
 from streamcal.tracking import track
 from streamcal.windows import PANES, WindowCounts
 
-__all__ = ["FIRST_STEP", "STRIDE", "Mixed", "Mixture"]
+__all__ = ["FIRST_STEP", "MATERIAL", "STRIDE", "WEIGHED", "Mixed", "Mixture"]
 
 FIRST_STEP: Final = 24
 """The label count of the first step."""
@@ -56,12 +48,16 @@ FIRST_STEP: Final = 24
 STRIDE: Final = 256
 """The longest step, in labels; before, steps grow with the labels, by a tenth of them."""
 
-_BLOCK: Final = 64
+WEIGHED: Final = 64
+"""How many labels are weighed at a time between two steps, the last of them so many before the next step."""
+
+MATERIAL: Final = 0.25
+"""The total variation of the weights from which on the map is mixed anew between two steps.
+
+After a weighing the served map is off the mixture by at most so much of what the candidates differ by."""
+
 _MAX_CELLS: Final = 512
 _PLACES_FOR: Final = 8 * STRIDE  # labels after which the places follow the scores
-# Of the weight, before any label: fits to a few dozen may mislead, and late labels are slow to tell.
-_IDENTITY: Final = 0.75
-_OLDEST: Final = 1024  # steps, to the oldest snapshot but the first
 _RECENT: Final = 256  # labels: losses are compared over the last one to two times as many
 
 Floats = npt.NDArray[np.float64]
@@ -71,7 +67,7 @@ _K: Final = len(NAMES)
 
 
 class Mixed(NamedTuple):
-    """What a step gave."""
+    """What is served from now on, and why."""
 
     map: RecalibrationMap
     """The map to serve from now on: a step map without shift correction, of version 0."""
@@ -80,15 +76,15 @@ class Mixed(NamedTuple):
     weights: dict[str, float]
     """The weights by name, those above 0; those of windows that are not full yet under ``all``."""
     reason: str | None
-    """Why the leader is another than at the step before; None if it is not."""
+    """Why the leader is another than it was; None if it is not."""
 
 
 class Mixture:
     """Candidates on windows of target labels, tracked and mixed.
 
-    The engine calls `learn` with every target label, and `step` when `n` has reached `next_step`, or whenever
-    it wants a new map. The state is a function of these calls and their arguments; labels may come one by one
-    or many at a time.
+    The engine calls `learn` with every target label, `reweigh` when `n` has reached `next_weighing`, and
+    `step` when it has reached `next_step`, or whenever it wants a new map. The state is a function of these
+    calls and their arguments; labels may come one by one or many at a time.
 
     Parameters
     ----------
@@ -112,11 +108,13 @@ class Mixture:
         "_ring",
         "_scores",
         "_seen",
+        "_served",
         "_shift_allowed",
         "_source",
         "_source_places",
         "_stride",
         "_table",
+        "_weighed",
         "_weights",
     )
 
@@ -124,26 +122,25 @@ class Mixture:
         if stride < 1:
             raise ValueError(f"stride must be at least 1, got {stride!r}")
         self._stride = stride
-        self._scores, self._labels, self._seen = array("d"), bytearray(), array("q")
+        self._put_none_aside()
         self._counts = WindowCounts(WINDOWS, _MAX_CELLS)
         self._fits: tuple[Fit, ...] = ()
         self._fitted_at = [0] * (ALL + 1)
         self._source: Source | None = None
         self._source_places: Cells = np.empty(0, np.int32)
-        self._ring = [(0, Snapshot(0, None, (), None))]  # with the number of the step that made it
+        self._ring = Ring([(0, Snapshot(0, None, (), None))])
         self._next_step = FIRST_STEP
         self._shift_allowed = True
         self._fused = False
-        self._weights: Floats = np.zeros(_K)
-        self._weights[:TARGET_ONLY] = (1.0 - _IDENTITY) / (TARGET_ONLY - 1)
-        self._weights[0] = _IDENTITY
+        self._weights = weighing.first_weights()
+        self._served = self._weights  # those that the served map is mixed with
         self._leader = 0
         self._recent: Floats = np.zeros((2, _K))  # losses of the stretch before, and of this one
         self._recent_labels = [0, 0]
         self._placed_at = 0
         self._logits = self._counts.cells, np.empty(0)  # of these cells
         self._table = self._new_table()
-        self._table.fill(self._ring[0][1])
+        self._table.fill(self._ring.latest)
 
     @property
     def n(self) -> int:
@@ -154,6 +151,12 @@ class Mixture:
     def next_step(self) -> int:
         """The label count at which a step is due."""
         return self._next_step
+
+    @property
+    def next_weighing(self) -> int:
+        """The label count at which labels are to be weighed: that of the next step, or before it."""
+        due = self._counts.n + self._weighed + WEIGHED
+        return due if due + WEIGHED <= self._next_step else self._next_step
 
     @property
     def shift_allowed(self) -> bool:
@@ -167,7 +170,7 @@ class Mixture:
     @shift_allowed.setter
     def shift_allowed(self, allowed: bool) -> None:
         self._shift_allowed = allowed
-        self._weights = self._allowed(self._weights)
+        self._weights = weighing.allowed(self._weights, self._active())
 
     def learn(self, score: float, label: int, seen: int | None = None) -> None:
         """Take one target label; score and label are checked by the caller.
@@ -245,24 +248,41 @@ class Mixture:
         ValueError
             if ``observed`` goes down, or the prior is none; nothing is changed then.
         """
-        if observed < self._ring[-1][1].observed:
+        if observed < self._ring.latest.observed:
             raise ValueError(
-                f"observed was {self._ring[-1][1].observed} and must not go down, got {observed!r}"
+                f"observed was {self._ring.latest.observed} and must not go down, got {observed!r}"
             )
         if fused_prior is not None and not 0.0 < fused_prior < 1.0:
             raise ValueError(f"a prior must be in (0, 1), got {fused_prior!r}")
-        self._score()
-        if self._counts.n:
+        self._count()
+        n = self._counts.n
+        if n:
             self._fit()
         self._set_fused(fused_prior is not None)
-        self._remember(Snapshot(observed, self._source, self._fits, fused_prior))
-        n = self._counts.n
+        snapshot = Snapshot(observed, self._source, self._fits, fused_prior)
+        # However often the source was formed before the first label: the last one speaks for all.
+        (self._ring.add if n else self._ring.begin)(snapshot)
         self._next_step = max(FIRST_STEP, n + min(self._stride, math.ceil(n / 10)))
         if self._placed_at < 0 or n - self._placed_at >= _PLACES_FOR:
             self._placed_at = n
             self._table = self._new_table()
-        self._table.fill(self._ring[-1][1])
+        self._table.fill(snapshot)
         return self._mixed()
+
+    def reweigh(self) -> Mixed | None:
+        """Score the labels that were put aside, and move the weights; the candidates stay as they are.
+
+        Returns
+        -------
+        Mixed | None
+            the same candidates mixed anew, if the weights have moved by enough since the map was mixed that
+            is served; None if not, or if a source has come in that it has no part of: a step follows then.
+        """
+        self._score()
+        if self._ring.latest.source is not self._source:
+            return None
+        moved = weighing.distance(self._weights, self._served, self._counts.n)
+        return self._mixed() if moved >= MATERIAL else None
 
     def merge(self, other: Mixture) -> None:
         """Add what another has learned, as later labels; a step should follow.
@@ -277,10 +297,11 @@ class Mixture:
         if other._stride != self._stride:
             raise ValueError(f"cannot merge mixtures of strides {self._stride} and {other._stride}")
         theirs = Mixture.from_bytes(other.to_bytes())
-        self._score()
-        theirs._score()
+        self._count()
+        theirs._count()
         mine = self._counts.n / (self._counts.n + theirs._counts.n or 1)
-        self._weights = self._allowed(mine * self._weights + (1.0 - mine) * theirs._weights)
+        mixed = mine * self._weights + (1.0 - mine) * theirs._weights
+        self._weights = weighing.allowed(mixed, self._active())
         self._counts.merge(theirs._counts)
         self._fitted_at = [-1] * (ALL + 1)
         self._recent += theirs._recent
@@ -289,13 +310,14 @@ class Mixture:
     def to_bytes(self) -> bytes:
         """Return the state; equal states give equal bytes."""
         now = Snapshot(0, self._source, self._fits, None)
-        snapshots, fits, sources = mixture_state.pack_snapshots([*self._ring, (0, now)])
+        snapshots, fits, sources = mixture_state.pack_snapshots([*self._ring.held, (0, now)])
         return mixture_state.encode(
             mixture_state.MixtureState(
                 stride=self._stride,
                 scores=mixture_state.pack_floats(self._scores),
                 labels=bytes(self._labels),
                 seen=np.array(self._seen, "<i8").tobytes(),
+                weighed=self._weighed,
                 windows=self._counts.to_state(),
                 fits=fits,
                 sources=sources,
@@ -309,6 +331,7 @@ class Mixture:
                 shift_allowed=self._shift_allowed,
                 fused=self._fused,
                 weights=mixture_state.pack_floats(self._weights),
+                served=mixture_state.pack_floats(self._served),
                 leader=self._leader,
                 recent=mixture_state.pack_floats(self._recent.ravel()),
                 recent_labels=self._recent_labels,
@@ -332,17 +355,18 @@ class Mixture:
         mixture = cls(state.stride)
         scores, labels, seen = mixture_state.unpack_labels(state)
         mixture.learn_many(scores, labels, seen)
+        mixture._weighed = state.weighed
         mixture._counts.restore(state.windows)
         *ring, (_, now) = mixture_state.unpack_snapshots(state)
-        mixture._ring, mixture._source, mixture._fits = ring, now.source, now.fits
+        mixture._ring, mixture._source, mixture._fits = Ring(ring), now.source, now.fits
         mixture._fitted_at, mixture._placed_at = state.fitted_at, state.placed_at
         mixture._source_places = mixture_state.unpack_cells(state.source_places)
         mixture._next_step, mixture._shift_allowed = state.next_step, state.shift_allowed
         mixture._fused, mixture._leader = state.fused, state.leader
-        mixture._weights = mixture_state.unpack_floats(state.weights, 0.0, 1.0, _K)
-        out = ~mixture._active()
-        if mixture._weights[out].any() or abs(mixture._weights.sum() - 1.0) > 1e-6:
-            raise DamagedStateError("weights of a mixture do not add up to 1 over those that take part")
+        mixture._weights = mixture_state.unpack_weights(state.weights, _K)
+        if mixture._weights[~mixture._active()].any():
+            raise DamagedStateError("weights of a mixture are not of those that take part")
+        mixture._served = mixture_state.unpack_weights(state.served or state.weights, _K)
         mixture._recent = mixture_state.unpack_floats(state.recent, 0.0, math.inf, 2 * _K).reshape(2, _K)
         mixture._recent_labels = state.recent_labels
         mixture._table = Table(mixture_state.unpack_places(state.places))
@@ -351,42 +375,48 @@ class Mixture:
 
     # Inside
 
+    def _put_none_aside(self) -> None:
+        self._scores, self._labels, self._seen = array("d"), bytearray(), array("q")
+        self._weighed = 0  # how many of these, the first ones, are scored
+
     def _score(self) -> None:
-        """Score the labels that were put aside, move the weights, and count them."""
-        if not self._labels:
+        """Score the labels that were put aside and are not scored yet, and move the weights."""
+        labels = np.frombuffer(self._labels, np.int8)[self._weighed :]
+        if not len(labels):
             return
-        scores = np.frombuffer(self._scores)
-        labels = np.frombuffer(self._labels, np.int8)
-        losses, cells = self._forecasts(scores)
+        losses = self._forecasts()
         losses -= labels
         np.square(losses, out=losses)
         k = len(losses)
-        self._weights[:k] = track(self._weights[:k], losses, self._shares()[:k], block=_BLOCK)
+        shares = self._active() / self._active().sum()
+        # A new array: that of the served map stays.
+        weights = track(self._weights[:k], losses, shares[:k], block=WEIGHED)
+        self._weights = np.append(weights, self._weights[k:])
         if self._recent_labels[1] >= _RECENT:
             self._recent = np.stack((self._recent[1], np.zeros(_K)))
             self._recent_labels = [self._recent_labels[1], 0]
         self._recent[1, :k] += losses.sum(axis=1)
         self._recent_labels[1] += len(labels)
-        self._counts.add(cells, labels)
-        self._scores, self._labels, self._seen = array("d"), bytearray(), array("q")
+        self._weighed = len(self._labels)
 
-    def _forecasts(self, scores: Floats) -> tuple[Floats, Cells]:
-        """Return what every candidate would have said when each score was predicted, and its cell."""
-        latest = len(self._ring) - 1
+    def _forecasts(self) -> Floats:
+        """Return what every candidate said of each label that is not scored, when it was predicted."""
+        scores = np.frombuffer(self._scores)[self._weighed :]
+        seen = np.frombuffer(self._seen, np.int64)[self._weighed :]
         sourced = self._source is not None
-        seen = np.frombuffer(self._seen, np.int64)
-        observed = np.array([snapshot.observed for _, snapshot in self._ring])
-        places = np.maximum(np.searchsorted(observed, seen, side="right") - 1, 0)
-        places[seen < 0] = latest
+        places = self._ring.places(seen)
+        latest = len(self._ring.held) - 1
         if places.min() == latest and len(self._table.values) == (_K if sourced else TARGET_ONLY):
-            cells = grid.cells_of(scores, grid.MIN_LEVEL)
-            return self._table.at(cells), cells
-        used = np.bincount(places, minlength=latest + 1) > 0
-        snapshots = [
-            snapshot for (_, snapshot), asked in zip(self._ring, used.tolist(), strict=True) if asked
-        ]
-        points = Points.of(scores)
-        return hindsight(snapshots, (np.cumsum(used) - 1)[places], points, sourced=sourced), points.cells
+            return self._table.at(grid.cells_of(scores, grid.MIN_LEVEL))
+        return self._ring.forecasts(places, Points.of(scores), sourced=sourced)
+
+    def _count(self) -> None:
+        """Count the labels that were put aside, scored before if they are not yet."""
+        self._score()
+        if self._labels:
+            cells = grid.cells_of(np.frombuffer(self._scores), grid.MIN_LEVEL)
+            self._counts.add(cells, np.frombuffer(self._labels, np.int8))
+            self._put_none_aside()
 
     def _fit(self) -> None:
         """Fit the windows that are due: after an eighth of their labels; that of all after a sixteenth."""
@@ -413,17 +443,6 @@ class Mixture:
         )
         self._counts.mark()
 
-    def _remember(self, snapshot: Snapshot) -> None:
-        """Put a snapshot into the ring; now and then, let those go that have grown too old to be so many."""
-        if not self._counts.n:
-            # However often the source was formed before the first label: the last one speaks for all.
-            self._ring = [(0, snapshot)]
-            return
-        now = self._ring[-1][0] + 1
-        self._ring.append((now, snapshot))
-        if now % 8 == 0:
-            self._ring = [held for held in self._ring if _is_kept(held[0], now - held[0])]
-
     def _new_table(self) -> Table:
         """Choose places anew."""
         edges = [self._source_places]
@@ -436,38 +455,22 @@ class Mixture:
         return Table(choose_places(edges))
 
     def _active(self) -> npt.NDArray[np.bool_]:
-        active = np.arange(_K) < (TARGET_ONLY if self._source is None else _K)
-        if not self._shift_allowed:
-            active &= ~SHIFTED
-        active &= (~SHIFTED | FUSED) if self._fused else ~FUSED
-        return active
-
-    def _shares(self) -> Floats:
-        active = self._active()
-        shares: Floats = active / active.sum()
-        return shares
-
-    def _allowed(self, weights: Floats) -> Floats:
-        """Return the weights with those that are out handed to the others in proportion."""
-        active = self._active()
-        kept = np.where(active, weights, 0.0)
-        total = float(kept.sum())
-        return np.divide(kept, total) if total > 0.0 else self._shares()
+        return weighing.taking_part(
+            sourced=self._source is not None, shift_allowed=self._shift_allowed, fused=self._fused
+        )
 
     def _set_fused(self, fused: bool) -> None:
         """Let the candidates with the fused prior in, in place of those with one from labels, or out again.
 
         The user has asked for it; and labels that come late cannot tell in time which prior is the better.
         """
-        if fused and not self._fused:
-            self._weights = np.bincount(FUSED_OF, self._weights, _K).astype(np.float64)
-        elif self._fused and not fused:
-            self._weights[ALL_OF_FUSED] += self._weights[FUSED]
-            self._weights[FUSED] = 0.0
-        self._fused = fused
+        if fused != self._fused:
+            self._weights = (weighing.fused if fused else weighing.unfused)(self._weights)
+            self._fused = fused
 
     def _mixed(self) -> Mixed:
-        weights = np.bincount(counted_as(self._counts.n), self._weights, _K)
+        self._served = self._weights
+        weights = weighing.counted(self._weights, self._counts.n)
         leader, before = int(weights.argmax()), self._leader
         self._leader = leader
         return Mixed(
@@ -491,8 +494,3 @@ class Mixture:
             f"{NAMES[leader]} has lost {abs(change):.3g} {than} per label than {NAMES[before]} "
             f"over the last {labels} labels"
         )
-
-
-def _is_kept(step: int, age: int) -> bool:
-    """Return whether the snapshot of a step is kept at this age: four of every doubling, from 8 steps on."""
-    return not step or age < 8 or (age < _OLDEST and step % (1 << (age.bit_length() - 3)) == 0)

@@ -73,6 +73,8 @@ class MixtureState(msgspec.Struct):
     leader: int
     recent: bytes
     recent_labels: list[int]
+    weighed: int = 0
+    served: bytes = b""  # as the weights: states of releases that mixed a map with every move of them
 
 
 def encode(state: MixtureState) -> bytes:
@@ -113,6 +115,20 @@ def unpack_floats(data: bytes, low: float, high: float, size: int | None = None)
     if not ((values >= low) & (values <= high)).all():
         raise DamagedStateError(f"numbers of a mixture are not in [{low}, {high}]")
     return values
+
+
+def unpack_weights(data: bytes, size: int) -> Floats:
+    """Return so many weights from bytes.
+
+    Raises
+    ------
+    DamagedStateError
+        unless they are in [0, 1] and add up to 1.
+    """
+    weights = unpack_floats(data, 0.0, 1.0, size)
+    if abs(weights.sum() - 1.0) > 1e-6:
+        raise DamagedStateError(f"weights of a mixture add up to {weights.sum()!r}, not to 1")
+    return weights
 
 
 def pack_cells(cells: Cells) -> bytes:
@@ -261,6 +277,8 @@ def unpack_labels(state: MixtureState) -> tuple[Floats, npt.NDArray[np.int8], np
     if len(state.seen) != 8 * n:
         raise DamagedStateError(f"{n} labels of predictions in {len(state.seen)} bytes")
     seen = np.frombuffer(state.seen, "<i8").astype(np.int64)
+    if not 0 <= state.weighed <= n:
+        raise DamagedStateError(f"{state.weighed} labels are weighed, of {n} that were put aside")
     if n and (labels.min() < 0 or labels.max() > 1 or seen.min() < -1):
         raise DamagedStateError("labels that were put aside are none")
     return scores, labels, seen

@@ -170,7 +170,7 @@ class Serving:
                 if not self._adaptive.begun:
                     self._begin(self._adaptive)
                 if self._adaptive.learn(score, label, seen):
-                    self._mix(self._adaptive)
+                    self._mix_due(self._adaptive)
             self._watch.add(score, label)
             if self._watch.due:
                 self._look()
@@ -395,6 +395,16 @@ class Serving:
             self._form_on_schedule("source")
         self._mixed_prior = self._fused_prior
         adaptive.step(self.traffic.n, self._mixed_prior)
+        self._serve_mixed(adaptive)
+
+    def _mix_due(self, adaptive: Adaptive) -> None:
+        """Do what is due by the count of target labels, which may begin a version."""
+        if adaptive.step_due:
+            self._mix(adaptive)
+        elif adaptive.reweigh():
+            self._serve_mixed(adaptive)
+
+    def _serve_mixed(self, adaptive: Adaptive) -> None:
         self.base = adaptive.served
         self._settle()
         self._certifier.serve(self.version)
@@ -409,9 +419,10 @@ class Serving:
         if len(scores) and not adaptive.begun:
             self._begin(adaptive)
         while start < len(scores):
-            end = start + adaptive.room
+            # States of releases that did not reweigh may have put aside more labels than wait for it now.
+            end = start + max(1, adaptive.room)
             if adaptive.learn_many(scores[start:end], labels[start:end], seen):
-                self._mix(adaptive)
+                self._mix_due(adaptive)
             start = end
 
     def _settle(self) -> None:

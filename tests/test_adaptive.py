@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -142,6 +144,95 @@ def test_every_version_that_served_is_published_with_its_mixture() -> None:
             before = emission.mixture.leader
     assert versions == list(range(1, len(versions) + 1))
     assert len(versions) > 10
+
+
+def flipping(n: int, every: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scores whose meaning turns round every so many labels, so that the weights never rest."""
+    rng = np.random.default_rng(seed)
+    scores = rng.random(n)
+    rate = np.where(np.arange(n) // every % 2, 1.0 - scores, scores)
+    return scores, (rng.random(n) < rate).astype(np.int8)
+
+
+def steps_up_to(n: int) -> list[int]:
+    """Return the label counts of the steps, as documented: by a tenth of the labels, and 256 at most."""
+    counts = [24]
+    while (after := counts[-1] + min(256, -(-counts[-1] // 10))) <= n:
+        counts.append(after)
+    return counts
+
+
+@pytest.mark.parametrize("least", [0.0, 0.25, 1.1])
+def test_between_steps_a_version_begins_only_where_the_weights_have_moved(
+    monkeypatch: pytest.MonkeyPatch, least: float
+) -> None:
+    """With 0 at every weighing, above 1 at none, and else at those after which they are so far apart."""
+    monkeypatch.setattr("streamcal.mixture.MATERIAL", least)
+    engine, began = Recalibrator(), []
+    scores, labels = flipping(6000, 900, 13)
+    for i, (score, label) in enumerate(zip(scores.tolist(), labels.tolist(), strict=True)):
+        before = engine.version, engine.map, engine.mixing
+        emissions = engine.step(LabelledEvent(score, label))
+        maps = [each for each in emissions if isinstance(each, MapPublished)]
+        assert len(maps) == engine.version - before[0] <= 1
+        if not maps:
+            assert (engine.map, engine.mixing) == before[1:]
+            continue
+        began.append(i + 1)
+        assert maps[0].map == engine.map
+        if i + 1 not in steps_up_to(6000) and before[2] and engine.mixing:
+            old, new = before[2].weights, engine.mixing.weights
+            apart = sum(abs(new.get(name, 0.0) - old.get(name, 0.0)) for name in {*old, *new})
+            assert 0.5 * apart >= least - 1e-12
+    steps = steps_up_to(6000)
+    weighings = [n for a, b in pairwise(steps) for n in range(a + 64, b - 63, 64)]
+    assert set(steps) <= set(began) <= {*steps, *weighings, *range(steps[-1], 6001)}
+    between = [n for n in began if n in weighings]
+    if least == 0.0:
+        assert between == weighings
+    elif least > 1.0:
+        assert not between
+    else:
+        assert 0.1 < len(between) / len(weighings) < 0.9
+
+
+def test_splits_and_restarts_between_weighings_change_nothing() -> None:
+    """Parts skip bins that only certify: of them the mixture is compared, and the map; else every byte."""
+    rng = np.random.default_rng(14)
+    scores, labels = flipping(6000, 900, 15)
+    one, again, many, n = Recalibrator(), Recalibrator(), Recalibrator(), 0
+    while n < len(scores):
+        end = min(len(scores), n + int(rng.integers(1, 300)))
+        seen = int(rng.integers(n // 2, n + 1)) if rng.random() < 0.5 else None
+        for engine in (one, again):
+            for i in range(n, end):
+                engine.learn_one(float(scores[i]), int(labels[i]), "target", seen=seen)
+        many.learn_many(scores[n:end], labels[n:end], "target", seen=seen)
+        n = end
+        assert one.to_bytes() == again.to_bytes()
+        assert (one.map, one.version) == (many.map, many.version)
+        mixtures = [engine._serving._adaptive for engine in (one, many)]
+        assert mixtures[0].to_bytes() == mixtures[1].to_bytes()
+        again, many = (Recalibrator.from_bytes(engine.to_bytes()) for engine in (again, many))
+    assert one.version > len(steps_up_to(6000)) + 5
+
+
+def test_a_state_from_before_there_were_weighings_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have put aside more labels than now are weighed together: that is done at the next label."""
+    scores, labels = flipping(6000, 900, 16)
+    old = Recalibrator()
+    monkeypatch.setattr("streamcal.mixture.WEIGHED", 1 << 30)
+    n = steps_up_to(6000)[-2] + 150
+    old.learn_many(scores[:n], labels[:n], "target")
+    monkeypatch.undo()
+    one, many = (Recalibrator.from_bytes(old.to_bytes()) for _ in range(2))
+    one.learn_one(float(scores[n]), int(labels[n]), "target")
+    assert one._serving._adaptive._made._weighed == 151
+    for i in range(n + 1, 6000):
+        one.learn_one(float(scores[i]), int(labels[i]), "target")
+    many.learn_many(scores[n:], labels[n:], "target")
+    assert many.target.labels == 6000
+    assert one._serving._adaptive.to_bytes() == many._serving._adaptive.to_bytes()
 
 
 def test_delayed_labels_are_scored_with_the_forecast_of_their_time() -> None:

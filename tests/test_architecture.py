@@ -22,6 +22,7 @@ LAYERS = [
     {"platt", "roster", "tracking", "windows"},
     {"panes", "prior_tracker", "candidates"},
     {"hindsight", "tabulation", "mixture_state"},
+    {"ring", "weighing"},
     {"mixture"},
     {"config", "batch", "testing", "bin_limits", "certify", "drift"},
     {"certify_target", "certificate"},

@@ -21,7 +21,7 @@ from streamcal.candidates import (
     forecasts,
 )
 from streamcal.forming import form
-from streamcal.hindsight import hindsight
+from streamcal.hindsight import Hindsight
 from streamcal.maps import RecalibrationMap, shift_correction
 from streamcal.platt import fit_platt, platt_loss
 from streamcal.roster import ALL, FAMILIES, FITTED, FUSED, NAMES, SHIFTED, TARGET_ONLY, UNIFORM_FROM
@@ -267,7 +267,7 @@ def test_hindsight_is_the_forecasts_of_one_snapshot_after_another() -> None:
         z = np.concatenate(([0.0, 1.0], at, edges, rng.random(200)))
         z = np.concatenate((z, np.nextafter(z, 0.0), np.nextafter(z, 1.0)))
         points, which = Points.of(z), rng.integers(0, len(snapshots), len(z))
-        values = hindsight(snapshots, which, points, sourced=sources != [None])
+        values = Hindsight(snapshots).forecasts(which, points, sourced=sources != [None])
         assert len(values) == (TARGET_ONLY if sources == [None] else len(NAMES))
         for place, snapshot in enumerate(snapshots):
             here = np.flatnonzero(which == place)

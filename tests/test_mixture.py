@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -13,10 +14,10 @@ from streamcal import grid, mixture_state
 from streamcal.candidates import Points, Snapshot, forecasts
 from streamcal.errors import DamagedStateError
 from streamcal.forming import form
-from streamcal.hindsight import hindsight
 from streamcal.maps import RecalibrationMap
-from streamcal.mixture import FIRST_STEP, STRIDE, Mixed, Mixture
-from streamcal.roster import ALL, FAMILIES, NAMES, PRIORS, TARGET_ONLY, WINDOWS
+from streamcal.mixture import FIRST_STEP, MATERIAL, STRIDE, WEIGHED, Mixed, Mixture
+from streamcal.ring import Ring
+from streamcal.roster import ALL, FAMILIES, NAMES, PRIORS, TARGET_ONLY, WINDOWS, counted_as
 from streamcal.sketch import ScoreSketch
 from streamcal.testing import NormalPair
 from streamcal.tracking import track
@@ -38,16 +39,22 @@ def run(
     out, steps, learned, predicted = np.empty(len(scores)), [served] if served else [], 0, 0
     before = mixture.n
     while predicted < len(scores):
-        end = min(len(scores), learned + mixture.next_step - mixture.n + delay)
+        end = min(len(scores), learned + mixture.next_weighing - mixture.n + delay)
         part = scores[predicted:end]
         out[predicted:end] = steps[-1].map.predict_many(part) if steps else part
         predicted, now = end, max(learned, end - delay)
         seen = np.arange(learned, now) if delay else None
         mixture.learn_many(scores[learned:now], labels[learned:now], seen)
         learned = now
-        if mixture.n >= mixture.next_step:
-            steps.append(mixture.step(before + predicted))
+        if mixture.n >= mixture.next_weighing:
+            mixed = go_on(mixture, before + predicted)
+            steps += [mixed] if mixed else []
     return out, steps
+
+
+def go_on(mixture: Mixture, observed: int) -> Mixed | None:
+    """Do what is due, as the engine does."""
+    return mixture.step(observed) if mixture.n >= mixture.next_step else mixture.reweigh()
 
 
 def brier(forecast: Floats, labels: Labels) -> float:
@@ -84,7 +91,7 @@ def test_the_map_is_the_weighted_sum_of_the_candidates() -> None:
     cells = grid.cells_of(edges[:-1], grid.MIN_LEVEL)
     ends = np.append(cells[1:], grid.LAST_KEY >> grid.MIN_LEVEL)
     middles = grid.left_edges(cells + ends, grid.MIN_LEVEL - 1)
-    table = dict(zip(NAMES, forecasts(mixture._ring[-1][1], Points.of(middles)), strict=True))
+    table = dict(zip(NAMES, forecasts(mixture._ring.latest, Points.of(middles)), strict=True))
     total = sum(weight * table[name] for name, weight in mixed.weights.items())
     assert mixed.map.predict_many(middles) == pytest.approx(total, abs=1e-12)
     assert RecalibrationMap.model_validate(mixed.map.model_dump()) == mixed.map
@@ -135,6 +142,153 @@ def test_a_loop_is_the_same_as_many_at_once() -> None:
     assert one.to_bytes() == many.to_bytes()
 
 
+# Between steps
+
+
+def flipping(n: int, every: int, seed: int) -> tuple[Floats, Labels]:
+    """Scores whose meaning turns round every so many labels, so that the weights never rest."""
+    rng = np.random.default_rng(seed)
+    scores = rng.random(n)
+    rate = np.where(np.arange(n) // every % 2, 1.0 - scores, scores)
+    return scores, (rng.random(n) < rate).astype(np.int8)
+
+
+def test_labels_are_weighed_between_steps_but_not_close_to_one() -> None:
+    """So that the fits, which only steps make, are as far apart as ever."""
+    mixture, weighed, stepped = Mixture(), [], [0]
+    scores, labels = NormalPair(0.5).sample(6000, np.random.default_rng(40))
+    while (due := mixture.next_weighing) <= 6000:
+        mixture.learn_many(scores[mixture.n : due], labels[mixture.n : due])
+        at = list(mixture._fitted_at)
+        (stepped if due == mixture.next_step else weighed).append(due)
+        go_on(mixture, 0)
+        if due != stepped[-1]:
+            assert mixture._fitted_at == at
+    assert [count for count in weighed if count < stepped[-1]] == [
+        count
+        for before, after in pairwise(stepped)
+        for count in range(before + WEIGHED, after - WEIGHED + 1, WEIGHED)
+        if before
+    ]
+    assert weighed[0] >= 10 * 2 * WEIGHED
+    gaps = [after - before for before, after in pairwise(stepped)]
+    assert gaps == [FIRST_STEP, *(min(STRIDE, -(-before // 10)) for before in stepped[1:-1])]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_weighing_moves_the_weights_and_nothing_else(late: bool) -> None:
+    scores, labels = NormalPair(0.5).sample(3000, np.random.default_rng(41))
+    mixture = Mixture()
+    mixture.set_source(*source_of(2000, 0.3, 42))
+    run(mixture, scores, labels, served=mixture.step(0))
+    mixture.step(3000)
+    mixture.step(3200)
+    kept = {name: getattr(mixture, name) for name in ("_fits", "_table", "_next_step", "_fused")}
+    held, values = mixture._ring.held, mixture._table.values.copy()
+    counts, before, n = mixture._counts.to_state(), mixture._weights, mixture._counts.n
+    scores, labels = NormalPair(0.9).sample(2 * WEIGHED, np.random.default_rng(43))
+    seen = np.where(np.arange(2 * WEIGHED) % 2, 3100, 3200) if late else None
+    snapshots = [held[-2][1] if late and i % 2 else held[-1][1] for i in range(2 * WEIGHED)]
+    assert (held[-2][1].observed, held[-1][1].observed) == (3000, 3200)
+    mixture.learn_many(scores[:WEIGHED], labels[:WEIGHED], None if seen is None else seen[:WEIGHED])
+    mixture.reweigh()
+    first = mixture._weights
+    mixture.learn_many(scores[WEIGHED:], labels[WEIGHED:], None if seen is None else seen[WEIGHED:])
+    mixture.reweigh()
+    said = np.concatenate(
+        [
+            forecasts(snapshot, Points.of(scores[i : i + 1]))
+            if late
+            else mixture._table.at(grid.cells_of(scores[i : i + 1], grid.MIN_LEVEL))
+            for i, snapshot in enumerate(snapshots)
+        ],
+        axis=1,
+    )
+    shares = mixture._active() / mixture._active().sum()
+    for part, old, new in (
+        (slice(0, WEIGHED), before, first),
+        (slice(WEIGHED, None), first, mixture._weights),
+    ):
+        losses = np.square(said[:, part] - labels[part])
+        assert new == pytest.approx(track(old, losses, shares, block=WEIGHED), rel=1e-9, abs=1e-15)
+        assert np.abs(new - old).sum() > 1e-3
+    assert all(getattr(mixture, name) is value for name, value in kept.items())
+    assert mixture._ring.held is held
+    assert np.array_equal(mixture._table.values, values)
+    assert mixture._counts.to_state() == counts
+    assert mixture.n == n + 2 * WEIGHED
+    weights = mixture._weights
+    mixture.reweigh()  # each label is weighed once
+    assert mixture._weights is weights
+    after, positives = mixture._weights, int(mixture._counts.counts[1].sum())
+    mixture.step(3400)
+    assert np.array_equal(mixture._weights, after)
+    assert mixture._counts.n == mixture.n
+    assert int(mixture._counts.counts[1].sum()) == positives + int(labels.sum())
+
+
+def test_a_map_is_mixed_between_steps_once_the_weights_have_moved_by_enough() -> None:
+    """Since the map that is served was mixed, not since the last weighing."""
+    scores, labels = flipping(12_000, 900, 44)
+    mixture, served = Mixture(), np.zeros(len(NAMES))
+    none, some, by_and_by = 0, 0, 0
+
+    def apart(weights: Floats, others: Floats) -> float:
+        place = counted_as(mixture._counts.n)
+        sums = [np.array([w[place == i].sum() for i in range(len(NAMES))]) for w in (weights, others)]
+        return float(np.maximum(sums[0] - sums[1], 0.0).sum())
+
+    while mixture.n < len(scores):
+        due = min(len(scores), mixture.next_weighing)
+        mixture.learn_many(scores[mixture.n : due], labels[mixture.n : due])
+        step, before, leader = due >= mixture.next_step, mixture._weights, mixture._leader
+        mixed = go_on(mixture, due)
+        if not step:
+            far = apart(mixture._weights, served)
+            assert (mixed is not None) == (far >= MATERIAL)
+            if mixed is None:
+                none += 1
+                assert mixture._leader == leader
+            else:
+                some += 1
+                by_and_by += apart(mixture._weights, before) < MATERIAL
+                assert mixed.map == mixture._table.map(mixture._weights)
+                assert (mixed.reason is None) == (mixture._leader == leader)
+        if mixed is not None:
+            served = mixture._weights
+    assert none > 10
+    assert some > 10
+    assert by_and_by > 0
+
+
+def test_weight_that_moves_between_equal_candidates_is_not_moved() -> None:
+    """Those of windows that are not full yet are the same as of all labels."""
+    scores, labels = flipping(1500, 900, 51)
+    mixture = Mixture()
+    run(mixture, scores, labels)
+    mixture.step(1500)
+    long, every, short = (
+        np.eye(len(NAMES))[NAMES.index(f"target/platt/{window}")] for window in ("2000", "all", "500")
+    )
+    mixture._served, mixture._weights = long, every
+    assert mixture.reweigh() is None
+    mixture._weights = short
+    assert mixture.reweigh() is not None
+
+
+def test_a_source_that_comes_between_steps_waits_for_the_next() -> None:
+    scores, labels = flipping(3000, 900, 45)
+    mixture = Mixture()
+    run(mixture, scores, labels)
+    mixture.step(3000)
+    mixture.set_source(*source_of(5000, 0.5, 46))
+    mixture.learn_many(*NormalPair(0.5).sample(WEIGHED, np.random.default_rng(52)))
+    assert mixture.reweigh() is None
+    # What the served map knows nothing of has got enough of the weight.
+    assert mixture._weights[TARGET_ONLY:].sum() > MATERIAL
+    assert mixture.step(3100).map.bins > 1
+
+
 # Delay
 
 
@@ -144,16 +298,18 @@ class Spy:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked: list[tuple[list[int], list[int]]] = []
         self.sourced: list[bool] = []
-        monkeypatch.setattr("streamcal.mixture.hindsight", self)
+        ask = Ring.forecasts
 
-    def __call__(
-        self, snapshots: list[Snapshot], which: npt.NDArray[np.int64], points: Points, *, sourced: bool
-    ) -> Floats:
-        self.asked.append(([snapshot.observed for snapshot in snapshots], which.tolist()))
-        self.sourced.append(sourced)
-        values = hindsight(snapshots, which, points, sourced=sourced)
-        assert_as_one_by_one(values, snapshots, which, points)
-        return values
+        def spied(ring: Ring, places: npt.NDArray[np.int64], points: Points, *, sourced: bool) -> Floats:
+            used, which = np.unique(places, return_inverse=True)
+            snapshots = [ring.held[place][1] for place in used]
+            self.asked.append(([snapshot.observed for snapshot in snapshots], which.tolist()))
+            self.sourced.append(sourced)
+            values = ask(ring, places, points, sourced=sourced)
+            assert_as_one_by_one(values, snapshots, which, points)
+            return values
+
+        monkeypatch.setattr(Ring, "forecasts", spied)
 
 
 def assert_as_one_by_one(
@@ -190,7 +346,7 @@ def test_a_late_label_is_scored_with_the_snapshot_of_its_prediction(monkeypatch:
             # The ring thins with age, by no more than a quarter of it.
             age = len(made) - 1 - made.index(due)
             assert made.index(due) - made.index(used) <= age / 4 + 8
-    assert len(mixture._ring) <= 40
+    assert len(mixture._ring.held) <= 40
 
 
 def test_a_label_that_came_at_once_is_scored_with_the_served_snapshot(
@@ -333,6 +489,8 @@ def test_a_fused_prior_takes_the_weight_of_the_priors_from_labels() -> None:
     z = np.array([0.3, 0.5, 0.7])
     assert (shifted.predict_many(z) < plain_map.predict_many(z)).all()
     assert mixture.step(0).weights == pytest.approx(without)
+    # Of the many maps before the first label the last speaks for all.
+    assert [snapshot.fused for _, snapshot in mixture._ring.held] == [None]
     with pytest.raises(ValueError, match=r"got 1\.5"):
         mixture.step(0, 1.5)
 
@@ -392,17 +550,67 @@ def test_restoring_at_any_point_changes_nothing() -> None:
                 mixture.shift_allowed = False
         restored = Mixture.from_bytes(restored.to_bytes())
         for mixture in (kept, restored):
+            outputs.append(mixture.reweigh())
             mixture.learn_many(scores[30:], labels[30:])
-            outputs.append(mixture.step(observed, 0.3 if step % 7 > 3 else None))
-        assert outputs[0] == outputs[1]
+        assert kept.to_bytes() == restored.to_bytes()
+        restored = Mixture.from_bytes(restored.to_bytes())
+        if step % 3 == 1:
+            outputs += [mixture.reweigh() for mixture in (kept, restored)]
+        restored = Mixture.from_bytes(restored.to_bytes())
+        outputs += [mixture.step(observed, 0.3 if step % 7 > 3 else None) for mixture in (kept, restored)]
+        assert outputs[::2] == outputs[1::2]
         assert kept.to_bytes() == restored.to_bytes()
     assert kept.n == 40 * 70
+
+
+@pytest.mark.parametrize("delay", [0, 90, 2000])
+def test_splits_and_restarts_between_weighings_change_nothing(delay: int) -> None:
+    """Labels of random delays, one by one, and in random parts with a restart after each."""
+    rng = np.random.default_rng(47 + delay)
+    scores, labels = flipping(5000, 900, 48)
+    seen = np.maximum(np.arange(5000) - (rng.exponential(delay, 5000) if delay else -1), -1).astype(np.int64)
+    one, many = Mixture(), Mixture()
+    for mixture in (one, many):
+        mixture.set_source(*source_of(2000, 0.5, 49))
+        mixture.step(0)
+    between = 0
+    while one.n < 5000:
+        due = min(5000, one.next_weighing)
+        for i in range(one.n, due):
+            one.learn(float(scores[i]), int(labels[i]), None if seen[i] < 0 else int(seen[i]))
+        while many.n < due:
+            part = slice(many.n, min(due, many.n + int(rng.integers(1, 60))))
+            many.learn_many(scores[part], labels[part], seen[part])
+            if rng.random() < 0.3:
+                many = Mixture.from_bytes(many.to_bytes())
+        if due < one.next_weighing:
+            break
+        between += due < one.next_step
+        assert go_on(one, due) == go_on(many, due)
+        assert one.to_bytes() == many.to_bytes()
+        if rng.random() < 0.5:
+            many = Mixture.from_bytes(many.to_bytes())
+    assert between > 20
+
+
+def test_a_state_from_before_there_were_weighings_goes_on() -> None:
+    """What it had put aside is not weighed, and its weights are those of the map it serves."""
+    scores, labels = NormalPair(0.4).sample(3000, np.random.default_rng(50))
+    mixture = Mixture()
+    run(mixture, scores, labels)
+    mixture.step(3000)
+    mixture.learn_many(scores[:30], labels[:30])
+    fields = msgspec.msgpack.decode(mixture.to_bytes())
+    del fields["weighed"], fields["served"]
+    assert Mixture.from_bytes(msgspec.msgpack.encode(fields)).to_bytes() == mixture.to_bytes()
 
 
 def test_no_damage_goes_unnoticed_or_breaks_anything() -> None:
     """Every altered state is refused, or is a state that can go on: nothing else may be raised."""
     mixture = Mixture()
     everything(mixture, 26, 12)
+    mixture.learn(0.4, 0, 1)
+    mixture.reweigh()
     mixture.learn(0.3, 1, 2)
     good = mixture.to_bytes()
     rng = np.random.default_rng(27)
@@ -417,6 +625,7 @@ def test_no_damage_goes_unnoticed_or_breaks_anything() -> None:
             refused += 1
             continue
         other.learn(0.5, 1)
+        other.reweigh()
         assert 0.0 <= other.step(1 << 60).map.predict_one(0.5) <= 1.0
     assert refused > 30
     for cut in rng.integers(0, len(good), 50).tolist():
@@ -425,6 +634,8 @@ def test_no_damage_goes_unnoticed_or_breaks_anything() -> None:
     state = mixture_state.decode(good)
     cases: dict[str, object] = {
         "weights": mixture_state.pack_floats(np.full(len(NAMES), 1.0)),
+        "served": mixture_state.pack_floats(np.full(len(NAMES), 0.5)),
+        "weighed": 3,
         "labels": bytes([2]),
         "seen": b"",
         "leader": len(NAMES),
@@ -473,6 +684,29 @@ def test_merging_counts_the_other_s_labels_as_the_later_ones() -> None:
     assert mixed.map.predict_one(0.9) < mixed.map.predict_one(0.1)
     with pytest.raises(ValueError, match="strides"):
         one.merge(Mixture(stride=32))
+
+
+def test_merging_between_steps_counts_what_is_put_aside_in_its_order() -> None:
+    scores, labels = NormalPair(0.5).sample(5000, np.random.default_rng(53))
+    zeros = np.zeros(400, np.int8)
+    one, other = Mixture(), Mixture()
+    for mixture, part, put_aside in (
+        (one, slice(0, 2000), zeros + 1),
+        (other, slice(2000, 5000), zeros),
+    ):
+        run(mixture, scores[part], labels[part])
+        mixture.step(3000)
+        mixture.learn_many(scores[:100], put_aside[:100])
+        mixture.reweigh()
+        mixture.learn_many(scores[100:400], put_aside[100:])
+    one.merge(other)
+    assert one._counts.n == one.n == 5800
+    assert one._counts.counts.sum(axis=1).tolist() == [
+        5400 - int(labels.sum()),
+        400 + int(labels.sum()),
+    ]
+    held = one._counts.held(500)
+    assert one._counts.window(500)[1].sum() == labels[5400 - held :].sum()
 
 
 def test_bad_arguments_are_refused_with_their_value() -> None:

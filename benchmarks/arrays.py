@@ -94,7 +94,6 @@ def predicting(scores: Floats, labels: Labels) -> Iterator[Row]:
     part = scores[: 10**6]
     for operation, predict, at_least in (
         ("predict_many, g∘h", shifted.predict_many, 5.0),
-        (f"predict_many, a mixture of {mixed.map.bins} steps", mixed.predict_many, 5.0),
         ("predict_many, a map with edges inside cells", batch.predict_many, None),
         ("predict_many, identity", Recalibrator().predict_many, None),
     ):
@@ -102,6 +101,12 @@ def predicting(scores: Floats, labels: Labels) -> Iterator[Row]:
             "predict", operation, lambda f=predict: f(part), name,
             lambda: values[np.searchsorted(edges, part)], n=len(part), at_least=at_least,
         )  # fmt: skip
+    steps, heights = np.array(mixed.map.edges[1:-1]), np.array(mixed.map.values)
+    yield compare(
+        "predict", "predict_many, a mixture", lambda: mixed.predict_many(part),
+        f"values[numpy.searchsorted(edges, z)], {len(steps)} edges",
+        lambda: heights[np.searchsorted(steps, part)], n=len(part), at_least=5.0,
+    )  # fmt: skip
 
 
 def isotonic(scores: Floats, labels: Labels) -> Iterator[Row]:

@@ -19,7 +19,7 @@ from streamcal import grid
 
 __all__ = ["RecalibrationMap", "shift_correction", "shift_correction_one"]
 
-_PLACES: Final = 1 << 14  # the longest table of bins
+_PLACES: Final = 1 << 14  # of a table of bins; twice as many where that leaves no edge inside a place
 _FEW: Final = 128  # scores at once, up to which a search is faster than the passes over the table
 _WORTH_A_TABLE: Final = 4096  # scores in all, whose search takes as long as making the table
 
@@ -112,16 +112,21 @@ class _Steps:
         return self._table
 
     def _make(self) -> npt.NDArray[np.int16]:
-        """Make the table on the finest level on which it is small enough."""
+        """Make the table on the finest level on which it is small enough, or if edges need it, the next."""
         before = np.nextafter(self._inner, 0.0)
         # All scores below the first edge are alike, and all from the last edge on.
         low, high = float(before[0]), float(self._inner[-1])
-        level = grid.MIN_LEVEL + (grid.Strip(low, high, grid.MIN_LEVEL).size // _PLACES).bit_length()
+        finest = grid.Strip(low, high, grid.MIN_LEVEL).size
+        for most in (_PLACES, 2 * _PLACES):
+            level = grid.MIN_LEVEL + (finest // most).bit_length()
+            at = grid.cells_of(self._inner, level)
+            inside = grid.cells_of(before, level) == at
+            if not inside.any():
+                break
         strip = grid.Strip(low, high, level)
         cells = strip.cells(np.arange(strip.size))
         first = int(cells[0])
-        at = grid.cells_of(self._inner, level) - first
-        inside = grid.cells_of(before, level) - first == at
+        at -= first
         # Each edge adds one to the bins of the cells from its own on, or from the next if it lies inside.
         bins = np.cumsum(np.bincount(at + inside, minlength=int(cells[-1]) - first + 2))
         bins[at[inside]] = -1

@@ -117,15 +117,17 @@ def spread_over_cells(cells: int, n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def memory(scores: np.ndarray, labels: np.ndarray) -> Iterator[Row]:
-    for name, (z, y), three, at_most in (
-        ("4,096 cells", spread_over_cells(4096, 10**5), False, 256.0),
-        ("4,096 cells in each of three sketches", spread_over_cells(4096, 10**5), True, 256.0),
-        ("50 cells", spread_over_cells(50, 10**5), False, None),
-        ("D(0.5), n = 10⁶", (scores[: 10**6], labels[: 10**6]), False, 256.0),
+    full = spread_over_cells(4096, 10**5)
+    for name, (z, y), mode, three, at_most in (
+        ("4,096 cells", full, "auto", False, 256.0),
+        ("4,096 cells in each of three sketches, mode composite", full, "composite", True, 256.0),
+        ("4,096 cells in each of three sketches, mode auto", full, "auto", True, 256.0),
+        ("50 cells", spread_over_cells(50, 10**5), "auto", False, None),
+        ("D(0.5), n = 10⁶", (scores[: 10**6], labels[: 10**6]), "auto", False, 256.0),
     ):
         tracemalloc.start()
         before = tracemalloc.get_traced_memory()[0]
-        engine = Recalibrator()
+        engine = Recalibrator(mode=mode)
 
         def learn(
             more: int, engine: Recalibrator = engine, z: Any = z, y: Any = y, three: bool = three

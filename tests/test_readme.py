@@ -119,6 +119,18 @@ def test_the_options_of_the_docs_are_the_defaults() -> None:
     }
 
 
+def test_the_demo_gives_what_the_readme_says(tmp_path: Path) -> None:
+    text = (ROOT / "README.md").read_text()
+    (said,) = re.findall(r"([\d,]+) forecasts[^#]*?Brier score falls from ([\d.]+) to ([\d.]+)\.", text)
+    command = [sys.executable, "-c", "from streamcal.cli import main; main()", "demo"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=True)
+    printed = dict(re.findall(r"^(.+?) {2,}(\S+)$", done.stdout, re.MULTILINE))
+    assert printed["predictions"] == said[0]
+    before, after = (f"{float(printed[f'Brier score {when}']):.4f}" for when in ("before", "after"))
+    assert (before, after) == said[1:]
+    assert (tmp_path / "flights.png").read_bytes().startswith(b"\x89PNG")
+
+
 def anchors(page: Path) -> set[str]:
     """Return what the headings of a page are called in links: as GitHub makes them."""
     headings = re.findall(

@@ -366,7 +366,7 @@ class Mixture:
         mixture._weights = mixture_state.unpack_weights(state.weights, _K)
         if mixture._weights[~mixture._active()].any():
             raise DamagedStateError("weights of a mixture are not of those that take part")
-        mixture._served = mixture_state.unpack_weights(state.served or state.weights, _K)
+        mixture._served = mixture_state.unpack_weights(state.served, _K)
         mixture._recent = mixture_state.unpack_floats(state.recent, 0.0, math.inf, 2 * _K).reshape(2, _K)
         mixture._recent_labels = state.recent_labels
         mixture._table = Table(mixture_state.unpack_places(state.places))

@@ -73,8 +73,8 @@ class MixtureState(msgspec.Struct):
     leader: int
     recent: bytes
     recent_labels: list[int]
-    weighed: int = 0
-    served: bytes = b""  # as the weights: states of releases that mixed a map with every move of them
+    weighed: int
+    served: bytes
 
 
 def encode(state: MixtureState) -> bytes:

@@ -419,7 +419,7 @@ class Serving:
         if len(scores) and not adaptive.begun:
             self._begin(adaptive)
         while start < len(scores):
-            # States of releases that did not reweigh may have put aside more labels than wait for it now.
+            # By the state that it was restored from, anything may be overdue.
             end = start + max(1, adaptive.room)
             if adaptive.learn_many(scores[start:end], labels[start:end], seen):
                 self._mix_due(adaptive)

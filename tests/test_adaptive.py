@@ -217,8 +217,8 @@ def test_splits_and_restarts_between_weighings_change_nothing() -> None:
     assert one.version > len(steps_up_to(6000)) + 5
 
 
-def test_a_state_from_before_there_were_weighings_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may have put aside more labels than now are weighed together: that is done at the next label."""
+def test_a_state_that_is_overdue_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one made by other hands may be: what is due is done at the next label."""
     scores, labels = flipping(6000, 900, 16)
     old = Recalibrator()
     monkeypatch.setattr("streamcal.mixture.WEIGHED", 1 << 30)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -591,18 +590,6 @@ def test_splits_and_restarts_between_weighings_change_nothing(delay: int) -> Non
         if rng.random() < 0.5:
             many = Mixture.from_bytes(many.to_bytes())
     assert between > 20
-
-
-def test_a_state_from_before_there_were_weighings_goes_on() -> None:
-    """What it had put aside is not weighed, and its weights are those of the map it serves."""
-    scores, labels = NormalPair(0.4).sample(3000, np.random.default_rng(50))
-    mixture = Mixture()
-    run(mixture, scores, labels)
-    mixture.step(3000)
-    mixture.learn_many(scores[:30], labels[:30])
-    fields = msgspec.msgpack.decode(mixture.to_bytes())
-    del fields["weighed"], fields["served"]
-    assert Mixture.from_bytes(msgspec.msgpack.encode(fields)).to_bytes() == mixture.to_bytes()
 
 
 def test_no_damage_goes_unnoticed_or_breaks_anything() -> None:

@@ -21,8 +21,9 @@ Counts = npt.NDArray[np.int64]
 
 _BINS: Final = 8
 _FIRST_LOOK: Final = 256  # target scores that the first bins are chosen from
-_LOOK_EVERY: Final = 64  # labels, and at least 5 % more than at the last look
+_LOOK_EVERY: Final = 64  # labels, or 5 % of those there are, if that is more
 _LOOK_GROWTH: Final = 1.05
+_LOOK_MOST: Final = 4096  # labels: an alarm is to come as soon after a drift late in a stream
 _BLOCK: Final = 8192  # single labels are gathered before they are sorted into bins
 
 
@@ -109,7 +110,8 @@ class LabelShiftWatch:
         source, target
             all labelled scores of either domain, for a restart.
         """
-        self._next_look = self._labels + max(_LOOK_EVERY, int(self._labels * (_LOOK_GROWTH - 1.0)))
+        stride = max(_LOOK_EVERY, int(self._labels * (_LOOK_GROWTH - 1.0)))
+        self._next_look = self._labels + min(stride, _LOOK_MOST)
         self._count()
         if self.refuted or not source.n:
             return False

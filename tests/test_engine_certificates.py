@@ -18,6 +18,7 @@ from streamcal.certificate import LABEL_SHIFT_REFUTED, MONOTONE_REFUTED
 from streamcal.certifier import MOST_CERTIFICATES
 from streamcal.certify import certify_served, version_delta
 from streamcal.claims import Claims, Formed
+from streamcal.drift import LabelShiftWatch
 from streamcal.forming import form
 from streamcal.sketch import ScoreSketch
 from streamcal.testing import NormalPair
@@ -193,6 +194,17 @@ def test_the_watch_keeps_counts_not_labels() -> None:
         assert engine._serving._watch is not None
         assert len(engine._serving._watch._classes) < 8192
     assert len(engine.to_bytes()) < size + 40_000
+
+
+@pytest.mark.parametrize(("labels", "stride"), [(500, 64), (20_000, 1000), (10**6, 4096)])
+def test_the_watch_looks_soon_however_long_the_stream_is(labels: int, stride: int) -> None:
+    watch = LabelShiftWatch(0.01, 4096)
+    empty = ScoreSketch()
+    watch.extend(np.full(labels, 0.5), np.zeros(labels, np.int8))
+    watch.look(empty, empty)
+    for more, due in ((stride - 1, False), (1, True)):
+        watch.extend(np.full(more, 0.5), np.zeros(more, np.int8))
+        assert watch.due is due
 
 
 def test_label_shift_is_not_refuted_where_it_holds() -> None:

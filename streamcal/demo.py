@@ -12,7 +12,7 @@ from rich.console import Console
 from streamcal.join import Joined
 from streamcal.pipeline import Pipeline
 from streamcal.ports import Connectors
-from streamcal.report import ReliabilityDiagram, draw, run_table
+from streamcal.report import Month, ReliabilityDiagram, draw, run_table
 from streamcal.runner import Inputs, NullSink, Outputs, Runner
 
 __all__ = ["data_folder", "run"]
@@ -27,7 +27,7 @@ def data_folder() -> Path:
 def run(picture: Path, console: Console) -> None:
     """Calibrate on March and April, recalibrate May to December as labels arrive; print, and draw."""
     before, after = ReliabilityDiagram(), ReliabilityDiagram()
-    monthly: dict[str, tuple[int, int]] = {}
+    monthly: dict[str, Month] = {}
     priors: list[tuple[float, float]] = []
 
     def observe(joined: Joined) -> None:
@@ -36,8 +36,13 @@ def run(picture: Path, console: Console) -> None:
         if joined.labelled_at is None:
             return
         month = f"{datetime.fromtimestamp(joined.labelled_at, UTC):%Y-%m}"
-        positives, count = monthly.get(month, (0, 0))
-        monthly[month] = (positives + joined.label, count + 1)
+        total = monthly.get(month, Month(0, 0, 0.0, 0.0))
+        monthly[month] = Month(
+            total.labels + 1,
+            total.positives + joined.label,
+            total.scores + joined.score,
+            total.probabilities + joined.probability,
+        )
         if pipeline.counts.joined % 500 == 1:
             prior = pipeline.engines[None].target.prior
             if prior is not None:

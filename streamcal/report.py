@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _FEWEST_LABELS: Final = 1000  # of a month whose rate is drawn
+_BEFORE, _AFTER = "#c44e52", "#2a6f97"
 _SHOWN_KEYS: Final = 20
 
-__all__ = ["ReliabilityDiagram", "draw", "run_summary", "run_table"]
+__all__ = ["Month", "ReliabilityDiagram", "draw", "run_summary", "run_table"]
 
 
 class ReliabilityDiagram:
@@ -146,21 +147,32 @@ def _show(value: float | str | None) -> str:
     return value if isinstance(value, str) else f"{value:.5f}"
 
 
+class Month(NamedTuple):
+    """The labels that came in a month, with what had been forecast."""
+
+    labels: int
+    positives: int
+    scores: float
+    """The sum of the scores."""
+    probabilities: float
+    """The sum of the recalibrated probabilities."""
+
+
 def draw(
     path: Path,
     before: ReliabilityDiagram,
     after: ReliabilityDiagram,
     priors: list[tuple[float, float]],
-    monthly: dict[str, tuple[int, int]],
+    monthly: dict[str, Month],
 ) -> None:
-    """Draw the demo's picture as PNG: reliability before and after, running prior against monthly rate.
+    """Draw the demo's picture as PNG: reliability before and after; mean forecasts and prior by month.
 
     Parameters
     ----------
     priors
         (time in seconds since the epoch, running prior of the target).
     monthly
-        month as ``YYYY-MM`` to (positives, labels).
+        by the month as ``YYYY-MM``.
 
     Raises
     ------
@@ -181,7 +193,7 @@ def draw(
 
 
 def _draw_reliability(axes: Axes, before: ReliabilityDiagram, after: ReliabilityDiagram) -> None:
-    series = [("score as it came", before, "#c44e52", "o"), ("recalibrated", after, "#2a6f97", "s")]
+    series = [("score as it came", before, _BEFORE, "o"), ("recalibrated", after, _AFTER, "s")]
     for name, diagram, colour, marker in series:
         forecasts, rates = diagram.bins(15)
         axes.plot(forecasts, rates, marker=marker, color=colour, label=name, linewidth=1.5, markersize=5)
@@ -198,22 +210,28 @@ def _draw_reliability(axes: Axes, before: ReliabilityDiagram, after: Reliability
     axes.legend(frameon=False)
 
 
-def _draw_priors(axes: Axes, priors: list[tuple[float, float]], monthly: dict[str, tuple[int, int]]) -> None:
-    days = [datetime.fromtimestamp(time, UTC) for time, _ in priors]
-    axes.plot(days, [prior for _, prior in priors], color="#2a6f97", label="running prior")  # type: ignore[arg-type]
-    for index, (month, (positives, labels)) in enumerate(sorted(monthly.items())):
-        if labels < _FEWEST_LABELS:
+def _draw_priors(axes: Axes, priors: list[tuple[float, float]], monthly: dict[str, Month]) -> None:
+    days: Any = [datetime.fromtimestamp(time, UTC) for time, _ in priors]
+    estimates = [prior for _, prior in priors]
+    axes.plot(days, estimates, color="0.6", linewidth=1, label="running prior, all labels")
+    for index, (month, total) in enumerate(sorted(monthly.items())):
+        if total.labels < _FEWEST_LABELS:
             continue
         start = datetime.fromisoformat(f"{month}-01").replace(tzinfo=UTC)
         end = (start + timedelta(days=32)).replace(day=1)
-        axes.hlines(
-            positives / labels,
-            start,  # type: ignore[arg-type]
-            end,  # type: ignore[arg-type]
-            color="#dd8452",
-            linewidth=3,
-            label="" if index else "rate of the month",
-        )
-    axes.set(title="Class prior of the target", ylabel="P[label = 1]", ylim=(0, None))
+        for name, sum_, colour, width in (
+            ("observed rate of the month", total.positives, "#dd8452", 5),
+            ("mean score as it came", total.scores, _BEFORE, 2),
+            ("mean recalibrated", total.probabilities, _AFTER, 2),
+        ):
+            axes.hlines(
+                sum_ / total.labels,
+                start,  # type: ignore[arg-type]
+                end,  # type: ignore[arg-type]
+                color=colour,
+                linewidth=width,
+                label="" if index else name,
+            )
+    axes.set(title="Month by month", ylabel="P[label = 1]", ylim=(0, None))
     axes.tick_params(axis="x", rotation=30)
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="lower right")

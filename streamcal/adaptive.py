@@ -101,7 +101,7 @@ class Adaptive:
     @property
     def step_due(self) -> bool:
         """Whether what is due, when there is no `room` left, is a step: if not, it is to `reweigh`."""
-        return self._made is None or self._made.n >= self._made.next_step
+        return self._mixture.n >= self._mixture.next_step
 
     @property
     def begun(self) -> bool:

@@ -37,7 +37,6 @@ __all__ = [
     "RiskBound",
     "certify",
     "certify_best",
-    "certify_own",
     "certify_served",
     "default_candidates",
     "version_delta",
@@ -166,27 +165,6 @@ def certify_best(
     return next(refuted, found[best])
 
 
-def certify_served(
-    negatives: Counts,
-    positives: Counts,
-    splits: Counts,
-    *,
-    delta: float,
-    choices: int = 1,
-    candidates: Sequence[int] | None = None,
-) -> RiskBound:
-    """Return the smaller of the served map's own certificate and the one through the best map.
-
-    Half of δ goes to the served binning (one of ``choices``), half to the best of ``candidates``
-    (`default_candidates` if None), from which the triangle inequality leads back (lemma 9).
-    """
-    if candidates is None:
-        candidates = default_candidates(int(negatives.sum() + positives.sum()), len(negatives))
-    best, best_splits = certify_best(negatives, positives, candidates, delta=delta / 2)
-    centre = Centre.of(negatives, positives, best_splits, best)
-    return certify_own(negatives, positives, splits, centre, choices=choices)
-
-
 class Centre(NamedTuple):
     """A certified step map ĥ, laid out to bound the risk of any other map from it (lemma 9)."""
 
@@ -221,6 +199,13 @@ class Centre(NamedTuple):
         starts = edges[:-1]
         return cls(starts, rates[np.searchsorted(splits, starts, side="right") - 1], caps, bound)
 
+    @classmethod
+    def best_of(cls, negatives: Counts, positives: Counts, *, delta: float) -> Centre:
+        """Lay out the best certified map of all `default_candidates`; arguments as in `certify_best`."""
+        candidates = default_candidates(int(negatives.sum() + positives.sum()), len(negatives))
+        bound, splits = certify_best(negatives, positives, candidates, delta=delta)
+        return cls.of(negatives, positives, splits, bound)
+
     def bound_of(self, lowest: Reals, highest: Reals) -> float:
         """Return R(m) ≤ (‖m − ĥ‖ + √C)² for any map m: in [0, 1], true on the same event as ĥ's certificate.
 
@@ -235,10 +220,13 @@ class Centre(NamedTuple):
         return min(1.0, (math.sqrt(distance) + math.sqrt(self.bound.risk)) ** 2)
 
 
-def certify_own(
+def certify_served(
     negatives: Counts, positives: Counts, splits: Counts, centre: Centre, *, choices: int = 1
 ) -> RiskBound:
-    """Return `certify_served` where the best map is known already; as much δ again is spent."""
+    """Return the smaller of the served map's own certificate and the one that leads through a centre.
+
+    The served binning, one of ``choices``, spends as much δ again as the centre.
+    """
     best = centre.bound
     own = certify(negatives, positives, splits, delta=best.delta, choices=choices)
     delta = 2.0 * best.delta

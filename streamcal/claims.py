@@ -16,7 +16,7 @@ import numpy.typing as npt
 from streamcal import grid
 from streamcal.bin_limits import BinIntervals, bin_intervals
 from streamcal.binning import bin_sums
-from streamcal.certify import Centre, RiskBound, certify_best, certify_own, default_candidates
+from streamcal.certify import Centre, RiskBound, certify_served
 from streamcal.certify_target import certify_target, shift_odds
 from streamcal.config import Domain
 from streamcal.maps import RecalibrationMap
@@ -90,7 +90,7 @@ class Claims:
     def own(self) -> RiskBound:
         """The bound on the map that it formed."""
         formed, (negatives, positives) = self._formed, self._sketch.counts
-        return certify_own(negatives, positives, formed.splits, self._best[0], choices=formed.choices)
+        return certify_served(negatives, positives, formed.splits, self._best[0], choices=formed.choices)
 
     def bound_of(self, served: RecalibrationMap) -> RiskBound:
         """Bound R of any map: of another than it formed by the triangle inequality (lemma 9)."""
@@ -158,10 +158,7 @@ class Claims:
     def _best(self) -> tuple[Centre, Floats]:
         """The best certified map, and where its groups of cells meet."""
         sketch = self._sketch
-        negatives, positives = sketch.counts
-        candidates = default_candidates(sketch.n, len(negatives))
-        best, splits = certify_best(negatives, positives, candidates, delta=self._delta / 2)
-        centre = Centre.of(negatives, positives, splits, best)
+        centre = Centre.best_of(*sketch.counts, delta=self._delta / 2)
         return centre, _left_edges(sketch, centre.starts[1:])
 
 

@@ -188,7 +188,7 @@ def draw(
     figure = Figure(figsize=(11, 4.6), layout="constrained")
     left, right = figure.subplots(1, 2)
     _draw_reliability(left, before, after)
-    _draw_priors(right, priors, monthly)
+    _draw_months(right, priors, monthly)
     figure.savefig(path, dpi=120)
 
 
@@ -210,7 +210,7 @@ def _draw_reliability(axes: Axes, before: ReliabilityDiagram, after: Reliability
     axes.legend(frameon=False)
 
 
-def _draw_priors(axes: Axes, priors: list[tuple[float, float]], monthly: dict[str, Month]) -> None:
+def _draw_months(axes: Axes, priors: list[tuple[float, float]], monthly: dict[str, Month]) -> None:
     days: Any = [datetime.fromtimestamp(time, UTC) for time, _ in priors]
     estimates = [prior for _, prior in priors]
     axes.plot(days, estimates, color="0.6", linewidth=1, label="running prior, all labels")

@@ -53,7 +53,8 @@ def test_bounds_are_probabilities_whatever_the_cells(counts, bins, delta, choice
     negatives, positives = table[:, 0].copy(), table[:, 1].copy()
     splits = uniform_mass(negatives + positives, bins)
     bound = certify(negatives, positives, splits, delta=delta, choices=choices)
-    served = certify_served(negatives, positives, splits, delta=delta, choices=choices)
+    centre = Centre.best_of(negatives, positives, delta=delta / 2)
+    served = certify_served(negatives, positives, splits, centre, choices=choices)
     for one in (bound, served):
         assert all(0 <= figure <= 1 for figure in one[:3])
         assert one.calibration <= one.risk
@@ -87,7 +88,8 @@ def test_labels_that_fall_refute_monotone_and_withdraw() -> None:
     splits = uniform_mass(np.full(100, 100), 10)
     bound = certify(100 - positives, positives, splits, delta=1e-3)
     assert bound == RiskBound(1.0, 1.0, 1.0, 10, 10, 1e-3, monotone=False)
-    served = certify_served(100 - positives, positives, splits, delta=1e-3)
+    centre = Centre.best_of(100 - positives, positives, delta=1e-3)
+    served = certify_served(100 - positives, positives, splits, centre)
     assert served[:3] == (1.0, 1.0, 1.0)
     assert not served.monotone
     record = make_certificate(
@@ -132,7 +134,8 @@ def test_the_served_map_gains_from_the_best_one() -> None:
     splits = np.array([0, len(negatives)])
     delta = version_delta(0.1, 53)
     own = certify(negatives, positives, splits, delta=delta / 2, choices=30)
-    assert certify_served(negatives, positives, splits, delta=delta, choices=30).risk < own.risk
+    centre = Centre.best_of(negatives, positives, delta=delta / 2)
+    assert certify_served(negatives, positives, splits, centre, choices=30).risk < own.risk
 
 
 def test_certificate_round_trips_through_json() -> None:

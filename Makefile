@@ -25,6 +25,7 @@ bench: $(READY)           ## measure against the yardsticks, side by side
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
 
 types: $(READY)
 	$(BIN)/mypy

@@ -27,7 +27,7 @@ from peers import PEERS, Method
 from streams import NAMES, Stream, load
 
 from streamcal import Recalibrator
-from streamcal.config import Mode
+from streamcal.engine.config import Mode
 
 DELAYS: Final = (0, 500)
 MODES: Final[tuple[Mode, ...]] = ("source", "label_shift", "target", "composite", "auto")

@@ -11,7 +11,7 @@ from measure import Row, compare, figure
 from numpy.typing import NDArray
 
 from streamcal import Recalibrator
-from streamcal.batch import uniform_mass_binning
+from streamcal.maps.uniform_mass import uniform_mass_binning
 from streamcal.testing import NormalPair
 
 __all__ = ["rows", "sample"]

@@ -35,12 +35,12 @@ warnings.filterwarnings("ignore", category=DeprecationWarning)
 from broker import Broker  # noqa: E402  # from the tests
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition  # noqa: E402
 from kafka_fixture import Topics  # noqa: E402
-from streamcal_connectors.kafka_cluster import require  # noqa: E402
+from streamcal_connectors.kafka.cluster import require  # noqa: E402
 
 from streamcal import JoinConfig  # noqa: E402
-from streamcal.pipeline import Pipeline  # noqa: E402
-from streamcal.ports import Connectors  # noqa: E402
-from streamcal.runner import Inputs, Outputs, Runner  # noqa: E402
+from streamcal.run.pipeline import Pipeline  # noqa: E402
+from streamcal.run.ports import Connectors  # noqa: E402
+from streamcal.run.runner import Inputs, Outputs, Runner  # noqa: E402
 
 BUDGET = 0.5
 LABELLED = 0.2  # of the predictions
@@ -63,7 +63,7 @@ class Label(msgspec.Struct):
 
 
 class Answer(msgspec.Struct):
-    """What the loop writes: what `streamcal.types.Recalibrated` is."""
+    """What the loop writes: what `streamcal.engine.emissions.Recalibrated` is."""
 
     id: str
     score: float

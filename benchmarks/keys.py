@@ -17,11 +17,12 @@ from heapq import heappop, heappush
 from itertools import accumulate
 from pathlib import Path
 
-from streamcal.config import KeysConfig, RecalibratorConfig
-from streamcal.engine import Recalibrator
-from streamcal.pipeline import Outcome, Pipeline
-from streamcal.ports import Connectors
-from streamcal.runner import Inputs, Outputs, Runner
+from streamcal.engine.config import RecalibratorConfig
+from streamcal.engine.recalibrator import Recalibrator
+from streamcal.run.config import KeysConfig
+from streamcal.run.pipeline import Outcome, Pipeline
+from streamcal.run.ports import Connectors
+from streamcal.run.runner import Inputs, Outputs, Runner
 
 ACTIVE = (100, 1_000, 10_000)
 LABELLED = 0.2

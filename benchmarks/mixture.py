@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from streamcal import mixture as module
-from streamcal.forming import form
-from streamcal.mixture import Mixture
-from streamcal.sketch import ScoreSketch
-from streamcal.tabulation import Table
+from streamcal.maps.uniform_mass import form
+from streamcal.mixture import mixture as module
+from streamcal.mixture.mixture import Mixture
+from streamcal.mixture.table import Table
+from streamcal.sketch.nested_windows import WindowCounts
+from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
-from streamcal.windows import WindowCounts
 
 WARM = 100_000
 TIMED = 50_000

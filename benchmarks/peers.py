@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
-from streamcal.batch import uniform_mass_binning
-from streamcal.binning import cube_root
+from streamcal.maps.binning import cube_root
+from streamcal.maps.uniform_mass import uniform_mass_binning
 
 __all__ = [
     "PEERS",

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
 
-from streamcal.engine import Recalibrator
-from streamcal.pipeline import Outcome, Pipeline
-from streamcal.ports import Connectors
-from streamcal.runner import Inputs, Outputs, Runner
+from streamcal.engine.recalibrator import Recalibrator
+from streamcal.run.pipeline import Outcome, Pipeline
+from streamcal.run.ports import Connectors
+from streamcal.run.runner import Inputs, Outputs, Runner
 
 BUDGET = 150_000
 LABELLED = 0.2

@@ -29,7 +29,7 @@ from scipy.special import expit, logit
 from scipy.stats import norm
 
 from streamcal import RecalibrationMap, Recalibrator
-from streamcal.prior_tracker import PriorKind, PriorTracker, PriorWindow
+from streamcal.priors.tracker import PriorKind, PriorTracker, PriorWindow
 from streamcal.testing import NormalPair
 
 Floats = NDArray[np.float64]

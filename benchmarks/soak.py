@@ -21,10 +21,10 @@ from unittest.mock import patch
 
 import pipeline as inputs_of
 
-from streamcal.config import JoinConfig
-from streamcal.pipeline import Outcome, Pipeline
-from streamcal.ports import Connectors
-from streamcal.runner import Inputs, Outputs, Runner
+from streamcal.join.join import JoinConfig
+from streamcal.run.pipeline import Outcome, Pipeline
+from streamcal.run.ports import Connectors
+from streamcal.run.runner import Inputs, Outputs, Runner
 
 TTL: Final = 0.04  # seconds for each event
 DELAY: Final = 0.1  # mean time from a prediction to its label, in times to live

@@ -4,22 +4,15 @@
 balance moves: "Minimum-Risk Recalibration of Classifiers" (Sun, Song, Hero) for event streams.
 """
 
-from streamcal.certificate import Certificate
-from streamcal.config import JoinConfig, RecalibratorConfig
-from streamcal.engine import Recalibrator
+from streamcal.certificates.record import Certificate
+from streamcal.engine.config import RecalibratorConfig
+from streamcal.engine.emissions import DriftAlarm, MapPublished, Recalibrated, Rejected
+from streamcal.engine.recalibrator import DomainSummary, Recalibrator
 from streamcal.errors import DamagedStateError, StreamcalError
-from streamcal.labels import DomainSummary
-from streamcal.maps import RecalibrationMap
-from streamcal.sketch import ScoreSketch
-from streamcal.types import (
-    DriftAlarm,
-    LabelEvent,
-    LabelledEvent,
-    MapPublished,
-    PredictionEvent,
-    Recalibrated,
-    Rejected,
-)
+from streamcal.events import LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.join.join import JoinConfig
+from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.sketch.score_sketch import ScoreSketch
 
 __all__ = [
     "Certificate",

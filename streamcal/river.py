@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from streamcal.config import Mode, RecalibratorConfig
-from streamcal.engine import Recalibrator
-from streamcal.prior_tracker import PriorKind, PriorWindow
+from streamcal.engine.config import Mode, RecalibratorConfig
+from streamcal.engine.recalibrator import Recalibrator
+from streamcal.priors.tracker import PriorKind, PriorWindow
 
 try:
     from river import base

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, logit
 
-from streamcal.maps import RecalibrationMap
+from streamcal.maps.recalibration_map import RecalibrationMap
 
 __all__ = ["NormalPair", "Risk"]
 

@@ -12,7 +12,8 @@ import signal
 import sys
 import time
 
-from streamcal import cli, runner
+from streamcal.cli import app as cli
+from streamcal.run import runner
 
 
 def child(arguments: list[str], max_events: int) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from streamcal import RecalibrationMap, ScoreSketch, grid
-from streamcal.maps import shift_correction
+from streamcal import RecalibrationMap, ScoreSketch
+from streamcal.maps.shift import shift_correction
+from streamcal.sketch import grid
 
 __all__ = ["cells_of", "predict", "sketch_of"]
 
@@ -20,7 +21,7 @@ _HALF_KEY = 39 << 52
 
 
 def cells_of(scores: Floats, level: int) -> npt.NDArray[np.int32]:
-    """`streamcal.grid.cells_of` by its definition."""
+    """`streamcal.sketch.grid.cells_of` by its definition."""
     nearer = np.minimum(scores, 1.0 - scores)
     keys = np.maximum(nearer.view(np.int64), _END_BITS) - _END_BITS
     return (np.where(scores < 0.5, keys, grid.LAST_KEY - keys) >> level).astype(np.int32)

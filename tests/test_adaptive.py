@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from streamcal import Recalibrator
-from streamcal.adaptive import GENERATION
-from streamcal.certificate import LABEL_SHIFT_REFUTED
+from streamcal.certificates.record import LABEL_SHIFT_REFUTED
+from streamcal.engine.auto import GENERATION
+from streamcal.engine.emissions import DriftAlarm, MapPublished
+from streamcal.events import LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.testing import NormalPair
-from streamcal.types import DriftAlarm, LabelEvent, LabelledEvent, MapPublished, PredictionEvent
 
 SOURCE, TARGET = NormalPair(0.5), NormalPair(0.1)
 
@@ -167,7 +168,7 @@ def test_between_steps_a_version_begins_only_where_the_weights_have_moved(
     monkeypatch: pytest.MonkeyPatch, least: float
 ) -> None:
     """With 0 at every weighing, above 1 at none, and else at those after which they are so far apart."""
-    monkeypatch.setattr("streamcal.mixture.MATERIAL", least)
+    monkeypatch.setattr("streamcal.mixture.mixture.MATERIAL", least)
     engine, began = Recalibrator(), []
     scores, labels = flipping(6000, 900, 13)
     for i, (score, label) in enumerate(zip(scores.tolist(), labels.tolist(), strict=True)):
@@ -221,7 +222,7 @@ def test_a_state_that_is_overdue_goes_on(monkeypatch: pytest.MonkeyPatch) -> Non
     """As one made by other hands may be: what is due is done at the next label."""
     scores, labels = flipping(6000, 900, 16)
     old = Recalibrator()
-    monkeypatch.setattr("streamcal.mixture.WEIGHED", 1 << 30)
+    monkeypatch.setattr("streamcal.mixture.mixture.WEIGHED", 1 << 30)
     n = steps_up_to(6000)[-2] + 150
     old.learn_many(scores[:n], labels[:n], "target")
     monkeypatch.undo()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from river import drift
 
-from streamcal.adwin import change_point, deviations, grouped
+from streamcal.priors.adwin import change_point, deviations, grouped
 
 BLOCK, PANE, DELTA = 64, 16, 0.05
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamcal.batch import uniform_mass_binning
+from streamcal.maps.uniform_mass import uniform_mass_binning
 
 SAMPLES = st.lists(st.tuples(st.floats(0.0, 1.0), st.integers(0, 1)), min_size=1, max_size=60)
 

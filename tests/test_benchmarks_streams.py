@@ -12,7 +12,7 @@ import pytest
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
-from streamcal.batch import uniform_mass_binning
+from streamcal.maps.uniform_mass import uniform_mass_binning
 from streamcal.testing import NormalPair
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamcal import binning
+from streamcal.maps import binning
 
 TOTALS = st.lists(st.integers(1, 50), min_size=1, max_size=60)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import binom
 
-from streamcal.bounds import (
+from streamcal.certificates.inequalities import (
     bennett_factor,
     chernoff_lower,
     chernoff_upper,

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from streamcal_connectors.memory import MemorySink, MemorySource, MemoryStore, logs
 
-from streamcal.pipeline import Pipeline
-from streamcal.runner import Inputs, Outputs, Runner
+from streamcal.run.pipeline import Pipeline
+from streamcal.run.runner import Inputs, Outputs, Runner
 
 
 class DiedError(BaseException):

@@ -7,9 +7,12 @@ import numpy.typing as npt
 import pytest
 from scipy.special import expit, logit
 
-from streamcal import grid
-from streamcal.binning import bin_sums, candidate_bins, leave_one_out_brier, uniform_mass
-from streamcal.candidates import (
+from streamcal.maps.binning import bin_sums, candidate_bins, leave_one_out_brier, uniform_mass
+from streamcal.maps.platt import fit_platt, platt_loss
+from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.maps.shift import shift_correction
+from streamcal.maps.uniform_mass import form
+from streamcal.mixture.fits import (
     Fit,
     Line,
     Points,
@@ -20,15 +23,13 @@ from streamcal.candidates import (
     fit_windows,
     forecasts,
 )
-from streamcal.forming import form
-from streamcal.hindsight import Hindsight
-from streamcal.maps import RecalibrationMap, shift_correction
-from streamcal.platt import fit_platt, platt_loss
-from streamcal.roster import ALL, FAMILIES, FITTED, FUSED, NAMES, SHIFTED, TARGET_ONLY, UNIFORM_FROM
-from streamcal.sketch import ScoreSketch
-from streamcal.tabulation import Table, choose_places, quantile_edges
+from streamcal.mixture.forecasts import Hindsight
+from streamcal.mixture.names import ALL, FAMILIES, FITTED, FUSED, NAMES, SHIFTED, TARGET_ONLY, UNIFORM_FROM
+from streamcal.mixture.table import Table, choose_places, quantile_edges
+from streamcal.mixture.tracking import track
+from streamcal.sketch import grid
+from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
-from streamcal.tracking import track
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int8]

@@ -7,16 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import streamcal.bin_limits as limits_module
-from streamcal.bin_limits import bin_intervals
-from streamcal.binning import bin_sums, uniform_mass
-from streamcal.certificate import (
-    LABEL_SHIFT_REFUTED,
-    MONOTONE_REFUTED,
-    Certificate,
-    make_certificate,
-)
-from streamcal.certify import (
+import streamcal.certificates.bin_limits as limits_module
+from streamcal.certificates.bin_limits import bin_intervals
+from streamcal.certificates.record import LABEL_SHIFT_REFUTED, MONOTONE_REFUTED, Certificate, make_certificate
+from streamcal.certificates.source import (
     Centre,
     RiskBound,
     certify,
@@ -25,7 +19,8 @@ from streamcal.certify import (
     default_candidates,
     version_delta,
 )
-from streamcal.certify_target import certify_target, odds_limits, shift_odds
+from streamcal.certificates.target import certify_target, odds_limits, shift_odds
+from streamcal.maps.binning import bin_sums, uniform_mass
 from tests.truths import TRUTHS, cells, edges_of, gaussian, risks
 
 

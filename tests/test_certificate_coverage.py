@@ -20,10 +20,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from streamcal.binning import bin_sums, candidate_bins, choose_bins, cube_root, uniform_mass
-from streamcal.bounds import theorem1
-from streamcal.certify import certify, certify_best, default_candidates, version_delta
-from streamcal.grid import MIN_LEVEL, cells_of, left_edges
+from streamcal.certificates.inequalities import theorem1
+from streamcal.certificates.source import certify, certify_best, default_candidates, version_delta
+from streamcal.maps.binning import bin_sums, candidate_bins, choose_bins, cube_root, uniform_mass
+from streamcal.sketch.grid import MIN_LEVEL, cells_of, left_edges
 from tests.truths import TRUTHS, Truth, cells, edges_of, risks
 
 DELTA = 0.1

@@ -18,7 +18,7 @@ import pytest
 from streamcal import RecalibrationMap, Recalibrator
 from streamcal.testing import NormalPair
 
-STREAMCAL = [sys.executable, "-c", "from streamcal.cli import main; main()"]
+STREAMCAL = [sys.executable, "-c", "from streamcal.cli.app import main; main()"]
 
 
 def streamcal(*arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:

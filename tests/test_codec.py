@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamcal import LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.codec import CsvDecoder, JsonDecoder, Malformed
-from streamcal.types import Event
+from streamcal.events import Event
+from streamcal.run.codec import CsvDecoder, JsonDecoder, Malformed
 
 
 def decode(raw: str | bytes, decoder: JsonDecoder | CsvDecoder | None = None) -> Event | Malformed:

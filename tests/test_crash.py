@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from streamcal.demo import data_folder
+from streamcal.cli.demo import data_folder
 
 FULL = os.environ.get("STREAMCAL_CRASH") == "full"
 KILLS = 50

@@ -27,8 +27,8 @@ from streamcal import (
     RecalibratorConfig,
     Rejected,
 )
-from streamcal.batch import uniform_mass_binning
-from streamcal.schedule import Schedule
+from streamcal.engine.schedule import Schedule
+from streamcal.maps.uniform_mass import uniform_mass_binning
 from streamcal.testing import NormalPair
 
 MODES = ["auto", "source", "label_shift", "target", "composite"]

@@ -13,14 +13,14 @@ from streamcal import (
     PredictionEvent,
     Recalibrator,
 )
-from streamcal.bounds import theorem1
-from streamcal.certificate import LABEL_SHIFT_REFUTED, MONOTONE_REFUTED
-from streamcal.certifier import MOST_CERTIFICATES
-from streamcal.certify import Centre, certify_served, version_delta
-from streamcal.claims import Claims, Formed
-from streamcal.drift import LabelShiftWatch
-from streamcal.forming import form
-from streamcal.sketch import ScoreSketch
+from streamcal.certificates.claims import Claims, Formed
+from streamcal.certificates.inequalities import theorem1
+from streamcal.certificates.ledger import MOST_CERTIFICATES
+from streamcal.certificates.record import LABEL_SHIFT_REFUTED, MONOTONE_REFUTED
+from streamcal.certificates.shift_watch import LabelShiftWatch
+from streamcal.certificates.source import Centre, certify_served, version_delta
+from streamcal.maps.uniform_mass import form
+from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
 
 SOURCE, TARGET = NormalPair(0.5), NormalPair(0.1)

@@ -13,9 +13,9 @@ from streamcal_connectors.memory import Log, MemorySink, logs, stores
 
 from streamcal import JoinConfig
 from streamcal.errors import OutputError
-from streamcal.pipeline import Pipeline
-from streamcal.ports import Connectors
-from streamcal.runner import Inputs, Outputs, Runner
+from streamcal.run.pipeline import Pipeline
+from streamcal.run.ports import Connectors
+from streamcal.run.runner import Inputs, Outputs, Runner
 
 
 class DiedError(BaseException):
@@ -92,7 +92,7 @@ def rows(name: str) -> list[bytes]:
 def _empty(monkeypatch: pytest.MonkeyPatch) -> None:
     logs.clear()
     stores.clear()
-    monkeypatch.setattr("streamcal.runner.MAX_EVENTS", 64)
+    monkeypatch.setattr("streamcal.run.runner.MAX_EVENTS", 64)
 
 
 @pytest.mark.parametrize("follow", [False, True], ids=["merged as wholes", "as they come"])

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamcal import grid
+from streamcal.sketch import checks, grid
 
 SCORES = st.floats(0.0, 1.0)
 LEVELS = st.integers(grid.MIN_LEVEL, grid.MAX_LEVEL)
@@ -77,21 +77,21 @@ def test_rare_scores_keep_their_resolution() -> None:
     ids=lambda column: type(column).__name__,
 )
 def test_scores_from_any_column(column: object) -> None:
-    assert grid.as_scores(column).tolist() == [0.25, 0.5]
+    assert checks.as_scores(column).tolist() == [0.25, 0.5]
 
 
 def test_float32_scores_are_taken_as_they_are() -> None:
     single = np.float32(0.1)
-    assert grid.as_scores(np.array([single]))[0] == float(single)
+    assert checks.as_scores(np.array([single]))[0] == float(single)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, -0.1, 1.0000001, "0.5", True, None])
 def test_a_bad_score_is_named(bad: object) -> None:
     with pytest.raises(ValueError, match="a score must be a number in") as error:
-        grid.check_score(bad)
+        checks.check_score(bad)
     assert repr(bad) in str(error.value)
     with pytest.raises(ValueError, match="index 1"):
-        grid.as_scores(np.array([0.5, bad], object))
+        checks.as_scores(np.array([0.5, bad], object))
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -0.1, 1.0000001])
@@ -99,29 +99,29 @@ def test_a_bad_score_is_found_far_inside_an_array(bad: float) -> None:
     scores = np.full(100_000, 0.5)
     scores[77_777] = bad
     with pytest.raises(ValueError, match=rf"index 77777: .* got {bad!r}"):
-        grid.as_scores(scores)
+        checks.as_scores(scores)
 
 
 @pytest.mark.parametrize("column", [np.array([True]), np.array(["0.5"]), [["0.5"]], np.zeros((2, 2))])
 def test_columns_that_are_no_scores(column: object) -> None:
     with pytest.raises(ValueError, match="scores must be"):
-        grid.as_scores(column)
+        checks.as_scores(column)
 
 
 @pytest.mark.parametrize("good", [0, 1, True, False, 1.0, np.int8(1), np.float32(0.0), np.True_])
 def test_labels_that_equal_0_or_1(good: object) -> None:
-    assert grid.check_label(good) == int(good)  # type: ignore[call-overload]
-    assert grid.as_labels(np.array([good])).tolist() == [int(good)]  # type: ignore[call-overload]
+    assert checks.check_label(good) == int(good)  # type: ignore[call-overload]
+    assert checks.as_labels(np.array([good])).tolist() == [int(good)]  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("bad", [2, -1, 0.5, math.nan, "1", None])
 def test_a_bad_label_is_named(bad: object) -> None:
     with pytest.raises(ValueError, match="a label must equal 0 or 1") as error:
-        grid.check_label(bad)
+        checks.check_label(bad)
     assert repr(bad) in str(error.value)
     with pytest.raises(ValueError, match="index 1"):
-        grid.as_labels(np.array([0, bad], object))
+        checks.as_labels(np.array([0, bad], object))
 
 
 def test_no_values_are_fine() -> None:
-    assert len(grid.as_scores([])) == len(grid.as_labels([])) == 0
+    assert len(checks.as_scores([])) == len(checks.as_labels([])) == 0

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamcal import DamagedStateError, JoinConfig, LabelEvent, LabelledEvent, PredictionEvent, Recalibrated
-from streamcal.join import Join, JoinCounts, Joined
-from streamcal.types import Emission, Event, Rejected
+from streamcal.engine.emissions import Emission, Rejected
+from streamcal.events import Event
+from streamcal.join.join import Join, JoinCounts, Joined
 
 
 class Recorder:

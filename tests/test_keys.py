@@ -13,14 +13,14 @@ import msgspec
 import pytest
 from rich.console import Console
 from streamcal_connectors.memory import logs, stores
-from streamcal_connectors.sqlite import SqliteStore
+from streamcal_connectors.sqlite.store import SqliteStore
 
 from streamcal import JoinConfig, RecalibratorConfig
-from streamcal.config import KeysConfig, read_config
-from streamcal.inspecting import served, show_table
-from streamcal.pipeline import Outcome, Pipeline
-from streamcal.ports import Connectors, Store
-from streamcal.runner import Inputs, Outputs, Runner
+from streamcal.cli.show import served, show_table
+from streamcal.run.config import KeysConfig, read_config
+from streamcal.run.pipeline import Outcome, Pipeline
+from streamcal.run.ports import Connectors, Store
+from streamcal.run.runner import Inputs, Outputs, Runner
 
 CONFIG = RecalibratorConfig(max_cells=64)
 
@@ -29,7 +29,7 @@ CONFIG = RecalibratorConfig(max_cells=64)
 def _empty(monkeypatch: pytest.MonkeyPatch) -> None:
     logs.clear()
     stores.clear()
-    monkeypatch.setattr("streamcal.runner.MAX_EVENTS", 200)
+    monkeypatch.setattr("streamcal.run.runner.MAX_EVENTS", 200)
 
 
 def fill(keys: int, count: int = 1000, seed: int = 1) -> None:
@@ -132,7 +132,7 @@ def test_maps_that_answers_begin_do_not_depend_on_batches_nor_on_parking(
     fill(8)
     found = []
     for size, active in ((500, 1000), (70, 1), (500, 1)):
-        monkeypatch.setattr("streamcal.runner.MAX_EVENTS", size)
+        monkeypatch.setattr("streamcal.run.runner.MAX_EVENTS", size)
         store = SqliteStore(tmp_path / f"{size}-{active}.db")
         config = RecalibratorConfig(max_cells=64, prior="scores")
         drive(store, KeysConfig(active=active, certified=0), config=config)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from streamcal import RecalibrationMap
-from streamcal.maps import shift_correction, shift_correction_one
+from streamcal.maps.shift import shift_correction, shift_correction_one
 
 PROBABILITY = st.floats(0.0, 1.0)
 WEIGHTS = st.tuples(st.floats(0.0, 1e9), st.floats(0.0, 1e9)).filter(any)

@@ -9,17 +9,18 @@ import numpy.typing as npt
 import pytest
 from scipy.special import expit
 
-from streamcal import grid, mixture_state
-from streamcal.candidates import Points, Snapshot, forecasts
 from streamcal.errors import DamagedStateError
-from streamcal.forming import form
-from streamcal.maps import RecalibrationMap
-from streamcal.mixture import FIRST_STEP, MATERIAL, STRIDE, WEIGHED, Mixed, Mixture
-from streamcal.ring import Ring
-from streamcal.roster import ALL, FAMILIES, NAMES, PRIORS, TARGET_ONLY, WINDOWS, counted_as
-from streamcal.sketch import ScoreSketch
+from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.maps.uniform_mass import form
+from streamcal.mixture import state as mixture_state
+from streamcal.mixture.fits import Points, Snapshot, forecasts
+from streamcal.mixture.mixture import FIRST_STEP, MATERIAL, STRIDE, WEIGHED, Mixed, Mixture
+from streamcal.mixture.names import ALL, FAMILIES, NAMES, PRIORS, TARGET_ONLY, WINDOWS, counted_as
+from streamcal.mixture.snapshots import Ring
+from streamcal.mixture.tracking import track
+from streamcal.sketch import grid
+from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
-from streamcal.tracking import track
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int8]

@@ -269,7 +269,7 @@ def test_the_connector_in_the_docs(tmp_path: Path) -> None:
     subprocess.run([*pip, "--target", tmp_path / "site", package], check=True, capture_output=True)
     journal = tmp_path / "log.txt"
     journal.write_text("a 0.25\nb 0.5\nb 2\n")
-    script = textwrap.dedent("from streamcal.cli import main; main()")
+    script = textwrap.dedent("from streamcal.cli.app import main; main()")
     done = subprocess.run(
         [sys.executable, "-c", script, "run", "--events", f"scorelog:{journal}", "--output", "-"],
         capture_output=True,

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamcal import Recalibrator
+from streamcal.engine.schedule import Schedule
 from streamcal.errors import DamagedStateError
-from streamcal.forming import form
-from streamcal.panes import PANES, PaneWindow
-from streamcal.schedule import Schedule
-from streamcal.sketch import ScoreSketch
+from streamcal.maps.uniform_mass import form
+from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.sketch.sliding_window import PANES, PaneWindow
 
 CELLS = 64  # few, so that sketches are coarsened, and would stay so if they were subtracted from
 

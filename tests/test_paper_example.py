@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from streamcal import Recalibrator
-from streamcal.batch import uniform_mass_binning
+from streamcal.maps.uniform_mass import uniform_mass_binning
 from streamcal.testing import NormalPair
 
 Modules = dict[str, ModuleType]

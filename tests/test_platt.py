@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 from scipy.optimize import minimize
 
-from streamcal.platt import IDENTITY, apply_platt, fit_platt, platt_loss
+from streamcal.maps.platt import IDENTITY, apply_platt, fit_platt, platt_loss
 
 Floats = npt.NDArray[np.float64]
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.special import xlogy
 
-from streamcal.prior_scores import fused_prior
-from streamcal.prior_source import SourceMap, cell_means
+from streamcal.priors.likelihood import fused_prior
+from streamcal.priors.source_map import SourceMap, cell_means
 from streamcal.testing import NormalPair
 
 probabilities = st.floats(0.0, 1.0)

@@ -11,10 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streamcal.errors import DamagedStateError
-from streamcal.prior_panes import MAX_CELLS
-from streamcal.prior_scores import fused_prior
-from streamcal.prior_tracker import BLOCK, PriorEvidence, PriorTracker
-from streamcal.priors import class_prior
+from streamcal.maps.shift import class_prior
+from streamcal.priors.history import MAX_CELLS
+from streamcal.priors.likelihood import fused_prior
+from streamcal.priors.tracker import BLOCK, PriorEvidence, PriorTracker
 from streamcal.testing import NormalPair
 
 KINDS = ("labels", "scores", "both")

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from streamcal import RecalibrationMap
-from streamcal.config import RunConfig
+from streamcal.run.config import RunConfig
 from streamcal.testing import NormalPair
 
 ROOT = Path(__file__).parents[1]
@@ -122,7 +122,7 @@ def test_the_options_of_the_docs_are_the_defaults() -> None:
 def test_the_demo_gives_what_the_readme_says(tmp_path: Path) -> None:
     text = (ROOT / "README.md").read_text()
     (said,) = re.findall(r"([\d,]+) forecasts[^#]*?Brier score falls from ([\d.]+) to ([\d.]+)\.", text)
-    command = [sys.executable, "-c", "from streamcal.cli import main; main()", "demo"]
+    command = [sys.executable, "-c", "from streamcal.cli.app import main; main()", "demo"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=True)
     printed = dict(re.findall(r"^(.+?) {2,}(\S+)$", done.stdout, re.MULTILINE))
     assert printed["predictions"] == said[0]

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamcal import RecalibrationMap, Recalibrator, ScoreSketch, grid
-from streamcal.batch import uniform_mass_binning
+from streamcal import RecalibrationMap, Recalibrator, ScoreSketch
+from streamcal.maps.uniform_mass import uniform_mass_binning
+from streamcal.sketch import grid
 from tests import reference
 
 # Ends, denormals, neighbours of ½ and of the end cells, dyadic scores (cell boundaries), float32, ties.

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from streamcal.refutation import LabelShiftTest, _largest_likelihood
+from streamcal.certificates.e_process import LabelShiftTest, _largest_likelihood
 from tests.truths import Truth, _gaussian, gaussian
 
 ALPHA = 0.05

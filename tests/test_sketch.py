@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamcal import DamagedStateError, ScoreSketch, grid
-from streamcal.sketch import MIN_MAX_CELLS
+from streamcal import DamagedStateError, ScoreSketch
+from streamcal.sketch import grid
+from streamcal.sketch.score_sketch import MIN_MAX_CELLS
 
 # Scores of every magnitude, ties among them: a grid of 64 cells must collapse often.
 SCORES = st.one_of(

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from streamcal import Recalibrator
-from streamcal.batch import uniform_mass_binning
-from streamcal.binning import cube_root
+from streamcal.maps.binning import cube_root
+from streamcal.maps.uniform_mass import uniform_mass_binning
 from streamcal.testing import NormalPair, Risk
 
 SOURCE = NormalPair(0.5)

@@ -15,14 +15,14 @@ from zlib import crc32
 import msgspec
 import numpy as np
 import pytest
-from streamcal_connectors.sqlite import SCHEMA_VERSION, SqliteConnector, SqliteStore
+from streamcal_connectors.sqlite.store import SCHEMA_VERSION, SqliteConnector, SqliteStore
 
 from streamcal import LabelEvent, Recalibrator
 from streamcal.errors import StoreError
-from streamcal.ports import Change, Checkpoint
-from streamcal.rows import MapRow, RejectRow
-from streamcal.tables import Early, Pending, Settled
-from streamcal.types import Origin
+from streamcal.events import Origin
+from streamcal.join.tables import Early, Pending, Settled
+from streamcal.run.ports import Change, Checkpoint
+from streamcal.run.rows import MapRow, RejectRow
 from tests.test_cli import STREAMCAL, read_lines, streamcal, synthetic
 
 

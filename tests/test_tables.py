@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from streamcal_connectors.id_index import IdIndex
-from streamcal_connectors.sqlite import SqliteConnector
+from streamcal_connectors.sqlite.id_index import IdIndex
+from streamcal_connectors.sqlite.store import SqliteConnector
 
 from streamcal import JoinConfig, LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.join import Join
-from streamcal.ports import Change
-from streamcal.tables import Early, MemoryTables, Pending, Settled, StoredTable
-from streamcal.types import Event, Rejected
+from streamcal.engine.emissions import Rejected
+from streamcal.events import Event
+from streamcal.join.join import Join
+from streamcal.join.tables import Early, MemoryTables, Pending, Settled, StoredTable
+from streamcal.run.ports import Change
 from tests.test_join import EVENTS, Recorder
 
 
@@ -68,7 +69,7 @@ class ListTables:
 def test_stored_tables_join_as_those_in_memory(
     events: list[Event], cuts: list[int], bound: int, portion: int
 ) -> None:
-    with patch.multiple("streamcal.join", PORTION=portion, PER_EVENT=0):
+    with patch.multiple("streamcal.join.join", PORTION=portion, PER_EVENT=0):
         join_both(events, cuts, bound)
 
 
@@ -161,8 +162,8 @@ def test_sqlite_tables_join_as_those_in_memory(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = random.Random(seed)
-    monkeypatch.setattr("streamcal.join.PORTION", 20 + 100 * seed)
-    monkeypatch.setattr("streamcal.join.PER_EVENT", 0)
+    monkeypatch.setattr("streamcal.join.join.PORTION", 20 + 100 * seed)
+    monkeypatch.setattr("streamcal.join.join.PER_EVENT", 0)
     config = JoinConfig(label_ttl=700.0, max_pending=rng.choice([90, 10_000]))
     plain = Join(config)
     learned = Recorder(), Recorder()
@@ -195,7 +196,7 @@ def test_what_expires_at_once_goes_to_the_store_in_portions(
 ) -> None:
     """Whatever is due at one event's time, no more of it is held than a portion, beside the batch itself."""
     portion, batch, count = 500, 250, 2500
-    monkeypatch.setattr("streamcal.join.PORTION", portion)
+    monkeypatch.setattr("streamcal.join.join.PORTION", portion)
     held: list[int] = []
     changes = StoredTable.changes
 

@@ -13,10 +13,10 @@ import pytest
 from streamcal_connectors.memory import Log, MemorySink, MemorySource, MemoryStore, _Records, logs
 
 from streamcal import JoinConfig, RecalibratorConfig
-from streamcal.join import JoinCounts
-from streamcal.merge import Merge, watermark
-from streamcal.pipeline import Pipeline
-from streamcal.runner import Inputs, Outputs, Runner, pipeline_state
+from streamcal.join.join import JoinCounts
+from streamcal.run.order import Merge, watermark
+from streamcal.run.pipeline import Pipeline
+from streamcal.run.runner import Inputs, Outputs, Runner, pipeline_state
 
 TTL = 50.0
 COUNT = 240
@@ -194,7 +194,7 @@ class Scene:
 @pytest.fixture(autouse=True)
 def _empty(monkeypatch: pytest.MonkeyPatch) -> None:
     logs.clear()
-    monkeypatch.setattr("streamcal.runner.MAX_EVENTS", 64)
+    monkeypatch.setattr("streamcal.run.runner.MAX_EVENTS", 64)
 
 
 def test_labels_within_their_time_meet_their_predictions_however_they_are_read() -> None:

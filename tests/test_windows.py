@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamcal import grid
 from streamcal.errors import DamagedStateError
-from streamcal.sketch import ScoreSketch
-from streamcal.windows import PANES, WindowCounts, WindowState
+from streamcal.sketch import grid
+from streamcal.sketch.nested_windows import PANES, WindowCounts, WindowState
+from streamcal.sketch.score_sketch import ScoreSketch
 
 LENGTHS = (50, 100, 800)
 

@@ -14,7 +14,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.grid import LAST_KEY, cells_of, left_edges
+from streamcal.sketch.grid import LAST_KEY, cells_of, left_edges
 
 Reals = npt.NDArray[np.float64]
 

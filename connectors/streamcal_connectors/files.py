@@ -18,8 +18,8 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
-from streamcal.ports import Position, Positions
-from streamcal.types import Domain
+from streamcal.events import Domain
+from streamcal.run.ports import Position, Positions
 from streamcal_connectors.lines import ByteReader, GzipReader, LineSource, RawReader
 from streamcal_connectors.urls import path_of
 
@@ -114,7 +114,7 @@ class _Encoder:
 
 
 class FileSink:
-    """Rows in a file; see `streamcal.ports.Sink`.
+    """Rows in a file; see `streamcal.run.ports.Sink`.
 
     Resumes at the length of the last commit; what is beyond it is cut off. A commit ends a gzip member,
     and, where there is a store, waits until the rows are on the disk. A pipe or a device cannot be cut back:
@@ -131,7 +131,7 @@ class FileSink:
         self._encoder = _Encoder(is_csv=is_csv, is_gzip=path.suffix == ".gz")
 
     def resume(self, job: str, position: Position | None) -> Mapping[str, Positions] | None:
-        """Cut back to a commit, or empty it; see `streamcal.ports.Sink`."""
+        """Cut back to a commit, or empty it; see `streamcal.run.ports.Sink`."""
         self._durable = job != "" and self._regular
         if not self._regular:
             return None
@@ -204,7 +204,7 @@ class StreamSink:
 
 
 class FileFeed:
-    """The lines of a file that a sink writes; see `streamcal.ports.Feed`."""
+    """The lines of a file that a sink writes; see `streamcal.run.ports.Feed`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -14,9 +14,9 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
-from streamcal.codec import CsvDecoder, JsonDecoder, Malformed
-from streamcal.ports import Positions
-from streamcal.types import Domain, Event, Origin
+from streamcal.events import Domain, Event, Origin
+from streamcal.run.codec import CsvDecoder, JsonDecoder, Malformed
+from streamcal.run.ports import Positions
 
 __all__ = ["MAX_LINE_BYTES", "ByteReader", "DamagedGzipError", "GzipReader", "LineSource", "RawReader"]
 
@@ -170,7 +170,7 @@ class GzipReader:
 
 
 class _Block:
-    """Events of consecutive lines; see `streamcal.ports.Batch`."""
+    """Events of consecutive lines; see `streamcal.run.ports.Batch`."""
 
     partition = ""
 
@@ -216,7 +216,7 @@ class _Block:
 
 
 class LineSource:
-    """Events from lines; see `streamcal.ports.Source`.
+    """Events from lines; see `streamcal.run.ports.Source`.
 
     Resumes at any line of a file; gzip is unpacked up to there. A pipe goes on with what it holds.
 
@@ -260,7 +260,7 @@ class LineSource:
         return self._json.unknown_fields + (self._csv.unknown_fields if self._csv else 0)
 
     def seek(self, positions: Positions) -> Positions:
-        """Go to a position; see `streamcal.ports.Source`."""
+        """Go to a position; see `streamcal.run.ports.Source`."""
         place = positions.get("", {}) if self._reader.seekable else {}
         self._offset, self._line = place.get("offset", 0), place.get("line", 0)
         self._damaged = self._done = self.ended = place.get("damaged", False)
@@ -275,7 +275,7 @@ class LineSource:
         return {"": self._place()}
 
     def limit(self, positions: Positions | None) -> None:
-        """Deliver nothing beyond these positions; see `streamcal.ports.Source`."""
+        """Deliver nothing beyond these positions; see `streamcal.run.ports.Source`."""
         place = None if positions is None else positions.get("", {"offset": 0})
         if place is not None and place.get("damaged"):
             place = None  # which is at the end anyway
@@ -283,7 +283,7 @@ class LineSource:
         self.ended = self._done or (self._until is not None and self._offset >= self._until)
 
     def poll(self, max_events: int, timeout: float) -> Sequence[_Block]:
-        """Return what there is; see `streamcal.ports.Source`."""
+        """Return what there is; see `streamcal.run.ports.Source`."""
         if self.ended:
             return ()
         size = min(max(max_events * _EVENT_BYTES, _BLOCK[0]), _BLOCK[1])

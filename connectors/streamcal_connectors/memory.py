@@ -13,11 +13,11 @@ from typing import Final
 
 import msgspec
 
-from streamcal.codec import JsonDecoder, Malformed
-from streamcal.ports import Change, Checkpoint, Position, Positions
-from streamcal.rows import MapRow
-from streamcal.tables import MemoryTables
-from streamcal.types import Domain, Event, Origin
+from streamcal.events import Domain, Event, Origin
+from streamcal.join.tables import MemoryTables
+from streamcal.run.codec import JsonDecoder, Malformed
+from streamcal.run.ports import Change, Checkpoint, Position, Positions
+from streamcal.run.rows import MapRow
 
 __all__ = [
     "Log",
@@ -82,7 +82,7 @@ class _Records:
 
 
 class MemorySource:
-    """Records of a log; see `streamcal.ports.Source`. Positions are offsets."""
+    """Records of a log; see `streamcal.run.ports.Source`. Positions are offsets."""
 
     def __init__(self, name: str, log: Log, domain: Domain, *, endless: bool) -> None:
         self.name = name
@@ -142,7 +142,7 @@ class MemorySource:
 
 
 class MemorySink:
-    """Rows onto a log; see `streamcal.ports.Sink`."""
+    """Rows onto a log; see `streamcal.run.ports.Sink`."""
 
     def __init__(self, name: str, log: Log) -> None:
         self.name = name
@@ -172,7 +172,7 @@ class MemorySink:
 
 
 class MemoryFeed:
-    """The rows of a log; see `streamcal.ports.Feed`."""
+    """The rows of a log; see `streamcal.run.ports.Feed`."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -189,7 +189,7 @@ class MemoryFeed:
 
 
 class MemoryStore:
-    """State of a run; see `streamcal.ports.Store`. `close` drops what was not committed."""
+    """State of a run; see `streamcal.run.ports.Store`. `close` drops what was not committed."""
 
     def __init__(self, name: str) -> None:
         self.job = f"memory {name}"

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from streamcal import Recalibrator
-from streamcal.certificate import Certificate, PaperBound
+from streamcal.certificates.record import Certificate, PaperBound
 from streamcal.testing import NormalPair
 
 SOURCE, TARGET = NormalPair(0.5), NormalPair(0.1)

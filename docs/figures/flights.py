@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.demo import data_folder
-from streamcal.types import LabelEvent, PredictionEvent
+from streamcal.cli.demo import data_folder
+from streamcal.events import LabelEvent, PredictionEvent
 
 __all__ = ["HOUR", "events", "joined", "source"]
 

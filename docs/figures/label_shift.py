@@ -33,8 +33,8 @@ from matplotlib.figure import Figure
 from scipy.special import expit, logit
 
 from streamcal import Recalibrator
-from streamcal.config import Mode
-from streamcal.priors import PriorKind
+from streamcal.engine.config import Mode
+from streamcal.priors.tracker import PriorKind
 from streamcal.testing import NormalPair
 
 SOURCE, TARGET = NormalPair(0.5), NormalPair(0.1)

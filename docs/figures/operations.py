@@ -23,7 +23,7 @@ from flights import HOUR, joined
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from streamcal.demo import data_folder
+from streamcal.cli.demo import data_folder
 
 FILES: Final = ("source", "predictions", "labels")
 SHARES: Final = (0.5, 0.9, 0.99, 1.0)
@@ -34,7 +34,7 @@ Values = npt.NDArray[np.float64]
 
 def streamcal(*arguments: str) -> bytes:
     """Call the command line; return what it printed."""
-    code = "from streamcal.cli import main; main()"
+    code = "from streamcal.cli.app import main; main()"
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout  # noqa: S603  # made here
 

@@ -28,10 +28,10 @@ warnings.filterwarnings("ignore", category=DeprecationWarning)
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition  # noqa: E402
 
-from streamcal.demo import data_folder  # noqa: E402
+from streamcal.cli.demo import data_folder  # noqa: E402
 from streamcal.errors import StoreError  # noqa: E402
-from streamcal.ports import Connectors  # noqa: E402
-from streamcal.runner import pipeline_state  # noqa: E402
+from streamcal.run.ports import Connectors  # noqa: E402
+from streamcal.run.runner import pipeline_state  # noqa: E402
 
 TOPICS = {
     "events": {"num_partitions": 2},
@@ -120,7 +120,7 @@ def main() -> None:
         # A flight is over within a day; one topic may be read weeks ahead of the other.
         config.write_text("[join]\nlabel_ttl = 86400\n")
         command = [
-            *(sys.executable, "-c", "from streamcal.cli import main; main()", "run"),
+            *(sys.executable, "-c", "from streamcal.cli.app import main; main()", "run"),
             *("--source", str(data_folder() / "source.jsonl.gz"), "--config", str(config)),
             *(part for role, topic in topics.items()
               for part in (f"--{role}", f"kafka://{options.bootstrap}/{topic}")),

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal import RecalibrationMap, Recalibrator
-from streamcal.config import Mode
+from streamcal.engine.config import Mode
 from streamcal.testing import NormalPair
 
 Sample = tuple[npt.NDArray[np.float64], npt.NDArray[np.int8]]

@@ -31,8 +31,8 @@ from PIL import Image
 from scipy.special import logit
 from scipy.stats import norm
 
-from streamcal.bounds import TheoremBound, theorem1
-from streamcal.maps import shift_correction
+from streamcal.certificates.inequalities import TheoremBound, theorem1
+from streamcal.maps.shift import shift_correction
 from streamcal.testing import NormalPair
 
 STYLE: Final = {  # method: colour, marker, name

@@ -25,8 +25,8 @@ from analysis import (
 )
 from experiments import GRID_PRIORS, GridRow, Results, RiskRow, TableRow
 
-from streamcal.binning import cube_root
-from streamcal.bounds import theorem1, theorem2
+from streamcal.certificates.inequalities import theorem1, theorem2
+from streamcal.maps.binning import cube_root
 
 PAPER_EXPONENTS: Final = Exponents(-0.97, 0.93, -1.75, 0)
 

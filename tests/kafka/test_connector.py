@@ -25,22 +25,25 @@ from broker import Broker, free_ports
 from kafka import KafkaAdminClient, TopicPartition  # type: ignore[import-untyped]
 from kafka.errors import KafkaConnectionError, KafkaTimeoutError  # type: ignore[import-untyped]
 from kafka_fixture import AnyBroker, Topics
-from streamcal_connectors import kafka_client, kafka_cluster, kafka_sink
-from streamcal_connectors.kafka import KafkaConnector, KafkaSource
-from streamcal_connectors.kafka_config import KafkaConfig, KafkaUrl, read_kafka_config
+from streamcal_connectors.kafka import client as kafka_client
+from streamcal_connectors.kafka import cluster as kafka_cluster
+from streamcal_connectors.kafka import sink as kafka_sink
+from streamcal_connectors.kafka.config import KafkaConfig, KafkaUrl, read_kafka_config
+from streamcal_connectors.kafka.source import KafkaConnector, KafkaSource
 from test_broker import consumer, producer, transactional, unique
 from test_run_kafka import rows_of, until
 
 from streamcal import JoinConfig, RecalibrationMap
-from streamcal.codec import Malformed
-from streamcal.pipeline import Pipeline
-from streamcal.ports import Connectors
-from streamcal.rows import MapRow, RejectRow
-from streamcal.runner import Inputs, Outputs, Runner
-from streamcal.types import PredictionEvent, Recalibrated
+from streamcal.engine.emissions import Recalibrated
+from streamcal.events import PredictionEvent
+from streamcal.run.codec import Malformed
+from streamcal.run.pipeline import Pipeline
+from streamcal.run.ports import Connectors
+from streamcal.run.rows import MapRow, RejectRow
+from streamcal.run.runner import Inputs, Outputs, Runner
 
 SECRET = "hunter2-correct-horse"
-STREAMCAL = [sys.executable, "-c", "from streamcal.cli import main; main()"]
+STREAMCAL = [sys.executable, "-c", "from streamcal.cli.app import main; main()"]
 
 
 @pytest.fixture(autouse=True)
@@ -334,7 +337,7 @@ class TestSource:
     def test_a_topic_that_was_made_anew_is_an_error(
         self, kafka_broker: AnyBroker, new_topic: Topics, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("streamcal_connectors.kafka._SETTLE_SECONDS", 0.5)
+        monkeypatch.setattr("streamcal_connectors.kafka.source._SETTLE_SECONDS", 0.5)
         topic = new_topic("events")
         put(kafka_broker, topic, [prediction(0)])
         with opened(kafka_broker, topic) as source:
@@ -625,15 +628,15 @@ class TestRun:
                     each.close()
             return pipeline
 
-        import streamcal.runner
+        import streamcal.run.runner
 
-        streamcal.runner.MAX_EVENTS, before = 60, streamcal.runner.MAX_EVENTS  # type: ignore[misc]
+        streamcal.run.runner.MAX_EVENTS, before = 60, streamcal.run.runner.MAX_EVENTS  # type: ignore[misc]
         try:
             for _ in range(3):
                 drive(dies=True)
             pipeline = drive(dies=False)
         finally:
-            streamcal.runner.MAX_EVENTS = before  # type: ignore[misc]
+            streamcal.run.runner.MAX_EVENTS = before  # type: ignore[misc]
         assert deaths == 3
         assert answered(kafka_broker, topics[0]) == list(range(300))
         (bad,) = rows_of(kafka_broker, topics[1])
@@ -771,7 +774,7 @@ class TestRun:
             "    def find_spec(self, name, path, target=None):\n"
             "        if name.startswith('kafka.'): raise ModuleNotFoundError(name)\n"
             "sys.meta_path.insert(0, Block())\n"
-            "from streamcal.cli import main; main()\n"
+            "from streamcal.cli.app import main; main()\n"
         )
         for place in ({}, {"PYTHONPATH": str(tmp_path)}):
             done = subprocess.run(

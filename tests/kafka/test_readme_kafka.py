@@ -17,7 +17,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition  # type: ignore[i
 from kafka_fixture import AnyBroker, Topics
 
 from streamcal import RecalibrationMap
-from streamcal.maps import shift_correction_one
+from streamcal.maps.shift import shift_correction_one
 from streamcal.testing import NormalPair
 
 README = Path(__file__).parents[2] / "README.md"

@@ -34,11 +34,11 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition  # type: ignore[i
 from kafka_fixture import AnyBroker, Topics
 
 from streamcal import RecalibrationMap, Recalibrator
-from streamcal.demo import data_folder
-from streamcal.join import JoinCounts
-from streamcal.maps import shift_correction_one
-from streamcal.ports import Connectors
-from streamcal.runner import pipeline_state
+from streamcal.cli.demo import data_folder
+from streamcal.join.join import JoinCounts
+from streamcal.maps.shift import shift_correction_one
+from streamcal.run.ports import Connectors
+from streamcal.run.runner import pipeline_state
 
 FULL = os.environ.get("STREAMCAL_CRASH") == "full"
 KILLS = int(os.environ.get("STREAMCAL_CRASH_KILLS", "50" if FULL else "10"))
@@ -65,8 +65,6 @@ def fork_server() -> None:
     A fork, so that a run does not spend its life on imports.
     """
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    import streamcal_connectors.kafka
-    import streamcal_connectors.sqlite  # noqa: F401
     from crash import child
 
     max_events = int(sys.argv[1])

@@ -1,0 +1,1 @@
+"""Apache Kafka: topics as sources and sinks, exactly once by transactions."""

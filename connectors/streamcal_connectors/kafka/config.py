@@ -1,0 +1,265 @@
+"""How to reach a Kafka cluster: URLs, and the options of connections; secrets are never printed.
+
+``kafka://host:9092[,host2:9092]/topic?option=value``. What concerns the connection (TLS, SASL, time limits)
+comes from the table ``[kafka]`` of the run's ``--config``, or of another TOML file that the URL's option
+``config`` or the environment's ``STREAMCAL_KAFKA_CONFIG`` names, and from the environment's
+``STREAMCAL_KAFKA_<OPTION>``, which goes first. A secret is in none of them: an option names the variable or
+the file that holds it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+
+from streamcal.run.ports import public_url
+
+__all__ = ["KafkaConfig", "KafkaUrl", "read_kafka_config"]
+
+_PREFIX: Final = "STREAMCAL_KAFKA_"
+_SCHEME: Final = "kafka:"
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:@\[\]]+)(:[0-9]{1,5})?")
+
+_Seconds = Annotated[float, Field(gt=0.0, le=86_400.0, allow_inf_nan=False)]
+
+
+class _Options(BaseModel):
+    # The input of an option that is refused may be a secret in the wrong place.
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class KafkaConfig(_Options):
+    """Options of the connections to a cluster: the table ``[kafka]``.
+
+    Raises
+    ------
+    pydantic.ValidationError
+        on an unknown option, a value out of range, or options that do not go together; it shows no value.
+    """
+
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    ssl_cafile: Path | None = None
+    """PEM of the authorities to trust; None: those of the system."""
+    ssl_certfile: Path | None = None
+    """PEM of this client's certificate, where the brokers ask for one."""
+    ssl_keyfile: Path | None = None
+    """PEM of its key."""
+    ssl_key_password_env: str | None = None
+    """Variable that holds the key's password."""
+    ssl_key_password_file: Path | None = None
+    """File that holds the key's password."""
+    ssl_check_hostname: bool = True
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
+    sasl_username: str | None = None
+    sasl_password_env: str | None = None
+    """Variable that holds the password."""
+    sasl_password_file: Path | None = None
+    """File that holds the password."""
+
+    connect_seconds: _Seconds = 300.0
+    """How long a run waits for the cluster at its start; later it waits for as long as it takes."""
+    request_seconds: _Seconds = 15.0
+    """How long a request may take before it counts as failed."""
+    stall_seconds: _Seconds = 60.0
+    """After how long without progress a partition with records to read is reported."""
+    refresh_seconds: _Seconds = 5.0
+    """How often to look for partitions that were added."""
+    compression: Literal["none", "gzip"] = "none"
+    """Of what is written."""
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        for name in ("ssl_cafile", "ssl_certfile", "ssl_keyfile"):
+            path: Path | None = getattr(self, name)
+            if path is not None and not path.is_file():
+                raise ValueError(f"{name}: there is no file {path}")
+        sasl = self.security_protocol.startswith("SASL")
+        for name in ("sasl_password", "ssl_key_password"):
+            if getattr(self, f"{name}_env") is not None and getattr(self, f"{name}_file") is not None:
+                raise ValueError(f"give either {name}_env or {name}_file")
+        if sasl and (self.sasl_mechanism is None or self.sasl_username is None):
+            raise ValueError(f"{self.security_protocol} needs sasl_mechanism and sasl_username")
+        if sasl and self.sasl_password_env is None and self.sasl_password_file is None:
+            raise ValueError(f"{self.security_protocol} needs sasl_password_env or sasl_password_file")
+        if not sasl and self.sasl_mechanism is not None:
+            raise ValueError("sasl_mechanism needs security_protocol SASL_SSL or SASL_PLAINTEXT")
+        return self
+
+    def sasl_password(self) -> SecretStr | None:
+        """Read the SASL password.
+
+        Raises
+        ------
+        ValueError
+            if the variable is not set, or the file cannot be read or is empty.
+        """
+        return _secret("sasl_password", self.sasl_password_env, self.sasl_password_file)
+
+    def ssl_key_password(self) -> SecretStr | None:
+        """Read the password of the TLS key; see `sasl_password`."""
+        return _secret("ssl_key_password", self.ssl_key_password_env, self.ssl_key_password_file)
+
+    def client_options(self) -> dict[str, Any]:
+        """Return what kafka-python's clients are to be called with to connect, secrets and all.
+
+        Raises
+        ------
+        ValueError
+            if a secret cannot be had.
+        """
+        options: dict[str, Any] = {"security_protocol": self.security_protocol}
+        if self.security_protocol.endswith("SSL"):
+            password = self.ssl_key_password()
+            options |= {
+                "ssl_check_hostname": self.ssl_check_hostname,
+                "ssl_cafile": _text(self.ssl_cafile),
+                "ssl_certfile": _text(self.ssl_certfile),
+                "ssl_keyfile": _text(self.ssl_keyfile),
+                "ssl_password": None if password is None else password.get_secret_value(),
+            }
+        if self.sasl_mechanism is not None:
+            password = self.sasl_password()
+            options |= {
+                "sasl_mechanism": self.sasl_mechanism,
+                "sasl_plain_username": self.sasl_username,
+                "sasl_plain_password": None if password is None else password.get_secret_value(),
+            }
+        return options
+
+
+class _UrlOptions(_Options):
+    """What may stand behind the ``?`` of a URL."""
+
+    start: Literal["earliest", "latest"] = Field("earliest", alias="from")
+    until: Literal["end"] | None = None
+    transactional_id: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    cluster: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")] | None = None
+    config: Path | None = None
+
+
+class KafkaUrl:
+    """A topic of a cluster.
+
+    Parameters
+    ----------
+    url
+        ``kafka://host:9092[,host2:9092]/topic?option=value``.
+
+    Raises
+    ------
+    ValueError
+        if it is no such URL; the message repeats it without what may be secret.
+    """
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        shown = public_url(url)
+        if "@" in parts.netloc:
+            raise ValueError(
+                f"{shown!r}: no user or password in a URL: use sasl_username and sasl_password_env or"
+                " sasl_password_file of the [kafka] options (docs/kafka.md)"
+            )
+        hosts = parts.netloc.split(",")
+        self.topic = unquote(parts.path.removeprefix("/"))
+        if not url.startswith(_SCHEME) or not all(_HOST.fullmatch(host) for host in hosts):
+            raise ValueError(f"a Kafka URL is kafka://host:9092[,host2:9092]/topic, got {shown!r}")
+        if not _TOPIC.fullmatch(self.topic) or self.topic in (".", ".."):
+            raise ValueError(
+                f"a topic has 1 to 249 letters, digits, '.', '_' or '-', got {self.topic!r} in {shown!r}"
+            )
+        self.hosts: tuple[str, ...] = tuple(
+            host if _HOST.fullmatch(host)[2] else f"{host}:9092"  # type: ignore[index]  # matched above
+            for host in hosts
+        )
+        pairs = parse_qsl(parts.query, keep_blank_values=True)
+        try:
+            options = _UrlOptions.model_validate(dict(pairs))
+        except ValidationError as error:
+            known = sorted(field.alias or name for name, field in _UrlOptions.model_fields.items())
+            raise ValueError(f"{shown!r}: {_brief(error)}; options: {', '.join(known)}") from None
+        self.start = options.start
+        self.until_end = options.until == "end"
+        self.transactional_id = options.transactional_id
+        self.config_file = options.config
+        self.name = f"kafka:{options.cluster}/{self.topic}" if options.cluster else f"kafka:{self.topic}"
+        """Without hosts: the list of them may change while the topic stays what it is."""
+
+
+def read_kafka_config(
+    path: Path | None,
+    environment: Mapping[str, str] = os.environ,
+    table: Mapping[str, object] | None = None,
+) -> KafkaConfig:
+    """Read the options of connections from a table ``[kafka]`` and the environment, which goes first.
+
+    Parameters
+    ----------
+    path
+        of a file with the table; None: the environment may name it.
+    environment
+        variables by name.
+    table
+        that of the run's own configuration, which holds where no other file is named.
+
+    Raises
+    ------
+    ValueError
+        if the file cannot be read, or an option is refused; no value is shown, for it may be a secret.
+    """
+    if path is None and environment.get(f"{_PREFIX}CONFIG"):
+        path = Path(environment[f"{_PREFIX}CONFIG"])
+    found: dict[str, object] = dict(table or {}) if path is None else {}
+    if path is not None:
+        try:
+            read = tomllib.loads(path.read_text("utf-8")).get("kafka", {})
+        except OSError as error:
+            raise ValueError(f"cannot read the Kafka options: {error}") from None
+        except ValueError:  # of TOML, or of UTF-8; its text may show the line
+            raise ValueError(f"{path} is no TOML") from None
+        if not isinstance(read, dict):
+            raise ValueError(f"{path}: [kafka] must be a table")
+        found |= read
+    for name in KafkaConfig.model_fields:
+        if (value := environment.get(_PREFIX + name.upper())) is not None:
+            found[name] = value
+    try:
+        return KafkaConfig.model_validate(found)
+    except ValidationError as error:
+        where = path or ("--config" if table else "environment")
+        raise ValueError(f"{where}, Kafka options: {_brief(error)}") from None
+
+
+def _brief(error: ValidationError) -> str:
+    """Return what is wrong, without the values."""
+    return "; ".join(
+        f"{'.'.join(map(str, each['loc'])) or 'options'}: {each['msg']}"
+        for each in error.errors(include_input=False, include_url=False)
+    )
+
+
+def _secret(name: str, variable: str | None, path: Path | None) -> SecretStr | None:
+    if variable is not None:
+        if not (value := os.environ.get(variable)):
+            raise ValueError(f"{name}_env: the environment has no {variable}")
+        return SecretStr(value)
+    if path is None:
+        return None
+    try:
+        value = path.read_text("utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{name}_file: cannot read {path}: {type(error).__name__}") from None
+    if not value:
+        raise ValueError(f"{name}_file: {path} is empty")
+    return SecretStr(value)
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)

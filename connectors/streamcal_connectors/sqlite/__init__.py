@@ -1,0 +1,1 @@
+"""SQLite: one file that keeps the state of a run."""

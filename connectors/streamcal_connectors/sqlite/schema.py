@@ -1,0 +1,377 @@
+"""The tables of the SQLite store, how older ones are brought up to date, and what tells damage.
+
+Every row of engines, maps and rejects ends with a checksum of its values, as does every block of the join's
+entries. What is beside the rows, `Sealed`, has one checksum together, and tells how many there are of each.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import sqlite3
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+from zlib import crc32
+
+import msgspec
+
+from streamcal.errors import StoreError
+from streamcal.events import LabelEvent, Origin
+from streamcal.join.tables import BLOCK, Early, Pending, Settled
+
+__all__ = [
+    "APPLICATION",
+    "SCHEMA_VERSION",
+    "Counts",
+    "Sealed",
+    "bits_sum",
+    "blocks_of",
+    "checked",
+    "checked_bits",
+    "checked_text",
+    "damaged",
+    "make_new",
+    "migrate",
+    "read_sealed",
+    "store_errors",
+    "with_sum",
+    "write_sealed",
+]
+
+SCHEMA_VERSION: Final = 2
+"""What ``PRAGMA user_version`` says; a store of an older one is migrated, of a newer one refused."""
+
+APPLICATION: Final = 0x5343414C
+"""``PRAGMA application_id``: "SCAL", in the header of the file."""
+
+# Numbers stand in columns without a type, so that each comes back as the very one that its checksum is of:
+# a REAL column would turn 5 into 5.0.
+SCHEMA: Final = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE engines (number INTEGER PRIMARY KEY, key TEXT, state BLOB NOT NULL, crc INTEGER NOT NULL);
+CREATE UNIQUE INDEX engines_key ON engines (key IS NULL, ifnull(key, ''));
+CREATE TABLE positions (
+    source TEXT, partition TEXT, position TEXT NOT NULL, PRIMARY KEY (source, partition)) WITHOUT ROWID;
+CREATE TABLE sinks (name TEXT PRIMARY KEY, position TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE maps (
+    seq INTEGER PRIMARY KEY, version NOT NULL, key TEXT, time, map TEXT NOT NULL, certificate TEXT,
+    mixture TEXT, crc INTEGER NOT NULL);
+CREATE TABLE rejects (
+    seq INTEGER PRIMARY KEY, source TEXT NOT NULL, line NOT NULL, reason TEXT NOT NULL, raw TEXT NOT NULL,
+    crc INTEGER NOT NULL)
+"""
+
+# Of the join's tables: blocks of entries, the bits of those that are gone, and a view of the others. The
+# paths are into an entry as JSON: its id, and what msgspec makes of the types of streamcal.tables.
+JOIN_SCHEMA: Final = """
+CREATE TABLE {table}_blocks (block INTEGER PRIMARY KEY, rows TEXT NOT NULL, crc INTEGER NOT NULL);
+CREATE TABLE {table}_gone (block INTEGER PRIMARY KEY, bits INTEGER NOT NULL, crc INTEGER NOT NULL);
+CREATE VIEW {table} AS SELECT {size} * b.block + e.key AS seq, {columns}
+    FROM {table}_blocks b LEFT JOIN {table}_gone g ON g.block = b.block, json_each(b.rows) e
+    WHERE (ifnull(g.bits, 0) >> e.key) & 1 = 0
+"""
+_COLUMNS: Final = {
+    "pending": {
+        "id": "[0]",
+        "since": "[1][0]",
+        "score": "[1][1]",
+        "probability": "[1][2]",
+        "domain": "[1][3]",
+        "key": "[1][4]",
+        "time": "[1][5]",
+        "seen": "[1][6]",
+    },
+    "early": {
+        "id": "[0]",
+        "since": "[1].since",
+        "label": "[1].event.label",
+        "time": "[1].event.time",
+        "source": "[1].event.origin.source",
+        "line": "[1].event.origin.line",
+        "raw": "[1].event.origin.raw",
+    },
+    "settled": {"id": "[0]", "since": "[1][0]", "label": "[1][1]"},
+}
+
+_MASK: Final = 0xFFFFFFFF
+_encode: Final = msgspec.msgpack.Encoder().encode
+_ROWS_AT_ONCE: Final = 256 * BLOCK  # of a migration
+
+
+def _plain(value: Any) -> Any:
+    """Return one of Python's own numbers for any other, such as numpy's."""
+    return float(value) if isinstance(value, float) else operator.index(value)
+
+
+_encode_json: Final = msgspec.json.Encoder(enc_hook=_plain).encode
+
+
+# Rows
+
+
+def with_sum(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return a row with the CRC-32 of its values, and of their types, behind it."""
+    return (*row, crc32(_encode(row)))
+
+
+def checked(path: Path, table: str, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    """Return the rows, their checksums behind them.
+
+    Raises
+    ------
+    StoreError
+        at the first row that is another than was written.
+    """
+    for row in rows:
+        if crc32(_encode(row[:-1])) != row[-1]:
+            raise StoreError(damaged(path, f"row {row[0]!r} of table {table} does not match its checksum"))
+        yield row
+
+
+# Blocks
+
+
+def blocks_of(block: int, entries: Sequence[tuple[str, Any]]) -> Iterator[tuple[int, str, int]]:
+    """Return (id, entry) pairs as rows of a table of blocks, numbered from ``block`` on."""
+    for number, start in enumerate(range(0, len(entries), BLOCK), block):
+        text = _encode_json(entries[start : start + BLOCK])
+        yield number, text.decode(), crc32(text, number & _MASK)
+
+
+def bits_sum(block: int, bits: int) -> int:
+    """Return the checksum of the bits of a block."""
+    return crc32(b"%d %d" % (block, bits))
+
+
+def checked_text(path: Path, table: str, block: int, text: Any, crc: Any) -> bytes:
+    """Return the JSON of a block.
+
+    Raises
+    ------
+    StoreError
+        if it is another than was written.
+    """
+    found = text.encode() if isinstance(text, str) else b""
+    if crc32(found, block & _MASK) != crc:
+        raise StoreError(damaged(path, f"block {block} of table {table} does not match its checksum"))
+    return found
+
+
+def checked_bits(path: Path, table: str, block: int, bits: Any, crc: Any) -> int:
+    """Return the bits of a block.
+
+    Raises
+    ------
+    StoreError
+        if they are others than were written.
+    """
+    if not isinstance(bits, int) or bits_sum(block, bits) != crc:
+        raise StoreError(damaged(path, f"block {block} of table {table}_gone does not match its checksum"))
+    return bits
+
+
+# What is beside the rows
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """How many rows a table has, and the largest ``seq`` it ever had."""
+
+    rows: int = 0
+    last: int = 0
+
+
+class Sealed(msgspec.Struct):
+    """The tables meta, positions and sinks."""
+
+    meta: dict[str, str]
+    """By name: ``run``, ``counts`` (JSON), ``job`` and ``streamcal_version``."""
+    positions: dict[tuple[str, str], str] = {}
+    """JSON, by source and partition."""
+    sinks: dict[str, str] = {}
+    """JSON, by name."""
+
+    @property
+    def counts(self) -> dict[str, Counts]:
+        """By table."""
+        return msgspec.json.decode(self.meta["counts"], type=dict[str, Counts])
+
+    def seal(self) -> int:
+        """Return the checksum of it all."""
+        return crc32(_encode([sorted(each.items()) for each in (self.meta, self.positions, self.sinks)]))
+
+
+def read_sealed(db: sqlite3.Connection, path: Path) -> Sealed:
+    """Return the tables meta, positions and sinks.
+
+    Raises
+    ------
+    StoreError
+        if they do not match their checksum.
+    """
+    meta = dict(db.execute("SELECT name, value FROM meta"))
+    seal = meta.pop("seal", None)
+    found = Sealed(
+        meta,
+        {row[:2]: row[2] for row in db.execute("SELECT source, partition, position FROM positions")},
+        dict(db.execute("SELECT name, position FROM sinks")),
+    )
+    try:
+        whole = found.seal() == seal
+    except TypeError:  # names that cannot be put in order
+        whole = False
+    if not whole:
+        raise StoreError(damaged(path, "its last commit does not match its checksum"))
+    return found
+
+
+def write_sealed(db: sqlite3.Connection, before: Sealed | None, after: Sealed) -> None:
+    """Write what changed of the tables meta, positions and sinks, in the transaction that is open."""
+    old = before or Sealed({})
+    db.executemany(
+        "REPLACE INTO positions VALUES (?, ?, ?)",
+        [(*place, text) for place, text in after.positions.items() if old.positions.get(place) != text],
+    )
+    db.executemany(
+        "REPLACE INTO sinks VALUES (?, ?)",
+        [item for item in after.sinks.items() if old.sinks.get(item[0]) != item[1]],
+    )
+    changed = [item for item in after.meta.items() if old.meta.get(item[0]) != item[1]]
+    db.executemany("REPLACE INTO meta VALUES (?, ?)", [*changed, ("seal", after.seal())])
+
+
+# Schema
+
+
+def make_new(db: sqlite3.Connection) -> None:
+    """Make the tables of a new store, in the transaction that is open."""
+    _make_tables(db)
+    write_sealed(
+        db, None, Sealed({"job": uuid.uuid4().hex, "run": "", "counts": "{}", "streamcal_version": _maker()})
+    )
+
+
+def migrate(db: sqlite3.Connection, path: Path, found: int) -> None:
+    """Bring a store of an older version up to date, in the transaction that is open.
+
+    Raises
+    ------
+    StoreError
+        if it is damaged, as far as that version can tell.
+    """
+    for step in range(found, SCHEMA_VERSION):
+        _MIGRATIONS[step](db, path)
+
+
+def _make_tables(db: sqlite3.Connection) -> None:
+    for statement in SCHEMA.split(";"):
+        db.execute(statement)
+    for table, paths in _COLUMNS.items():
+        columns = ", ".join(f"json_extract(e.value, '${path}') AS {name}" for name, path in paths.items())
+        for statement in JOIN_SCHEMA.format(table=table, size=BLOCK, columns=columns).split(";"):
+            db.execute(statement)
+    db.execute(f"PRAGMA application_id = {APPLICATION}")
+    db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def _from_1(db: sqlite3.Connection, path: Path) -> None:
+    """Put the join's rows into blocks, with ``seen`` 0: not known; add checksums, and maps' mixtures."""
+    meta = dict(db.execute("SELECT name, value FROM meta"))
+    seal = meta.pop("seal", None)
+    old = Sealed(
+        meta,
+        {row[:2]: row[2] for row in db.execute("SELECT source, partition, position FROM positions")},
+        dict(db.execute("SELECT name, position FROM sinks")),
+    )
+    if meta.setdefault("run", "") and seal != _seal_1(old):
+        raise StoreError(damaged(path, "its last commit does not match its checksum"))
+    join: dict[str, Callable[..., Any]] = {
+        "pending": lambda _, *values: Pending(*values),
+        "early": lambda id_, since, label, time, source, line, raw: Early(
+            since, LabelEvent(id_, label, time, None if source is None else Origin(source, line, raw))
+        ),
+        "settled": lambda _, *values: Settled(*values),
+    }
+    tables = {
+        "engines": "key, state",
+        "maps": "seq, version, key, time, map, certificate, NULL",
+        "rejects": "seq, source, line, reason, raw",
+    }
+    db.execute("DROP INDEX engines_key")
+    for table in (*join, *tables, "meta", "positions", "sinks"):
+        db.execute(f"ALTER TABLE {table} RENAME TO {table}_1")
+    _make_tables(db)
+    counts = {}
+    for table, entry_of in join.items():
+        rows = db.execute(f"SELECT * FROM {table}_1 ORDER BY seq")  # noqa: S608  # names from above
+        count = 0
+        while block := rows.fetchmany(_ROWS_AT_ONCE):
+            entries = [(id_, entry_of(id_, *values)) for _, id_, *values in block]
+            db.executemany(
+                f"INSERT INTO {table}_blocks VALUES (?, ?, ?)",  # noqa: S608
+                blocks_of(1 + count // BLOCK, entries),
+            )
+            count += len(entries)
+        counts[table] = Counts(count, BLOCK + count - 1)
+    for table, columns in tables.items():
+        rows = db.execute(f"SELECT {columns} FROM {table}_1 ORDER BY rowid")  # noqa: S608  # names from above
+        marks = ", ".join("?" * (columns.count(",") + 2))
+        into = table if table != "engines" else "engines (key, state, crc)"
+        count = last = 0
+        while block := rows.fetchmany(_ROWS_AT_ONCE):
+            db.executemany(f"INSERT INTO {into} VALUES ({marks})", map(with_sum, block))  # noqa: S608
+            count += len(block)
+            last = count if table == "engines" else block[-1][0]
+        counts[table] = Counts(count, last)
+    for table in (*join, *tables, "meta", "positions", "sinks"):
+        db.execute(f"DROP TABLE {table}_1")
+    meta |= {"counts": msgspec.json.encode(counts).decode(), "streamcal_version": _maker()}
+    write_sealed(db, None, Sealed(meta, old.positions, old.sinks))
+
+
+def _seal_1(found: Sealed) -> int:
+    positions: dict[str, dict[str, Any]] = {}
+    for (source, partition), text in found.positions.items():
+        positions.setdefault(source, {})[partition] = json.loads(text)
+    sinks = {name: json.loads(text) for name, text in found.sinks.items()}
+    return crc32(json.dumps([found.meta["run"], positions, sinks], sort_keys=True).encode())
+
+
+_MIGRATIONS: Final[dict[int, Callable[[sqlite3.Connection, Path], None]]] = {1: _from_1}
+"""What brings a store of each older version to the next."""
+
+
+def _maker() -> str:
+    return version("streamcal-engine")
+
+
+# Errors
+
+
+def damaged(path: Path, why: object) -> str:
+    """Return what is said of a damaged store."""
+    return (
+        f"{path} is damaged: {why}. Restore it from a copy, or move it away and run again from the"
+        " beginning of the sources"
+    )
+
+
+@contextmanager
+def store_errors(path: Path, what: str) -> Iterator[None]:
+    """Turn what SQLite and the system raise into StoreError; ``what`` could not be done."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        name = getattr(error, "sqlite_errorname", "")
+        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or "Could not decode" in str(error):
+            raise StoreError(damaged(path, error)) from error
+        if name.startswith("SQLITE_FULL"):
+            raise StoreError(f"{path} cannot be {what}: the disk is full ({error})") from error
+        raise StoreError(f"{path} cannot be {what}: {error}") from error
+    except UnicodeDecodeError as error:  # in a name of the schema, which is in SQLite's own messages
+        raise StoreError(damaged(path, error)) from error
+    except (OSError, msgspec.DecodeError, json.JSONDecodeError) as error:
+        raise StoreError(f"{path} cannot be {what}: {error}") from error

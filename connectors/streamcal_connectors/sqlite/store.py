@@ -1,0 +1,340 @@
+"""The embedded store: one SQLite file, which a person can read with ``sqlite3`` (docs/store.md).
+
+Write-ahead log, ``synchronous=FULL``: a commit that has returned survives a power cut, which the outputs
+count on, since they were made last just before. One process has it at a time: an advisory lock
+(``flock``) on ``<file>.lock``, which the kernel releases however the process ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from itertools import count
+from pathlib import Path
+from typing import IO, Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from streamcal.errors import StoreError
+from streamcal.run.ports import Change, Checkpoint
+from streamcal.run.rows import MapRow, RejectRow
+from streamcal_connectors.sqlite.schema import (
+    APPLICATION,
+    SCHEMA_VERSION,
+    Counts,
+    Sealed,
+    checked,
+    damaged,
+    make_new,
+    migrate,
+    read_sealed,
+    store_errors,
+    with_sum,
+    write_sealed,
+)
+from streamcal_connectors.sqlite.tables import SqliteTables
+from streamcal_connectors.urls import path_of
+
+__all__ = ["SCHEMA_VERSION", "SqliteConnector", "SqliteStore"]
+
+KEPT_MAPS: Final = 1000
+"""How many map versions the store keeps; beyond it, every second one of the older half goes."""
+
+KEPT_REJECTS: Final = 10_000
+"""How many of the latest rejects the store keeps; the ``--rejects`` output has them all."""
+
+_CHECKED_BYTES: Final = 64 << 20  # of larger files, a damaged page is noticed when it is read
+_CACHE_KIB: Final = 16 << 10  # the pages that the labels of a micro-batch are on; the system keeps the others
+_NONE: Final = Counts()
+_LOG_PAGES: Final = 4096  # 32 MiB of log before it is copied into the file: a page that changes often, once
+
+
+class SqliteConnector:
+    """``sqlite:`` URLs and bare paths: stores."""
+
+    def store(self, url: str, *, read_only: bool) -> SqliteStore:
+        """Open a store; see `streamcal.run.ports.StoreConnector`."""
+        return SqliteStore(path_of(url, "sqlite"), read_only=read_only)
+
+
+class SqliteStore:
+    """A store in one file; see `streamcal.run.ports.Store`.
+
+    One that is only read shows the last commit as of when it was opened, until it is closed.
+    """
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self._path = path
+        self._lock: IO[bytes] | None = None
+        if read_only and not path.exists():
+            raise StoreError(f"there is no store {path}")
+        if not read_only and path.exists() and not os.access(path, os.W_OK):
+            raise StoreError(f"{path} cannot be opened: it may only be read")
+        try:
+            if not read_only:
+                self._lock = _locked(path)
+            with store_errors(self._path, "opened"):
+                self._db = _connect(path, read_only=read_only)
+            try:
+                with store_errors(self._path, "opened"):
+                    self._prepare(read_only=read_only)
+                    self._sealed = read_sealed(self._db, path)
+                    self._tables = SqliteTables(self._db, path, self._sealed.counts)
+            except BaseException:
+                self._db.close()
+                raise
+        except BaseException:
+            if self._lock is not None:
+                self._lock.close()
+            raise
+
+    @property
+    def job(self) -> str:
+        """A name that no other store has."""
+        return self._sealed.meta["job"]
+
+    @property
+    def tables(self) -> SqliteTables:
+        """The join's tables."""
+        return self._tables
+
+    def load(self) -> Checkpoint:
+        """Return the last commit; see `streamcal.run.ports.Store`."""
+        sealed = self._sealed
+        with store_errors(self._path, "read"):
+            checkpoint = Checkpoint(
+                engines=_Engines(self._db, self._path, sealed.counts.get("engines", _NONE).rows),
+                run=sealed.meta["run"].encode(),
+                sinks={name: json.loads(text) for name, text in sealed.sinks.items()},
+            )
+            for (source, partition), text in sealed.positions.items():
+                checkpoint.positions.setdefault(source, {})[partition] = json.loads(text)
+        return checkpoint
+
+    def commit(self, change: Change) -> None:
+        """Make a micro-batch last; see `streamcal.run.ports.Store`."""
+        with store_errors(self._path, "written"), _transaction(self._db) as db:
+            self._tables.write()
+            counts = self._sealed.counts | self._tables.counts
+            if change.engines:
+                counts["engines"] = self._write_engines(change.engines)
+            counts["maps"] = self._append_maps(counts.get("maps", _NONE), change.maps)
+            rejects = [msgspec.structs.astuple(row) for row in change.rejects[-KEPT_REJECTS:]]
+            counts["rejects"] = self._append("rejects", counts.get("rejects", _NONE), rejects)
+            if counts["rejects"].rows > KEPT_REJECTS:
+                last = counts["rejects"].last
+                db.execute("DELETE FROM rejects WHERE seq <= ?", (last - KEPT_REJECTS,))
+                counts["rejects"] = Counts(KEPT_REJECTS, last)
+            sealed = self._sealed_with(change, counts)
+            write_sealed(db, self._sealed, sealed)
+        self._sealed = sealed
+
+    def maps(self) -> Iterator[MapRow]:
+        """Return the map versions that were served, in order; of the older ones, thinned."""
+        for _, number, key, time, text, certificate, mixture, _ in self._all("maps"):
+            yield MapRow(number, key, time, _raw(text), _raw(certificate), _raw(mixture))
+
+    def rejects(self) -> Iterator[RejectRow]:
+        """Return the latest rejects, in order."""
+        for _, *values, _ in self._all("rejects"):
+            yield RejectRow(*values)
+
+    def _append_maps(self, counts: Counts, maps: Sequence[MapRow]) -> Counts:
+        """Add map versions; whenever there are too many, let every second one of the older half go.
+
+        What is left does not depend on how the versions are cut into commits.
+        """
+        start = 0
+        while start < len(maps) or not start:
+            part = maps[start : start + KEPT_MAPS + 1 - counts.rows]
+            counts = self._append("maps", counts, _map_values(part))
+            if counts.rows > KEPT_MAPS:
+                older = self._db.execute("SELECT seq FROM maps ORDER BY seq LIMIT ?", (KEPT_MAPS // 2,))
+                gone = older.fetchall()[1::2]
+                self._db.executemany("DELETE FROM maps WHERE seq = ?", gone)
+                counts = Counts(counts.rows - len(gone), counts.last)
+            start += max(1, len(part))
+        return counts
+
+    def close(self) -> None:
+        """Release; may be called twice."""
+        self._db.close()
+        if self._lock is not None:
+            self._lock.close()
+
+    def _prepare(self, *, read_only: bool) -> None:
+        db, path = self._db, self._path
+        if read_only:
+            db.execute("BEGIN")  # all that is read is of one commit, though a run goes on
+        (found,) = db.execute("PRAGMA user_version").fetchone()
+        (application,) = db.execute("PRAGMA application_id").fetchone()
+        (objects,) = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        if not objects and not found and not application and not read_only:
+            with _transaction(db):
+                make_new(db)
+        elif application != APPLICATION:
+            raise StoreError(f"{path} is no store of streamcal: it is the database of something else")
+        elif found > SCHEMA_VERSION:
+            made = db.execute("SELECT value FROM meta WHERE name = 'streamcal_version'").fetchone()
+            maker, mine = made[0] if made else "(unknown)", version("streamcal-engine")
+            raise StoreError(
+                f"{path} has schema version {found}, from streamcal {maker}; this is streamcal {mine}, which"
+                f" knows schema version {SCHEMA_VERSION}: upgrade it"
+            )
+        elif found < 1 or not objects:
+            raise StoreError(damaged(path, f"it has schema version {found} and {objects} tables and indices"))
+        if path.stat().st_size <= _CHECKED_BYTES:
+            ((verdict,), *_) = db.execute("PRAGMA integrity_check(1)").fetchall()
+            if verdict != "ok":
+                raise StoreError(damaged(path, verdict))
+        if 1 <= found < SCHEMA_VERSION:
+            if read_only:
+                raise StoreError(
+                    f"{path} has schema version {found}: a run with --store brings it up to date"
+                )
+            with _transaction(db):
+                migrate(db, path, found)
+
+    def _write_engines(self, engines: Mapping[str | None, bytes]) -> Counts:
+        self._db.executemany(
+            "INSERT INTO engines (key, state, crc) VALUES (?, ?, ?)"
+            " ON CONFLICT (key IS NULL, ifnull(key, '')) DO UPDATE SET"
+            " state = excluded.state, crc = excluded.crc",
+            map(with_sum, engines.items()),
+        )
+        (rows,) = self._db.execute("SELECT count(*) FROM engines").fetchone()
+        return Counts(rows, rows)
+
+    def _sealed_with(self, change: Change, counts: Mapping[str, Counts]) -> Sealed:
+        """Return what is beside the rows, as it is after a change."""
+        meta = {"run": change.run.decode(), "counts": msgspec.json.encode(counts).decode()}
+        positions = {
+            (source, partition): json.dumps(position)
+            for source, each in change.positions.items()
+            for partition, position in each.items()
+        }
+        sinks = {name: json.dumps(position) for name, position in change.sinks.items()}
+        before = self._sealed
+        return Sealed(before.meta | meta, before.positions | positions, before.sinks | sinks)
+
+    def _append(self, table: str, before: Counts, rows: Sequence[tuple[Any, ...]]) -> Counts:
+        """Add rows, numbered from the last one on; return how many there are then."""
+        if not rows:
+            return before
+        numbered = ((seq, *row) for seq, row in zip(count(before.last + 1), rows, strict=False))
+        marks = ", ".join("?" * (len(rows[0]) + 2))
+        self._db.executemany(f"INSERT INTO {table} VALUES ({marks})", map(with_sum, numbered))  # noqa: S608
+        return Counts(before.rows + len(rows), before.last + len(rows))
+
+    def _all(self, table: str) -> Iterator[tuple[Any, ...]]:
+        """Return every row of a table in order, checked."""
+        rows = 0
+        with store_errors(self._path, "read"):
+            found = self._db.execute(f"SELECT * FROM {table} ORDER BY seq")  # noqa: S608  # names from above
+            for row in checked(self._path, table, found):
+                rows += 1
+                yield row
+        expected = self._sealed.counts.get(table, _NONE).rows
+        if rows != expected:
+            raise StoreError(damaged(self._path, f"table {table} has {rows} rows of {expected}"))
+
+
+class _Engines(Mapping[str | None, bytes]):
+    """The states of the engines as of the last commit, each read when it is asked for."""
+
+    def __init__(self, db: sqlite3.Connection, path: Path, rows: int) -> None:
+        self._db = db
+        self._path = path
+        with store_errors(path, "read"):
+            (found,) = db.execute("SELECT count(*) FROM engines").fetchone()
+        if found != rows:
+            raise StoreError(damaged(path, f"table engines has {found} rows of {rows}"))
+
+    def __getitem__(self, key: str | None) -> bytes:
+        with store_errors(self._path, "read"):
+            found = self._db.execute(
+                "SELECT key, state, crc FROM engines WHERE (key IS NULL) = ? AND ifnull(key, '') = ?",
+                (key is None, key or ""),
+            )
+            for _, state, _ in checked(self._path, "engines", found):
+                return bytes(state)
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str | None]:
+        with store_errors(self._path, "read"):
+            return iter([key for (key,) in self._db.execute("SELECT key FROM engines ORDER BY number")])
+
+    def __len__(self) -> int:
+        with store_errors(self._path, "read"):
+            (found,) = self._db.execute("SELECT count(*) FROM engines").fetchone()
+        return int(found)
+
+
+def _map_values(rows: Sequence[MapRow]) -> list[tuple[Any, ...]]:
+    return [
+        (row.version, row.key, row.time, _text(row.map), _text(row.certificate), _text(row.mixture))
+        for row in rows
+    ]
+
+
+def _locked(path: Path) -> IO[bytes]:
+    """Take the lock of a store; it holds until the file is closed, or the process ends."""
+    name = path.with_name(f"{path.name}.lock")
+    try:
+        lock = name.open("ab")
+    except OSError as error:
+        raise StoreError(f"{path} cannot be opened: {error}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.close()
+        raise StoreError(f"{path} is in use by another process (it holds {name})") from error
+    return lock
+
+
+def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
+    mode = "ro" if read_only else "rwc"
+    db = sqlite3.connect(
+        f"file:{quote(str(path.absolute()))}?mode={mode}", uri=True, isolation_level=None, timeout=5.0
+    )
+    try:
+        db.execute("PRAGMA cell_size_check = ON")
+        if not read_only:
+            db.execute("PRAGMA page_size = 8192")
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = FULL")
+            db.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
+            # Last: SQLite counts it in pages of the size that it knows of then.
+            db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+@contextmanager
+def _transaction(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    if not db.in_transaction:  # begun by a flush of the join's tables
+        db.execute("BEGIN IMMEDIATE")
+    try:
+        yield db
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+def _raw(text: str | None) -> msgspec.Raw:
+    return msgspec.Raw(b"null" if text is None else text.encode())
+
+
+def _text(raw: msgspec.Raw) -> str | None:
+    text = bytes(raw).decode()
+    return None if text == "null" else text

@@ -1,0 +1,227 @@
+"""The join's tables in SQLite: what waits, and how predictions ended.
+
+`BLOCK` entries are one row of the file, a block: JSON with one checksum, which a view shows entry by entry.
+A block is written once. For an entry that is gone a bit is set; with its last entry a block goes. So a
+prediction costs a sixteenth of an insertion, and its end a bit.
+
+An entry is known by its number of arrival, ``seq``; which numbers an id has is in memory, in an `IdIndex`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+import numpy as np
+
+from streamcal.errors import StoreError
+from streamcal.join.tables import BLOCK, Early, Pending, Settled, StoredTable
+from streamcal_connectors.sqlite.id_index import IdIndex, Places, hashes
+from streamcal_connectors.sqlite.schema import (
+    Counts,
+    bits_sum,
+    blocks_of,
+    checked_bits,
+    checked_text,
+    damaged,
+    store_errors,
+)
+
+__all__ = ["SqliteTables"]
+
+_BLOCKS_AT_ONCE: Final = 2048  # always as many, so that there is but one statement to keep
+_READ_BLOCKS: Final = 1024
+
+E = TypeVar("E", Pending, Early, Settled)
+
+
+class SqliteTables:
+    """The join's tables in SQLite; see `streamcal.join.tables.Tables`.
+
+    Parameters
+    ----------
+    counts
+        by table, as of the last commit.
+    """
+
+    def __init__(self, db: sqlite3.Connection, path: Path, counts: Mapping[str, Counts]) -> None:
+        self._pending: _Rows[Pending] = _Rows(db, path, counts, "pending", Pending)
+        self._early: _Rows[Early] = _Rows(db, path, counts, "early", Early)
+        self._settled: _Rows[Settled] = _Rows(db, path, counts, "settled", Settled)
+        self.pending: StoredTable[Pending] = StoredTable(self._pending)
+        self.early: StoredTable[Early] = StoredTable(self._early)
+        self.settled: StoredTable[Settled] = StoredTable(self._settled)
+        self._index: IdIndex | None = None  # of all three, made when it is first asked
+        self._asked: Places = hashes(())  # of the ids prefetched last
+        self._db = db
+        self._path = path
+
+    @property
+    def counts(self) -> dict[str, Counts]:
+        """How many entries there are, by table."""
+        return {rows.table: rows.counts for rows in (self._pending, self._early, self._settled)}
+
+    def prefetch(self, ids: Iterable[str]) -> None:
+        """Make ids ready to be looked up; see `streamcal.join.tables.Tables`."""
+        self._asked = hashes(ids)
+        self._fetch()
+
+    def flush(self) -> None:
+        """Write what has changed, in a transaction that a commit ends; see `streamcal.join.tables.Tables`."""
+        with store_errors(self._path, "written"):
+            if not self._db.in_transaction:
+                self._db.execute("BEGIN IMMEDIATE")
+            self.write()
+        self._fetch()
+
+    def _fetch(self) -> None:
+        if self._index is None:
+            self._index = self._read_through()
+        places = self._index.find(self._asked)
+        table, seqs = places % 3, places // 3
+        self.pending.take(self._pending.read(seqs[table == 0].tolist()))
+        self.early.take(self._early.read(seqs[table == 1].tolist()))
+        self.settled.take(self._settled.read(seqs[table == 2].tolist()))
+
+    def write(self) -> None:
+        """Write the changes, in the transaction that is open."""
+        self._write(self._pending, self.pending, 0)
+        self._write(self._early, self.early, 1)
+        self._write(self._settled, self.settled, 2)
+
+    def _write(self, rows: _Rows[E], table: StoredTable[E], number: int) -> None:
+        first, added, removed = table.changes()
+        old = [seq for seq, _ in removed]
+        rows.write(first, added, old)
+        if self._index is not None:
+            self._index.remove(hashes([id_ for _, id_ in removed]), 3 * np.array(old, np.int64) + number)
+            new = np.arange(first, first + len(added), dtype=np.int64)
+            self._index.add(hashes(added), 3 * new + number)
+
+    def _read_through(self) -> IdIndex:
+        """Return the index of what is stored; so every block is checked when a run begins."""
+        index = IdIndex()
+        everything = self._pending.all_ids(), self._early.all_ids(), self._settled.all_ids()
+        for number, some in enumerate(everything):
+            for seqs, ids in some:
+                index.add(hashes(ids), 3 * np.array(seqs, np.int64) + number)
+        return index
+
+
+class _Rows(Generic[E]):
+    """The entries of one table; see `streamcal.join.tables.Rows`."""
+
+    def __init__(
+        self, db: sqlite3.Connection, path: Path, counts: Mapping[str, Counts], table: str, kind: type[E]
+    ) -> None:
+        self.table = table
+        self.counts = counts.get(table, Counts())
+        self._db = db
+        self._path = path
+        self._decode = msgspec.json.Decoder(list[tuple[str, kind]]).decode  # type: ignore[valid-type]
+        self._read: dict[
+            int, tuple[int, int]
+        ] = {}  # blocks read since the last write: size, bits of the gone
+        blocks = f"SELECT b.block, rows, b.crc, bits, g.crc FROM {table}_blocks b LEFT JOIN {table}_gone g"  # noqa: S608  # names from above
+        blocks += " ON g.block = b.block WHERE b.block"
+        marks = ", ".join("?" * _BLOCKS_AT_ONCE)
+        self._find = f"{blocks} IN ({marks})"
+        self._from = f"{blocks} >= ? ORDER BY b.block LIMIT ?"
+
+    def read(self, seqs: Sequence[int]) -> list[tuple[int, str, E]]:
+        """Return the entries of these numbers, all of which are there."""
+        wanted: dict[int, list[int]] = {}
+        for seq in seqs:
+            wanted.setdefault(seq // BLOCK, []).append(seq % BLOCK)
+        found: list[tuple[int, str, E]] = []
+        blocks = [*wanted, *[None] * (-len(wanted) % _BLOCKS_AT_ONCE)]  # NULL equals nothing
+        with store_errors(self._path, "read"):
+            for start in range(0, len(blocks), _BLOCKS_AT_ONCE):
+                rows = self._db.execute(self._find, blocks[start : start + _BLOCKS_AT_ONCE])
+                for block, entries, bits in self._entries(rows):
+                    self._read[block] = len(entries), bits
+                    for place in wanted[block]:
+                        if place < len(entries) and not bits >> place & 1:
+                            id_, entry = entries[place]
+                            found.append((block * BLOCK + place, id_, entry))
+        if len(found) != len(seqs):
+            raise StoreError(damaged(self._path, f"entries of table {self.table} are missing"))
+        return found
+
+    def after(self, seq: int, limit: int) -> list[tuple[int, str, E]]:
+        """Return the first entries beyond ``seq``, in order."""
+        found: list[tuple[int, str, E]] = []
+        with store_errors(self._path, "read"):
+            # Of the first block there may be nothing left beyond seq; of any other there is.
+            rows = self._db.execute(self._from, (max(seq, 0) // BLOCK, limit // BLOCK + 2))
+            for block, entries, bits in self._entries(rows):
+                self._read[block] = len(entries), bits
+                found += [
+                    (block * BLOCK + place, id_, entry)
+                    for place, (id_, entry) in enumerate(entries)
+                    if block * BLOCK + place > seq and not bits >> place & 1
+                ]
+        return found
+
+    def extent(self) -> tuple[int, int]:
+        """Return how many entries there are, and the largest ``seq`` there was."""
+        return self.counts.rows, self.counts.last
+
+    def all_ids(self) -> Iterator[tuple[list[int], list[str]]]:
+        """Return number and id of all entries in order, some at a time."""
+        count = 0
+        with store_errors(self._path, "read"):
+            rows = self._db.execute(self._from, (0, -1))
+            while some := rows.fetchmany(_READ_BLOCKS):
+                seqs: list[int] = []
+                ids: list[str] = []
+                for block, entries, bits in self._entries(some):
+                    for place, (id_, _) in enumerate(entries):
+                        if not bits >> place & 1:
+                            seqs.append(block * BLOCK + place)
+                            ids.append(id_)
+                count += len(ids)
+                yield seqs, ids
+        if count != self.counts.rows:
+            raise StoreError(
+                damaged(self._path, f"table {self.table} has {count} entries of {self.counts.rows}")
+            )
+
+    def write(self, first: int, added: Mapping[str, E], removed: Sequence[int]) -> None:
+        """Remove entries by number, and add others from the number ``first`` on, a multiple of BLOCK."""
+        gone: dict[int, int] = {}
+        for seq in removed:
+            gone[seq // BLOCK] = gone.get(seq // BLOCK, 0) | 1 << seq % BLOCK
+        dead, alive = [], []
+        for block, bits in gone.items():
+            size, before = self._read[block]
+            now = bits | before
+            if now == (1 << size) - 1:
+                dead.append((block,))
+            else:
+                alive.append((block, now, bits_sum(block, now)))
+        db, table = self._db, self.table
+        db.executemany(f"DELETE FROM {table}_blocks WHERE block = ?", dead)  # noqa: S608  # names from above
+        db.executemany(f"DELETE FROM {table}_gone WHERE block = ?", dead)  # noqa: S608
+        db.executemany(f"REPLACE INTO {table}_gone VALUES (?, ?, ?)", alive)  # noqa: S608
+        db.executemany(
+            f"INSERT INTO {table}_blocks VALUES (?, ?, ?)",  # noqa: S608
+            blocks_of(first // BLOCK, list(added.items())),
+        )
+        self._read.clear()
+        self.counts = Counts(
+            self.counts.rows + len(added) - len(removed),
+            first - 1 + len(added) if added else self.counts.last,
+        )
+
+    def _entries(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[int, list[tuple[str, E]], int]]:
+        """Return every block as its number, its entries, and the bits of those that are gone."""
+        for block, text, crc, bits, bits_crc in rows:
+            entries: list[tuple[str, E]] = self._decode(
+                checked_text(self._path, self.table, block, text, crc)
+            )
+            mask = 0 if bits is None else checked_bits(self._path, self.table, block, bits, bits_crc)
+            yield block, entries, mask

@@ -1,0 +1,382 @@
+"""The streaming certificate: upper bounds on the risk of a step map, from the cells of a sketch alone.
+
+Assumptions: the labelled scores are independent and identically distributed, and h*(z) = P[Y=1 | Z=z] is
+non-decreasing. Nothing else: scores may have atoms, h* may jump, n may be small, and bins may be chosen
+from the same scores; where they are chosen from the labels, ``choices`` says from how many. Lemmas are
+those of docs/certificates.md. Cost: O(m) for the cells, O(B log B + kB) for every candidate and k.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamcal.certificates.bin_limits import (
+    Binning,
+    Version,
+    certain_binning,
+    certain_version,
+    mass_exponent,
+    shape_error,
+)
+from streamcal.certificates.inequalities import chernoff_upper, greedy_fill, largest_proxy, largest_variance
+from streamcal.maps.binning import bin_sums, uniform_mass
+
+__all__ = [
+    "FINE_RATIO",
+    "Centre",
+    "RiskBound",
+    "certify",
+    "certify_best",
+    "certify_served",
+    "default_candidates",
+    "version_delta",
+]
+
+Counts = npt.NDArray[np.int64]
+Reals = npt.NDArray[np.float64]
+
+FINE_RATIO: Final = 4
+"""Fine bins per bin, at least; also tried are the bins themselves."""
+
+_FINE_SCALE: Final = 2.5  # fine bins in units of n^(1/3), at least
+
+_HEAD_START: Final = 24
+# Shares of a version's δ, divided among the candidates and the numbers of fine bins; `streamcal.bin_limits`
+# spends the rest.
+_SPREAD, _LINEAR = 0.02, 0.45
+
+
+class RiskBound(NamedTuple):
+    """Upper bounds on the risk of one step map, each in [0, 1], that hold together.
+
+    ``calibration`` bounds R^cal and ``sharpness`` R^sha, both taken bin by bin; ``risk`` bounds R.
+    ``bins`` and ``fine_bins`` are B and J of the binning they were computed for. ``delta`` is the
+    probability that was spent. ``monotone`` is False where two pools of bins refute that h* is
+    non-decreasing: the bounds are then 1.
+    """
+
+    calibration: float
+    sharpness: float
+    risk: float
+    bins: int
+    fine_bins: int
+    delta: float
+    monotone: bool
+
+
+def version_delta(delta: float, version: int) -> float:
+    """Return the share of δ that version j may spend: δ a/((j+a)(j+a+1)), a = 24 (lemma 0).
+
+    The shares of all versions sum to δ exactly (the sum telescopes).
+
+    Examples
+    --------
+    >>> round(sum(version_delta(0.1, j) for j in range(100_000)), 4)
+    0.1
+    """
+    if version < 0:
+        raise ValueError(f"version must not be negative, got {version!r}")
+    place = version + _HEAD_START
+    return delta * _HEAD_START / (place * (place + 1))
+
+
+def default_candidates(n: int, cells: int) -> list[int]:
+    """Return the numbers of bins to certify: n^(1/3) times powers of √2 from 1/4 to 8, at most the cells."""
+    base = n ** (1 / 3)
+    wanted = {max(1, round(base * 2 ** (step / 2))) for step in range(-4, 7)}
+    return sorted({min(bins, cells) for bins in wanted})
+
+
+def certify(
+    negatives: Counts, positives: Counts, splits: Counts, *, delta: float, choices: int = 1
+) -> RiskBound:
+    """Return the certificate of the step map that has the empirical label means of these bins.
+
+    Parameters
+    ----------
+    negatives, positives
+        int64[m], counts per cell by label, cells in ascending order of score, each with a score or more.
+    splits
+        int64[B+1], cells where the bins begin, from 0 to m.
+    delta
+        what this version may spend, in (0, 1): see `version_delta`.
+    choices
+        from how many binnings this one was chosen with the labels in view.
+
+    Returns
+    -------
+    `RiskBound`, true with probability 1 − δ jointly for all ``choices`` binnings.
+    """
+    version = certain_version(negatives, positives, delta)
+    binning = certain_binning(version, np.asarray(splits, np.int64), choices)
+    k = max(FINE_RATIO, math.ceil(_FINE_SCALE * version.n ** (1 / 3) / len(binning.totals)))
+    return _certify(version, binning, (1, k))
+
+
+def certify_best(
+    negatives: Counts, positives: Counts, candidates: Sequence[int], *, delta: float
+) -> tuple[RiskBound, Counts]:
+    """Return the least risk bound over numbers of bins, and the splits it holds for.
+
+    All candidates hold together with probability 1 − δ: the union is paid for.
+
+    Parameters
+    ----------
+    negatives, positives
+        int64[m], as in `certify`.
+    candidates
+        numbers of bins B for `streamcal.maps.binning.uniform_mass`, ascending, fixed by n and the cells.
+    delta
+        what this version may spend.
+
+    Notes
+    -----
+    Every third candidate is looked at, and from the best of these one goes downhill: of 11 that makes 5 or 6,
+    and the bound has one valley but for ripples. The least of some of the bounds that hold together holds,
+    too; and where one refutes that h* is non-decreasing, the others claim nothing either.
+    """
+    if not candidates:
+        raise ValueError("candidates must not be empty")
+    version = certain_version(negatives, positives, delta)
+    found: dict[int, tuple[RiskBound, Counts]] = {}
+
+    def risk(place: int) -> tuple[float, int]:
+        if place not in found:
+            splits = uniform_mass(version.totals, candidates[place])
+            binning = certain_binning(version, splits, len(candidates))
+            found[place] = _certify(version, binning, (1,)), binning.splits
+        return found[place][0].risk, place
+
+    last = len(candidates) - 1
+    best, before = min(range(min(2, last), last + 1, 3), key=risk), -1
+    while best != before:
+        best, before = min(range(max(best - 1, 0), min(best + 1, last) + 1), key=risk), best
+    refuted = (each for each in found.values() if not each[0].monotone)
+    return next(refuted, found[best])
+
+
+class Centre(NamedTuple):
+    """A certified step map ĥ, laid out to bound the risk of any other map from it (lemma 9)."""
+
+    starts: Counts
+    """int64[G], where groups of cells begin that do not cross a bin of ĥ."""
+    values: Reals
+    """float64[G], what ĥ says of them."""
+    caps: Reals
+    """float64[G], upper limits on the masses of the groups."""
+    bound: RiskBound
+    """ĥ's certificate."""
+
+    @classmethod
+    def of(cls, negatives: Counts, positives: Counts, splits: Counts, bound: RiskBound) -> Centre:
+        """Lay out the step map with the label means of these bins.
+
+        Parameters
+        ----------
+        negatives, positives
+            int64[m], the cells of the version ``bound`` was computed for.
+        splits
+            the bins of ĥ.
+        bound
+            ĥ's certificate: the event of the masses is one of its events.
+        """
+        totals = negatives + positives
+        n = int(totals.sum())
+        rates = bin_sums(positives, splits) / bin_sums(totals, splits)
+        groups = uniform_mass(totals, max(1, min(len(totals), round(2 * n ** (1 / 3)))))
+        edges = np.union1d(groups, splits)
+        caps = chernoff_upper(bin_sums(totals, edges) / n, mass_exponent(n, bound.delta) / n)
+        starts = edges[:-1]
+        return cls(starts, rates[np.searchsorted(splits, starts, side="right") - 1], caps, bound)
+
+    @classmethod
+    def best_of(cls, negatives: Counts, positives: Counts, *, delta: float) -> Centre:
+        """Lay out the best certified map of all `default_candidates`; arguments as in `certify_best`."""
+        candidates = default_candidates(int(negatives.sum() + positives.sum()), len(negatives))
+        bound, splits = certify_best(negatives, positives, candidates, delta=delta)
+        return cls.of(negatives, positives, splits, bound)
+
+    def bound_of(self, lowest: Reals, highest: Reals) -> float:
+        """Return R(m) ≤ (‖m − ĥ‖ + √C)² for any map m: in [0, 1], true on the same event as ĥ's certificate.
+
+        Parameters
+        ----------
+        lowest, highest
+            float64[G], the least and greatest value of m in each group of cells and, to one side, in the gap
+            to its neighbour (from 0 for the first, to 1 for the last).
+        """
+        gaps = np.maximum(np.abs(lowest - self.values), np.abs(highest - self.values)) ** 2
+        distance = greedy_fill(gaps, self.caps)
+        return min(1.0, (math.sqrt(distance) + math.sqrt(self.bound.risk)) ** 2)
+
+
+def certify_served(
+    negatives: Counts, positives: Counts, splits: Counts, centre: Centre, *, choices: int = 1
+) -> RiskBound:
+    """Return the smaller of the served map's own certificate and the one that leads through a centre.
+
+    The served binning, one of ``choices``, spends as much δ again as the centre.
+    """
+    best = centre.bound
+    own = certify(negatives, positives, splits, delta=best.delta, choices=choices)
+    delta = 2.0 * best.delta
+    if not (own.monotone and best.monotone):
+        return own._replace(calibration=1.0, sharpness=1.0, risk=1.0, delta=delta, monotone=False)
+    rates = bin_sums(positives, splits) / bin_sums(negatives + positives, splits)
+    values = np.repeat(rates, np.diff(splits))
+    lowest, highest = (each.reduceat(values, centre.starts) for each in (np.minimum, np.maximum))
+    risk = min(own.risk, centre.bound_of(lowest, highest))
+    return own._replace(
+        calibration=min(own.calibration, risk), sharpness=min(own.sharpness, risk), risk=risk, delta=delta
+    )
+
+
+def _certify(version: Version, binning: Binning, ratios: Sequence[int]) -> RiskBound:
+    intervals = binning.intervals
+    bins = len(binning.totals)
+    if not intervals.monotone:
+        return RiskBound(1.0, 1.0, 1.0, bins, bins, version.delta, monotone=False)
+    span = intervals.ceiling - intervals.floor
+    shift = greedy_fill((binning.shape * span) ** 2, intervals.mass)
+    calibration = (math.sqrt(binning.squares) + math.sqrt(shift)) ** 2
+    sharpness = greedy_fill(span**2 / 4, intervals.mass)
+    risk = calibration + sharpness
+    fine_bins = bins
+    linear = -math.log(_LINEAR * binning.share / len(ratios))
+    spread = _SPREAD * binning.share / len(ratios)
+    for k in ratios:
+        fine, sharp, direct = _fine(version, binning, k, linear, spread)
+        if min(direct, calibration + sharp) < risk:
+            risk, fine_bins = min(direct, calibration + sharp), fine
+        sharpness = min(sharpness, sharp)
+    risk = min(risk, 1.0)
+    return RiskBound(
+        min(calibration, risk),
+        min(sharpness, risk, 0.25),
+        risk,
+        bins,
+        fine_bins,
+        version.delta,
+        monotone=True,
+    )
+
+
+def _fine_splits(version: Version, binning: Binning, k: int) -> Counts:
+    """Cut the bins into about kB fine bins, none of them much smaller than its bin's share."""
+    if k == 1:
+        return binning.splits
+    inner = uniform_mass(version.totals, k * (len(binning.splits) - 1))
+    ends = np.concatenate(([0], np.cumsum(version.totals)))
+    place = np.searchsorted(binning.splits, inner, side="right") - 1
+    place = np.minimum(place, len(binning.splits) - 2)
+    left, right = ends[binning.splits[place]], ends[binning.splits[place + 1]]
+    least = np.minimum(right - left, version.n // (k * len(binning.totals))) // 2
+    keep = (ends[inner] - left >= least) & (right - ends[inner] >= least)
+    return np.union1d(inner[keep], binning.splits)
+
+
+def _fine(
+    version: Version, binning: Binning, k: int, exponent: float, spread_delta: float
+) -> tuple[int, float, float]:
+    """Lemma 8: (J, bound on R^sha, direct bound on R) from fine bins."""
+    splits = _fine_splits(version, binning, k)
+    totals = bin_sums(version.totals, splits).astype(np.float64)
+    hits = bin_sums(version.positives, splits).astype(np.float64)
+    fine = len(totals)
+    if fine < 2:
+        return fine, math.inf, math.inf
+    rates = hits / totals
+    owner = np.searchsorted(binning.splits, splits[:-1], side="right") - 1
+    first = np.searchsorted(owner, np.arange(len(binning.totals)))
+    if k == 1:
+        mass = binning.intervals.mass
+    else:
+        mass = chernoff_upper(totals / version.n, version.mass_exponent / version.n)
+    ratio = np.maximum.reduceat(mass * version.n / totals, first)
+    weight = ratio[owner] * totals / version.n
+    shape = shape_error(totals, version.shape_exponent)
+    spread = np.minimum(np.sqrt(0.25 + shape**2), 1.0)
+    drift = np.minimum(2 * shape**2, 1.0)
+    blend = 0.0 if k == 1 else max(4.9 / k, 1.0) * float(np.median(shape))  # ε: good if h* is linear
+    inside = weight * (spread if k == 1 else spread + drift / blend)
+    inside[0] = inside[-1] = 0.0
+    edge = np.maximum(inside[:-1], inside[1:])
+    between = (1 + blend) * weight
+    form = float(between @ (rates - binning.rates[owner]) ** 2 + edge @ np.diff(rates) ** 2)
+    slope = float((edge * (1 / totals[1:] + 1 / totals[:-1])).max())
+    if k > 1:
+        slope += float((between / totals).max())
+    proxy = _linear_proxy(rates, totals, exponent, spread_delta)
+    t = math.sqrt(2 * exponent * proxy * slope)
+    form = (t + math.sqrt(t * t + form)) ** 2
+    ends = _end_terms(version, binning, hits, totals, mass)
+    noise = (1 + blend) * float((ratio / binning.ratio).max()) * binning.squares
+    cross = 2 * math.sqrt(noise * form * float((drift / spread).max())) if k == 1 else 0.0
+    return fine, form + ends, form + ends + noise + cross
+
+
+def _linear_proxy(rates: Reals, totals: Reals, exponent: float, delta: float) -> float:
+    """Lemma 7: a proxy s for the linear term: Kearns-Saul's, or Bennett's at the tilt that is used."""
+    least = float(totals.min())
+    worst, best = float(rates.min()), float(rates.max())
+    if worst <= 0.5 <= best:
+        return 0.25
+    spread = math.log(2 * len(rates) / delta) / least
+    limits = chernoff_upper(np.array([1.0 - worst, best]), spread)
+    lower, upper = 1.0 - float(limits[0]), float(limits[1])
+    low = float(largest_variance(lower, upper))
+    high = float(largest_proxy(lower, upper))
+    # the least s in [v, KS] with s ≥ v φ(√(2x/(s N))); KS itself always bounds
+    variance = low
+    for _ in range(12 if low < high else 0):
+        middle = 0.5 * (low + high)
+        tilt = min(math.sqrt(2 * exponent / (middle * least)), 100.0)
+        if middle >= variance * 2 * (math.expm1(tilt) - tilt) / tilt**2:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _end_terms(version: Version, binning: Binning, hits: Reals, totals: Reals, mass: Reals) -> float:
+    """Lemma 8e: what the first and the last fine bin can add, where no neighbour bounds h*.
+
+    The bound is convex in the point m, so its largest value from the bin's limits to the map's own value,
+    which the limits need not hold, is at an end.
+    """
+    intervals, rates = binning.intervals, binning.rates
+    others = np.maximum(np.array([totals[0], totals[-1]]) - 1.0, 1.0)
+    counts = np.array([totals[0] - hits[0], hits[-1]])
+    rise = chernoff_upper(np.minimum(counts / others, 1.0), version.end_exponent / others)
+    rise = np.where(np.array([totals[0], totals[-1]]) > 1, rise, 1.0)
+    top = max(
+        _chord(mean, float(intervals.floor[-1]), float(rise[1]))
+        for mean in (
+            min(float(intervals.lower[-1]), float(rates[-1])),
+            max(float(intervals.upper[-1]), float(rates[-1])),
+        )
+    )
+    bottom = max(
+        _chord(
+            1.0 - mean,
+            1.0 - float(intervals.ceiling[0]),
+            float(rise[0]),
+        )
+        for mean in (
+            min(float(intervals.lower[0]), float(rates[0])),
+            max(float(intervals.upper[0]), float(rates[0])),
+        )
+    )
+    return float(mass[-1]) * top + float(mass[0]) * bottom
+
+
+def _chord(mean: float, floor: float, rate: float) -> float:
+    """Return max E(H − mean)² over laws of H on [floor, 1] with E H ≤ rate."""
+    at_floor = (mean - floor) ** 2
+    share = min(max(rate - floor, 0.0) / max(1.0 - floor, 1e-300), 1.0)
+    return max(at_floor, at_floor * (1 - share) + (1.0 - mean) ** 2 * share)

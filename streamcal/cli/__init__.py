@@ -1,0 +1,1 @@
+"""The command line. Connectors are reached through entry points only."""

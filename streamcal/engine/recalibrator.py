@@ -1,0 +1,412 @@
+"""Recalibrator: the engine. It learns labelled scores, re-forms the map on schedule, and applies it.
+
+State: one labelled sketch a domain, one sketch of unlabelled target scores, the map h as it was last formed,
+and the join of `Recalibrator.step`. Memory is bounded by ``max_cells`` and ``max_pending``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import Any, Self
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from pydantic import ValidationError
+
+from streamcal.certificates.record import Certificate
+from streamcal.engine.config import RecalibratorConfig
+from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Mixing, Recalibrated
+from streamcal.engine.served_map import Serving
+from streamcal.engine.state import pack, unpack
+from streamcal.errors import DamagedStateError
+from streamcal.events import Domain, Event, LabelledEvent, PredictionEvent
+from streamcal.join.join import Join, JoinConfig, Joined
+from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.maps.shift import shift_correction_one
+from streamcal.sketch import checks
+
+__all__ = ["DomainSummary", "Recalibrator"]
+
+
+class DomainSummary(msgspec.Struct, frozen=True):
+    """What is known of one domain."""
+
+    labels: int
+    """Number of labelled scores, those that a window has left behind among them."""
+    positives: int
+    """Those of them with label 1."""
+    prior: float | None
+    """Smoothed estimate of the probability of class 1 now, None before the first label."""
+    scores: int
+    """Number of scores observed without regard to their label (target only)."""
+
+
+class Recalibrator:
+    """Turn scores into probabilities, and keep doing so while labels arrive.
+
+    Parameters
+    ----------
+    config
+        all options in one object, or
+    **options
+        each by its name, see `RecalibratorConfig`.
+    join
+        options of the join that `step` uses.
+
+    Raises
+    ------
+    ValueError
+        on an option that is unknown or out of range (pydantic.ValidationError), or if both ``config`` and
+        options are given.
+
+    Examples
+    --------
+    >>> engine = Recalibrator(bins=2)
+    >>> engine.predict_one(0.7)
+    0.7
+    >>> engine.learn_many([0.2, 0.4, 0.7, 0.9] * 32, [0, 0, 0, 1] * 32)
+    >>> engine.version, engine.predict_one(0.7)
+    (8, 0.5)
+    """
+
+    def __init__(
+        self,
+        config: RecalibratorConfig | None = None,
+        *,
+        join: JoinConfig | None = None,
+        **options: Any,
+    ) -> None:
+        if config is not None and options:
+            raise ValueError(f"give either a config or options, got both: {sorted(options)}")
+        self._config = config or RecalibratorConfig(**options)
+        self._serving = Serving(self._config)
+        self._unpublished: tuple[MapPublished, ...] = ()
+        self._join = Join(join)
+        self._time: float | None = None  # the latest event time of a label
+
+    # What it knows
+
+    @property
+    def config(self) -> RecalibratorConfig:
+        """The options."""
+        return self._config
+
+    @property
+    def map(self) -> RecalibrationMap:
+        """The map that is served now, with the current weights of the shift correction."""
+        return self._serving.map
+
+    @property
+    def version(self) -> int:
+        """The number of the served map version: 0 for the identity, before the first."""
+        return self._serving.version
+
+    @property
+    def mixing(self) -> Mixing | None:
+        """How the served map is mixed; None but in mode ``auto``, and before its first step."""
+        return self._serving.mixing
+
+    @property
+    def source(self) -> DomainSummary:
+        """Counts and prior of the source domain."""
+        return self._summary("source", 0)
+
+    @property
+    def target(self) -> DomainSummary:
+        """Counts and prior of the target domain."""
+        return self._summary("target", self.seen)
+
+    @property
+    def seen(self) -> int:
+        """How many target scores were observed so far; see `learn_one`."""
+        return self._serving.traffic.n
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What may be claimed of the served map now; None before the first version.
+
+        Of a map formed off schedule nothing is claimed: it is then the certificate of the version before,
+        and says so.
+        """
+        return self._serving.certificate(self._time)
+
+    @property
+    def certificates(self) -> tuple[Certificate, ...]:
+        """The certificates that were asked for or emitted so far, thinned to a bounded number.
+
+        They are not part of the state that `to_bytes` gives; a store keeps those that were emitted.
+        """
+        return self._serving.certificates
+
+    @property
+    def alarms(self) -> tuple[DriftAlarm, ...]:
+        """The assumptions refuted so far, each once, label shift once for every generation of the source."""
+        return self._serving.alarms
+
+    @property
+    def log_e_value(self) -> float | None:
+        """The log of the e-value against label shift, as of the last look; None before there is one."""
+        return self._serving.log_e_value
+
+    @property
+    def join(self) -> Join:
+        """The join of predictions and labels that `step` uses."""
+        return self._join
+
+    # Learning
+
+    def learn_one(
+        self,
+        score: float,
+        label: int,
+        domain: Domain = "source",
+        *,
+        time: float | None = None,
+        seen: int | None = None,
+    ) -> None:
+        """Learn one score with its label.
+
+        Parameters
+        ----------
+        score, label
+            a number in [0, 1]; 0 or 1.
+        domain
+            where they come from.
+        time
+            event time of the label, seconds; needed only for a ``window`` of event time.
+        seen
+            of a target score: what `seen` was when it was predicted; None: its label came at once.
+
+        Raises
+        ------
+        ValueError
+            if the score is no number in [0, 1], the label does not equal 0 or 1, the domain is neither
+            ``"source"`` nor ``"target"``, or a time is missing; nothing is learned then.
+        """
+        # The usual types pass by a glance; what remains is checked, or refused, at length.
+        if type(score) is not float or not 0.0 <= score <= 1.0:
+            score = checks.check_score(score)
+        if type(label) is not int or (label != 0 and label != 1):
+            label = checks.check_label(label)
+        if domain != "source" and domain != "target":
+            raise ValueError(_bad_domain(domain))
+        self._serving.learn(score, label, domain, time, seen)
+
+    def learn_many(
+        self,
+        scores: Any,
+        labels: Any,
+        domain: Domain = "source",
+        *,
+        times: Any = None,
+        seen: int | None = None,
+    ) -> None:
+        """Learn n scores with their labels, as n calls of `learn_one` would.
+
+        Only the test of label shift looks but once, at the end, and of a window's versions only the last is
+        formed.
+
+        Parameters
+        ----------
+        scores, labels
+            array-likes of length n: numpy, lists, pandas, polars or Arrow columns.
+        domain
+            where they come from.
+        times
+            event times, seconds: an array-like of length n, or one for all; needed only for a ``window`` of
+            event time.
+        seen
+            of target scores: what `seen` was when they were predicted; None: their labels came at once.
+
+        Raises
+        ------
+        ValueError
+            as `learn_one`, with the index of the first bad value, or if the lengths differ; nothing is
+            learned then.
+        """
+        values, classes = checks.as_scores(scores), checks.as_labels(labels)
+        if len(values) != len(classes):
+            raise ValueError(f"{len(values)} scores but {len(classes)} labels")
+        if domain not in ("source", "target"):
+            raise ValueError(_bad_domain(domain))
+        moments = None if times is None else checks.as_times(times, len(values))
+        self._serving.learn_many(values, classes, domain, moments, seen)
+
+    def observe_one(self, score: float) -> None:
+        """Take note of a target score whose label is not known (yet).
+
+        Raises
+        ------
+        ValueError
+            if it is no number in [0, 1].
+        """
+        if type(score) is not float or not 0.0 <= score <= 1.0:
+            score = checks.check_score(score)
+        self._serving.observe(score)
+
+    def observe_many(self, scores: Any) -> None:
+        """Take note of n target scores, as n calls of `observe_one` would.
+
+        Raises
+        ------
+        ValueError
+            as `observe_one`, with the index of the first bad value; nothing is noted then.
+        """
+        self._serving.observe_many(checks.as_scores(scores))
+
+    def refresh(self) -> None:
+        """Re-form the map from all labels so far, off schedule: a new version."""
+        self._serving.refresh()
+
+    def merge(self, *others: Recalibrator) -> None:
+        """Add all that other engines have learned and observed, and re-form the map once: a new version.
+
+        Pending predictions of their joins stay with them. Under a window of labels, those of the others count
+        as the later ones, in turn.
+
+        Raises
+        ------
+        ValueError
+            if they were made with different options, which it names; nothing is merged then.
+        """
+        for other in others:
+            if other._config != self._config:
+                mine, theirs = self._config.model_dump(), other._config.model_dump()
+                unlike = [name for name, value in mine.items() if theirs[name] != value]
+                raise ValueError(f"cannot merge engines that differ in {', '.join(unlike)}")
+        self._serving.merge([other._serving for other in others])
+
+    # Predicting
+
+    def predict_one(self, score: float) -> float:
+        """Return the probability in [0, 1] of one score; before the first map, the score itself.
+
+        Raises
+        ------
+        ValueError
+            if it is no number in [0, 1].
+        """
+        if type(score) is not float or not 0.0 <= score <= 1.0:
+            score = checks.check_score(score)
+        serving = self._serving
+        inner_edges, values = serving.steps
+        probability = values[bisect_right(inner_edges, score)] if values else score
+        weights = serving._weights or serving.weights
+        return probability if weights[0] == weights[1] else shift_correction_one(probability, weights)
+
+    def predict_many(self, scores: Any) -> npt.NDArray[np.float64]:
+        """Return the probability of every score, float64[n], as n calls of `predict_one` would.
+
+        Raises
+        ------
+        ValueError
+            as `predict_one`, with the index of the first bad value.
+        """
+        serving = self._serving
+        return serving.base._apply(checks.as_scores(scores), serving.weights)
+
+    # Events
+
+    def step(self, event: Event) -> tuple[Emission, ...]:
+        """Take one event of a stream: answer a prediction, join a label, learn.
+
+        Returns
+        -------
+        `Recalibrated` at once for a prediction, `MapPublished` when a new version is served from now on,
+        `Rejected` for an event that changed nothing.
+
+        Raises
+        ------
+        ValueError
+            if the event holds a score or a label that is none; nothing has changed then.
+        """
+        if isinstance(event, PredictionEvent | LabelledEvent):
+            checks.check_score(event.score)
+        if not isinstance(event, PredictionEvent):
+            checks.check_label(event.label)
+        emissions = self._join.step(event, lambda _: self)
+        return emissions + self.take_unpublished() if self._unpublished else emissions
+
+    def answer(self, event: PredictionEvent | LabelledEvent) -> Recalibrated:
+        """Return the probability of a prediction, and observe its score if it is of the target."""
+        serving = self._serving
+        probability = self.predict_one(event.score)
+        answer = Recalibrated(event.id, event.score, probability, serving.version, serving.weights)
+        if event.domain == "target" and serving.observe(float(event.score)):
+            self._unpublished += (MapPublished(serving.map, None, mixture=serving.mixing),)
+        return answer
+
+    def take_unpublished(self) -> tuple[MapPublished, ...]:
+        """Return the maps that answers have begun since the last call: scores alone can move the prior.
+
+        They come without a certificate: one uses labels only.
+        """
+        taken, self._unpublished = self._unpublished, ()
+        return taken
+
+    def learn(self, joined: Joined, *, certify: bool = True) -> tuple[Emission, ...]:
+        """Learn from a joined label; return the new map if that made one, and the alarms it raised.
+
+        Without ``certify``, the map comes without its certificate: one takes as long as thousands of events.
+        """
+        serving, time = self._serving, joined.labelled_at
+        version, alarms = serving.version, len(serving.alarms)
+        if time is None:
+            time = self._time or 0.0  # a window of event time takes it for as late as the latest
+        elif self._time is None or time > self._time:
+            self._time = time
+        self.learn_one(joined.score, joined.label, joined.domain, time=time, seen=joined.seen)
+        published: tuple[Emission, ...] = ()
+        if serving.version != version:
+            certificate = self.certificate if certify else None
+            published = (MapPublished(serving.map, certificate, mixture=serving.mixing),)
+        return published + serving.alarms[alarms:]
+
+    # State
+
+    def to_bytes(self) -> bytes:
+        """Return the whole state; equal states give equal bytes."""
+        return pack(
+            [
+                self._config.model_dump_json().encode(),
+                self._join.config.model_dump_json().encode(),
+                msgspec.json.encode(self._time),
+                self._serving.to_bytes(),
+                self._join.to_bytes(),
+            ]
+        )
+
+    def __reduce__(self) -> tuple[Callable[[bytes], Recalibrator], tuple[bytes]]:
+        """Copy and pickle by way of `to_bytes`."""
+        return type(self).from_bytes, (self.to_bytes(),)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Restore an engine from `to_bytes`; safe on bytes from anywhere.
+
+        Raises
+        ------
+        DamagedStateError
+            if the bytes are not such a state; the message says what is wrong.
+        """
+        options, join_options, time, serving, join = unpack(data, 5)
+        try:
+            config = RecalibratorConfig.model_validate_json(options)
+            join_config = JoinConfig.model_validate_json(join_options)
+            engine = cls(config)
+            engine._time = msgspec.json.decode(time, type=float | None)
+        except (ValidationError, msgspec.DecodeError) as error:
+            raise DamagedStateError(f"engine state is damaged: {error}") from None
+        engine._serving.restore(serving)
+        engine._join = Join.from_bytes(join, join_config)
+        return engine
+
+    def _summary(self, domain: Domain, scores: int) -> DomainSummary:
+        log = self._serving.logs[domain]
+        return DomainSummary(log.n, log.positives, self._serving.prior(domain), scores)
+
+
+def _bad_domain(domain: object) -> str:
+    return f"a domain must be 'source' or 'target', got {domain!r}"

@@ -1,0 +1,4 @@
+"""The join of predictions with labels that come late, twice, early, or never.
+
+Imports errors and events.
+"""

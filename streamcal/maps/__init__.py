@@ -1,0 +1,4 @@
+"""Recalibration maps: uniform-mass bins, Platt scaling, and the label-shift correction.
+
+Imports errors and sketch.
+"""

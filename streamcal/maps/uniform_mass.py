@@ -1,0 +1,96 @@
+"""Uniform-mass maps (Definition 7, eq. 10): from the cells of a sketch, or from a whole sample at once."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamcal.maps import binning
+from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.sketch import checks, grid
+from streamcal.sketch.score_sketch import ScoreSketch
+
+__all__ = ["UniformMass", "form", "uniform_mass_binning"]
+
+
+class UniformMass(NamedTuple):
+    """A uniform-mass map, and how its bins came about."""
+
+    map: RecalibrationMap
+    """h (eq. 10), as version 0."""
+    splits: npt.NDArray[np.int64]
+    """int64[B+1], the cells where the bins begin."""
+    choices: int
+    """From how many binnings it was chosen with the labels in view."""
+
+
+def form(sketch: ScoreSketch, rule: binning.BinRule) -> UniformMass:
+    """Return the uniform-mass map of a labelled sketch that is not empty."""
+    cells = sketch.cells
+    negatives, positives = sketch.counts
+    totals = negatives + positives
+    choices = 1
+    if rule == "auto":
+        bins = binning.choose_bins(negatives, positives)
+        choices = len(binning.candidate_bins(sketch.n, len(cells)))
+    elif rule == "cube_root":
+        bins = binning.cube_root(sketch.n)
+    else:
+        bins = rule
+    splits = binning.uniform_mass(totals, bins)
+    means = binning.bin_sums(positives, splits) / binning.bin_sums(totals, splits)
+    # A bin ends where its last cell does: what falls between two occupied cells belongs to the upper bin.
+    inner = grid.left_edges(cells[splits[1:-1] - 1] + np.int32(1), sketch.level)
+    recalibration = RecalibrationMap(
+        version=0, edges=(0.0, *inner.tolist(), 1.0), values=tuple(means.tolist())
+    )
+    return UniformMass(recalibration, splits, choices)
+
+
+def uniform_mass_binning(scores: Any, labels: Any, bins: int) -> RecalibrationMap:
+    """Return the recalibration map ĥ of the uniform-mass binning scheme (Definition 7, eq. 10).
+
+    Bin b holds the scores in (u_{b−1}, u_b], u_b = z_(⌊nb/B⌋), and maps them to the mean of their labels.
+    Bins that ties leave empty are dropped, so there may be fewer than B.
+
+    Parameters
+    ----------
+    scores, labels
+        array-likes of length n ≥ 1: scores in [0, 1], labels 0 or 1.
+    bins
+        B, from 1 to n.
+
+    Returns
+    -------
+    A map of version 1. Its edges are the next float64 above u_b, because a `RecalibrationMap` closes bins
+    on the left: the same sets of float64 scores.
+
+    Raises
+    ------
+    ValueError
+        on bad values, lengths that differ, an empty sample, or B out of range.
+
+    Examples
+    --------
+    >>> uniform_mass_binning([0.1, 0.2, 0.6, 0.7], [0, 1, 1, 1], bins=2).values
+    (0.5, 1.0)
+    """
+    values, classes = checks.as_scores(scores), checks.as_labels(labels)
+    n = len(values)
+    if n != len(classes):
+        raise ValueError(f"{n} scores but {len(classes)} labels")
+    if not 1 <= bins <= n:
+        raise ValueError(f"bins must be from 1 to the number of scores, {n}, got {bins!r}")
+    order = np.argsort(values, kind="stable")
+    ranks = n * np.arange(1, bins, dtype=np.int64) // bins
+    upper = np.unique(values[order][ranks - 1])  # u_1, …, u_{B−1}
+    upper = upper[upper < values[order[-1]]]
+    places = np.searchsorted(upper, values, side="left")
+    totals = np.bincount(places, minlength=len(upper) + 1)
+    positives = np.bincount(places, weights=classes, minlength=len(upper) + 1)
+    edges = np.nextafter(upper, 1.0)
+    return RecalibrationMap(
+        version=1, edges=(0.0, *edges.tolist(), 1.0), values=tuple((positives / totals).tolist())
+    )

@@ -1,0 +1,111 @@
+"""SourceMap: the source's map and prior, and what the map says of the cells of a grid."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from streamcal.sketch import checks, grid
+
+__all__ = ["SourceMap", "SourceState", "cell_means"]
+
+Floats = npt.NDArray[np.float64]
+
+
+class SourceState(msgspec.Struct):
+    """The state of a `SourceMap`."""
+
+    prior: float
+    edges: bytes
+    values: bytes
+
+
+class SourceMap:
+    """A step map h of the source, to be asked for its value on cells.
+
+    Parameters
+    ----------
+    edges, values
+        of the map, [B+1] ascending from 0 to 1 and [B] in [0, 1].
+    prior
+        P[Y=1], in [0, 1].
+
+    Raises
+    ------
+    ValueError
+        if they are not of these shapes and ranges.
+    """
+
+    __slots__ = ("_cells", "_edges", "_means", "_values", "prior")
+
+    def __init__(self, edges: Any, values: Any, prior: float) -> None:
+        self._edges, self._values = checks.as_scores(edges), checks.as_scores(values)
+        self.prior = checks.check_score(prior)
+        """P[Y=1]."""
+        bins, ends = len(self._values), self._edges[[0, -1]].tolist() if len(self._edges) else None
+        if len(self._edges) != bins + 1 or ends != [0.0, 1.0] or not (np.diff(self._edges) > 0.0).all():
+            raise ValueError(f"{len(self._edges)} edges of {bins} bins do not ascend from 0 to 1")
+        self._cells: npt.NDArray[np.int32] | None = None
+        self._means: Floats = np.empty(0)
+
+    @property
+    def informs(self) -> bool:
+        """Whether scores can tell anything of a target's prior: the source has both classes."""
+        return 0.0 < self.prior < 1.0
+
+    def means(self, cells: npt.NDArray[np.int32], level: int) -> Floats:
+        """Return the mean value on every cell of a level, float64[m]; the array of cells must not change."""
+        if self._cells is not cells:
+            left, right = grid.left_edges(cells, level), grid.left_edges(cells + np.int32(1), level)
+            self._means, self._cells = cell_means(self._edges, self._values, left, right), cells
+        return self._means
+
+    def to_state(self) -> SourceState:
+        """Return the state; equal states are equal in every byte."""
+        return SourceState(
+            self.prior, self._edges.astype("<f8").tobytes(), self._values.astype("<f8").tobytes()
+        )
+
+    @classmethod
+    def from_state(cls, state: SourceState) -> Self:
+        """Restore a map from `to_state`.
+
+        Raises
+        ------
+        ValueError
+            if it is none.
+        """
+        return cls(np.frombuffer(state.edges, "<f8"), np.frombuffer(state.values, "<f8"), state.prior)
+
+
+def cell_means(edges: Floats, values: Floats, left: Floats, right: Floats) -> Floats:
+    """Return the mean of a step map over intervals of scores.
+
+    Inside a bin scores are taken to be uniform, and all bins to have the same mass, as those of a
+    uniform-mass map have but for ties.
+
+    Parameters
+    ----------
+    edges, values
+        of the map: float64[B+1] ascending from 0 to 1, float64[B].
+    left, right
+        ends of the intervals, float64[m], 0 ≤ left < right ≤ 1.
+
+    Returns
+    -------
+    float64[m], the value of the bin itself where an interval lies inside one.
+    """
+    last = len(values) - 1
+    first_bin = np.minimum(np.searchsorted(edges, left, side="right") - 1, last)
+    last_bin = np.maximum(np.searchsorted(edges, right, side="left") - 1, first_bin)
+    bins = np.arange(len(edges), dtype=np.float64)
+    sums = np.concatenate(([0.0], np.cumsum(values)))
+    mass = np.interp(right, edges, bins) - np.interp(left, edges, bins)
+    value = np.interp(right, edges, sums) - np.interp(left, edges, sums)
+    means = values[first_bin]
+    across = last_bin > first_bin
+    means[across] = np.clip(value[across] / mass[across], 0.0, 1.0)
+    return means

@@ -1,0 +1,4 @@
+"""A run: sources through join and engines into sinks and a store, exactly once.
+
+Imports the engine, never a connector.
+"""

@@ -1,0 +1,169 @@
+"""``streamcal apply``: maps that are formed elsewhere, applied to a stream of predictions."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+import msgspec
+from pydantic import ValidationError
+
+from streamcal.engine.emissions import Recalibrated
+from streamcal.errors import OutputError
+from streamcal.events import LabelEvent
+from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.run.codec import Malformed
+from streamcal.run.ports import Batch, Feed, Source, StoppedError
+from streamcal.run.rows import MapRow, RejectRow
+from streamcal.run.runner import MAX_EVENTS, PATIENCE, Outputs
+
+__all__ = ["FixedMap", "FollowedMaps", "apply_maps"]
+
+_NO_WAIT: Final = 0.0
+
+log = logging.getLogger("streamcal")
+
+
+class Maps(Protocol):
+    """The maps to apply, by the events' key."""
+
+    def update(self, timeout: float) -> bool:
+        """Take what is new, waiting for it at most ``timeout`` seconds; return whether there is any map."""
+
+    def get(self, key: str | None) -> RecalibrationMap | None:
+        """Return the map for a key, None if there is none."""
+
+    @property
+    def description(self) -> str:
+        """What was applied."""
+
+
+class FixedMap:
+    """One map for all keys."""
+
+    def __init__(self, recalibration: RecalibrationMap) -> None:
+        self._map = recalibration
+
+    def update(self, timeout: float) -> bool:  # noqa: ARG002  # nothing is new
+        """Do nothing."""
+        return True
+
+    def get(self, key: str | None) -> RecalibrationMap | None:  # noqa: ARG002  # for all
+        """Return the map."""
+        return self._map
+
+    @property
+    def description(self) -> str:
+        """What was applied."""
+        return f"map version {self._map.version}"
+
+
+class FollowedMaps:
+    """The newest map of every key that a run publishes (``--maps``)."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._maps: dict[str | None, RecalibrationMap] = {}
+
+    def update(self, timeout: float) -> bool:
+        """Take what is new; see `Maps`."""
+        newest: dict[str | None, MapRow] = {}
+        for data in self._feed.poll(timeout):
+            try:
+                row = msgspec.json.decode(data, type=MapRow)
+            except msgspec.DecodeError as error:
+                log.warning("a line of the maps is no map: %s", error)
+                continue
+            newest[row.key] = row
+        for key, row in newest.items():
+            try:
+                self._maps[key] = RecalibrationMap.model_validate_json(bytes(row.map))
+            except ValidationError as error:
+                log.warning("a line of the maps is no map: %s", error)
+        return bool(self._maps)
+
+    def get(self, key: str | None) -> RecalibrationMap | None:
+        """Return the newest map of a key, None if there is none yet."""
+        return self._maps.get(key)
+
+    @property
+    def description(self) -> str:
+        """What was applied."""
+        return "map version " + ", ".join(
+            f"{each.version}" if key is None else f"{each.version} [{key}]"
+            for key, each in self._maps.items()
+        )
+
+
+def apply_maps(
+    maps: Maps,
+    source: Source,
+    outputs: Outputs,
+    stop: Callable[[], bool],
+    after: Callable[[list[RejectRow]], None],
+) -> tuple[int, int]:
+    """Answer every prediction of a source with the newest map; return how many, and how many rejects.
+
+    Nothing is read before there is a map.
+
+    Raises
+    ------
+    OutputError
+        if a sink fails.
+    StoppedError
+        if it was to stop while it waited for what is away.
+    OSError, ValueError
+        if the source cannot be read at all.
+    """
+    answered = refused = 0
+    try:
+        for sink in outputs.sinks:
+            sink.resume("", None)
+    except StoppedError:
+        raise
+    except OSError as error:
+        raise OutputError(f"cannot write: {error}") from error
+    while not maps.update(PATIENCE):
+        if stop():
+            return 0, 0
+    source.seek({})
+    while not stop() and not source.ended:
+        batches = source.poll(MAX_EVENTS, PATIENCE)
+        maps.update(_NO_WAIT)
+        for batch in batches:
+            rows, bad = _apply(maps, batch)
+            answered += len(rows)
+            refused += len(bad)
+            try:
+                outputs.answers.write(rows)
+                if outputs.rejects is not None:
+                    outputs.rejects.write(bad)
+                for sink in outputs.sinks:
+                    sink.commit({})
+            except StoppedError:
+                raise
+            except OSError as error:
+                raise OutputError(f"cannot write: {error}") from error
+            after(bad)
+    return answered, refused
+
+
+def _apply(maps: Maps, batch: Batch) -> tuple[Sequence[Recalibrated], list[RejectRow]]:
+    rows: list[Recalibrated] = []
+    bad: list[RejectRow] = []
+    for index, event in enumerate(batch.events):
+        if isinstance(event, Malformed):
+            reason = event.reason
+        elif isinstance(event, LabelEvent):
+            reason = "a prediction needs a score"
+        elif (found := maps.get(event.key)) is None:
+            reason = f"there is no map yet for key {event.key!r}"
+        else:
+            probability = found.predict_one(event.score)
+            rows.append(Recalibrated(event.id, event.score, probability, found.version, found.weights))
+            continue
+        origin = batch.origin(index)
+        raw = origin.raw.decode("utf-8", "backslashreplace")
+        bad.append(RejectRow(origin.source, origin.line, reason, raw))
+    return rows, bad

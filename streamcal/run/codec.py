@@ -1,0 +1,272 @@
+"""From text to events and back: one JSON object a line, or one CSV row.
+
+A prediction is ``{"id", "score", "time"?, "key"?, "domain"?}``, a label ``{"id", "label", "time"?}``, and
+both in one ``{"id"?, "score", "label", …}``. Fields that are none of these are kept out and counted. A time
+is seconds since the epoch or an ISO 8601 date and time (UTC unless it says otherwise).
+"""
+
+from __future__ import annotations
+
+import csv
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, NoReturn
+
+import msgspec
+import numpy as np
+
+from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.sketch import checks
+
+__all__ = ["MAX_ID_BYTES", "CsvDecoder", "JsonDecoder", "Malformed"]
+
+MAX_ID_BYTES: Final = 512
+_TIME_RULE: Final = "a time must be seconds since the epoch or an ISO 8601 date and time"
+_BREAK, _BRACE = b"\n{"
+_FIELDS: Final = ("id", "score", "label", "time", "key", "domain")
+
+
+class Malformed(msgspec.Struct, frozen=True, gc=False):
+    """Text that is no event, and why."""
+
+    reason: str
+
+    @property
+    def id(self) -> None:
+        """None: not known."""
+
+    @property
+    def time(self) -> None:
+        """None: not known."""
+
+
+_Id = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_ID_BYTES // 4)]  # longer ones go slowly
+_Score = Annotated[float, msgspec.Meta(ge=0, le=1)]
+_Label = Annotated[int, msgspec.Meta(ge=0, le=1)]
+
+
+class _Wire(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    id: _Id | None = None
+    score: _Score | msgspec.UnsetType | None = msgspec.UNSET
+    label: _Label | msgspec.UnsetType | None = msgspec.UNSET
+    time: float | None = None
+    key: str | None = None
+    domain: Domain | None = None
+
+
+class _Prediction(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    id: _Id
+    score: _Score
+    time: float | None = None
+    key: str | None = None
+    domain: Domain | None = None
+
+
+class JsonDecoder:
+    """Decode JSON lines into events.
+
+    Parameters
+    ----------
+    domain
+        the domain of events that name none.
+    """
+
+    def __init__(self, domain: Domain = "target") -> None:
+        self._domain: Domain = domain
+        decoder = msgspec.json.Decoder(_Wire)
+        self._decode, self._decode_lines = decoder.decode, decoder.decode_lines
+        self._decode_predictions = msgspec.json.Decoder(_Prediction).decode_lines
+        self._predictions_only = True  # as far as the last block goes
+        self.unknown_fields = 0
+        """How many fields were kept out because no event has them."""
+
+    def decode(self, raw: bytes) -> Event | Malformed:
+        """Return the event of one line, or why it is none; never raises on bad input."""
+        try:
+            wire = self._decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return self._decode_slowly(raw)  # broken, or a rare but proper form: find out
+        return self._event(wire) or self._decode_slowly(raw)
+
+    def decode_lines(self, block: bytes) -> list[Event] | None:
+        """Return the events of a block of lines, one a line, or None if they have to be taken singly.
+
+        None is the answer if a line is blank or no event, or of a rare form.
+        """
+        text = np.frombuffer(block, np.uint8)
+        breaks = np.flatnonzero(text == _BREAK)
+        lines = len(breaks) + (not block.endswith(b"\n"))
+        # JSON lines are values one after the other: only a line break before every brace makes them lines.
+        begun = block.startswith(b"{") + np.count_nonzero(text[breaks[: lines - 1] + 1] == _BRACE)
+        if begun != np.count_nonzero(text == _BRACE):
+            return None
+        if self._predictions_only:
+            try:
+                wires = self._decode_predictions(block)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                self._predictions_only = False
+            else:
+                own = self._domain
+                if len(wires) != lines:
+                    return None
+                return [PredictionEvent(w.id, w.score, w.time, w.key, w.domain or own) for w in wires]
+        try:
+            found = list(map(self._event, self._decode_lines(block)))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        if len(found) != lines:
+            return None
+        events = [event for event in found if event is not None]
+        self._predictions_only = all(isinstance(event, PredictionEvent) for event in events)
+        return events if len(events) == lines else None
+
+    def _event(self, wire: _Wire) -> Event | None:
+        """Return the event, None if it has to be looked at more closely."""
+        score, label = wire.score, wire.label
+        if label is msgspec.UNSET:
+            if type(score) is not float or wire.id is None:
+                return None
+            return PredictionEvent(wire.id, score, wire.time, wire.key, wire.domain or self._domain)
+        if type(label) is not int or score is None:
+            return None
+        if score is msgspec.UNSET:
+            return None if wire.id is None else LabelEvent(wire.id, label, wire.time)
+        return LabelledEvent(score, label, wire.id, wire.time, wire.key, wire.domain or self._domain)
+
+    def _decode_slowly(self, raw: bytes) -> Event | Malformed:
+        try:
+            fields = msgspec.json.decode(raw)
+        except UnicodeDecodeError as error:
+            return Malformed(f"invalid UTF-8: {error.reason} at byte {error.start}")
+        except msgspec.DecodeError as error:
+            return Malformed(f"not JSON: {error}{_hint(raw)}")
+        if not isinstance(fields, dict):
+            return Malformed(f"an event must be a JSON object, got {_short(fields)}")
+        unknown = fields.keys() - set(_FIELDS)
+        self.unknown_fields += len(unknown)
+        try:
+            return _event(fields, self._domain)
+        except ValueError as error:
+            return Malformed(str(error))
+
+
+class CsvDecoder:
+    """Decode CSV rows into events; the header names the columns, an empty cell is an absent field.
+
+    Parameters
+    ----------
+    header
+        the text of the first line. A row is one line: quoted line breaks are not taken.
+    domain
+        the domain of events that name none.
+
+    Raises
+    ------
+    ValueError
+        if the header names neither score nor label, or a column twice.
+    """
+
+    def __init__(self, header: bytes, domain: Domain = "target") -> None:
+        self._domain: Domain = domain
+        self._columns = next(csv.reader([header.decode("utf-8", "backslashreplace")]), [])
+        self._columns = [column.strip() for column in self._columns]
+        if not {"score", "label"} & set(self._columns) or len(set(self._columns)) < len(self._columns):
+            raise ValueError(
+                f"a CSV header must name score or label, and each column once, got {self._columns}"
+            )
+        self._unknown = sum(column not in _FIELDS for column in self._columns)
+        self.unknown_fields = 0
+        """How many fields were kept out because no event has them."""
+
+    def decode(self, raw: bytes) -> Event | Malformed:
+        """Return the event of one row, or why it is none; never raises on bad input."""
+        try:
+            cells = next(csv.reader([raw.decode()], strict=True), [])
+        except UnicodeDecodeError as error:
+            return Malformed(f"invalid UTF-8: {error.reason} at byte {error.start}")
+        except csv.Error as error:
+            return Malformed(f"not CSV: {error}")
+        if len(cells) != len(self._columns):
+            return Malformed(f"the header has {len(self._columns)} columns, the row {len(cells)}")
+        fields: dict[str, Any] = {
+            column: cell.strip() for column, cell in zip(self._columns, cells, strict=True) if cell.strip()
+        }
+        self.unknown_fields += self._unknown
+        try:
+            for name in ("score", "label"):
+                if name in fields:
+                    fields[name] = _number(name, fields[name])
+            return _event(fields, self._domain)
+        except ValueError as error:
+            return Malformed(str(error))
+
+
+def _event(fields: dict[str, Any], default_domain: Domain) -> Event:
+    """Build an event from fields of any type, or raise ValueError."""
+    if "score" not in fields and "label" not in fields:
+        raise ValueError("missing field: an event needs a score, a label, or both")
+    id_ = _id(fields.get("id"))
+    if id_ is None and not ("score" in fields and "label" in fields):
+        raise ValueError("missing field: a prediction or a label needs an id")
+    key, domain = fields.get("key"), fields.get("domain")
+    if key is not None and not isinstance(key, str):
+        raise ValueError(f"a key must be a string, got {_short(key)}")
+    if domain not in (None, "source", "target"):
+        raise ValueError(f"a domain must be 'source' or 'target', got {_short(domain)}")
+    domain = domain or default_domain
+    time = _time(fields.get("time"))
+    if "label" not in fields:
+        return PredictionEvent(str(id_), checks.check_score(fields["score"]), time, key, domain)
+    label = checks.check_label(fields["label"])
+    if "score" not in fields:
+        return LabelEvent(str(id_), label, time)
+    return LabelledEvent(checks.check_score(fields["score"]), label, id_, time, key, domain)
+
+
+def _id(value: object) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str) or not 0 < len(value.encode()) <= MAX_ID_BYTES:
+        raise ValueError(f"an id must be a string of 1 to {MAX_ID_BYTES} bytes, got {_short(value)}")
+    return value
+
+
+def _time(value: object) -> float | None:
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return None if value is None else float(value)
+    try:
+        return _moment(str(value)) if isinstance(value, str) else _refuse(_TIME_RULE, value)
+    except ValueError:
+        _refuse(_TIME_RULE, value)
+
+
+def _moment(text: str) -> float:
+    if text.lstrip("+-").replace(".", "", 1).isdecimal():
+        return float(text)
+    moment = datetime.fromisoformat(text)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _number(name: str, text: str) -> float:
+    if name == "label" and text.lower() in ("true", "false"):
+        return float(text.lower() == "true")
+    try:
+        return float(text)
+    except ValueError:
+        _refuse(f"a {name} must be a number", text)
+
+
+def _refuse(rule: str, value: object) -> NoReturn:
+    raise ValueError(f"{rule}, got {_short(value)}")
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:100]}… ({len(text)} characters)"
+
+
+def _hint(raw: bytes) -> str:
+    if any(word in raw for word in (b"NaN", b"Infinity", b"nan", b"inf")):
+        return "; NaN and Infinity are no JSON, and a score must be a number in [0, 1]"
+    return ""

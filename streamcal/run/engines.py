@@ -1,0 +1,158 @@
+"""One engine a key: those in use in memory, the others parked as their bytes.
+
+An engine is there when it is looked up: still in memory, revived from its bytes, or made. Between two
+micro-batches `KeysConfig.active` engines stay in memory, those used last; within one, up to `_ROOM` times as
+many, since to park and revive an engine takes as long as some hundred events.
+
+Exactly once: `KeyedEngines.snapshot` hands out whatever has changed since it was last called, parked or not,
+for a store to commit; what is there is parked nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, Generic, Protocol, TypeVar
+
+from streamcal.engine.recalibrator import Recalibrator
+from streamcal.run.config import KeysConfig
+
+__all__ = ["Keyed", "KeyedEngines"]
+
+_ROOM: Final = 4
+
+Key = str | None
+
+
+class Keyed(Protocol):
+    """What is kept for a key."""
+
+    @property
+    def engine(self) -> Recalibrator:
+        """Its engine."""
+
+
+K = TypeVar("K", bound=Keyed)
+
+
+class _Used(dict[Key, K], Generic[K]):
+    """What was used since the last snapshot; what is looked up is used."""
+
+    def __init__(self, fetch: Callable[[Key], K]) -> None:
+        self._fetch = fetch
+
+    def __missing__(self, key: Key) -> K:
+        found = self[key] = self._fetch(key)
+        return found
+
+
+class KeyedEngines(Generic[K]):
+    """One engine a key, made when a key is first looked up.
+
+    Parameters
+    ----------
+    config
+        how many keys there may be, and how many engines stay in memory.
+    make
+        makes what is kept for a key, from the bytes of its engine or, where there are none, new.
+    """
+
+    def __init__(self, config: KeysConfig, make: Callable[[Key, bytes | None], K]) -> None:
+        self._config = config
+        self._make = make
+        self._used: _Used[K] = _Used(self._fetch)
+        self._idle: OrderedDict[Key, K] = OrderedDict()  # not used since the last snapshot; used last is last
+        self._parked: dict[Key, bytes] = {}  # what is neither in memory nor in the store
+        self._stored: Mapping[Key, bytes] | None = None
+        self._keys: dict[Key, None] = {}  # all, in the order of their first event
+        self._new: list[Key] = []  # of them, since the last snapshot
+        self.of: Callable[[Key], K] = self._used.__getitem__
+        """Gives what is kept for a key; it may be changed until the next snapshot or rest."""
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._keys)
+
+    @property
+    def used(self) -> Mapping[Key, K]:
+        """What was used since the last snapshot or rest."""
+        return self._used
+
+    @property
+    def in_memory(self) -> int:
+        """How many engines are in memory."""
+        return len(self._used) + len(self._idle)
+
+    def admits(self, key: Key) -> bool:
+        """Whether a key has an engine, or may have one."""
+        return key in self._keys or len(self._keys) < self._config.limit
+
+    def peek(self, key: Key) -> Recalibrator:
+        """Return the engine of a key just to look at it: one that is parked stays so.
+
+        Raises
+        ------
+        KeyError
+            if the key has none.
+        """
+        if key not in self._keys:
+            raise KeyError(key)
+        kept = self._used.get(key) or self._idle.get(key)
+        return (kept or self._make(key, self._parked.get(key) or self._in_store(key))).engine
+
+    def snapshot(self) -> dict[Key, bytes]:
+        """Return the states that have changed since the last call; they are to be committed at once.
+
+        Those of new keys come first, in the order of their first event.
+        """
+        changed = self._parked | {key: kept.engine.to_bytes() for key, kept in self._used.items()}
+        changed = {key: changed[key] for key in self._new} | changed  # whatever was parked meanwhile
+        self._new = []
+        if self._stored is not None:
+            self._parked = {}
+        self.rest()
+        return changed
+
+    def rest(self) -> None:
+        """Park what is in memory beyond the bound between two micro-batches."""
+        self._idle.update(self._used)
+        self._used.clear()
+        while len(self._idle) > self._config.active:
+            self._park_idle()
+
+    def restore(self, stored: Mapping[Key, bytes]) -> None:
+        """Go on with the engines of a store: these have to show what was committed last, now and later."""
+        self._used.clear()
+        self._idle.clear()
+        self._parked.clear()
+        self._stored = stored
+        self._keys = dict.fromkeys(stored)
+        self._new = []
+
+    def _fetch(self, key: Key) -> K:
+        kept = self._idle.pop(key, None)
+        if kept is not None:
+            return kept
+        if self.in_memory >= _ROOM * self._config.active:
+            if self._idle:
+                self._park_idle()
+            else:
+                first = next(iter(self._used))
+                self._parked[first] = self._used.pop(first).engine.to_bytes()
+        data = None
+        if key in self._keys:
+            data = self._parked.pop(key, None) or self._in_store(key)
+        else:
+            self._keys[key] = None
+            self._new.append(key)
+        return self._make(key, data)
+
+    def _park_idle(self) -> None:
+        key, kept = self._idle.popitem(last=False)
+        if self._stored is None:
+            self._parked[key] = kept.engine.to_bytes()
+
+    def _in_store(self, key: Key) -> bytes | None:
+        return None if self._stored is None else self._stored[key]

@@ -1,0 +1,184 @@
+"""What a run does, for Prometheus to scrape.
+
+The figures are read off the run after each micro-batch, and handed out as they were then: a scrape never
+sees half a batch, and events cost nothing but a look at each joined label's delay.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from streamcal.engine.emissions import Mixing
+from streamcal.join.join import Joined
+from streamcal.run.pipeline import Outcome, Pipeline
+from streamcal.run.ports import Source
+
+__all__ = ["RunMetrics"]
+
+_DAY: Final = 86_400.0
+_DELAYS: Final = (1.0, 10.0, 60.0, 600.0, 3600.0, 6 * 3600.0, _DAY, 3 * _DAY, 7 * _DAY, 14 * _DAY, 30 * _DAY)
+_SECONDS: Final = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+_SHOWN_KEYS: Final = 20  # the first ones: what is scraped must not grow with the keys
+_OUTCOMES: Final = ("joined", "early", "late", "duplicate", "corrected", "expired", "unmatched")
+
+
+class _Risks(msgspec.Struct):
+    """What is shown of a certificate."""
+
+    risk: float | None = None
+    calibration_risk: float | None = None
+    sharpness_risk: float | None = None
+    target_risk: float | None = None
+
+
+class _Histogram:
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def add(self, value: float) -> None:
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def metric(self, name: str, text: str) -> Metric:
+        total, buckets = 0, []
+        for bound, count in zip([*map(str, self._bounds), "+Inf"], self._counts, strict=True):
+            total += count
+            buckets.append((bound, total))
+        return HistogramMetricFamily(name, text, buckets=buckets, sum_value=self._sum)
+
+
+class RunMetrics(Collector):
+    """The metrics of one run, all named ``streamcal_…``; see docs/operations.md.
+
+    Parameters
+    ----------
+    sources
+        asked for their lag.
+    """
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources = sources
+        self._delays = _Histogram(_DELAYS)
+        self._batches = _Histogram(_SECONDS)
+        self._alarms = 0
+        self._leader_changes = 0
+        self._risks: dict[str, _Risks] = {}
+        self._shown: list[Metric] = []
+
+    def serve(self, host: str, port: int) -> int:
+        """Answer scrapes at ``http://host:port/metrics``, on a thread; return the port (0: a free one).
+
+        Raises
+        ------
+        OSError
+            if it cannot listen there.
+        """
+        registry = CollectorRegistry()
+        registry.register(self)
+        server, _ = start_http_server(port, addr=host, registry=registry)
+        return int(server.server_port)
+
+    def joined(self, joined: Joined) -> None:
+        """Take note of a label that met its prediction."""
+        if joined.labelled_at is not None and joined.predicted_at is not None:
+            self._delays.add(joined.labelled_at - joined.predicted_at)
+
+    def batch(self, seconds: float, outcome: Outcome) -> None:
+        """Take note of a micro-batch: how long it took, and what it gave."""
+        self._batches.add(seconds)
+        self._alarms += len(outcome.alarms)
+        for row in outcome.maps:
+            mixing = msgspec.json.decode(row.mixture, type=Mixing | None)
+            self._leader_changes += mixing is not None and mixing.reason is not None
+            self._risks[row.key or ""] = msgspec.json.decode(row.certificate, type=_Risks | None) or _Risks()
+
+    def update(self, pipeline: Pipeline) -> None:
+        """Read the figures off the run."""
+        self._shown = list(self._read(pipeline))
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the figures as of the last `update`."""
+        return self._shown
+
+    def _read(self, pipeline: Pipeline) -> Iterable[Metric]:
+        tally, counts = pipeline.tally, pipeline.counts
+        yield CounterMetricFamily("streamcal_events", "Events read, bad ones among them.", tally.events)
+        yield CounterMetricFamily("streamcal_rejects", "Events that changed nothing.", tally.rejected)
+        yield CounterMetricFamily("streamcal_predictions", "Predictions answered.", counts.predictions)
+        yield CounterMetricFamily("streamcal_labels", "Labels read.", counts.labels)
+        outcomes = CounterMetricFamily(
+            "streamcal_join_outcomes", "What became of predictions and labels.", labels=["outcome"]
+        )
+        for outcome in _OUTCOMES:
+            outcomes.add_metric([outcome], getattr(counts, outcome))
+        yield outcomes
+        yield GaugeMetricFamily("streamcal_pending", "Predictions waiting for their label.", pipeline.pending)
+        yield self._delays.metric(
+            "streamcal_label_delay_seconds", "Event time from a prediction to its label, of joined ones."
+        )
+        yield self._batches.metric("streamcal_batch_seconds", "Time to process and commit a micro-batch.")
+        yield CounterMetricFamily("streamcal_drift_alarms", "Assumptions refuted.", self._alarms)
+        yield CounterMetricFamily(
+            "streamcal_leader_changes", "Changes of the leading candidate, mode auto.", self._leader_changes
+        )
+        lags = GaugeMetricFamily(
+            "streamcal_source_lag",
+            "What is there to be read: records of a topic, bytes of a file.",
+            labels=["source", "partition"],
+        )
+        for source in self._sources:
+            for partition, lag in source.lag().items():
+                lags.add_metric([source.name, partition], lag)
+        yield lags
+        yield GaugeMetricFamily("streamcal_keys", "Keys with an engine.", len(pipeline.engines))
+        yield from self._read_engines(pipeline)
+
+    def _read_engines(self, pipeline: Pipeline) -> Iterable[Metric]:
+        versions = GaugeMetricFamily("streamcal_map_version", "Map version served.", labels=["key"])
+        bins = GaugeMetricFamily("streamcal_map_bins", "Bins of the map; 0: identity.", labels=["key"])
+        priors = GaugeMetricFamily(
+            "streamcal_prior", "Running probability of class 1.", labels=["key", "domain"]
+        )
+        evidence = GaugeMetricFamily(
+            "streamcal_label_shift_log_e_value", "Log of the e-value against label shift.", labels=["key"]
+        )
+        risks = GaugeMetricFamily(
+            "streamcal_certified_risk", "Certified upper bound on the map's risk.", labels=["key", "kind"]
+        )
+        mixed = GaugeMetricFamily(
+            "streamcal_mixture_weight", "Weight of a mode's candidates, mode auto.", labels=["key", "mode"]
+        )
+        for key, engine in pipeline.first_engines(_SHOWN_KEYS).items():
+            name = key or ""
+            versions.add_metric([name], engine.version)
+            bins.add_metric([name], engine.map.bins or 0)
+            for domain, summary in (("source", engine.source), ("target", engine.target)):
+                if summary.prior is not None:
+                    priors.add_metric([name, domain], summary.prior)
+            for kind, value in msgspec.structs.asdict(self._risks.get(name, _Risks())).items():
+                if value is not None:
+                    risks.add_metric([name, kind], value)
+            weights: dict[str, float] = {}
+            for candidate, weight in (engine.mixing.weights if engine.mixing else {}).items():
+                mode = candidate.split("/")[0]
+                weights[mode] = weights.get(mode, 0.0) + weight
+            for mode, weight in weights.items():
+                mixed.add_metric([name, mode], weight)
+            log_e_value = engine.log_e_value
+            if log_e_value is not None:
+                evidence.add_metric([name], log_e_value)
+        yield from (versions, bins, priors, risks, evidence, mixed)

@@ -1,0 +1,467 @@
+"""Where events come from, where results go, and where the state is kept: what connectors implement (stable).
+
+A connector is found by the scheme of a URL through the entry-point group ``streamcal.connectors``; a bare
+path is a ``file`` (a ``sqlite`` store), and ``-`` is ``stdio``. It is a class without arguments that has
+some of the methods ``source``, ``sink``, ``store`` and ``feed``; one instance serves all URLs of its scheme
+in a run, so that sinks of one scheme may share a transaction. One with a method ``set_up`` takes options, and
+is told when a run is to stop.
+
+Exactly once
+------------
+A run takes a micro-batch, processes it in an order that depends on its content alone, and commits in these
+steps. Whatever step the process dies at, the restart gives what the run that never stopped gives:
+
+1. `Sink.write` of every row to every sink.
+2. `Sink.commit` of every sink, with the input positions after the batch. *Before the store*, because a
+   store that is ahead of a sink would have lost output, while a sink that is ahead can be caught up with:
+
+   * one that can be cut back (a file) returns its length, which step 3 records; on restart `Sink.resume`
+     is given the length recorded last and cuts off what is beyond it;
+   * one that cannot (a log with transactions) keeps the input positions in its own transaction; on restart
+     `Sink.resume` returns them. When they are not the store's, the sink is ahead by exactly one batch: that
+     from the store's positions to the sink's. It is read again (`Source.limit`) and processed again as one
+     batch, its rows for that sink suppressed.
+
+3. `Store.commit` of states, join, positions, sink positions, maps and rejects in one transaction. From here
+   on the batch is done.
+
+Positions are JSON: what was handed out comes back equal, though from another process.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.metadata import entry_points
+from typing import Any, Final, Protocol, TypeAlias, cast, runtime_checkable
+
+import msgspec
+
+from streamcal.events import Domain, Event, Origin
+from streamcal.join.tables import Tables
+from streamcal.run.codec import Malformed
+from streamcal.run.rows import MapRow, RejectRow
+
+__all__ = [
+    "Batch",
+    "Change",
+    "Checkpoint",
+    "Connectors",
+    "Feed",
+    "FeedConnector",
+    "Position",
+    "Positions",
+    "Sink",
+    "SinkConnector",
+    "Source",
+    "SourceConnector",
+    "StoppedError",
+    "Store",
+    "StoreConnector",
+    "TunableConnector",
+    "connector_names",
+    "public_url",
+]
+
+_GROUP: Final = "streamcal.connectors"
+_SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]+):")
+
+Position: TypeAlias = Any
+"""A place in one partition, or the length of an output: any JSON value that its connector understands."""
+
+Positions: TypeAlias = Mapping[str, Position]
+"""Partition to position: the next event to deliver."""
+
+
+class StoppedError(OSError):
+    """The run is to stop, and what was waited for is still away; what was not committed is read again."""
+
+
+class Batch(Protocol):
+    """Consecutive events of one partition, in its order; bad input is among them as `Malformed`.
+
+    Events come without ``origin``: it is asked for when one is rejected.
+    """
+
+    @property
+    def partition(self) -> str:
+        """Its name, unique in its source; ``""`` where a source has but one."""
+
+    @property
+    def events(self) -> Sequence[Event | Malformed]:
+        """The events."""
+
+    def origin(self, index: int) -> Origin:
+        """Return where the event at an index came from, with its text.
+
+        Its ``source`` names the partition too where there are several; its ``line`` is an offset there.
+        """
+
+    def position(self, count: int) -> Position:
+        """Return the partition's position after the first ``count`` events, 0 ≤ count ≤ len(events)."""
+
+
+class Source(Protocol):
+    """A finite or endless set of partitions, each a sequence of events.
+
+    Resumes at any position that one of its batches gave, in this process or another. Delivers every event
+    from there on exactly once and, of each partition, in order.
+    """
+
+    @property
+    def name(self) -> str:
+        """What positions and rejects call it: the same in every run, and without secrets."""
+
+    @property
+    def endless(self) -> bool:
+        """Whether more may come at any time.
+
+        Finite sources are merged by event time as wholes; when one is endless, only within each
+        micro-batch.
+        """
+
+    @property
+    def unknown_fields(self) -> int:
+        """How many fields were kept out so far because no event has them."""
+
+    def seek(self, positions: Positions) -> Positions:
+        """Go to positions, before the first `poll`; return where every partition now stands.
+
+        A partition that is not named stands at its beginning, so ``{}`` is the beginning of all.
+
+        Raises
+        ------
+        OSError, ValueError
+            if there is no such place, for instance since a file is shorter than what was read of it.
+        """
+
+    def limit(self, positions: Positions | None) -> None:
+        """Deliver nothing at or beyond these positions until it is called again; None lifts the limit.
+
+        A partition that is not named delivers nothing. A source that has reached its limit has `ended`.
+        """
+
+    def poll(self, max_events: int, timeout: float) -> Sequence[Batch]:
+        """Return what there is, about ``max_events`` in all, waiting at most ``timeout`` seconds for some.
+
+        Raises
+        ------
+        OSError, ValueError
+            if nothing can be read from here at all. What may pass, such as a broker that is away, is waited
+            for, with one line of log: the source then returns nothing after ``timeout`` as when idle.
+        """
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing will come any more."""
+
+    def lag(self) -> Mapping[str, float]:
+        """Return how much of each partition is there to be read: records, or bytes of a file.
+
+        Empty if it never can tell; NaN of a partition of which it cannot tell now. An endless source is asked
+        after each micro-batch: a partition holds the join's clock back unless this is 0, so 0 means that all
+        that was there when it was asked has been delivered. May take as long as one short request.
+        """
+
+    def close(self) -> None:
+        """Release; may be called twice."""
+
+
+class Sink(Protocol):
+    """Takes rows, each as one record.
+
+    Resumes at the last `commit`. Delivers every row written before a commit exactly once, provided that
+    the next run calls `resume` with what the store recorded.
+    """
+
+    @property
+    def name(self) -> str:
+        """What the store and messages call it: the same in every run, and without secrets."""
+
+    def resume(self, job: str, position: Position | None) -> Mapping[str, Positions] | None:
+        """Get ready, once, before the first `write`.
+
+        Parameters
+        ----------
+        job
+            names the store; what was committed under another is none of this run's. ``""`` without a store.
+        position
+            what `commit` returned last of what the store recorded; None if it recorded nothing. A sink that
+            can be cut back is then as long as it was at that commit (None: empty).
+
+        Returns
+        -------
+        None, or, of a transactional sink, the ``positions`` of its own last commit for this job.
+
+        Raises
+        ------
+        StoppedError
+            if the run is to stop while this waits.
+        OSError, ValueError
+            if it cannot be written, or holds less than it did at that commit.
+        """
+
+    def write(self, rows: Sequence[msgspec.Struct]) -> None:
+        """Take rows: `Recalibrated`, `RejectRow` or `MapRow`, all of one kind."""
+
+    def commit(self, positions: Mapping[str, Positions]) -> Position:
+        """Make what was written since the last commit last, all or nothing.
+
+        All sinks have been written to before the first of them is committed; those that share a transaction
+        may end it at the first call, and do nothing at the others.
+
+        Parameters
+        ----------
+        positions
+            by name of the source: the input positions after what was written; they may have moved though
+            nothing was written. Under the name ``""``: what else tells this commit from the one before. A
+            transactional sink keeps all of it in its transaction.
+
+        Returns
+        -------
+        What `resume` is to be called with; None if it needs nothing.
+
+        Raises
+        ------
+        StoppedError
+            if the run is to stop while this waits: whether it was committed, `resume` will tell.
+        OSError
+            if it cannot be written.
+        """
+
+    def close(self) -> None:
+        """Release without a commit; may be called twice."""
+
+
+class Feed(Protocol):
+    """The rows that a sink wrote, read back, from the first on: how a scoring service gets its maps."""
+
+    def poll(self, timeout: float) -> Sequence[bytes]:
+        """Return rows as JSON, those there are now; if there are none, wait for at most ``timeout`` seconds.
+
+        Of a compacted topic, the rows that it still holds.
+        """
+
+    def close(self) -> None:
+        """Release; may be called twice."""
+
+
+class Checkpoint(msgspec.Struct):
+    """What a store knows of the last commit; a new store's is empty."""
+
+    engines: Mapping[str | None, bytes] = {}
+    """State of the engine of every key. A run asks for one at a time, when it needs it: for as long as the
+    store is open, this shows what was committed last."""
+    run: bytes = b""
+    """State of the pipeline beside engines and tables: JSON, its own affair."""
+    positions: dict[str, dict[str, Position]] = {}
+    """By name of the source."""
+    sinks: dict[str, Position] = {}
+    """What every sink's commit returned, by its name."""
+
+
+class Change(msgspec.Struct):
+    """What one micro-batch changed; the join's tables hold their own changes."""
+
+    engines: dict[str | None, bytes]
+    """New states of the engines that learned or observed."""
+    run: bytes
+    positions: dict[str, dict[str, Position]]
+    sinks: dict[str, Position]
+    maps: Sequence[MapRow]
+    """Map versions served since the last commit."""
+    rejects: Sequence[RejectRow]
+
+
+class Store(Protocol):
+    """Keeps the state of a run.
+
+    Resumes at the last `commit` that returned, or, of one that was cut short, at it or the one before.
+    Delivers all of a commit or nothing of it. Open in one process at a time.
+    """
+
+    @property
+    def job(self) -> str:
+        """A name that no other store has, given when it was made."""
+
+    @property
+    def tables(self) -> Tables:
+        """The join's tables; `commit` makes their changes last."""
+
+    def load(self) -> Checkpoint:
+        """Return the last commit.
+
+        Raises
+        ------
+        StoreError
+            if it cannot be read, or is damaged.
+        """
+
+    def commit(self, change: Change) -> None:
+        """Make a micro-batch last: its changes and those of the tables, all or nothing.
+
+        Raises
+        ------
+        StoreError
+            if that cannot be done; the store is then as after the commit before.
+        """
+
+    def maps(self) -> Iterable[MapRow]:
+        """Return every map version that was served, in order."""
+
+    def close(self) -> None:
+        """Release without a commit; may be called twice."""
+
+
+@runtime_checkable
+class SourceConnector(Protocol):
+    """Opens sources of one scheme."""
+
+    def source(self, url: str, domain: Domain, *, follow: bool) -> Source:
+        """Open a source.
+
+        Parameters
+        ----------
+        url
+            where.
+        domain
+            that of events that name none.
+        follow
+            whether to wait for more where a finite source would end; a connector of endless streams
+            always does.
+        """
+
+
+@runtime_checkable
+class SinkConnector(Protocol):
+    """Opens sinks of one scheme."""
+
+    def sink(self, url: str) -> Sink:
+        """Open a sink; nothing is changed before `Sink.resume`, except that a new one may be made."""
+
+
+@runtime_checkable
+class StoreConnector(Protocol):
+    """Opens stores of one scheme."""
+
+    def store(self, url: str, *, read_only: bool) -> Store:
+        """Open a store, made if there is none; ``read_only`` neither makes, locks nor changes it.
+
+        Raises
+        ------
+        StoreError
+            if it cannot be used: another process has it, it is damaged, or of a newer version.
+        """
+
+
+@runtime_checkable
+class FeedConnector(Protocol):
+    """Opens feeds of one scheme."""
+
+    def feed(self, url: str) -> Feed:
+        """Open what a sink of this URL has written and will write."""
+
+
+@runtime_checkable
+class TunableConnector(Protocol):
+    """Has options of its own, or waits for what may be away."""
+
+    def set_up(self, options: Mapping[str, Any], stop: Callable[[], bool]) -> None:
+        """Take what the run says, once, before anything is opened.
+
+        Parameters
+        ----------
+        options
+            the table of the run's ``--config`` that is named like the scheme; empty if there is none.
+        stop
+            whether the run is to stop: whatever waits then raises `StoppedError`, before long.
+
+        Raises
+        ------
+        ValueError
+            on a wrong option; it shows no value that may be secret.
+        """
+
+
+class Connectors:
+    """The connectors of one run, each loaded when its scheme is first met.
+
+    Every method raises ValueError if no installed connector has the URL's scheme (it names those that there
+    are), or if that one cannot do what is asked, and passes on what the connector raises.
+
+    Parameters
+    ----------
+    options, stop
+        for `TunableConnector.set_up`; the options by scheme.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, Mapping[str, Any]] | None = None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._options = options or {}
+        self._stop = stop
+        self._made: dict[str, object] = {}
+
+    def source(self, url: str, domain: Domain = "target", *, follow: bool = False) -> Source:
+        """Open a source; see `SourceConnector`."""
+        found = self._find(url)
+        if not isinstance(found, SourceConnector):
+            raise _cannot(url, "read events")
+        return found.source(url, domain, follow=follow)
+
+    def sink(self, url: str) -> Sink:
+        """Open a sink; see `SinkConnector`."""
+        found = self._find(url)
+        if not isinstance(found, SinkConnector):
+            raise _cannot(url, "write rows")
+        return found.sink(url)
+
+    def feed(self, url: str) -> Feed:
+        """Open a feed; see `FeedConnector`."""
+        found = self._find(url)
+        if not isinstance(found, FeedConnector):
+            raise _cannot(url, "read rows back")
+        return found.feed(url)
+
+    def store(self, url: str, *, read_only: bool = False) -> Store:
+        """Open a store; see `StoreConnector`."""
+        found = self._find(url, bare="sqlite")
+        if not isinstance(found, StoreConnector):
+            raise _cannot(url, "keep state")
+        return found.store(url, read_only=read_only)
+
+    def _find(self, url: str, bare: str = "file") -> object:
+        scheme = _scheme(url) or bare
+        if scheme not in self._made:
+            known = {entry.name: entry for entry in entry_points(group=_GROUP)}
+            if scheme not in known:
+                names = ", ".join(sorted(known)) or "none"
+                raise ValueError(f"no connector for {scheme!r} (in {public_url(url)!r}); installed: {names}")
+            made = cast("type[object]", known[scheme].load())()
+            if isinstance(made, TunableConnector):
+                made.set_up(self._options.get(scheme, {}), self._stop)
+            elif scheme in self._options:
+                raise ValueError(f"the connector for {scheme!r} takes no options, got a table [{scheme}]")
+            self._made[scheme] = made
+        return self._made[scheme]
+
+
+def connector_names() -> set[str]:
+    """Return the schemes of the connectors that are installed."""
+    return {entry.name for entry in entry_points(group=_GROUP)}
+
+
+def _scheme(url: str) -> str | None:
+    match = _SCHEME.match(url)
+    return "stdio" if url == "-" else match[1] if match else None
+
+
+def _cannot(url: str, what: str) -> ValueError:
+    return ValueError(f"the connector for {_scheme(url) or url!r} cannot {what} (in {public_url(url)!r})")
+
+
+def public_url(url: str) -> str:
+    """Return a URL fit to be shown: without user, password and options, which may be secret."""
+    return re.sub(r"\?.*", "?…", re.sub(r"//[^/@]*@", "//…@", url))

@@ -1,0 +1,386 @@
+"""Drives sources through a pipeline into sinks and a store, exactly once: see `streamcal.ports`.
+
+What is still in memory when a run stops, or is killed, is read again by the next: the store's positions are
+those of the last event processed, not of the last one read.
+
+What expires in a micro-batch is settled before it: the watermark is worked out when the batch before it is
+committed, and is part of that commit. So a batch that is processed again comes out the same, though more may
+have come onto the topics meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from streamcal.errors import OutputError, StoreError
+from streamcal.run.order import Merge, MicroBatch, watermark
+from streamcal.run.pipeline import Outcome, Pipeline, PipelineState
+from streamcal.run.ports import Change, Checkpoint, Position, Positions, Sink, Source, StoppedError, Store
+
+__all__ = ["Inputs", "NullSink", "Outputs", "Runner", "pipeline_state"]
+
+MAX_EVENTS: Final = 65_536
+"""About how many events a micro-batch has at most."""
+LINGER: Final = 0.1
+"""Seconds that the first events of a micro-batch may wait for more, so that a trickle is not committed one
+by one."""
+PATIENCE: Final = 0.2
+"""Seconds to wait for an idle source before asking whether to stop."""
+
+_BEGINNING: Final = float("-inf")
+_NO_SOURCE: Final = ""
+"""Under this name sinks keep, with the input positions, how many calibrations have published their maps."""
+
+AllPositions = dict[str, dict[str, object]]
+Process = Callable[[MicroBatch], Outcome]
+
+
+class Inputs(msgspec.Struct):
+    """Where a run's events come from."""
+
+    calibration: Sequence[Source]
+    """Labelled events, learned first; at most one."""
+    deployment: Sequence[Source]
+    """Predictions and labels, merged; of equal times, those of the first source come first."""
+
+
+class Outputs(msgspec.Struct):
+    """Where a run's rows go."""
+
+    answers: Sink
+    rejects: Sink | None = None
+    maps: Sink | None = None
+
+    @property
+    def sinks(self) -> list[Sink]:
+        """Those that there are."""
+        return [sink for sink in (self.answers, self.rejects, self.maps) if sink is not None]
+
+
+class NullSink:
+    """A sink that drops its rows."""
+
+    name = "nowhere"
+
+    def resume(self, job: str, position: Position | None) -> Mapping[str, Positions] | None:  # noqa: ARG002
+        """Do nothing."""
+        return None
+
+    def write(self, rows: Sequence[msgspec.Struct]) -> None:
+        """Do nothing."""
+
+    def commit(self, positions: Mapping[str, Positions]) -> Position:  # noqa: ARG002
+        """Do nothing."""
+        return None
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class _State(msgspec.Struct, omit_defaults=True):
+    pipeline: msgspec.Raw
+    times: dict[str, dict[str, float]]
+    """By source and partition: the event time that the merge has reached."""
+    watermark: float | None = None
+    """Of the next micro-batch of endless sources; None: nothing is known."""
+    calibrations: int = 0
+    """How many have published their maps."""
+
+
+class Runner:
+    """One run, from where the store says to the end of its sources.
+
+    Parameters
+    ----------
+    pipeline
+        fresh, with the store's tables if there is a store.
+    inputs, outputs, store
+        opened; the caller closes them.
+    clock
+        seconds that only move forward.
+    stop
+        asked between micro-batches.
+    after
+        called after each micro-batch with what it gave and the seconds it took; when idle, with nothing.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        inputs: Inputs,
+        outputs: Outputs,
+        store: Store | None,
+        *,
+        clock: Callable[[], float],
+        stop: Callable[[], bool] = lambda: False,
+        after: Callable[[Outcome, float], None] = lambda _, __: None,
+    ) -> None:
+        self._pipeline = pipeline
+        self._inputs = inputs
+        self._outputs = outputs
+        self._store = store
+        self._clock = clock
+        self._stop = stop
+        self._after = after
+        self._positions: AllPositions = {}
+        self._times: dict[str, dict[str, float]] = {}
+        self._watermark = _BEGINNING
+        self._calibrations = 0
+        self._opened: set[str] = set()  # names of sources
+        self._ahead: Mapping[str, Positions] | None = None  # input positions of sinks ahead of the store
+        self._suppressed: list[Sink] = []  # those sinks
+        self._lengths: dict[str, object] = {}  # of sinks, by name, at their last commit
+
+    def run(self) -> bool:
+        """Run to the end of all sources; return False if it was stopped before.
+
+        Raises
+        ------
+        StoreError, OutputError
+            if the store or a sink fails; what was committed before is kept.
+        StoppedError
+            if it was to stop and could not commit; what was committed before is kept.
+        OSError, ValueError
+            if a source cannot be read at all.
+        """
+        self._resume()
+        calibration, deployment = self._inputs.calibration, self._inputs.deployment
+        if self._suppressed:
+            self._catch_up()
+        finished = self._phase(calibration, self._pipeline.calibrate)
+        if finished:
+            self._publish()
+            finished = self._phase(deployment, self._pipeline.process)
+        if finished and self._store is None:
+            rejects = self._pipeline.close()  # with a store, they wait on
+            outcome = Outcome([], rejects, [])
+            self._commit(outcome, None)
+            self._after(outcome, 0.0)
+        return finished
+
+    def _resume(self) -> None:
+        """Put pipeline and sinks where the store is."""
+        checkpoint = Checkpoint() if self._store is None else self._store.load()
+        if self._store is not None:
+            try:
+                state = _State(msgspec.Raw(b""), {})
+                if checkpoint.run:
+                    state = msgspec.json.decode(checkpoint.run, type=_State)
+                self._pipeline.restore(bytes(state.pipeline), checkpoint.engines)
+            except ValueError as error:
+                raise StoreError(f"cannot go on from what the store holds: {error}") from error
+            self._times = state.times
+            self._watermark = _BEGINNING if state.watermark is None else state.watermark
+            self._calibrations = state.calibrations
+        self._positions = {name: dict(each) for name, each in checkpoint.positions.items()}
+        self._lengths = dict(checkpoint.sinks)
+        job = "" if self._store is None else self._store.job
+        for sink in self._outputs.sinks:
+            try:
+                reached = sink.resume(job, checkpoint.sinks.get(sink.name))
+            except StoppedError:
+                raise
+            except (OSError, ValueError) as error:
+                raise OutputError(f"cannot write: {error}") from error
+            if reached is None or reached == self._marked():
+                continue
+            if self._ahead is not None and reached != self._ahead:
+                raise OutputError(f"{sink.name} and {self._suppressed[0].name} are at different batches")
+            self._ahead = reached
+            self._suppressed.append(sink)
+        known = _names([*self._inputs.calibration, *self._inputs.deployment])
+        for name, position in (self._ahead or {}).items():
+            if name and position != self._positions.get(name, {}) and name not in known:
+                raise OutputError(
+                    f"{self._suppressed[0].name} is one micro-batch of {name} ahead of the store: run once"
+                    " more with that source first"
+                )
+
+    def _catch_up(self) -> None:
+        """Do again what sinks are ahead of the store by, before anything else; nothing is written to them."""
+        ahead = self._ahead or {}
+        if ahead.get(_NO_SOURCE) != self._marked().get(_NO_SOURCE):
+            self._publish()
+        for sources, process in (
+            (self._inputs.calibration, self._pipeline.calibrate),
+            (self._inputs.deployment, self._pipeline.process),
+        ):
+            if any(name in ahead and ahead[name] != self._positions.get(name) for name in _names(sources)):
+                self._seek(sources)
+                self._close_gap(sources, process)
+        self._suppressed = []
+
+    def _publish(self) -> None:
+        """Publish the maps that a calibration has formed."""
+        maps = self._pipeline.calibrated()
+        if maps:
+            self._calibrations += 1
+            self._commit(Outcome([], [], maps), None)
+
+    def _seek(self, sources: Sequence[Source]) -> None:
+        """Put sources where the store is, and take note of partitions that are new."""
+        moved = False
+        for source in sources:
+            if source.name in self._opened:
+                continue
+            self._opened.add(source.name)
+            before = self._positions.get(source.name, {})
+            now = dict(source.seek(before))
+            moved |= now != before
+            self._positions[source.name] = now
+        if moved:
+            self._record(Outcome([], [], []))
+
+    def _phase(self, sources: Sequence[Source], process: Process) -> bool:
+        """Process some of the sources to their end; return False if stopped before."""
+        if not sources:
+            return True
+        self._seek(sources)
+        merge = self._merge(sources)
+        while not self._stop():
+            batch = self._collect(merge, sources)
+            if batch is None:
+                if all(source.ended for source in sources) and not len(merge):
+                    return True
+                self._after(Outcome([], [], []), 0.0)
+                continue
+            start = self._clock()
+            outcome = process(batch)
+            self._commit(outcome, batch)
+            self._after(outcome, self._clock() - start)
+        return False
+
+    def _close_gap(self, sources: Sequence[Source], process: Process) -> None:
+        """Process again the one batch by which sinks are ahead of the store, without writing to them."""
+        ahead = self._ahead or {}
+        merge = self._merge(sources)
+        for source in sources:
+            source.limit(ahead.get(source.name, {}))
+            while not source.ended:
+                merge.add(source.name, source.poll(MAX_EVENTS, PATIENCE))
+                if self._stop():
+                    return
+            merge.end(source.name)
+        batch = merge.take(self._watermark)
+        for source in sources:
+            source.limit(None)
+        if batch is not None:
+            self._commit(process(batch), batch)
+
+    def _merge(self, sources: Sequence[Source]) -> Merge:
+        lanes = [
+            ((source.name, partition), self._times.get(source.name, {}).get(partition, _BEGINNING))
+            for source in sources
+            for partition in self._positions[source.name]
+        ]
+        return Merge(lanes, whole=_whole(sources))
+
+    def _collect(self, merge: Merge, sources: Sequence[Source]) -> MicroBatch | None:
+        """Read a while; return the next events, None if there are none yet."""
+        share = max(MAX_EVENTS // len(sources), 1)
+        deadline = self._clock() + PATIENCE
+        while True:
+            few = len(merge) < MAX_EVENTS // 2
+            wanted = [
+                source
+                for source in sources
+                if not source.ended and (few or (merge.whole and merge.waits_for(source.name)))
+            ]
+            left = deadline - self._clock()
+            if not wanted or left <= 0.0:
+                return merge.take(self._watermark)
+            before = len(merge)
+            for source in wanted:
+                merge.add(source.name, source.poll(share, max(left, 0.0) / len(wanted)))
+                if source.ended:
+                    merge.end(source.name)
+            if not before and len(merge):
+                deadline = self._clock() + LINGER
+
+    def _commit(self, outcome: Outcome, batch: MicroBatch | None) -> None:
+        """Commit a micro-batch; the steps and their order are those of `streamcal.ports`."""
+        if batch is not None:
+            self._move(batch)
+        rows = (
+            (self._outputs.answers, outcome.answers),
+            (self._outputs.rejects, outcome.rejects),
+            (self._outputs.maps, outcome.maps),
+        )
+        try:
+            for sink, written in rows:
+                if sink is not None and written and sink not in self._suppressed:
+                    sink.write(written)
+            for sink in self._outputs.sinks:
+                if sink not in self._suppressed:
+                    self._lengths[sink.name] = sink.commit(self._marked())
+        except StoppedError:
+            raise
+        except OSError as error:
+            raise OutputError(f"cannot write: {error}") from error
+        self._record(outcome)
+        self._suppressed = []
+
+    def _move(self, batch: MicroBatch) -> None:
+        """Take note of where the sources stand behind a batch, and of what that says for the next one."""
+        for name, each in batch.positions.items():
+            self._positions.setdefault(name, {}).update(each)
+        for name, reached in batch.times.items():
+            self._times.setdefault(name, {}).update(
+                {partition: time for partition, time in reached.items() if time > _BEGINNING}
+            )
+        deployment = self._inputs.deployment
+        if any(name in self._opened for name in _names(deployment)) and not _whole(deployment):
+            self._watermark = watermark(deployment, self._times, self._pipeline.clock)
+
+    def _marked(self) -> AllPositions:
+        """Return what sinks keep with a commit, to tell it from the one before."""
+        if not self._calibrations:
+            return self._positions
+        return self._positions | {_NO_SOURCE: {_NO_SOURCE: self._calibrations}}
+
+    def _record(self, outcome: Outcome) -> None:
+        if self._store is None:
+            return
+        own, engines = self._pipeline.snapshot()
+        self._store.commit(
+            Change(
+                engines=engines,
+                run=msgspec.json.encode(
+                    _State(
+                        msgspec.Raw(own),
+                        self._times,
+                        self._watermark if self._watermark > _BEGINNING else None,
+                        self._calibrations,
+                    )
+                ),
+                positions=self._positions,
+                sinks=self._lengths,
+                maps=outcome.maps,
+                rejects=outcome.rejects,
+            )
+        )
+
+
+def pipeline_state(checkpoint: Checkpoint) -> PipelineState | None:
+    """Return what a store says of its pipeline; None before the first commit.
+
+    Raises
+    ------
+    ValueError
+        if it is no such state.
+    """
+    if not checkpoint.run:
+        return None
+    state = msgspec.json.decode(checkpoint.run, type=_State)
+    return msgspec.json.decode(state.pipeline, type=PipelineState)
+
+
+def _names(sources: Sequence[Source]) -> list[str]:
+    return [source.name for source in sources]
+
+
+def _whole(sources: Sequence[Source]) -> bool:
+    return not any(source.endless for source in sources)

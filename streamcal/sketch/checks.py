@@ -1,0 +1,144 @@
+"""Checks at the door: what counts as a score, a label, or an event time.
+
+Every public way in uses these functions, so that a value is refused with the same words everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamcal.sketch.grid import CHUNK
+
+__all__ = ["as_labels", "as_scores", "as_times", "check_label", "check_score"]
+
+
+def check_score(score: object) -> float:
+    """Return the score as a float, or say why it is none.
+
+    Raises
+    ------
+    ValueError
+        if it is no number in [0, 1]; booleans and strings are no numbers here.
+    """
+    if isinstance(score, (bool, np.bool_, str, bytes)):
+        raise ValueError(_bad_score(score))  # noqa: TRY004  # one kind of error for every bad value
+    try:
+        value = float(score)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise ValueError(_bad_score(score)) from None
+    if not 0.0 <= value <= 1.0:
+        raise ValueError(_bad_score(score))
+    return value
+
+
+def check_label(label: object) -> int:
+    """Return the label as 0 or 1, or say why it is neither.
+
+    Raises
+    ------
+    ValueError
+        unless it is an integer, a boolean or a float that equals 0 or 1.
+    """
+    if isinstance(label, (int, float, np.integer, np.floating, np.bool_)) and label in (0, 1):
+        return int(label)
+    raise ValueError(_bad_label(label))
+
+
+def as_scores(scores: Any) -> npt.NDArray[np.float64]:
+    """Return an array-like of scores as float64[n], checked.
+
+    Takes whatever `numpy.asarray` takes: numpy arrays, lists, pandas, polars and Arrow columns. float32
+    and integers widen exactly.
+
+    Raises
+    ------
+    ValueError
+        if it is not one-dimensional and numeric, or a value is not in [0, 1]: the message names the
+        first such index and its value.
+    """
+    given = np.asarray(scores)
+    if given.dtype.kind == "O":
+        return _object_array(given, check_score, np.float64)
+    _check_column(given, "scores", "fui")
+    values = np.ascontiguousarray(given, dtype=np.float64)
+    for start in range(0, len(values), CHUNK):
+        chunk = values[start : start + CHUNK]
+        if not (chunk.min() >= 0.0 and chunk.max() <= 1.0):
+            index = start + int(np.flatnonzero(~((chunk >= 0.0) & (chunk <= 1.0)))[0])
+            raise ValueError(f"index {index}: {_bad_score(given[index].item())}")
+    return values
+
+
+def as_labels(labels: Any) -> npt.NDArray[np.int8]:
+    """Return an array-like of labels as int8[n] of 0 and 1, checked.
+
+    Raises
+    ------
+    ValueError
+        if it is not one-dimensional, or a value does not equal 0 or 1: the message names the first
+        such index and its value.
+    """
+    given = np.asarray(labels)
+    if given.dtype.kind == "O":
+        return _object_array(given, check_label, np.int8)
+    _check_column(given, "labels", "fuib")
+    for start in range(0, len(given), CHUNK):
+        chunk = given[start : start + CHUNK]
+        if not _binary(chunk):
+            index = start + int(np.flatnonzero((chunk != 0) & (chunk != 1))[0])
+            raise ValueError(f"index {index}: {_bad_label(given[index].item())}")
+    return np.ascontiguousarray(given, dtype=np.int8)
+
+
+def as_times(times: Any, n: int) -> npt.NDArray[np.float64]:
+    """Return event times as float64[n], checked; one number stands for all.
+
+    Raises
+    ------
+    ValueError
+        unless there are n, or one, and all are finite numbers: the message names the first that is not.
+    """
+    given = np.asarray(times, dtype=np.float64)
+    values = np.full(n, given) if given.ndim == 0 else given
+    if values.shape != (n,):
+        raise ValueError(f"{n} scores but times of shape {values.shape}")
+    bad = np.flatnonzero(~np.isfinite(values))
+    if len(bad):
+        raise ValueError(f"index {bad[0]}: an event time must be a finite number, got {values[bad[0]]}")
+    return values
+
+
+def _binary(labels: npt.NDArray[Any]) -> bool:
+    """Return whether all labels, at least one, equal 0 or 1; NaN does not."""
+    kind = labels.dtype.kind
+    inside = kind == "b" or bool(labels.min() >= 0 and labels.max() <= 1)
+    return inside and (kind != "f" or bool((labels.astype(np.int8) == labels).all()))
+
+
+def _object_array(given: npt.NDArray[Any], check: Any, dtype: Any) -> npt.NDArray[Any]:
+    _check_column(given, "values", "O")
+    out = np.empty(len(given), dtype)
+    for index, value in enumerate(given):
+        try:
+            out[index] = check(value)
+        except ValueError as error:
+            raise ValueError(f"index {index}: {error}") from None
+    return out
+
+
+def _check_column(given: npt.NDArray[Any], what: str, kinds: str) -> None:
+    if given.ndim != 1:
+        raise ValueError(f"{what} must be one-dimensional, got an array of shape {given.shape}")
+    if given.dtype.kind not in kinds and len(given):
+        raise ValueError(f"index 0: {what} must be numbers, got {given[0]!r} ({given.dtype})")
+
+
+def _bad_score(score: object) -> str:
+    return f"a score must be a number in [0, 1], got {score!r}"
+
+
+def _bad_label(label: object) -> str:
+    return f"a label must equal 0 or 1, got {label!r}"

@@ -1,0 +1,344 @@
+"""ScoreSketch: exact label counts on the finest dyadic grid that fits into a bounded number of cells.
+
+It is UDDSketch's uniform collapse (Epicoco et al. 2020) on a grid that is logarithmically fine near both
+ends of [0, 1], and its cells carry labels. It answers uniform-mass edges for any number of bins, the exact
+label mean of every bin under those edges, class priors, and score histograms. Its state is a function of
+the multiset of events alone: order, batching and sharding leave no trace. Memory: at most ``max_cells``
+cells of 20 bytes (12 without labels), whatever the number of events.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from streamcal.errors import DamagedStateError
+from streamcal.sketch import checks, grid
+
+__all__ = ["MIN_MAX_CELLS", "ScoreSketch"]
+
+MIN_MAX_CELLS: Final = 64
+"""The smallest ``max_cells``: below it the grid would be coarser than a reliability diagram."""
+
+_MAGIC: Final = b"SCSK"
+_FORMAT: Final = 1
+_HEADER: Final = struct.Struct("<4sBBBBIIq")  # magic, format, rows, level, count width, max, cells, n
+_CRC: Final = struct.Struct("<I")
+_WIDEST_TALLY: Final = 1 << 17  # places; it takes 2 MiB while it is used
+
+Cells = npt.NDArray[np.int32]
+Counts = npt.NDArray[np.int64]
+Scores = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.int8]
+
+
+class ScoreSketch:
+    """A mergeable, subtractable summary of scores with or without labels.
+
+    Parameters
+    ----------
+    max_cells
+        how many cells may be occupied before the grid is coarsened, at least 64.
+    labelled
+        True: every score comes with a label, and `counts` has two rows (label 0, label 1).
+        False: scores alone, one row.
+
+    Examples
+    --------
+    >>> sketch = ScoreSketch()
+    >>> sketch.add([0.1, 0.1, 0.9], [0, 1, 1])
+    >>> sketch.n, sketch.n_positives, sketch.counts.tolist()
+    (3, 2, [[1, 0], [1, 1]])
+    """
+
+    __slots__ = ("_cells", "_counts", "_level", "_max_cells")
+
+    def __init__(self, max_cells: int = 4096, *, labelled: bool = True) -> None:
+        if max_cells < MIN_MAX_CELLS:
+            raise ValueError(f"max_cells must be at least {MIN_MAX_CELLS}, got {max_cells!r}")
+        self._max_cells = int(max_cells)
+        self._level = grid.MIN_LEVEL
+        self._cells: Cells = np.empty(0, np.int32)
+        self._counts: Counts = np.empty((2 if labelled else 1, 0), np.int64)
+
+    @property
+    def max_cells(self) -> int:
+        """How many cells may be occupied."""
+        return self._max_cells
+
+    @property
+    def labelled(self) -> bool:
+        """Whether every score comes with a label."""
+        return len(self._counts) == 2
+
+    @property
+    def level(self) -> int:
+        """The level of the grid: `grid.MIN_LEVEL` and up, one more for every collapse."""
+        return self._level
+
+    @property
+    def cells(self) -> Cells:
+        """The occupied cells, int32[m], ascending (a copy)."""
+        return self._cells.copy()
+
+    @property
+    def counts(self) -> Counts:
+        """Exact counts per occupied cell, int64[2, m] by label or int64[1, m] (a copy)."""
+        return self._counts.copy()
+
+    @property
+    def totals(self) -> Counts:
+        """Exact number of scores per occupied cell, int64[m]."""
+        totals: Counts = self._counts.sum(axis=0)
+        return totals
+
+    @property
+    def n(self) -> int:
+        """How many scores it holds."""
+        return int(self._counts.sum())
+
+    @property
+    def n_positives(self) -> int:
+        """How many of them have label 1; 0 without labels."""
+        return int(self._counts[1].sum()) if self.labelled else 0
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ScoreSketch):
+            return NotImplemented
+        return self.to_bytes() == other.to_bytes()
+
+    __hash__ = None  # type: ignore[assignment]  # mutable
+
+    def __repr__(self) -> str:
+        return (
+            f"ScoreSketch(n={self.n}, cells={len(self._cells)}/{self._max_cells}, "
+            f"level={self._level}, labelled={self.labelled})"
+        )
+
+    def add(self, scores: Any, labels: Any = None) -> None:
+        """Add scores, float[n] in [0, 1], with labels, [n] of 0 or 1, if the sketch is labelled.
+
+        Raises
+        ------
+        ValueError
+            on a value out of range, with its index, or on lengths that differ; nothing is added then.
+        """
+        values = checks.as_scores(scores)
+        if (labels is not None) != self.labelled:
+            raise ValueError("labels are required" if self.labelled else "no labels are kept here")
+        if labels is None:
+            self._add(values, None)
+            return
+        classes = checks.as_labels(labels)
+        if len(classes) != len(values):
+            raise ValueError(f"{len(values)} scores but {len(classes)} labels")
+        self._add(values, classes)
+
+    def _add(self, scores: Scores, labels: Labels | None) -> None:
+        """Add checked arrays."""
+        if self._level > grid.MAX_STRIP_LEVEL:  # only a sketch that was made so: 64 cells fit before
+            finer = ScoreSketch(self._max_cells, labelled=self.labelled)
+            finer._level = grid.MAX_STRIP_LEVEL
+            finer._add(scores, labels)
+            self.merge(finer)
+            return
+        if len(scores):
+            low, high = float(scores.min()), float(scores.max())
+        start = 0
+        while start < len(scores):
+            strip = grid.Strip(low, high, self._level, self._cells, clips=False)
+            # A tally costs a pass over the strip: worth it once the strip is narrow, as it soon is.
+            narrow = strip.size <= min(_WIDEST_TALLY, 2 * (len(scores) - start))
+            part = slice(start, None if narrow else start + grid.CHUNK)
+            add = self._add_by_tally if narrow else self._add_by_sorting
+            add(strip, scores[part], None if labels is None else labels[part])
+            start = len(scores) if narrow else start + grid.CHUNK
+
+    def _add_by_tally(self, strip: grid.Strip, scores: Scores, labels: Labels | None) -> None:
+        """Add checked scores to one counter for every place and label."""
+        rows = len(self._counts)
+        counters = np.zeros(rows * strip.size, np.int64)
+        by_label = [counters[row::rows] for row in range(rows)]
+        held = strip.places_of(self._cells)
+        for counter, count in zip(by_label, self._counts, strict=True):
+            counter[held] = count
+        for start in range(0, len(scores), grid.CHUNK):
+            part = slice(start, start + grid.CHUNK)
+            places = _places(strip, scores[part], None if labels is None else labels[part])
+            np.add.at(counters, places, 1)  # unlike bincount, makes no new array of counters
+        occupied = np.flatnonzero(sum(by_label) > 0)
+        self._hold(strip.cells(occupied), np.array([counter[occupied] for counter in by_label]))
+
+    def _add_by_sorting(self, strip: grid.Strip, scores: Scores, labels: Labels | None) -> None:
+        """Add at most `grid.CHUNK` checked scores on a strip of any size."""
+        places = _places(strip, scores, labels).astype(np.int32)  # sorts twice as fast as int64
+        places.sort()
+        first = np.flatnonzero(np.concatenate(([True], places[1:] != places[:-1])))
+        times = np.diff(first, append=len(places))
+        distinct = places[first].astype(np.int64)
+        if labels is None:
+            self._absorb(*_sum_runs(strip.cells(distinct), times[np.newaxis]))
+            return
+        counts = np.zeros((2, len(first)), np.int64)
+        counts[distinct & 1, np.arange(len(first))] = times
+        self._absorb(*_sum_runs(strip.cells(distinct >> 1), counts))
+
+    def merge(self, other: ScoreSketch) -> None:
+        """Add all that the other sketch holds, as if its events had been added here.
+
+        Raises
+        ------
+        ValueError
+            if the two differ in ``max_cells`` or in being labelled.
+        """
+        self._check_alike(other)
+        level = max(self._level, other._level)
+        self._coarsen(level)
+        self._absorb(*_coarser(other._cells, other._counts, level - other._level))
+
+    def subtract(self, other: ScoreSketch) -> None:
+        """Take away what was merged before; the level stays.
+
+        Raises
+        ------
+        ValueError
+            if the other is coarser than this one, or holds a score that this one does not; nothing is
+            taken away then.
+        """
+        self._check_alike(other)
+        if other._level > self._level:
+            raise ValueError(
+                f"cannot subtract a sketch of level {other._level} from a finer one of level {self._level}"
+            )
+        cells, counts = _coarser(other._cells, other._counts, self._level - other._level)
+        places = np.searchsorted(self._cells, cells)
+        held = np.append(self._cells, np.int32(-1))[places] == cells
+        if not held.all() or (self._counts[:, places] < counts).any():
+            raise ValueError("cannot subtract scores that were never added")
+        self._counts[:, places] -= counts
+        occupied = self._counts.any(axis=0)
+        self._cells, self._counts = self._cells[occupied], self._counts[:, occupied]
+
+    def at_level(self, level: int) -> ScoreSketch:
+        """Return a copy at this level or its own, whichever is the coarser."""
+        copy = ScoreSketch(self._max_cells, labelled=self.labelled)
+        copy._level, copy._cells, copy._counts = (
+            self._level,
+            self._cells.copy(),
+            self._counts.copy(),
+        )
+        copy._coarsen(min(max(level, self._level), grid.MAX_LEVEL))
+        return copy
+
+    def to_bytes(self) -> bytes:
+        """Return the state in a canonical form: equal states give equal bytes, on every machine."""
+        width = _width(int(self._counts.max(initial=0)))
+        header = _HEADER.pack(
+            _MAGIC,
+            _FORMAT,
+            len(self._counts),
+            self._level,
+            width,
+            self._max_cells,
+            len(self._cells),
+            self.n,
+        )
+        body = header + self._cells.astype("<i4").tobytes() + self._counts.astype(f"<i{width}").tobytes()
+        return body + _CRC.pack(zlib.crc32(body))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Restore a sketch from `to_bytes`; safe on bytes from anywhere.
+
+        Raises
+        ------
+        DamagedStateError
+            if the bytes are not such a state; the message says what is wrong.
+        """
+        if len(data) < _HEADER.size + _CRC.size:
+            raise DamagedStateError(f"a sketch has at least 28 bytes, got {len(data)}")
+        magic, version, rows, level, width, max_cells, m, n = _HEADER.unpack_from(data)
+        if magic != _MAGIC:
+            raise DamagedStateError(f"not a sketch: it begins with {magic!r}, not {_MAGIC!r}")
+        if version != _FORMAT:
+            raise DamagedStateError(f"sketch format {version} is unknown here, {_FORMAT} is known")
+        size = _HEADER.size + 4 * m + rows * width * m + _CRC.size
+        if rows not in (1, 2) or width not in (1, 2, 4, 8) or len(data) != size:
+            raise DamagedStateError(f"sketch of {m} cells should have {size} bytes, got {len(data)}")
+        if zlib.crc32(data[: -_CRC.size]) != _CRC.unpack_from(data, size - _CRC.size)[0]:
+            raise DamagedStateError("sketch checksum does not match: the bytes were altered")
+        cells = np.frombuffer(data, "<i4", m, _HEADER.size).astype(np.int32)
+        counts = np.frombuffer(data, f"<i{width}", rows * m, _HEADER.size + 4 * m)
+        counts = counts.astype(np.int64).reshape(rows, m)
+        if max_cells < MIN_MAX_CELLS or m > max_cells:
+            raise DamagedStateError(f"sketch of {m} cells where max_cells is {max_cells}")
+        if not grid.MIN_LEVEL <= level <= grid.MAX_LEVEL:
+            raise DamagedStateError(f"sketch level {level} is out of range")
+        if (np.diff(cells) <= 0).any() or (m and not 0 <= cells[0] <= cells[-1] <= grid.LAST_KEY >> level):
+            raise DamagedStateError("sketch cells are out of order or out of range")
+        if (counts < 0).any() or not counts.any(axis=0).all() or counts.sum(dtype=object) != n:
+            raise DamagedStateError("sketch counts are negative, empty or do not add up")
+        sketch = cls(max_cells, labelled=rows == 2)
+        sketch._level, sketch._cells, sketch._counts = level, cells, counts
+        return sketch
+
+    def _check_alike(self, other: ScoreSketch) -> None:
+        if (self._max_cells, self.labelled) != (other._max_cells, other.labelled):
+            raise ValueError(f"sketches differ in max_cells or labels: {self!r} and {other!r}")
+
+    def _absorb(self, cells: Cells, counts: Counts) -> None:
+        """Add counts at this level."""
+        both = np.concatenate((self._cells, cells))
+        order = np.argsort(both, kind="stable")  # of two ascending runs: one merge
+        self._hold(both[order], np.concatenate((self._counts, counts), axis=1)[:, order])
+
+    def _hold(self, cells: Cells, counts: Counts) -> None:
+        """Take these cells, ascending with repetitions, for all there is; collapse until they fit."""
+        self._cells, self._counts = _sum_runs(cells, counts)
+        if len(self._cells) > self._max_cells:
+            self._coarsen(self._level + _levels_to_fit(self._cells, self._max_cells))
+
+    def _coarsen(self, level: int) -> None:
+        self._cells, self._counts = _coarser(self._cells, self._counts, level - self._level)
+        self._level = level
+
+
+def _width(largest: int) -> int:
+    """Return the fewest bytes, 1, 2, 4 or 8, that hold a count."""
+    return next(width for width in (1, 2, 4, 8) if largest < 1 << (8 * width - 1))
+
+
+def _places(strip: grid.Strip, scores: Scores, labels: Labels | None) -> npt.NDArray[np.int64]:
+    """Return the place of every score, or with labels twice that plus the label."""
+    places = strip.places(scores)
+    if labels is not None:
+        np.left_shift(places, 1, out=places)
+        np.add(places, labels, out=places)
+    return places
+
+
+def _levels_to_fit(cells: Cells, max_cells: int) -> int:
+    """Return the fewest levels to go up until at most ``max_cells`` cells, ascending, are distinct."""
+    # Neighbours fall together as soon as their differing bits are shifted out.
+    apart = np.frexp((cells[1:] ^ cells[:-1]).astype(np.float64))[1]
+    distinct_after = len(cells) - np.cumsum(np.bincount(apart))
+    return int(np.flatnonzero(distinct_after <= max_cells)[0])
+
+
+def _coarser(cells: Cells, counts: Counts, levels: int) -> tuple[Cells, Counts]:
+    """Return the cells and counts that many levels up: neighbours 2k and 2k+1 add up."""
+    return _sum_runs(cells >> levels, counts) if levels else (cells, counts)
+
+
+def _sum_runs(cells: Cells, counts: Counts) -> tuple[Cells, Counts]:
+    """Add up the counts of equal neighbours in an ascending array of cells."""
+    if not len(cells):
+        return cells, counts
+    first = np.flatnonzero(np.concatenate(([True], cells[1:] != cells[:-1])))
+    if len(first) == len(cells):
+        return cells, counts
+    return cells[first], np.add.reduceat(counts, first, axis=1)

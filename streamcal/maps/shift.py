@@ -1,11 +1,20 @@
-"""Label shift: class priors, the weights that follow from them, and the correction g (eq. 13)."""
+"""Label shift: class priors, the weights that follow from them, and the correction g (eq. 13).
+
+This is the only place where equation 13 is written down. The paper's weights (w₀, w₁) and their ratio
+κ = w₁/w₀ give the same g: `shift_odds` is the correction with weights (1, κ).
+"""
 
 from __future__ import annotations
+
+import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["class_prior", "shift_correction", "shift_correction_one", "shift_weights"]
+__all__ = ["class_prior", "shift_correction", "shift_correction_one", "shift_odds", "shift_weights"]
+
+Floats = npt.NDArray[np.float64]
 
 
 def class_prior(positives: int, n: int, smoothing: float) -> float | None:
@@ -27,18 +36,22 @@ def shift_weights(source: float | None, target: float | None) -> tuple[float, fl
 
     Returns
     -------
-    (1, 1), no correction, until there are estimates of both; and without smoothing until the source has shown
-    both classes, since the weight of an unseen class is undefined.
+    (1, 1), no correction, until there are estimates of both. Without smoothing also until the source has
+    shown both classes: the weight of an unseen class is undefined.
     """
     if source is None or target is None or not 0.0 < source < 1.0:
         return (1.0, 1.0)
     return ((1.0 - target) / (1.0 - source), target / source)
 
 
-def shift_correction(
-    probabilities: npt.NDArray[np.float64], weights: tuple[float, float]
-) -> npt.NDArray[np.float64]:
-    """Apply the label-shift correction g(p) = w₁p / (w₁p + w₀(1−p)) (eq. 13).
+def _numerator_and_denominator(probability: Any, w0: Any, w1: Any) -> tuple[Any, Any]:
+    """Return both parts of w₁p / (w₁p + w₀(1−p)) (eq. 13), for numbers or arrays that broadcast."""
+    positive = w1 * probability
+    return positive, positive + w0 * (1.0 - probability)
+
+
+def shift_correction(probabilities: Floats, weights: tuple[float, float]) -> Floats:
+    """Apply the label-shift correction g (eq. 13).
 
     Parameters
     ----------
@@ -53,16 +66,40 @@ def shift_correction(
     """
     if weights[0] == weights[1]:
         return probabilities
-    positive = weights[1] * probabilities
-    total = positive + weights[0] * (1.0 - probabilities)
+    positive, total = _numerator_and_denominator(probabilities, *weights)
     # total is 0 only where p is 0 or 1 and the other class has all the weight: g(p) = p there.
-    return np.divide(positive, total, out=probabilities.copy(), where=total > 0.0)
+    corrected: Floats = np.divide(positive, total, out=probabilities.copy(), where=total > 0.0)
+    return corrected
 
 
 def shift_correction_one(probability: float, weights: tuple[float, float]) -> float:
-    """Apply `shift_correction` to one probability, to the same bit."""
+    """Apply `shift_correction` to one probability, with the same bits."""
     if weights[0] == weights[1]:
         return probability
-    positive = weights[1] * probability
-    total = positive + weights[0] * (1.0 - probability)
-    return positive / total if total > 0.0 else probability
+    positive, total = _numerator_and_denominator(probability, *weights)
+    return float(positive / total) if total > 0.0 else probability
+
+
+def shift_odds(probabilities: npt.ArrayLike, odds: npt.ArrayLike) -> Floats:
+    """Apply the correction with weights (1, κ): κp / (κp + 1 − p).
+
+    Parameters
+    ----------
+    probabilities
+        in [0, 1], any shape.
+    odds
+        κ = w₁/w₀ in [0, ∞], broadcast against ``probabilities``. At its ends the result is the limit taken
+        outward, which bounds what any κ near them gives: 0 everywhere for κ = 0, 1 everywhere for κ = ∞.
+
+    Returns
+    -------
+    float64 in [0, 1], of the shape that both broadcast to.
+    """
+    p = np.asarray(probabilities, dtype=np.float64)
+    if np.ndim(odds) == 0:
+        if odds == math.inf:
+            return np.ones_like(p)
+        if odds == 0.0:
+            return np.zeros_like(p)
+    positive, total = _numerator_and_denominator(p, 1.0, odds)
+    return np.asarray(positive / total)

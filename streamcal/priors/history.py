@@ -19,6 +19,7 @@ import numpy.typing as npt
 from streamcal.errors import DamagedStateError
 from streamcal.priors.adwin import grouped
 from streamcal.sketch import grid
+from streamcal.sketch.cells import check_cells, coarsen, pack_counts, unpack_counts
 
 __all__ = ["MAX_CELLS", "PanesState", "PriorPanes"]
 
@@ -215,8 +216,8 @@ class PriorPanes:
             self.level,
             self.cells.astype("<i4").tobytes(),
             self._panes.astype("<i8").tobytes(),
-            _pack(self._spread),
-            _pack(self._unlabelled),
+            pack_counts(self._spread),
+            pack_counts(self._unlabelled),
         )
 
     def restore(self, state: PanesState) -> Self:
@@ -231,18 +232,15 @@ class PriorPanes:
             raise DamagedStateError("panes of a prior are cut")
         cells = np.frombuffer(state.cells, "<i4").astype(np.int32)
         m, level = len(cells), state.level
-        if m > MAX_CELLS or not grid.MIN_LEVEL <= level <= grid.MAX_LEVEL:
-            raise DamagedStateError(f"panes of a prior have {m} cells at level {level}")
-        if (np.diff(cells) <= 0).any() or (m and not 0 <= cells[0] <= cells[-1] <= grid.LAST_KEY >> level):
-            raise DamagedStateError("cells of a prior are out of order or out of range")
+        check_cells(cells, level, MAX_CELLS)
         panes = np.frombuffer(state.panes, "<i8").astype(np.int64).reshape(_FIELDS, -1)
         firsts, scores = panes[0], panes[1]
         if not 0 <= state.end < _MOST or not ((panes >= 0) & (panes < _MOST)).all():
             raise DamagedStateError("panes of a prior hold more than there can be")
         if (np.diff(firsts) < 0).any():
             raise DamagedStateError("panes of a prior are out of order")
-        spread = _unpack(state.spread, len(scores), m)
-        unlabelled = _unpack(state.unlabelled, len(scores), m)
+        spread = unpack_counts(state.spread, (len(scores), m)).astype(np.int32)
+        unlabelled = unpack_counts(state.unlabelled, (len(scores), m)).astype(np.int32)
         if (firsts + scores > state.end).any() or (spread.sum(axis=1, dtype=np.int64) != scores).any():
             raise DamagedStateError("scores of a prior do not add up")
         if (unlabelled < 0).any() or (unlabelled > spread).any():
@@ -281,24 +279,6 @@ class PriorPanes:
 
     def _coarsen(self, level: int) -> None:
         """Go up to this level: neighbours 2k and 2k+1 add up."""
-        coarse = self.cells >> np.int32(level - self.level)
-        self.level = level
-        if len(coarse):
-            first = np.flatnonzero(np.concatenate(([True], coarse[1:] != coarse[:-1])))
-            self.cells = coarse[first]
-            self._spread = np.add.reduceat(self._spread, first, axis=1, dtype=np.int32)
-            self._unlabelled = np.add.reduceat(self._unlabelled, first, axis=1, dtype=np.int32)
-
-
-def _pack(counts: Cells) -> bytes:
-    """Return counts in the fewest bytes each: 1, 2 or 4."""
-    largest = int(counts.max(initial=0))
-    width = next(width for width in (1, 2, 4) if largest < 1 << (8 * width - 1))
-    return bytes([width]) + counts.astype(f"<i{width}").tobytes()
-
-
-def _unpack(data: bytes, panes: int, cells: int) -> Cells:
-    width = data[0] if data else 0
-    if width not in (1, 2, 4) or len(data) != 1 + panes * cells * width:
-        raise DamagedStateError(f"counts of {panes} panes and {cells} cells in {len(data)} bytes")
-    return np.frombuffer(data, f"<i{width}", panes * cells, 1).astype(np.int32).reshape(panes, cells)
+        cells, self._spread = coarsen(self.cells, self._spread, level - self.level)
+        _, self._unlabelled = coarsen(self.cells, self._unlabelled, level - self.level)
+        self.cells, self.level = cells, level

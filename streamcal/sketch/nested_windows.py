@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
 from streamcal.sketch import grid
+from streamcal.sketch.cells import check_cells, coarsen, pack_counts, unpack_counts
 
 __all__ = ["PANES", "WindowCounts", "WindowState"]
 
@@ -128,8 +129,8 @@ class WindowCounts:
             self.level,
             list(self._marks),
             self.cells.astype("<i4").tobytes(),
-            _pack(self._forgotten),
-            [_pack(pane) for pane in panes],
+            pack_counts(self._forgotten),
+            [pack_counts(pane) for pane in panes],
         )
 
     def restore(self, state: WindowState) -> Self:
@@ -144,15 +145,10 @@ class WindowCounts:
             raise DamagedStateError(f"cells of windows in {len(state.cells)} bytes")
         cells = np.frombuffer(state.cells, "<i4").astype(np.int32)
         m, marks = len(cells), state.marks
-        if m > self._max_cells or not grid.MIN_LEVEL <= state.level <= grid.MAX_LEVEL:
-            raise DamagedStateError(f"windows of {m} cells at level {state.level}")
-        if (np.diff(cells) <= 0).any() or (
-            m and not 0 <= cells[0] <= cells[-1] <= grid.LAST_KEY >> state.level
-        ):
-            raise DamagedStateError("cells of windows are out of order or out of range")
+        check_cells(cells, state.level, self._max_cells)
         if len(marks) < 2 or len(state.panes) != len(marks) - 1:
             raise DamagedStateError(f"{len(state.panes)} panes of windows, {len(marks)} boundaries")
-        panes = np.stack([_unpack_counts(part, m) for part in (state.forgotten, *state.panes)])
+        panes = np.stack([unpack_counts(part, (2, m)) for part in (state.forgotten, *state.panes)])
         sizes = panes.sum(axis=(1, 2), dtype=object)
         if (panes < 0).any() or [sum(sizes[: i + 1]) for i in range(len(sizes))] != marks:
             raise DamagedStateError("counts of windows are negative or do not add up")
@@ -204,13 +200,10 @@ class WindowCounts:
 
     def _coarsen(self, level: int) -> None:
         """Go up to this level: neighbours 2k and 2k+1 add up."""
-        coarse = self.cells >> np.int32(level - self.level)
-        self.level = level
-        if len(coarse):
-            first = np.flatnonzero(np.concatenate(([True], coarse[1:] != coarse[:-1])))
-            self.cells = coarse[first]
-            self._forgotten = np.add.reduceat(self._forgotten, first, axis=1)
-            self._since = [np.add.reduceat(counts, first, axis=1) for counts in self._since]
+        stacked = np.stack(self._since)
+        cells, self._forgotten = coarsen(self.cells, self._forgotten, level - self.level)
+        self._since = list(coarsen(self.cells, stacked, level - self.level)[1])
+        self.cells, self.level = cells, level
 
 
 def _spread(counts: npt.NDArray[Any], places: npt.NDArray[np.int64], m: int) -> npt.NDArray[Any]:
@@ -219,17 +212,3 @@ def _spread(counts: npt.NDArray[Any], places: npt.NDArray[np.int64], m: int) -> 
     for row, given in zip(spread, counts, strict=True):
         np.add.at(row, places, given)
     return spread
-
-
-def _pack(counts: npt.NDArray[Any]) -> bytes:
-    """Return counts in the fewest bytes each: 1, 2, 4 or 8."""
-    largest = int(counts.max(initial=0))
-    width = next(width for width in (1, 2, 4, 8) if largest < 1 << (8 * width - 1))
-    return bytes([width]) + counts.astype(f"<i{width}").tobytes()
-
-
-def _unpack_counts(data: bytes, m: int) -> npt.NDArray[np.int64]:
-    width = data[0] if data else 0
-    if width not in (1, 2, 4, 8) or len(data) != 1 + 2 * m * width:
-        raise DamagedStateError(f"counts of {m} cells in {len(data)} bytes")
-    return np.frombuffer(data, f"<i{width}", 2 * m, 1).astype(np.int64).reshape(2, m)

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
 from streamcal.sketch import checks, grid
+from streamcal.sketch.cells import check_cells, coarsen, count_width, run_starts, sum_runs
 
 __all__ = ["MIN_MAX_CELLS", "ScoreSketch"]
 
@@ -177,15 +178,15 @@ class ScoreSketch:
         """Add at most `grid.CHUNK` checked scores on a strip of any size."""
         places = _places(strip, scores, labels).astype(np.int32)  # sorts twice as fast as int64
         places.sort()
-        first = np.flatnonzero(np.concatenate(([True], places[1:] != places[:-1])))
+        first = run_starts(places)
         times = np.diff(first, append=len(places))
         distinct = places[first].astype(np.int64)
         if labels is None:
-            self._absorb(*_sum_runs(strip.cells(distinct), times[np.newaxis]))
+            self._absorb(*sum_runs(strip.cells(distinct), times[np.newaxis]))
             return
         counts = np.zeros((2, len(first)), np.int64)
         counts[distinct & 1, np.arange(len(first))] = times
-        self._absorb(*_sum_runs(strip.cells(distinct >> 1), counts))
+        self._absorb(*sum_runs(strip.cells(distinct >> 1), counts))
 
     def merge(self, other: ScoreSketch) -> None:
         """Add all that the other sketch holds, as if its events had been added here.
@@ -198,7 +199,7 @@ class ScoreSketch:
         self._check_alike(other)
         level = max(self._level, other._level)
         self._coarsen(level)
-        self._absorb(*_coarser(other._cells, other._counts, level - other._level))
+        self._absorb(*coarsen(other._cells, other._counts, level - other._level))
 
     def subtract(self, other: ScoreSketch) -> None:
         """Take away what was merged before; the level stays.
@@ -214,7 +215,7 @@ class ScoreSketch:
             raise ValueError(
                 f"cannot subtract a sketch of level {other._level} from a finer one of level {self._level}"
             )
-        cells, counts = _coarser(other._cells, other._counts, self._level - other._level)
+        cells, counts = coarsen(other._cells, other._counts, self._level - other._level)
         places = np.searchsorted(self._cells, cells)
         held = np.append(self._cells, np.int32(-1))[places] == cells
         if not held.all() or (self._counts[:, places] < counts).any():
@@ -236,7 +237,7 @@ class ScoreSketch:
 
     def to_bytes(self) -> bytes:
         """Return the state in a canonical form: equal states give equal bytes, on every machine."""
-        width = _width(int(self._counts.max(initial=0)))
+        width = count_width(int(self._counts.max(initial=0)))
         header = _HEADER.pack(
             _MAGIC,
             _FORMAT,
@@ -271,15 +272,12 @@ class ScoreSketch:
             raise DamagedStateError(f"sketch of {m} cells should have {size} bytes, got {len(data)}")
         if zlib.crc32(data[: -_CRC.size]) != _CRC.unpack_from(data, size - _CRC.size)[0]:
             raise DamagedStateError("sketch checksum does not match: the bytes were altered")
+        if max_cells < MIN_MAX_CELLS:
+            raise DamagedStateError(f"sketch whose max_cells is {max_cells}, below {MIN_MAX_CELLS}")
         cells = np.frombuffer(data, "<i4", m, _HEADER.size).astype(np.int32)
+        check_cells(cells, level, max_cells)
         counts = np.frombuffer(data, f"<i{width}", rows * m, _HEADER.size + 4 * m)
         counts = counts.astype(np.int64).reshape(rows, m)
-        if max_cells < MIN_MAX_CELLS or m > max_cells:
-            raise DamagedStateError(f"sketch of {m} cells where max_cells is {max_cells}")
-        if not grid.MIN_LEVEL <= level <= grid.MAX_LEVEL:
-            raise DamagedStateError(f"sketch level {level} is out of range")
-        if (np.diff(cells) <= 0).any() or (m and not 0 <= cells[0] <= cells[-1] <= grid.LAST_KEY >> level):
-            raise DamagedStateError("sketch cells are out of order or out of range")
         if (counts < 0).any() or not counts.any(axis=0).all() or counts.sum(dtype=object) != n:
             raise DamagedStateError("sketch counts are negative, empty or do not add up")
         sketch = cls(max_cells, labelled=rows == 2)
@@ -298,18 +296,13 @@ class ScoreSketch:
 
     def _hold(self, cells: Cells, counts: Counts) -> None:
         """Take these cells, ascending with repetitions, for all there is; collapse until they fit."""
-        self._cells, self._counts = _sum_runs(cells, counts)
+        self._cells, self._counts = sum_runs(cells, counts)
         if len(self._cells) > self._max_cells:
             self._coarsen(self._level + _levels_to_fit(self._cells, self._max_cells))
 
     def _coarsen(self, level: int) -> None:
-        self._cells, self._counts = _coarser(self._cells, self._counts, level - self._level)
+        self._cells, self._counts = coarsen(self._cells, self._counts, level - self._level)
         self._level = level
-
-
-def _width(largest: int) -> int:
-    """Return the fewest bytes, 1, 2, 4 or 8, that hold a count."""
-    return next(width for width in (1, 2, 4, 8) if largest < 1 << (8 * width - 1))
 
 
 def _places(strip: grid.Strip, scores: Scores, labels: Labels | None) -> npt.NDArray[np.int64]:
@@ -327,18 +320,3 @@ def _levels_to_fit(cells: Cells, max_cells: int) -> int:
     apart = np.frexp((cells[1:] ^ cells[:-1]).astype(np.float64))[1]
     distinct_after = len(cells) - np.cumsum(np.bincount(apart))
     return int(np.flatnonzero(distinct_after <= max_cells)[0])
-
-
-def _coarser(cells: Cells, counts: Counts, levels: int) -> tuple[Cells, Counts]:
-    """Return the cells and counts that many levels up: neighbours 2k and 2k+1 add up."""
-    return _sum_runs(cells >> levels, counts) if levels else (cells, counts)
-
-
-def _sum_runs(cells: Cells, counts: Counts) -> tuple[Cells, Counts]:
-    """Add up the counts of equal neighbours in an ascending array of cells."""
-    if not len(cells):
-        return cells, counts
-    first = np.flatnonzero(np.concatenate(([True], cells[1:] != cells[:-1])))
-    if len(first) == len(cells):
-        return cells, counts
-    return cells[first], np.add.reduceat(counts, first, axis=1)

@@ -7,7 +7,7 @@ process on the processor: the broker shares the machine.
 
     python benchmarks/kafka_pipeline.py [--events 200000] [--repeats 3] [--profile]
 
-Needs Java 17, as the tests do: the broker is theirs (tests/kafka/broker.py).
+Needs Java 17, as the tests do: the broker is theirs (tests/connectors/kafka/broker.py).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any
 
 import msgspec
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "kafka"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "connectors" / "kafka"))
 warnings.filterwarnings("ignore", category=DeprecationWarning)
 
 from broker import Broker  # noqa: E402  # from the tests

@@ -11,7 +11,7 @@ any cut between panes, have means that differ by more than chance allows. Two th
   Here all that came before the likeliest cut goes at once.
 
 σ² is the window's own variance in place of the true one, as in ADWIN2, so that δ, for a false alarm at a
-given look, is nominal: tests/test_adwin.py states what is measured.
+given look, is nominal: tests/priors/test_adwin.py states what is measured.
 """
 
 from __future__ import annotations

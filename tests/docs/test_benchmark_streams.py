@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from streamcal.maps.uniform_mass import uniform_mass_binning
 from streamcal.testing import NormalPair
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import adaptation
 import concept_drift

@@ -1,4 +1,4 @@
-"""The Kafka connector against a real broker; test_run_kafka.py has the command line under kill -9."""
+"""The Kafka connector against a real broker; test_run.py has the command line under kill -9."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from streamcal_connectors.kafka import sink as kafka_sink
 from streamcal_connectors.kafka.config import KafkaConfig, KafkaUrl, read_kafka_config
 from streamcal_connectors.kafka.source import KafkaConnector, KafkaSource
 from test_broker import consumer, producer, transactional, unique
-from test_run_kafka import rows_of, until
+from test_run import rows_of, until
 
 from streamcal import JoinConfig, RecalibrationMap
 from streamcal.engine.emissions import Recalibrated

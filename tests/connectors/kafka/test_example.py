@@ -12,7 +12,7 @@ import pytest
 from broker import Broker, FetchError, fetch
 from kafka_fixture import give_up
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "kafka"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "kafka"
 
 
 def settings() -> dict[str, str]:

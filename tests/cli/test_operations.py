@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.test_cli import GOOD, STREAMCAL, read_lines, streamcal, synthetic, table
+from tests.cli.test_app import GOOD, STREAMCAL, read_lines, streamcal, synthetic, table
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def start(*arguments: object, **options: Any) -> subprocess.Popen[bytes]:

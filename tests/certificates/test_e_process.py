@@ -14,7 +14,7 @@ import pytest
 from scipy.optimize import minimize
 
 from streamcal.certificates.e_process import LabelShiftTest, _largest_likelihood
-from tests.truths import Truth, _gaussian, gaussian
+from tests.certificates.truths import Truth, _gaussian, gaussian
 
 ALPHA = 0.05
 BINS = 8

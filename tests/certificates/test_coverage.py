@@ -8,7 +8,7 @@ fixed.
 
 CI looks at every ninth version: of 1,000 streams per truth with B = ⌊n^(1/3)⌋, of 100 streams with B
 chosen from the labels (fails if more than 10 are violated: probability 0.011 at 0.05, 6e-9 at 0.01; none
-is seen). All versions of all streams: ``python -m tests.test_certificate_coverage --full``.
+is seen). All versions of all streams: ``python -m tests.certificates.test_coverage --full``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from streamcal.certificates.inequalities import theorem1
 from streamcal.certificates.source import certify, certify_best, default_candidates, version_delta
 from streamcal.maps.binning import bin_sums, candidate_bins, choose_bins, cube_root, uniform_mass
 from streamcal.sketch.grid import MIN_LEVEL, cells_of, left_edges
-from tests.truths import TRUTHS, Truth, cells, edges_of, risks
+from tests.certificates.truths import TRUTHS, Truth, cells, edges_of, risks
 
 DELTA = 0.1
 LONGEST = 10_000

@@ -35,7 +35,7 @@ from types import TracebackType
 from typing import IO, Self
 
 HERE = Path(__file__).resolve().parent
-CACHE = HERE.parents[1] / ".cache" / "kafka"
+CACHE = HERE.parents[2] / ".cache" / "kafka"
 POM = HERE / "pom.xml"
 LOGGING = HERE / "log4j2.properties"
 

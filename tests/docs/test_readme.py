@@ -19,7 +19,7 @@ from streamcal import RecalibrationMap
 from streamcal.run.config import RunConfig
 from streamcal.testing import NormalPair
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 CONCEPTS = ("recalibration", "label-shift", "certificates", "drift", "operations")
 MOST_LINES = 15
@@ -34,7 +34,7 @@ SHELL = [code for code in blocks("README.md", "sh") if "kafka://" not in code]
 
 
 def test_the_readme_has_four_short_entrances() -> None:
-    """Arrays, river, the command line, Kafka; the last runs in tests/kafka/test_readme_kafka.py."""
+    """Arrays, river, the command line, Kafka; the last runs in tests/connectors/kafka/test_readme.py."""
     assert len(ENTRANCES) == 4
     assert ["streamcal.river" in code for code in ENTRANCES] == [False, True, False, False]
     assert ["kafka://" in code for code in ENTRANCES] == [False, False, False, True]

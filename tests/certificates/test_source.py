@@ -21,7 +21,7 @@ from streamcal.certificates.source import (
 )
 from streamcal.certificates.target import certify_target, odds_limits, shift_odds
 from streamcal.maps.binning import bin_sums, uniform_mass
-from tests.truths import TRUTHS, cells, edges_of, gaussian, risks
+from tests.certificates.truths import TRUTHS, cells, edges_of, gaussian, risks
 
 
 def sample(n: int, seed: int = 0, name: str = "D(0.5)"):

@@ -16,7 +16,7 @@ from streamcal.testing import NormalPair
 
 Modules = dict[str, ModuleType]
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PAPER = ROOT / "examples" / "paper"
 PAGE = ROOT / "docs" / "paper.md"
 

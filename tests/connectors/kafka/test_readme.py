@@ -20,7 +20,7 @@ from streamcal import RecalibrationMap
 from streamcal.maps.shift import shift_correction_one
 from streamcal.testing import NormalPair
 
-README = Path(__file__).parents[2] / "README.md"
+README = Path(__file__).parents[3] / "README.md"
 PATIENCE = 60.0
 PREDICTIONS = 500
 

@@ -18,7 +18,7 @@ from streamcal import RecalibrationMap
 from streamcal.certificates.inequalities import theorem1
 from streamcal.testing import NormalPair
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 SCRIPTS = ("recalibration", "label_shift", "certificates", "drift", "operations")
 LARGEST = 150_000

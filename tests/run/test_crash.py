@@ -60,7 +60,7 @@ def crash(
         "--store": out / "state.db",
     }
     arguments = [str(each) for pair in (inputs | outputs).items() for each in pair]
-    script = Path(__file__).with_name("crash.py")
+    script = Path(__file__).parents[1] / "crash.py"
     done = subprocess.run(
         [sys.executable, script, "7", str(kills), str(longest), str(MAX_EVENTS), "--", "run", *arguments],
         capture_output=True,

@@ -108,5 +108,5 @@ def test_a_bad_score_is_refused() -> None:
 
 
 def test_the_schema_in_docs_is_the_models() -> None:
-    path = Path(__file__).parents[1] / "docs" / "recalibration-map.schema.json"
+    path = Path(__file__).parents[2] / "docs" / "recalibration-map.schema.json"
     assert json.loads(path.read_text()) == RecalibrationMap.model_json_schema()

@@ -64,7 +64,7 @@ def fork_server() -> None:
 
     A fork, so that a run does not spend its life on imports.
     """
-    sys.path.insert(0, str(Path(__file__).parents[1]))
+    sys.path.insert(0, str(Path(__file__).parents[2]))
     from crash import child
 
     max_events = int(sys.argv[1])

@@ -29,18 +29,18 @@ from typing import Any
 
 import msgspec
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "connectors" / "kafka"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 warnings.filterwarnings("ignore", category=DeprecationWarning)
 
-from broker import Broker  # noqa: E402  # from the tests
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition  # noqa: E402
-from kafka_fixture import Topics  # noqa: E402
 from streamcal_connectors.kafka.cluster import require  # noqa: E402
 
 from streamcal import JoinConfig  # noqa: E402
 from streamcal.run.pipeline import Pipeline  # noqa: E402
 from streamcal.run.ports import Connectors  # noqa: E402
 from streamcal.run.runner import Inputs, Outputs, Runner  # noqa: E402
+from tests.connectors.kafka.broker import Broker  # noqa: E402
+from tests.connectors.kafka.fixtures import Topics  # noqa: E402
 
 BUDGET = 0.5
 LABELLED = 0.2  # of the predictions

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,28 +14,7 @@ import numpy as np
 import pytest
 
 from streamcal import RecalibrationMap, Recalibrator
-from streamcal.testing import NormalPair
-
-STREAMCAL = [sys.executable, "-c", "from streamcal.cli.app import main; main()"]
-
-
-def streamcal(*arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
-    """Call the command line in a process of its own."""
-    done = subprocess.run(
-        [*STREAMCAL, *map(str, arguments)],
-        input=stdin,
-        capture_output=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, "COLUMNS": "200"},
-    )
-    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    data = path.read_bytes()
-    text = gzip.decompress(data) if path.suffix == ".gz" else data
-    return [json.loads(line) for line in text.splitlines()]
+from tests.command_line import GOOD, STREAMCAL, read_lines, streamcal, synthetic, table
 
 
 def run(folder: Path, events: bytes, *more: object, name: str = "events.jsonl") -> tuple[Any, list, list]:
@@ -47,14 +24,6 @@ def run(folder: Path, events: bytes, *more: object, name: str = "events.jsonl") 
     done = streamcal("run", "--events", folder / name, "--output", out, "--rejects", rejects, *more)
     return done, read_lines(out), read_lines(rejects)
 
-
-def table(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
-    """Return the table at the end of a run."""
-    rows = (line.rsplit(None, 1) for line in (done.stdout or done.stderr).splitlines())
-    return {row[0].strip(): row[1] for row in rows if len(row) == 2}
-
-
-GOOD = b'{"id":"good","score":0.5}\n'
 
 BAD: dict[str, tuple[bytes, str]] = {
     "NaN": (b'{"id":"a","score":NaN}', "NaN and Infinity are no JSON"),
@@ -165,20 +134,6 @@ def test_a_csv_header_that_names_no_score_is_an_error(tmp_path: Path) -> None:
     done, _, _ = run(tmp_path, b"id,points\na,3\n", name="events.csv")
     assert done.returncode == 1
     assert "events.csv, line 1: a CSV header must name score or label" in done.stderr
-
-
-def synthetic(folder: Path, n: int = 400) -> tuple[Path, Path, Path]:
-    """Write a source, predictions and labels that come 50 seconds late; return the paths."""
-    rng = np.random.default_rng(3)
-    z, y = NormalPair(0.5).sample(n, rng)
-    source = folder / "source.jsonl"
-    source.write_text("".join(f'{{"score":{s},"label":{c}}}\n' for s, c in zip(z, y, strict=True)))
-    z, y = NormalPair(0.2).sample(n, rng)
-    events, labels = folder / "events.csv", folder / "labels.jsonl.gz"
-    events.write_text("id,time,score\n" + "".join(f"{i},{i},{s}\n" for i, s in enumerate(z.tolist())))
-    lines = "".join(f'{{"id":"{i}","label":{c},"time":{i + 50}}}\n' for i, c in enumerate(y.tolist()))
-    labels.write_bytes(gzip.compress(lines.encode()))
-    return source, events, labels
 
 
 def test_a_run_equals_the_engine_by_hand_and_is_reproducible(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.cli.test_app import GOOD, STREAMCAL, read_lines, streamcal, synthetic, table
+from tests.command_line import GOOD, STREAMCAL, read_lines, streamcal, synthetic, table
 
 ROOT = Path(__file__).parents[2]
 

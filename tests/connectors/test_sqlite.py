@@ -23,7 +23,7 @@ from streamcal.events import Origin
 from streamcal.join.tables import Early, Pending, Settled
 from streamcal.run.ports import Change, Checkpoint
 from streamcal.run.rows import MapRow, RejectRow
-from tests.cli.test_app import STREAMCAL, read_lines, streamcal, synthetic
+from tests.command_line import STREAMCAL, read_lines, streamcal, synthetic
 
 
 def opened(path: Path, *, read_only: bool = False) -> SqliteStore:

@@ -14,21 +14,7 @@ from streamcal import DamagedStateError, JoinConfig, LabelEvent, LabelledEvent, 
 from streamcal.engine.emissions import Emission, Rejected
 from streamcal.events import Event
 from streamcal.join.join import Join, JoinCounts, Joined
-
-
-class Recorder:
-    """A learner that answers ½ and remembers what it learned."""
-
-    def __init__(self) -> None:
-        self.learned: list[Joined] = []
-        self.seen = 3
-
-    def answer(self, event: PredictionEvent | LabelledEvent) -> Recalibrated:
-        return Recalibrated(event.id, event.score, 0.5, 0, (1.0, 1.0))
-
-    def learn(self, joined: Joined) -> tuple[Emission, ...]:
-        self.learned.append(joined)
-        return ()
+from tests.join.recorder import EVENTS, Recorder
 
 
 def drive(events: list[Event], **options: float) -> tuple[Join, Recorder, list[Emission]]:
@@ -209,18 +195,6 @@ def test_close_rejects_what_still_waits() -> None:
     assert reject.event == LabelEvent("a", 1)
     assert join.counts.unmatched == 1
     assert join.close() == ()
-
-
-EVENTS = st.lists(
-    st.one_of(
-        st.builds(PredictionEvent, st.sampled_from("abcdef"), st.just(0.3), st.floats(0, 30)),
-        st.builds(LabelEvent, st.sampled_from("abcdef"), st.integers(0, 1), st.floats(0, 30)),
-        st.builds(
-            LabelledEvent, st.just(0.3), st.integers(0, 1), st.sampled_from("abcdef"), st.floats(0, 30)
-        ),
-    ),
-    max_size=60,
-)
 
 
 @given(EVENTS, st.integers(1, 4))

@@ -20,7 +20,7 @@ from streamcal.events import Event
 from streamcal.join.join import Join
 from streamcal.join.tables import Early, MemoryTables, Pending, Settled, StoredTable
 from streamcal.run.ports import Change
-from tests.join.test_join import EVENTS, Recorder
+from tests.join.recorder import EVENTS, Recorder
 
 
 class ListRows:

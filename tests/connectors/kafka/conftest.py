@@ -1,13 +1,11 @@
-"""The Kafka fixtures, for every test in this directory.
-
-No ``__init__.py`` here: this directory would then be the package ``kafka`` and hide kafka-python.
-"""
+"""The Kafka fixtures, for every test in this directory."""
 
 import gc
 import warnings
 
 import pytest
-from kafka_fixture import LEFT_BEHIND, kafka_broker, killable_broker, new_topic
+
+from tests.connectors.kafka.fixtures import LEFT_BEHIND, kafka_broker, killable_broker, new_topic
 
 __all__ = ["kafka_broker", "killable_broker", "new_topic"]
 

@@ -16,119 +16,34 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from broker import HERE, Broker, BrokerError, free_ports, serves
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition  # type: ignore[import-untyped]
+from kafka import KafkaProducer, TopicPartition  # type: ignore[import-untyped]
 from kafka.errors import (  # type: ignore[import-untyped]
     KafkaError,
     KafkaTimeoutError,
     ProducerFencedError,
 )
 from kafka.structs import OffsetAndMetadata  # type: ignore[import-untyped]
-from kafka_fixture import EXTERNAL, AnyBroker, Topics, broker_or_reason, give_up
 
-COMMITTED = "read_committed"
-UNCOMMITTED = "read_uncommitted"
-PATIENCE = 30.0
-"""Seconds within which what must happen happens; a passing test takes far less."""
-
-# Retries that fit a broker one millisecond away. With the default backoff of 100 ms every
-# transaction that follows another at once waits 100 ms for the first one's markers.
-QUICK = {"retry_backoff_ms": 5, "reconnect_backoff_max_ms": 500, "metrics_enabled": False}
-
-
-def unique(stem: str) -> str:
-    return f"{stem}-{uuid.uuid4().hex[:12]}"
-
-
-@contextmanager
-def producer(broker: AnyBroker, **configs: Any) -> Iterator[Any]:
-    made = KafkaProducer(bootstrap_servers=broker.bootstrap, **{**QUICK, **configs})
-    try:
-        yield made
-    finally:
-        discard(made)
-
-
-@contextmanager
-def transactional(broker: AnyBroker, name: str = "", **configs: Any) -> Iterator[Any]:
-    configs["transactional_id"] = name or unique("transactions")
-    with producer(broker, **configs) as made:
-        made.init_transactions()
-        yield made
-
-
-def discard(made: Any) -> None:
-    """Close a producer whatever it was doing.
-
-    ``close(timeout)`` flushes first, raises when records cannot be sent, and then has closed
-    nothing: its thread goes on for ever.
-    """
-    made._sender.force_close()
-    made._sender.join(PATIENCE)
-    made.close(timeout=0)
-
-
-@contextmanager
-def consumer(broker: AnyBroker, **configs: Any) -> Iterator[Any]:
-    settings = {
-        "group_id": None,
-        "enable_auto_commit": False,
-        "auto_offset_reset": "none",
-        "isolation_level": COMMITTED,
-        "reconnect_backoff_max_ms": 500,
-        **configs,
-    }
-    with closing(KafkaConsumer(bootstrap_servers=broker.bootstrap, **settings)) as made:
-        yield made
-
-
-def eventually(what: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + PATIENCE
-    while not what():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
-
-
-def values(broker: AnyBroker, topic: str, level: str = COMMITTED) -> list[bytes]:
-    """Return every value that a reader at `level` sees now, partition after partition."""
-    with consumer(broker, isolation_level=level) as reader:
-        partitions = [TopicPartition(topic, p) for p in sorted(reader.partitions_for_topic(topic))]
-        reader.assign(partitions)
-        for partition in partitions:
-            reader.seek(partition, 0)
-        ends = reader.end_offsets(partitions)
-        found: dict[Any, list[bytes]] = {partition: [] for partition in partitions}
-
-        def complete() -> bool:
-            for partition, records in reader.poll(timeout_ms=200).items():
-                found[partition] += [record.value for record in records]
-            # A position also moves past aborted records and past the markers of transactions.
-            return all(reader.position(p) >= ends[p] for p in partitions)
-
-        assert eventually(complete), f"the readable part of {topic} was not read: {ends}"
-        return [value for partition in partitions for value in found[partition]]
-
-
-def committed_offset(broker: AnyBroker, group: str, partition: Any) -> int | None:
-    """Return the group's committed offset; None when it has none.
-
-    The consumer must be a read_committed one. Only then does kafka-python ask for stable offsets
-    and wait while a transaction that carries some is still being completed; a read_uncommitted one
-    is told the offset from before, even right after ``commit_transaction`` has returned.
-    """
-    with consumer(broker, group_id=group) as reader:
-        found = reader.committed(partition, timeout_ms=PATIENCE * 1000)
-        return None if found is None else int(found)
+from tests.connectors.kafka.broker import HERE, Broker, BrokerError, free_ports, serves
+from tests.connectors.kafka.clients import (
+    PATIENCE,
+    QUICK,
+    UNCOMMITTED,
+    committed_offset,
+    consumer,
+    discard,
+    eventually,
+    producer,
+    transactional,
+    unique,
+    values,
+)
+from tests.connectors.kafka.fixtures import EXTERNAL, AnyBroker, Topics, broker_or_reason, give_up
 
 
 class TestBroker:
@@ -156,7 +71,7 @@ class TestBroker:
     def test_a_broker_that_cannot_start_says_why(
         self, killable_broker: Broker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("broker.SERVER_PROPERTIES", "process.roles=nothing\n")
+        monkeypatch.setattr("tests.connectors.kafka.broker.SERVER_PROPERTIES", "process.roles=nothing\n")
         refused = Broker()
         with pytest.raises(BrokerError, match=r"(?s)formatting.*process\.roles"):
             refused.start()

@@ -18,20 +18,15 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import broker as broker_module
 import msgspec
 import pytest
-from broker import Broker, free_ports
 from kafka import KafkaAdminClient, TopicPartition  # type: ignore[import-untyped]
 from kafka.errors import KafkaConnectionError, KafkaTimeoutError  # type: ignore[import-untyped]
-from kafka_fixture import AnyBroker, Topics
 from streamcal_connectors.kafka import client as kafka_client
 from streamcal_connectors.kafka import cluster as kafka_cluster
 from streamcal_connectors.kafka import sink as kafka_sink
 from streamcal_connectors.kafka.config import KafkaConfig, KafkaUrl, read_kafka_config
 from streamcal_connectors.kafka.source import KafkaConnector, KafkaSource
-from test_broker import consumer, producer, transactional, unique
-from test_run import rows_of, until
 
 from streamcal import JoinConfig, RecalibrationMap
 from streamcal.engine.emissions import Recalibrated
@@ -41,6 +36,10 @@ from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import Connectors
 from streamcal.run.rows import MapRow, RejectRow
 from streamcal.run.runner import Inputs, Outputs, Runner
+from tests.connectors.kafka import broker as broker_module
+from tests.connectors.kafka.broker import Broker, free_ports
+from tests.connectors.kafka.clients import consumer, producer, rows_of, transactional, unique, until
+from tests.connectors.kafka.fixtures import AnyBroker, Topics
 
 SECRET = "hunter2-correct-horse"
 STREAMCAL = [sys.executable, "-c", "from streamcal.cli.app import main; main()"]
@@ -518,7 +517,7 @@ class TestSink:
         sink = KafkaConnector().sink(url(killable_broker, topic))
         sink.resume("job", None)
         rng = random.Random(1)
-        with broker_module_killer(killable_broker, rng, 3) as over:
+        with broker_killer(killable_broker, rng, 3) as over:
             number = 0
             while not over():
                 sink.write([answer(i) for i in range(number, number + 20)])
@@ -537,7 +536,7 @@ class TestSink:
 
 
 @contextmanager
-def broker_module_killer(broker: Broker, rng: random.Random, times: int) -> Iterator[Callable[[], bool]]:
+def broker_killer(broker: Broker, rng: random.Random, times: int) -> Iterator[Callable[[], bool]]:
     """Kill and start the broker in a thread; give what says whether that is over."""
     import threading
 

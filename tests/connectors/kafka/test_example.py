@@ -7,10 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import broker as module
 import pytest
-from broker import Broker, FetchError, fetch
-from kafka_fixture import give_up
+
+from tests.connectors.kafka import broker as broker_module
+from tests.connectors.kafka.broker import Broker, FetchError, fetch
+from tests.connectors.kafka.fixtures import give_up
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "kafka"
 
@@ -39,7 +40,7 @@ def test_it_runs_on_a_broker_like_that_of_the_compose_file(monkeypatch: pytest.M
     assert text.count("9092") == 2
     assert text.count("9093") == 2
     text = text.replace("9092", "{port}").replace("9093", "{controller}") + "log.dirs={data}\n"
-    monkeypatch.setattr(module, "SERVER_PROPERTIES", text)
+    monkeypatch.setattr(broker_module, "SERVER_PROPERTIES", text)
     with Broker() as made:
         demo = [sys.executable, EXAMPLE / "demo.py", "--bootstrap", made.bootstrap]
         done = subprocess.run(

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition  # type: ignore[import-untyped]
-from kafka_fixture import AnyBroker, Topics
 
 from streamcal import RecalibrationMap
 from streamcal.maps.shift import shift_correction_one
 from streamcal.testing import NormalPair
+from tests.connectors.kafka.fixtures import AnyBroker, Topics
 
 README = Path(__file__).parents[3] / "README.md"
 PATIENCE = 60.0

@@ -18,8 +18,6 @@ import os
 import random
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -29,9 +27,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from broker import Broker
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition  # type: ignore[import-untyped]
-from kafka_fixture import AnyBroker, Topics
+from kafka import KafkaProducer  # type: ignore[import-untyped]
 
 from streamcal import RecalibrationMap, Recalibrator
 from streamcal.cli.demo import data_folder
@@ -39,6 +35,10 @@ from streamcal.join.join import JoinCounts
 from streamcal.maps.shift import shift_correction_one
 from streamcal.run.ports import Connectors
 from streamcal.run.runner import pipeline_state
+from tests.connectors.kafka.broker import Broker
+from tests.connectors.kafka.clients import RUN_PATIENCE, ends, reader, rows_of, until
+from tests.connectors.kafka.fixtures import AnyBroker, Topics
+from tests.connectors.kafka.runs import Runs, runs
 
 FULL = os.environ.get("STREAMCAL_CRASH") == "full"
 KILLS = int(os.environ.get("STREAMCAL_CRASH_KILLS", "50" if FULL else "10"))
@@ -46,7 +46,6 @@ BROKER_KILLS = int(os.environ.get("STREAMCAL_CRASH_KILLS", "50" if FULL else "3"
 PREDICTIONS = 10**9 if FULL else 12_000
 MAX_EVENTS = 4000 if FULL else 400
 """Of a micro-batch: small ones give many moments to be killed at."""
-PATIENCE = 180.0
 
 DAY = 86_400.0
 TTL = 7 * DAY
@@ -57,70 +56,6 @@ Row = tuple[str, bytes, bytes]
 
 
 # Processes
-
-
-def fork_server() -> None:
-    """Run the command line in a fork for every line of input; say its pid, and how it ended.
-
-    A fork, so that a run does not spend its life on imports.
-    """
-    sys.path.insert(0, str(Path(__file__).parents[2]))
-    from crash import child
-
-    max_events = int(sys.argv[1])
-    for line in sys.stdin:
-        process = os.fork()
-        if not process:
-            child(msgspec.json.decode(line), max_events)
-        print(process, flush=True)
-        print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
-
-
-class Runs:
-    """Runs of one command line, one after the other."""
-
-    def __init__(self, arguments: Sequence[str], log: Path, max_events: int = MAX_EVENTS) -> None:
-        self.arguments = msgspec.json.encode(list(arguments)) + b"\n"
-        self.log = log
-        with log.open("ab") as out:
-            self._server = subprocess.Popen(
-                [sys.executable, __file__, str(max_events)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=out,
-            )
-        self.pid = 0
-
-    def start(self) -> None:
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        self._server.stdin.write(self.arguments)
-        self._server.stdin.flush()
-        self.pid = int(self._server.stdout.readline())
-
-    def end(self, number: int) -> int:
-        """Send a signal; return the exit status, negative if the signal ended it."""
-        assert self._server.stdout is not None
-        os.kill(self.pid, number)
-        self.pid = 0
-        # With the table of a run's end between.
-        lines = iter(self._server.stdout.readline, b"")
-        return next(int(line) for line in lines if line.strip().lstrip(b"-").isdigit())
-
-    def close(self) -> None:
-        if self.pid:
-            os.kill(self.pid, signal.SIGKILL)
-        self._server.kill()
-        self._server.communicate()
-
-
-@contextmanager
-def runs(arguments: Sequence[str], log: Path, max_events: int = MAX_EVENTS) -> Iterator[Runs]:
-    made = Runs(arguments, log, max_events)
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 # Topics
@@ -159,7 +94,7 @@ def sending(broker: AnyBroker) -> Iterator[Callable[[Sequence[Row]], None]]:
 
         def send(rows: Sequence[Row]) -> None:
             sent = [sender.send(topic, value=value, key=key) for topic, key, value in rows]
-            sender.flush(PATIENCE)
+            sender.flush(RUN_PATIENCE)
             assert all(future.succeeded() for future in sent)
 
         yield send
@@ -168,47 +103,6 @@ def sending(broker: AnyBroker) -> Iterator[Callable[[Sequence[Row]], None]]:
 def send(broker: AnyBroker, rows: Sequence[Row]) -> None:
     with sending(broker) as send_rows:
         send_rows(rows)
-
-
-def reader(broker: AnyBroker) -> Any:
-    return closing(
-        KafkaConsumer(
-            bootstrap_servers=broker.bootstrap,
-            isolation_level="read_committed",
-            group_id=None,
-            enable_auto_commit=False,
-            auto_offset_reset="none",
-            reconnect_backoff_max_ms=500,
-        )
-    )
-
-
-def ends(consumer: Any, topics: Sequence[str]) -> dict[Any, int]:
-    places = [TopicPartition(name, p) for name in topics for p in sorted(consumer.partitions_for_topic(name))]
-    return dict(consumer.end_offsets(places))
-
-
-def rows_of(broker: AnyBroker, topic: str) -> list[Any]:
-    """Return all committed records of a topic."""
-    with reader(broker) as consumer:
-        last = ends(consumer, [topic])
-        consumer.assign(list(last))
-        for place in last:
-            consumer.seek(place, 0)
-        found: list[Any] = []
-        deadline = time.monotonic() + PATIENCE
-        while not all(consumer.position(place) >= end for place, end in last.items()):
-            for records in consumer.poll(timeout_ms=200, max_records=100_000).values():
-                found += records
-            assert time.monotonic() < deadline, f"{topic} was not read to its end: {last}"
-        return found
-
-
-def until(what: Callable[[], bool], why: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not what():
-        assert time.monotonic() < deadline, why
-        time.sleep(0.05)
 
 
 # Scenario
@@ -333,7 +227,7 @@ def test_killed_and_yet_every_id_once(
     part = -(-len(rows) // (kills + 1))
     arguments, outputs = stream.arguments("broken")
     struck = 0
-    with runs(arguments, tmp_path / "broken.log") as process:
+    with runs(arguments, tmp_path / "broken.log", MAX_EVENTS) as process:
         for kill in range(kills):
             send(killable_broker, rows[kill * part : (kill + 1) * part])
             if not process.pid:
@@ -461,7 +355,3 @@ def test_however_the_topics_are_interleaved(
         counts.early = 0  # how many labels were read before their prediction is what differs
         seen.append((stream.sketches("run"), counts))
     assert all(each == seen[0] for each in seen)
-
-
-if __name__ == "__main__":
-    fork_server()

@@ -22,7 +22,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 import pytest
-from broker import Broker, FetchError, fetch
+
+from tests.connectors.kafka.broker import Broker, FetchError, fetch
 
 with warnings.catch_warnings():
     # kafka-python 3.0 reads its schemas with importlib.resources.read_text, which Python 3.11 and

@@ -1,0 +1,35 @@
+"""A learner that records what the join gives it, and the events to give the join."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from streamcal import LabelEvent, LabelledEvent, PredictionEvent, Recalibrated
+from streamcal.engine.emissions import Emission
+from streamcal.join.join import Joined
+
+EVENTS = st.lists(
+    st.one_of(
+        st.builds(PredictionEvent, st.sampled_from("abcdef"), st.just(0.3), st.floats(0, 30)),
+        st.builds(LabelEvent, st.sampled_from("abcdef"), st.integers(0, 1), st.floats(0, 30)),
+        st.builds(
+            LabelledEvent, st.just(0.3), st.integers(0, 1), st.sampled_from("abcdef"), st.floats(0, 30)
+        ),
+    ),
+    max_size=60,
+)
+
+
+class Recorder:
+    """A learner that answers ½ and remembers what it learned."""
+
+    def __init__(self) -> None:
+        self.learned: list[Joined] = []
+        self.seen = 3
+
+    def answer(self, event: PredictionEvent | LabelledEvent) -> Recalibrated:
+        return Recalibrated(event.id, event.score, 0.5, 0, (1.0, 1.0))
+
+    def learn(self, joined: Joined) -> tuple[Emission, ...]:
+        self.learned.append(joined)
+        return ()

@@ -14,7 +14,7 @@ from scipy.special import expit
 from scipy.stats import norm
 
 from streamcal import RecalibrationMap
-from streamcal.certificates.inequalities import theorem1, theoretical_bins
+from streamcal.certificates.theorems import theorem1, theoretical_bins
 from streamcal.testing import NormalPair
 
 DELTA: Final = 0.1

@@ -31,7 +31,7 @@ from PIL import Image
 from scipy.special import logit
 from scipy.stats import norm
 
-from streamcal.certificates.inequalities import TheoremBound, theorem1
+from streamcal.certificates.theorems import TheoremBound, theorem1
 from streamcal.maps.shift import shift_correction
 from streamcal.testing import NormalPair
 

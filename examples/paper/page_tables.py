@@ -25,7 +25,7 @@ from analysis import (
 )
 from experiments import GRID_PRIORS, GridRow, Results, RiskRow, TableRow
 
-from streamcal.certificates.inequalities import theorem1, theorem2
+from streamcal.certificates.theorems import theorem1, theorem2
 from streamcal.maps.binning import cube_root
 
 PAPER_EXPONENTS: Final = Exponents(-0.97, 0.93, -1.75, 0)

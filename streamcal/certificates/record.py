@@ -11,8 +11,8 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from streamcal.certificates.inequalities import TheoremBound, theorem1, theorem2
 from streamcal.certificates.source import RiskBound
+from streamcal.certificates.theorems import TheoremBound, theorem1, theorem2
 from streamcal.events import Domain
 
 __all__ = [

@@ -20,8 +20,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from streamcal.certificates.inequalities import theorem1
 from streamcal.certificates.source import certify, certify_best, default_candidates, version_delta
+from streamcal.certificates.theorems import theorem1
 from streamcal.maps.binning import bin_sums, candidate_bins, choose_bins, cube_root, uniform_mass
 from streamcal.sketch.grid import MIN_LEVEL, cells_of, left_edges
 from tests.certificates.truths import TRUTHS, Truth, cells, edges_of, risks

@@ -15,7 +15,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from streamcal import RecalibrationMap
-from streamcal.certificates.inequalities import theorem1
+from streamcal.certificates.theorems import theorem1
 from streamcal.testing import NormalPair
 
 ROOT = Path(__file__).parents[2]

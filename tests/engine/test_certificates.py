@@ -14,11 +14,11 @@ from streamcal import (
     Recalibrator,
 )
 from streamcal.certificates.claims import Claims, Formed
-from streamcal.certificates.inequalities import theorem1
 from streamcal.certificates.ledger import MOST_CERTIFICATES
 from streamcal.certificates.record import LABEL_SHIFT_REFUTED, MONOTONE_REFUTED
 from streamcal.certificates.shift_watch import LabelShiftWatch
 from streamcal.certificates.source import Centre, certify_served, version_delta
+from streamcal.certificates.theorems import theorem1
 from streamcal.maps.uniform_mass import form
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair

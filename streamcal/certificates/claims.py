@@ -15,10 +15,11 @@ import numpy.typing as npt
 
 from streamcal.certificates.bin_limits import BinIntervals, bin_intervals
 from streamcal.certificates.source import Centre, RiskBound, certify_served
-from streamcal.certificates.target import certify_target, shift_odds
+from streamcal.certificates.target import certify_target
 from streamcal.events import Domain
 from streamcal.maps.binning import bin_sums
 from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.maps.shift import shift_odds
 from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import ScoreSketch
 

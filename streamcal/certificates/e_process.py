@@ -1,56 +1,64 @@
-"""Tests that refute a certificate's assumptions, without being fooled more often than they say.
+"""The e-process that tests label shift on target labels. It may be looked at after any label.
 
-Monotone h* is refuted by two pools of bins whose intervals are disjoint and wrongly ordered:
-`BinIntervals` and `RiskBound` carry that as ``monotone``. Label shift is refuted by an
-e-process on target labels: a predictor that learns each bin's rate bets against every composite g_κ∘h
-that the source labels leave possible (lemma 14 of docs/certificates.md). State: four integers per bin.
+A predictor bets against every composite g_κ∘h that the source labels leave possible (lemma 14 of
+docs/proofs/certificates.md). The state is four integers per bin.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import expit
 
 from streamcal.certificates.inequalities import log_kt
 
-__all__ = ["LabelShiftTest"]
+__all__ = ["LabelShiftTest", "largest_likelihood"]
 
 Counts = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
 
-_STEPS: Final = 25
-_MULTIPLIERS: Final = (0.1, 0.4, 1.0)
-_FIRST_RESTART: Final = 1024
-_SHIFTS: Final = np.linspace(-6.0, 6.0, 49)
-_SCALES: Final = np.geomspace(0.25, 4.0, 25)
+_NEWTON_STEPS: Final = 25
+_SHIFT_STEPS: Final = 3
+_MULTIPLIERS: Final = (0.1, 0.4, 1.0)  # Lagrange multipliers λ that are tried
+_FIRST_RESTART: Final = 1024  # labels
+_SHIFTS: Final = np.linspace(-6.0, 6.0, 49)  # a of the recalibrations σ(a + c logit μ̂_b)
+_SCALES: Final = np.geomspace(0.25, 4.0, 25)  # c of them
 _TILTS: Final = np.linspace(0.05, 0.95, 19)
 
 
 class LabelShiftTest:
-    """An e-process against label shift with a constant prior since the last restart.
+    """An e-process against label shift with a prior that is constant since the last restart.
 
-    ``log_e`` is the log of a predictor's likelihood over the largest that any composite gives the target
-    labels. The predictor is half Π KT_b, which learns every bin's rate, half a mixture over recalibrations
-    σ(a + c logit μ̂_b) of the source rates, which learns two numbers and so is faster. The denominator is
-    the supremum over all κ and all source rates μ_b with Σ N_b kl(μ̂_b, μ_b) ≤ x, a set that holds the
-    true rates with probability 1 − α_i/2. While label shift holds with a constant prior the process is
-    then at most one of mean 1, and ever reaches log(2/α_i) with probability at most α_i/2 (Ville),
-    however often it is looked at. Restart number i spends α_i = α/((i+1)(i+2)); all together spend α.
+    The e-value is a predictor's likelihood of the target labels, divided by the largest likelihood that any
+    composite gives them. The predictor is an equal mixture of two parts. One, Π KT_b, learns the rate of
+    every bin. The other is a uniform mixture over recalibrations σ(a + c logit μ̂_b) of the source rates; it
+    learns only two numbers, and so it learns faster. The denominator is the supremum over all κ and all
+    source rates μ_b with Σ N_b kl(μ̂_b, μ_b) ≤ x. That set holds the true rates with probability 1 − α_i/2.
 
-    The bins must be chosen without the source sample whose counts are given (fixed beforehand, or from
-    target scores seen before the restart); then every bin's labels are independent with one rate. Few
-    bins (8 to 16) detect fastest: each pays ½ log N for learning its rate.
+    While label shift holds with a constant prior, the process is then bounded by one of mean 1. It ever
+    reaches 2/α_i with probability at most α_i/2 (Ville), however often it is looked at. Restart number i
+    spends α_i = α/((i+1)(i+2)); all restarts together spend α.
+
+    The bins must be chosen without the source sample whose counts are given: beforehand, or from target
+    scores before the restart. Then the labels of a bin are independent with one rate. Few bins (8 to 16)
+    detect fastest, because each bin costs ½ log N to learn.
 
     Parameters
     ----------
     source_negatives, source_positives
         int64[B], source labels per bin.
     alpha
-        probability of a false alarm over the whole life, in (0, 1).
+        α in (0, 1), the probability of a false alarm over the whole life.
+
+    Raises
+    ------
+    ValueError
+        if α is out of range, or the counts are negative or no two vectors of one length.
     """
 
     def __init__(
@@ -64,30 +72,36 @@ class LabelShiftTest:
 
     @property
     def labels(self) -> int:
-        """The number of target labels since the last restart."""
+        """Number of target labels since the last restart."""
         return int(self._negatives.sum() + self._positives.sum())
 
     @property
     def restarts(self) -> int:
-        """The number of restarts so far."""
+        """Number of restarts so far."""
         return self._restarts
 
     @property
     def threshold(self) -> float:
-        """log(2/α_i): the level at which `log_e` alarms."""
+        """log(2/α_i), the value of `log_e` that raises an alarm."""
         return math.log(2 * (self._restarts + 1) * (self._restarts + 2) / self._alpha)
 
     @property
     def due(self) -> bool:
-        """Whether 1024·2^i labels have come since restart i: the time for the next restart."""
+        """Whether the next restart is due: 1024·2^i labels after restart i."""
         return self.labels >= _FIRST_RESTART << min(self._restarts, 50)
 
     def restart(self, source_negatives: npt.ArrayLike, source_positives: npt.ArrayLike) -> None:
-        """Forget the target labels and take the source's newest counts, under new bins if wanted."""
+        """Forget the target labels and replace the source counts; the bins may be new ones.
+
+        Raises
+        ------
+        ValueError
+            if the counts are negative or no two vectors of one length.
+        """
         negatives = np.array(source_negatives, dtype=np.int64)
         positives = np.array(source_positives, dtype=np.int64)
         if negatives.ndim != 1 or negatives.shape != positives.shape:
-            raise ValueError(f"counts must be two vectors, got {negatives!r} and {positives!r}")
+            raise ValueError(f"counts must be two vectors of one length, got {negatives!r} and {positives!r}")
         if (negatives < 0).any() or (positives < 0).any():
             raise ValueError(f"counts must not be negative, got {negatives!r} and {positives!r}")
         self._source = negatives, positives
@@ -95,33 +109,34 @@ class LabelShiftTest:
         self._positives = np.zeros(len(negatives), np.int64)
         self._restarts += 1
 
-    def update(self, bin_index: int, label: int) -> None:
-        """Count one target label in its bin (the bins of the last restart). O(1)."""
-        if label:
-            self._positives[bin_index] += 1
-        else:
-            self._negatives[bin_index] += 1
-
-    def update_many(self, negatives: Counts, positives: Counts) -> None:
-        """Add target labels per bin: int64[B] each."""
+    def count(self, negatives: Counts, positives: Counts) -> None:
+        """Add target labels per bin: int64[B] each, in the bins of the last restart."""
         self._negatives += negatives
         self._positives += positives
 
+    def alarm(self) -> bool:
+        """Return whether label shift is refuted now: whether `log_e` has reached the threshold.
+
+        `log_e_limit` is never below `log_e`, and far cheaper: as long as it is below the threshold, so is
+        `log_e`, and no alarm can be missed.
+        """
+        return self.log_e_limit() >= self.threshold and self.log_e() >= self.threshold
+
     def log_e(self) -> float:
-        """Return the log of the e-value now, rounded down. O(B), a few milliseconds."""
-        learned = self._learned()
+        """Return the log of the e-value, rounded down. Cost: O(B), 1 to 2 ms."""
+        learned = self.log_predictor()
         source_misses, source_hits = (counts.astype(np.float64) for counts in self._source)
         misses, hits = self._negatives.astype(np.float64), self._positives.astype(np.float64)
         known = source_misses + source_hits > 0
-        # bins without source labels: any rate is possible
+        # In a bin without source labels any rate is possible.
         free = -_entropy(hits[~known], (hits + misses)[~known])
         if not known.any():
-            return learned - free - 1e-9 * (1.0 + abs(learned))
+            return learned - free - _rounding(learned)
         source_misses, source_hits = source_misses[known], source_hits[known]
         radius = _deviance_radius(len(source_hits), self.threshold)
         best = -_entropy(source_hits, source_hits + source_misses)
         largest = min(
-            _largest_likelihood(
+            largest_likelihood(
                 weight * source_hits,
                 weight * (source_hits + source_misses),
                 hits[known],
@@ -132,25 +147,42 @@ class LabelShiftTest:
             for weight in _MULTIPLIERS
         )
         largest = min(largest, -_entropy(hits[known], (hits + misses)[known]))
-        return learned - free - largest - 1e-9 * (1.0 + abs(learned))
+        return learned - free - largest - _rounding(learned)
 
-    def _learned(self) -> float:
+    def log_e_limit(self) -> float:
+        """Return an upper limit on `log_e`, at a tenth of its cost.
+
+        `log_e` divides by an upper bound on the supremum over all allowed composites. Here one allowed
+        composite takes its place: its likelihood is at most the supremum, so the quotient is at least as
+        large. The composite has the source rates μ̃_b = (S_b + ½)/(N_b + 1) and the κ that a few Newton steps
+        find; the proof holds for any κ. The rates are allowed: with F_b = N_b − S_b,
+
+            N kl(μ̂, μ̃) = N log(1 + 1/N) − S log(1 + 1/(2S)) − F log(1 + 1/(2F)) ≤ 1
+
+        in each bin, hence at most B in all, while x ≥ min over λ of B log((1+λ)/(1−λ))/λ ≥ 2B. Bins without
+        source labels are treated alike in both.
+
+        Rounding cannot reverse the order: `log_e` is rounded down, and this limit is rounded up by as much.
+        """
+        learned = self.log_predictor()
+        negatives, positives = self._source
+        known = negatives + positives > 0
+        source = _logit((positives + 0.5) / (negatives + positives + 1.0))[known]
+        misses, hits = self._negatives.astype(np.float64), self._positives.astype(np.float64)
+        free = -_entropy(hits[~known], (hits + misses)[~known])
+        return learned - free - _composite_likelihood(source, misses[known], hits[known]) + _rounding(learned)
+
+    def log_predictor(self) -> float:
+        """Return the predictor's log-likelihood of the target labels, the numerator of the e-value."""
         by_bin = sum(
             log_kt(int(hits), int(misses))
             for hits, misses in zip(self._positives, self._negatives, strict=True)
         )
-        negatives, positives = self._source
-        logits = _SCALES[:, None] * _logit((positives + 0.5) / (negatives + positives + 1.0))
-        at = _SHIFTS[:, None, None] + logits
-        # log σ(x) = −softplus(−x)
-        by_map = -np.logaddexp(0.0, -at) @ self._positives - np.logaddexp(0.0, at) @ self._negatives
+        hit, miss = _log_recalibrated(self._source[0].tobytes(), self._source[1].tobytes())
+        by_map = hit @ self._positives + miss @ self._negatives
         top = float(by_map.max())
         by_map_mean = top + math.log(float(np.exp(by_map - top).mean()))
         return float(np.logaddexp(by_bin, by_map_mean)) - math.log(2.0)
-
-    def alarm(self) -> bool:
-        """Return whether label shift is refuted now."""
-        return bool(self.log_e() >= self.threshold)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the whole state as plain numbers and lists."""
@@ -165,36 +197,87 @@ class LabelShiftTest:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> LabelShiftTest:
-        """Return the test that `to_dict` described."""
+        """Return the test whose state `to_dict` returned."""
         test = cls(state["source_negatives"], state["source_positives"], state["alpha"])
         test._restarts = int(state["restarts"])
-        test.update_many(np.asarray(state["negatives"], np.int64), np.asarray(state["positives"], np.int64))
+        test.count(np.asarray(state["negatives"], np.int64), np.asarray(state["positives"], np.int64))
         return test
+
+
+@lru_cache(maxsize=4)
+def _log_recalibrated(negatives: bytes, positives: bytes) -> tuple[Reals, Reals]:
+    """Return log σ(x) and log σ(−x) at x = a + c logit μ̂_b, for every a, c and bin: float64[49, 25, B] each.
+
+    They take longer than all the rest of a look, and change at a restart only: the latest are cached. As the
+    key must be hashable, it is the bytes of the source counts, int64[B] each.
+    """
+    hits, misses = np.frombuffer(positives, np.int64), np.frombuffer(negatives, np.int64)
+    at = _SHIFTS[:, None, None] + _SCALES[:, None] * _logit((hits + 0.5) / (misses + hits + 1.0))
+    return -np.logaddexp(0.0, -at), -np.logaddexp(0.0, at)
+
+
+def _rounding(learned: float) -> float:
+    """Return more than the rounding errors of a difference of log-likelihoods of this size."""
+    return 1e-9 * (1.0 + abs(learned))
+
+
+def _composite_likelihood(source: Reals, misses: Reals, hits: Reals) -> float:
+    """Return the log-likelihood that source logits give target labels under nearly the best shift of them.
+
+    Parameters
+    ----------
+    source
+        logit of the source rates, float64[B].
+    misses, hits
+        target labels 0 and 1 per bin, float64[B].
+    """
+    totals = misses + hits
+    n = float(totals.sum())
+    if not n:
+        return 0.0
+    rate = (float(hits.sum()) + 0.5) / (n + 1.0)
+    expected = float(totals @ expit(source)) / n
+    shift = math.log(rate / (1.0 - rate)) - math.log(expected / (1.0 - expected))
+    for _ in range(_SHIFT_STEPS):
+        p = expit(source + shift)
+        step = float(hits.sum() - totals @ p) / (float(totals @ (p * (1.0 - p))) + 1e-9)
+        shift += min(max(step, -1.0), 1.0)
+    at = source + shift
+    return float(-np.logaddexp(0.0, -at) @ hits - np.logaddexp(0.0, at) @ misses)
 
 
 def _deviance_radius(bins: int, log_inverse: float) -> float:
     """Return x with P(Σ N_b kl(μ̂_b, μ_b) > x) ≤ exp(−log_inverse), for B independent bins.
 
-    P(N kl ≥ u) ≤ 2e^{−u} gives E exp(λ N kl) ≤ (1+λ)/(1−λ) for λ < 1.
+    P(N kl ≥ u) ≤ 2e^{−u} gives E exp(λ N kl) ≤ (1+λ)/(1−λ) for λ < 1. Then Markov, at the best λ of a grid.
     """
     return float(((log_inverse + bins * np.log((1 + _TILTS) / (1 - _TILTS))) / _TILTS).min())
 
 
-def _largest_likelihood(source_hits: Reals, source_totals: Reals, hits: Reals, totals: Reals) -> float:
-    """Return an upper bound on max over (m_b, t) of the joint log-likelihood with logits m_b and m_b + t.
+def largest_likelihood(source_hits: Reals, source_totals: Reals, hits: Reals, totals: Reals) -> float:
+    """Return an upper bound on the largest log-likelihood of both domains under one shift of the logits.
 
-    A concave problem: Newton steps find nearly the best logits. The bound is the dual value there,
-    −Σ N H(p), at fitted rates p moved to satisfy the dual's equations exactly; any such p bounds.
+    The source has the logits m_b, the target m_b + t, and the bound is on the maximum over all m_b and t.
+    The problem is concave, and Newton steps come close to its maximum. The bound is the dual value −Σ N H(p)
+    there. The fitted rates p are first moved so that they satisfy the dual's equations; any such p gives a
+    bound.
+
+    Parameters
+    ----------
+    source_hits, source_totals
+        labels 1 and all labels of the source per bin, float64[B]; they may be weighted.
+    hits, totals
+        the same of the target.
     """
     m = _logit((source_hits + hits + 0.5) / (source_totals + totals + 1.0))
     t = 0.0
-    for _ in range(_STEPS):
+    for _ in range(_NEWTON_STEPS):
         p, q = _sigmoid(m), _sigmoid(m + t)
         curve_m = source_totals * p * (1 - p) + 1e-9
         curve_q = totals * q * (1 - q)
         slope_m = source_hits - source_totals * p + hits - totals * q
         slope_t = float((hits - totals * q).sum())
-        # arrow-shaped Newton system: eliminate the m_b
+        # The Newton system is arrow-shaped: eliminate the m_b first.
         both = curve_m + curve_q
         reduced = float((curve_q * curve_m / both).sum()) + 1e-9
         step_t = (slope_t - float((curve_q / both * slope_m).sum())) / reduced
@@ -207,7 +290,7 @@ def _largest_likelihood(source_hits: Reals, source_totals: Reals, hits: Reals, t
     room = totals * q * (1 - q)
     if room.sum() > 0:
         q = q + (hits.sum() - float(totals @ q)) * q * (1 - q) / room.sum()
-    # each bin's equation gives p; where it leaves [0, 1], q gives way and the sum is repaired below
+    # The equation of a bin gives its p. If p leaves [0, 1], change q instead, and repair the sum below.
     low = np.maximum(0.0, (source_hits + hits - source_totals) / np.maximum(totals, 1e-300))
     high = np.minimum(1.0, (source_hits + hits) / np.maximum(totals, 1e-300))
     count = np.clip(q, low, high) * totals
@@ -221,7 +304,7 @@ def _largest_likelihood(source_hits: Reals, source_totals: Reals, hits: Reals, t
 
 
 def _entropy(hits: Reals, totals: Reals) -> float:
-    """Return Σ N H(S/N) in nats, 0 where N = 0."""
+    """Return Σ N H(S/N) in nats; a bin with N = 0 adds nothing."""
     rate = np.clip(hits / np.maximum(totals, 1e-300), 0.0, 1.0)
     return float(-(totals * (_xlogx(rate) + _xlogx(1.0 - rate))).sum())
 

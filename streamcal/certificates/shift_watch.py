@@ -1,8 +1,7 @@
-"""Watching a stream for signs that label shift, the assumption behind g, does not hold."""
+"""The label-shift watch: runs the e-process along a stream, and decides when to look at it."""
 
 from __future__ import annotations
 
-from array import array
 from typing import Any, Final, Self
 
 import msgspec
@@ -20,11 +19,10 @@ __all__ = ["LabelShiftWatch"]
 Counts = npt.NDArray[np.int64]
 
 _BINS: Final = 8
-_FIRST_LOOK: Final = 256  # target scores that the first bins are chosen from
-_LOOK_EVERY: Final = 64  # labels, or 5 % of those there are, if that is more
-_LOOK_GROWTH: Final = 1.05
-_LOOK_MOST: Final = 4096  # labels: an alarm is to come as soon after a drift late in a stream
-_BLOCK: Final = 8192  # single labels are gathered before they are sorted into bins
+_FIRST_LOOK: Final = 256  # the first bins are chosen from this many target scores
+_MIN_STRIDE: Final = 64  # labels between two looks
+_STRIDE_GROWTH: Final = 1.05  # the stride is 5 % of the labels so far, between the minimum and the maximum
+_MAX_STRIDE: Final = 4096  # late in a stream a drift must still be noticed soon
 
 
 class _State(msgspec.Struct):
@@ -36,83 +34,78 @@ class _State(msgspec.Struct):
 
 
 class LabelShiftWatch:
-    """Feeds target labels to the e-process against label shift, and looks at it now and then.
+    """Counts target labels for the e-process against label shift, and looks at it on a schedule.
 
-    While label shift holds with a prior that is constant between restarts, it alarms with probability at
-    most α over the whole life (lemma 14 of docs/certificates.md). Its bins are chosen from target scores
-    that came before, at a level of the grid that ``max_cells`` alone decides, so that they owe nothing to
-    the source sample nor to the labels they will see.
+    While label shift holds and the prior is constant between restarts, it alarms with probability at most α
+    over the whole life of the stream (lemma 14 of docs/proofs/certificates.md). At a restart, the watch
+    chooses bins from the target scores so far. They lie on a grid level that ``max_cells`` alone decides, so
+    they depend neither on the source sample nor on the labels that will be counted in them.
+
+    Memory: four integers per bin, for at most 8 bins. Labels are counted, not kept.
 
     Parameters
     ----------
     alpha
         α in (0, 1).
     max_cells
-        that of the sketches it will be shown.
+        the ``max_cells`` of the sketches that `look` receives.
     """
 
-    __slots__ = (
-        "_alpha",
-        "_cells",
-        "_classes",
-        "_labels",
-        "_level",
-        "_next_look",
-        "_scores",
-        "_test",
-        "refuted",
-    )
+    __slots__ = ("_alpha", "_cells", "_level", "_test", "labels", "next_look", "refuted")
 
     def __init__(self, alpha: float, max_cells: int) -> None:
         self._alpha = alpha
         self._level = MIN_LEVEL
         while LAST_KEY >> self._level >= max_cells:
             self._level += 1
-        self._labels = 0
-        self._next_look = _FIRST_LOOK
-        self._cells = np.empty(0, np.int32)  # where the bins after the first begin
+        self._cells = np.empty(0, np.int32)  # the first cell of every bin but the first bin
         self._test: LabelShiftTest | None = None
-        self._scores = array("d")
-        self._classes = bytearray()
+        self.labels = 0
+        """Number of target labels counted so far."""
+        self.next_look = _FIRST_LOOK
+        """The number of labels at which the next look is due."""
         self.refuted = False
-        """Whether it has alarmed; it then stays so."""
+        """Whether label shift is refuted. Once True, it stays True."""
 
     @property
     def log_e(self) -> float | None:
-        """The log of the e-value as of the last look; None before the first."""
+        """Log of the e-value of the labels counted, up to the alarm if there was one; None before a test."""
         return None if self._test is None else self._test.log_e()
 
-    @property
-    def due(self) -> bool:
-        """Whether there are enough new labels for another look."""
-        return self._labels >= self._next_look
+    def count(self, scores: npt.NDArray[np.float64], labels: npt.NDArray[np.int8]) -> None:
+        """Count the next target labels. However they are cut into calls, the state is the same.
 
-    def add(self, score: float, label: int) -> None:
-        """Take one target label with its score."""
-        self._labels += 1
-        self._scores.append(score)
-        self._classes.append(label)
-        if len(self._classes) >= _BLOCK:
-            self._count()
+        The labels before the first look are not tested: the bins are chosen from their scores.
 
-    def extend(self, scores: npt.NDArray[np.float64], labels: npt.NDArray[np.int8]) -> None:
-        """Take target labels with their scores: float64[n], int8[n]."""
-        self._labels += len(labels)
-        self._scores.frombytes(scores.tobytes())
-        self._classes += labels.tobytes()
-        self._count()
+        Parameters
+        ----------
+        scores
+            float64[n], checked, each in [0, 1].
+        labels
+            int8[n], each 0 or 1.
+        """
+        self.labels += len(labels)
+        if self.refuted or self._test is None:
+            return
+        edges = left_edges(self._cells, self._level)
+        bins = np.searchsorted(edges, scores, side="right")
+        totals = np.bincount(bins, minlength=len(edges) + 1)
+        positives = np.bincount(bins[labels == 1], minlength=len(edges) + 1)
+        self._test.count(totals - positives, positives)
 
     def look(self, source: ScoreSketch, target: ScoreSketch) -> bool:
-        """Look at the e-value now; return whether this is the alarm.
+        """Look at the e-value, and return whether this look raises the alarm.
+
+        All target labels so far must have been counted. The first look begins the test; a later one restarts
+        it if a restart is due.
 
         Parameters
         ----------
         source, target
-            all labelled scores of either domain, for a restart.
+            sketches of all labelled scores of each domain.
         """
-        stride = max(_LOOK_EVERY, int(self._labels * (_LOOK_GROWTH - 1.0)))
-        self._next_look = self._labels + min(stride, _LOOK_MOST)
-        self._count()
+        stride = max(_MIN_STRIDE, int(self.labels * (_STRIDE_GROWTH - 1.0)))
+        self.next_look = self.labels + min(stride, _MAX_STRIDE)
         if self.refuted or not source.n:
             return False
         if self._test is None:
@@ -123,40 +116,25 @@ class LabelShiftWatch:
             self._test.restart(*self._source_counts(source, target))
         return self.refuted
 
-    def _count(self) -> None:
-        """Sort the buffer into the test's bins; before there is a test, its labels are not for it.
-
-        They go with the scores that the first bins are chosen from.
-        """
-        scores, labels = np.frombuffer(self._scores), np.frombuffer(self._classes, np.int8)
-        self._scores, self._classes = array("d"), bytearray()
-        if self.refuted or self._test is None:
-            return
-        edges = left_edges(self._cells, self._level)
-        places = np.searchsorted(edges, scores, side="right")
-        self._test.update_many(_bincount(places, labels == 0, edges), _bincount(places, labels == 1, edges))
-
     def _source_counts(self, source: ScoreSketch, target: ScoreSketch) -> tuple[Counts, Counts]:
-        """Choose the bins anew from the target's scores, and count the source's labels in them."""
-        seen = target.at_level(self._level)
-        splits = uniform_mass(seen.totals, _BINS)
-        self._cells = seen.cells[splits[1:-1] - 1] + np.int32(1)
-        known = source.at_level(self._level)
-        places = np.searchsorted(self._cells, known.cells, side="right")
-        bins = np.arange(len(self._cells) + 1)
-        negatives, positives = known.counts @ (places[:, None] == bins)
+        """Choose new bins from the target's scores; return the source's labels in them: int64[B] a class."""
+        target = target.at_level(self._level)
+        splits = uniform_mass(target.totals, _BINS)
+        self._cells = target.cells[splits[1:-1] - 1] + np.int32(1)
+        source = source.at_level(self._level)
+        bins = np.searchsorted(self._cells, source.cells, side="right")
+        negatives, positives = source.counts @ (bins[:, None] == np.arange(len(self._cells) + 1))
         return negatives, positives
 
     def to_bytes(self) -> bytes:
-        """Return the state as JSON; equal states give equal bytes."""
-        self._count()
+        """Return the state as JSON. Equal states give equal bytes."""
         test = None if self._test is None else self._test.to_dict()
         return msgspec.json.encode(
-            _State(self.refuted, self._labels, self._next_look, self._cells.tolist(), test)
+            _State(self.refuted, self.labels, self.next_look, self._cells.tolist(), test)
         )
 
     def restore(self, data: bytes) -> Self:
-        """Take on the state that `to_bytes` gave.
+        """Replace the state by one that `to_bytes` returned.
 
         Raises
         ------
@@ -169,11 +147,5 @@ class LabelShiftWatch:
             self._cells = np.array(state.cells, np.int32)
         except (msgspec.DecodeError, KeyError, TypeError, ValueError, OverflowError) as error:
             raise DamagedStateError(f"not the state of a label-shift watch: {error}") from None
-        self.refuted, self._labels, self._next_look = state.refuted, state.labels, state.next_look
+        self.refuted, self.labels, self.next_look = state.refuted, state.labels, state.next_look
         return self
-
-
-def _bincount(
-    places: npt.NDArray[np.int64], chosen: npt.NDArray[np.bool_], edges: npt.NDArray[np.float64]
-) -> npt.NDArray[np.int64]:
-    return np.bincount(places[chosen], minlength=len(edges) + 1).astype(np.int64)

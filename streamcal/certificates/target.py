@@ -1,8 +1,9 @@
-"""The target certificate: what may be claimed of a map in a target domain, under label shift.
+"""The target certificate: a bound on a map's risk in the target domain, under label shift.
 
-The source's certified limits on h*, pushed through the odds ratio of the priors. On top of the source's
-assumptions: label shift (P and Q share the law of the score given the label), and target scores and
-labels independent and identically distributed under Q. Lemmas 10 to 13 of docs/certificates.md.
+It carries the source's certified limits on h* over to the target by the odds ratio of the priors. It assumes
+what the source certificate assumes, and in addition label shift (P and Q share the law of the score given the
+label) and target scores and labels that are independent and identically distributed under Q. The proofs are
+lemmas 10 to 13 of docs/proofs/certificates.md.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import numpy.typing as npt
 
 from streamcal.certificates.bin_limits import LOG_GRID, BinIntervals
 from streamcal.certificates.inequalities import chernoff_upper, greedy_fill, prior_limits
+from streamcal.maps.shift import shift_odds
 
-__all__ = ["certify_target", "odds_limits", "shift_odds"]
+__all__ = ["certify_target", "odds_limits"]
 
 Counts = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
@@ -24,37 +26,24 @@ Reals = npt.NDArray[np.float64]
 def odds_limits(
     source_labels: tuple[int, int], target_labels: tuple[int, int], delta: float
 ) -> tuple[float, float]:
-    """Return limits on κ = w₁/w₀ that hold at all numbers of labels at once (lemma 12).
+    """Return limits on κ = w₁/w₀ that hold at all numbers of labels together (lemma 12).
 
     Parameters
     ----------
     source_labels, target_labels
         (positives, labels) under P and under Q.
     delta
-        in (0, 1); each domain spends half of it, once for the whole life of the stream.
+        in (0, 1). Each domain spends half of it, once for the whole life of the stream.
 
     Returns
     -------
-    (lower, upper), 0 ≤ lower ≤ upper ≤ ∞; (0, ∞) where nothing is known.
+    (lower, upper) with 0 ≤ lower ≤ upper ≤ ∞; (0, ∞) if nothing is known.
     """
     p_low, p_high = prior_limits(*source_labels, delta / 2)
     q_low, q_high = prior_limits(*target_labels, delta / 2)
     lower = 0.0 if p_high >= 1.0 else _odds(q_low) / _odds(p_high)
     upper = math.inf if p_low <= 0.0 else _odds(q_high) / _odds(p_low)
     return lower, upper
-
-
-def shift_odds(rates: npt.ArrayLike, odds: float) -> Reals:
-    """Return g_κ(z) = κz/(κz + 1 − z) for rates z in [0, 1] and κ in [0, ∞]; g_∞(0) = 1, g_0(1) = 0.
-
-    The limits are taken outward: they bound what any κ near them can give.
-    """
-    z = np.asarray(rates, dtype=np.float64)
-    if odds == math.inf:
-        return np.ones_like(z)
-    if odds == 0.0:
-        return np.zeros_like(z)
-    return np.asarray(odds * z / (odds * z + (1.0 - z)))
 
 
 def certify_target(
@@ -68,28 +57,28 @@ def certify_target(
     target_labels: tuple[int, int],
     delta: float,
 ) -> float:
-    """Return a bound on R_Q of a map, true at all target counts at once (lemmas 10, 11, 13).
+    """Return a bound on R_Q of a map that holds at all target counts together (lemmas 10, 11, 13).
 
     Parameters
     ----------
     intervals
-        `streamcal.certificates.bin_limits.bin_intervals` of the source version; its own δ is spent there.
+        limits on the source version's bins, see `bin_intervals`; they spend a δ of their own.
     lowest, highest
-        float64[B], the map's least and greatest value in each bin: equal for the composite ĝ∘ĥ, ĝ at the
-        bin's two edges for label shift alone.
+        float64[B], the map's smallest and largest value in each bin: equal for the composite ĝ∘ĥ; for label
+        shift alone, ĝ at the two edges of the bin.
     target_counts
-        int64[B], target scores per bin (labelled or not); scores of which it is not known in which of some
-        bins they are count in each of these.
+        int64[B], target scores per bin, labelled or not. A score that may lie in several bins counts in each
+        of them.
     scores
-        the number of target scores.
+        number of target scores, at least 0.
     source_labels, target_labels
-        (positives, labels) of either domain so far.
+        (positives, labels) of each domain so far.
     delta
         what the target's side may spend in all, in (0, 1): half on the priors, half on the masses.
 
     Returns
     -------
-    A bound in [0, 1]; 1 when nothing can be said, or when h* was seen not to be monotone.
+    A bound in [0, 1]. It is 1 if nothing can be claimed, or if the data refute that h* is monotone.
     """
     if not intervals.monotone:
         return 1.0
@@ -97,8 +86,8 @@ def certify_target(
     floor, ceiling = shift_odds(intervals.floor, low), shift_odds(intervals.ceiling, high)
     mean_low = np.clip(shift_odds(intervals.mean_lower, low), floor, ceiling)
     mean_high = np.clip(shift_odds(intervals.mean_upper, high), floor, ceiling)
-    # E(v − H)² for H in [floor, ceiling] with mean m is at most (v − m)² + (ceiling − m)(m − floor),
-    # linear in m: the worst mean is at one end
+    # E(v − H)² for H in [floor, ceiling] with mean m is at most (v − m)² + (ceiling − m)(m − floor). That is
+    # linear in m, so the worst mean is at one end.
     fixed = np.maximum(*(_spread(lowest, mean, floor, ceiling) for mean in (mean_low, mean_high)))
     moving = np.maximum(np.abs(ceiling - lowest), np.abs(highest - floor)) ** 2
     loss = np.where(lowest == highest, fixed, moving)

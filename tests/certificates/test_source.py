@@ -19,8 +19,9 @@ from streamcal.certificates.source import (
     default_candidates,
     version_delta,
 )
-from streamcal.certificates.target import certify_target, odds_limits, shift_odds
+from streamcal.certificates.target import certify_target, odds_limits
 from streamcal.maps.binning import bin_sums, uniform_mass
+from streamcal.maps.shift import shift_odds
 from tests.certificates.truths import TRUTHS, cells, edges_of, gaussian, risks
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -192,8 +194,6 @@ def test_the_watch_keeps_counts_not_labels() -> None:
     size = len(engine.to_bytes())
     for score, label in zip(*TARGET.sample(40_000, np.random.default_rng(10)), strict=True):
         engine.learn_one(float(score), int(label), "target")
-        assert engine._serving._watch is not None
-        assert len(engine._serving._watch._classes) < 8192
     assert len(engine.to_bytes()) < size + 40_000
 
 
@@ -201,11 +201,36 @@ def test_the_watch_keeps_counts_not_labels() -> None:
 def test_the_watch_looks_soon_however_long_the_stream_is(labels: int, stride: int) -> None:
     watch = LabelShiftWatch(0.01, 4096)
     empty = ScoreSketch()
-    watch.extend(np.full(labels, 0.5), np.zeros(labels, np.int8))
+    assert watch.next_look == 256
+    watch.count(np.full(labels, 0.5), np.zeros(labels, np.int8))
     watch.look(empty, empty)
-    for more, due in ((stride - 1, False), (1, True)):
-        watch.extend(np.full(more, 0.5), np.zeros(more, np.int8))
-        assert watch.due is due
+    assert watch.next_look == labels + stride
+
+
+def test_the_watch_is_the_same_however_labels_are_cut() -> None:
+    """Also over the state and back, and up to the alarm and beyond."""
+    rng = np.random.default_rng(11)
+    source, target = ScoreSketch(), ScoreSketch()
+    source.add(*SOURCE.sample(50_000, rng))
+    scores, labels = shifted(20_000, rng)
+    watches = [LabelShiftWatch(0.01, 4096) for _ in range(3)]
+    start = 0
+    while start < len(scores):
+        end = min(watches[0].next_look, len(scores))
+        target.add(scores[start:end], labels[start:end])
+        watches[0].count(scores[start:end], labels[start:end])
+        for a, b in itertools.pairwise((start, *np.sort(rng.integers(start, end, 3)).tolist(), end)):
+            watches[1].count(scores[a:b], labels[a:b])
+        for i in range(start, end):
+            watches[2].count(scores[i : i + 1], labels[i : i + 1])
+        watches[1] = LabelShiftWatch(0.01, 4096).restore(watches[1].to_bytes())
+        assert len({watch.look(source, target) for watch in watches}) == 1
+        assert len({watch.to_bytes() for watch in watches}) == 1
+        assert len({watch.log_e for watch in watches}) == 1
+        start = end
+    assert watches[0].refuted
+    assert watches[0].labels == 20_000
+    assert len(watches[0].to_bytes()) < 1000, "it keeps counts, not labels"
 
 
 def test_label_shift_is_not_refuted_where_it_holds() -> None:

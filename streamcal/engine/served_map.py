@@ -70,6 +70,7 @@ class Serving:
         "_refreshes",
         "_schedules",
         "_tracker",
+        "_uncounted",
         "_watch",
         "_weights",
         "base",
@@ -96,6 +97,7 @@ class Serving:
         self._adaptive = Adaptive(cells) if mode == "auto" else None
         self._certifier = Certifier(config.delta, cells, mode, windowed=config.window is not None)
         self._watch = self._certifier.watch
+        self._uncounted = array("d"), bytearray()  # target scores and labels that the watch did not count yet
         self._tracker: PriorTracker | None = None
         if config.prior != "labels" or config.prior_window is not None:
             # What scores told before a change would outweigh all that comes after it for long.
@@ -154,6 +156,7 @@ class Serving:
     @property
     def log_e_value(self) -> float | None:
         """The log of the e-value against label shift, as of the last look; None before there is one."""
+        self._count()
         return None if self._watch is None else self._watch.log_e
 
     def certificate(self, time: float | None) -> Certificate | None:
@@ -177,8 +180,9 @@ class Serving:
                     self._begin(self._adaptive)
                 if self._adaptive.learn(score, label, seen):
                     self._mix_due(self._adaptive)
-            self._watch.add(score, label)
-            if self._watch.due:
+            self._uncounted[0].append(score)
+            self._uncounted[1].append(label)
+            if self._watch.labels + len(self._uncounted[1]) >= self._watch.next_look:
                 self._look()
 
     def learn_many(
@@ -202,8 +206,9 @@ class Serving:
         if domain == "target" and self._watch is not None:
             if self._adaptive is not None:
                 self._mix_many(self._adaptive, scores, labels, seen)
-            self._watch.extend(scores, labels)
-            if self._watch.due:
+            self._count()
+            self._watch.count(scores, labels)
+            if self._watch.labels >= self._watch.next_look:
                 self._look()
 
     def observe(self, score: float) -> bool:
@@ -262,6 +267,7 @@ class Serving:
 
     def to_bytes(self) -> bytes:
         """Return the state; equal states give equal bytes."""
+        self._count()
         return msgspec.msgpack.encode(
             _State(
                 self._refreshes,
@@ -305,6 +311,7 @@ class Serving:
         self.logs["target"].restore(state.target)
         self._certifier.restore(state.certifier)
         self._watch = self._certifier.watch
+        self._uncounted = array("d"), bytearray()
         self._settle()
         return self
 
@@ -338,8 +345,16 @@ class Serving:
         target.flush()
         return target.sketch
 
+    def _count(self) -> None:
+        """Let the watch count the labels that gathered."""
+        scores, labels = self._uncounted
+        self._uncounted = array("d"), bytearray()
+        if self._watch is not None and labels:
+            self._watch.count(np.frombuffer(scores), np.frombuffer(labels, np.int8))
+
     def _look(self) -> None:
         """Look whether the target's labels refute label shift."""
+        self._count()
         source, target = self.logs["source"], self.logs["target"]
         source.flush()
         target.flush()
@@ -396,6 +411,7 @@ class Serving:
         if next_source is not None:
             next_source.versions = self.logs["source"].versions + 1
             self.logs["source"] = next_source
+            self._count()
             self._certifier.replace_source()
             self._watch = self._certifier.watch
             self._form_on_schedule("source")

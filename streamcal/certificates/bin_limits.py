@@ -1,7 +1,8 @@
-"""What is certain of the bins of one version: their rates, masses, shapes and noise (lemmas 1 to 7).
+"""Certified limits on the bins of one version: their rates, masses, shapes and noise.
 
-Everything follows from counts per cell; the lemmas are those of docs/certificates.md. What a version's
-candidates share is paid for once (`Version`), the rest by each candidate (`Binning`).
+They follow from counts per cell, by lemmas 1 to 7 of docs/proofs/certificates.md. A version may be certified
+for several candidate binnings. The limits that all candidates share are paid for once (`VersionLimits`), the
+others by each candidate (`BinningLimits`).
 """
 
 from __future__ import annotations
@@ -23,94 +24,136 @@ from streamcal.maps.binning import bin_sums
 __all__ = [
     "LOG_GRID",
     "BinIntervals",
-    "Binning",
-    "Version",
+    "BinningLimits",
+    "VersionLimits",
     "bin_intervals",
-    "certain_binning",
-    "certain_version",
+    "binning_limits",
     "mass_exponent",
+    "mean_limits",
+    "noise_limit",
+    "pool_widths",
     "shape_error",
+    "squares_limit",
+    "version_limits",
 ]
 
 Counts = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
 
 LOG_GRID: Final = 36.2
-"""The log of the number of intervals of the grid at its finest level, rounded up."""
+"""Log of the number of intervals of the grid at its finest level, rounded up."""
 
-# Shares of a version's δ: for masses, shapes, end bins and total noise once; for the means and the squares
-# divided among the candidates. `streamcal.certify` spends the rest.
+# Shares of a version's δ. Masses, shapes, end bins and total noise spend theirs once. The shares of the means
+# and the squares are divided among the candidates. `streamcal.certificates.source` spends the rest.
 _MASSES, _SHAPES, _ENDS, _NOISE = 0.10, 0.08, 0.06, 0.06
 _INTERVALS, _SQUARES = 0.08, 0.15
 _POOL_GROWTH: Final = 4
-_LAMBDAS: Final = np.geomspace(0.02, 40.0, 14)  # λ for sums of squares; the useful ones are below 1/(2s)
+_LAMBDAS: Final = np.geomspace(0.02, 40.0, 14)  # λ for sums of squares; only those below 1/(2s) are useful
 _GAUSS_MARGIN: Final = 4.0
 _GAUSS_LOSS: Final = 6.4e-5  # −log(1 − 2Φ̄(4)), rounded up
 
 
 class BinIntervals(NamedTuple):
-    """Certified limits per bin, float64[B] each, that hold for all bins together.
-
-    ``lower`` and ``upper`` enclose the mean of h* over the scores in the bin; ``mean_lower`` and
-    ``mean_upper`` its population mean P[Y=1 | Z in bin]; ``floor`` and ``ceiling`` enclose h* everywhere
-    in the bin. ``mass`` bounds P[Z in bin] from above.
-    """
+    """Certified limits per bin, float64[B] each. They hold for all bins together."""
 
     lower: Reals
+    """Lower limit on the mean of h* over the scores in the bin."""
     upper: Reals
+    """Upper limit on it."""
     mean_lower: Reals
+    """Lower limit on the population mean P[Y=1 | Z in bin]."""
     mean_upper: Reals
+    """Upper limit on it."""
     floor: Reals
+    """Lower limit on h* everywhere in the bin."""
     ceiling: Reals
+    """Upper limit on h* everywhere in the bin."""
     mass: Reals
+    """Upper limit on P[Z in bin]."""
     monotone: bool
+    """False if the labels refute that h* is non-decreasing."""
 
 
-class Version(NamedTuple):
-    """What one version's candidates share; the events behind it are paid for once."""
+class VersionLimits(NamedTuple):
+    """The cells of one version, and the limits that all its candidates share."""
 
     negatives: Counts
+    """int64[m], labels 0 per cell."""
     positives: Counts
+    """int64[m], labels 1 per cell."""
     totals: Counts
+    """int64[m], all labels per cell."""
     n: int
+    """Number of labels."""
     delta: float
-    mass_exponent: float  # all intervals at once: n kl(w, p) ≤ this
+    """δ_j, what the version may spend."""
+    mass_exponent: float
+    """x with n kl(N/n, p) ≤ x for all intervals together (lemma 4)."""
     shape_exponent: float
+    """x of lemma 5 for all intervals together, see `shape_error`."""
     end_exponent: float
-    noise: float  # an upper bound on Σ h_i(1 − h_i), at most n/4
+    """x of lemma 8e for the end bins of all candidates together."""
+    noise: float
+    """Upper bound on Σ h_i(1 − h_i) over the scores, at most n/4 (lemma 6)."""
 
 
-class Binning(NamedTuple):
-    """One candidate with its certified limits."""
+class BinningLimits(NamedTuple):
+    """One candidate binning with its certified limits."""
 
     splits: Counts
+    """int64[B+1], the cells where the bins begin."""
     totals: Reals
+    """float64[B], N_b: labels per bin."""
     rates: Reals
+    """float64[B], μ̂_b: share of label 1 per bin."""
     intervals: BinIntervals
-    ratio: Reals  # mass over n N_b/n
-    shape: Reals  # τ_b
-    squares: float  # bounds Σ mass_b (μ̂_b − μ̃_b)²
-    share: float  # what this candidate may spend, before its events' shares
+    ratio: Reals
+    """float64[B], the upper limit on the mass of a bin over its share N_b/n of the scores."""
+    shape: Reals
+    """float64[B], τ_b of lemma 5."""
+    squares: float
+    """Upper bound on Σ mass_b (μ̂_b − μ̃_b)²."""
+    share: float
+    """δ_j over the number of candidates: what this one may spend, before the shares of its events."""
 
 
 def bin_intervals(
     negatives: Counts, positives: Counts, splits: Counts, *, delta: float, choices: int = 1
 ) -> BinIntervals:
-    """Return the certified limits per bin; arguments as in `certify` (lemmas 1, 2, 4, 5)."""
-    version = certain_version(negatives, positives, delta)
-    return certain_binning(version, np.asarray(splits, np.int64), choices).intervals
+    """Return the certified limits per bin (lemmas 1, 2, 4, 5).
+
+    The arguments are those of `streamcal.certificates.source.certify`.
+    """
+    version = version_limits(negatives, positives, delta)
+    return binning_limits(version, np.asarray(splits, np.int64), choices).intervals
 
 
-def certain_version(negatives: Counts, positives: Counts, delta: float) -> Version:
-    """Return what the candidates of a version share; arguments as in `source.certify`."""
+def version_limits(negatives: Counts, positives: Counts, delta: float) -> VersionLimits:
+    """Return the limits that all candidates of a version share (lemmas 4, 5, 6).
+
+    Parameters
+    ----------
+    negatives, positives
+        int64[m], counts per cell by label, m ≥ 1.
+    delta
+        δ_j in (0, 1), what the version may spend.
+
+    Raises
+    ------
+    ValueError
+        if there are no cells, the lengths differ, or δ_j is out of range.
+    """
     if len(negatives) != len(positives) or len(negatives) == 0:
-        raise ValueError(f"cells must not be empty and match, got {len(negatives)} and {len(positives)}")
+        raise ValueError(
+            "negatives and positives must be of one length and not empty, "
+            f"got {len(negatives)} and {len(positives)} cells"
+        )
     if not 0 < delta < 1:
         raise ValueError(f"delta must be in (0, 1), got {delta!r}")
     totals = negatives + positives
     n = int(totals.sum())
     windows = min(math.log(n) + math.log(n + 1), LOG_GRID + math.log(2))
-    return Version(
+    return VersionLimits(
         negatives=negatives,
         positives=positives,
         totals=totals,
@@ -119,18 +162,22 @@ def certain_version(negatives: Counts, positives: Counts, delta: float) -> Versi
         mass_exponent=mass_exponent(n, delta),
         shape_exponent=windows - math.log(_SHAPES * delta),
         end_exponent=math.log(2 * n / (_ENDS * delta)),
-        noise=_noise(negatives, positives, n, _NOISE * delta),
+        noise=noise_limit(negatives, positives, n, _NOISE * delta),
     )
 
 
 def mass_exponent(n: int, delta: float) -> float:
-    """Lemma 4: return x with n kl(N/n, p) ≤ x for all intervals at once, for a version that spends δ."""
+    """Return x with n kl(N/n, p) ≤ x for all intervals together, for a version that spends δ (lemma 4)."""
     pairs = math.log(n + 1) + math.log(n + 2) - math.log(2)
     return min(pairs, LOG_GRID) - math.log(_MASSES * delta)
 
 
-def _noise(negatives: Counts, positives: Counts, n: int, delta: float) -> float:
-    # lemma 6: the labels a threshold on the score gets wrong, at the best of the m + 1 thresholds
+def noise_limit(negatives: Counts, positives: Counts, n: int, delta: float) -> float:
+    """Return an upper bound on Σ h_i(1 − h_i) over n scores, at most n/4 (lemma 6).
+
+    It is a limit on the expected number of labels that a threshold on the score gets wrong, at the best of
+    the m + 1 thresholds.
+    """
     below = np.concatenate(([0], np.cumsum(positives)))
     above = int(negatives.sum()) - np.concatenate(([0], np.cumsum(negatives)))
     wrong = int((below + above).min())
@@ -138,14 +185,14 @@ def _noise(negatives: Counts, positives: Counts, n: int, delta: float) -> float:
     return min(0.25, float(limit)) * n
 
 
-def certain_binning(version: Version, splits: Counts, choices: int) -> Binning:
-    """Return one of ``choices`` candidates with its certified limits (lemmas 1 to 3, 5 and 7)."""
+def binning_limits(version: VersionLimits, splits: Counts, choices: int) -> BinningLimits:
+    """Return the certified limits of one of ``choices`` candidates (lemmas 1 to 3, 5 and 7)."""
     totals = bin_sums(version.totals, splits).astype(np.float64)
     hits = bin_sums(version.positives, splits).astype(np.float64)
     rates = hits / totals
     bins = len(totals)
     share = version.delta / choices
-    lower, upper, monotone = _mean_limits(hits, totals, _INTERVALS * share)
+    lower, upper, monotone = mean_limits(hits, totals, _INTERVALS * share)
     floor = np.concatenate(([0.0], lower[:-1]))
     ceiling = np.concatenate((upper[1:], [1.0]))
     shape = shape_error(totals, version.shape_exponent)
@@ -162,9 +209,9 @@ def certain_binning(version: Version, splits: Counts, choices: int) -> Binning:
         mass,
         monotone,
     )
-    exponent = math.log(2 * bins * _levels(bins) / (_INTERVALS * share))
-    squares = _squares(lower, upper, totals, ratio, version.noise, exponent, _SQUARES * share)
-    return Binning(
+    exponent = math.log(2 * bins * len(pool_widths(bins)) / (_INTERVALS * share))
+    squares = squares_limit(lower, upper, totals, ratio, version.noise, exponent, _SQUARES * share)
+    return BinningLimits(
         splits,
         totals,
         rates,
@@ -176,26 +223,30 @@ def certain_binning(version: Version, splits: Counts, choices: int) -> Binning:
     )
 
 
-def _levels(bins: int) -> int:
-    return 1 + int(math.log(bins, _POOL_GROWTH)) if bins > 1 else 1
+def pool_widths(bins: int) -> list[int]:
+    """Return the widths 1, 4, 16, … of the pools of neighbouring bins, at most ``bins`` (lemma 2)."""
+    return [_POOL_GROWTH**i for i in range(1 + int(math.log(bins, _POOL_GROWTH)))]
 
 
-def _mean_limits(hits: Reals, totals: Reals, delta: float) -> tuple[Reals, Reals, bool]:
-    """Lemma 2: limits on the mean of h* over each bin's scores, from pools of 1, 4, 16, … bins.
+def mean_limits(hits: Reals, totals: Reals, delta: float) -> tuple[Reals, Reals, bool]:
+    """Return limits on the mean of h* over each bin's scores, from pools of 1, 4, 16, … bins (lemma 2).
 
-    A pool that ends at bin b has a mean of at most bin b's; one that begins there, of at least it.
+    h* does not decrease. The mean of a pool that ends at bin b is therefore at most the mean of bin b, and
+    the mean of a pool that begins at b is at least that.
+
+    Returns
+    -------
+    (lower, upper, monotone): float64[B] twice, and False if limits contradict each other, so that
+    the labels refute that h* is non-decreasing.
     """
     bins = len(totals)
-    levels = _levels(bins)
-    exponent = math.log(2 * bins * levels / delta)
+    widths = pool_widths(bins)
+    exponent = math.log(2 * bins * len(widths) / delta)
     sums = np.concatenate(([0.0], np.cumsum(hits)))
     counts = np.concatenate(([0.0], np.cumsum(totals)))
-    widths = [_POOL_GROWTH**i for i in range(levels)]
     sizes = [counts[width:] - counts[:-width] for width in widths]
     size = np.concatenate(sizes)
-    rate = (
-        np.concatenate([sums[_POOL_GROWTH**i :] - sums[: -(_POOL_GROWTH**i)] for i in range(levels)]) / size
-    )
+    rate = np.concatenate([sums[width:] - sums[:-width] for width in widths]) / size
     limits = chernoff_upper(np.concatenate((rate, 1.0 - rate)), np.tile(exponent / size, 2))
     uppers, lowers = limits[: len(rate)], 1.0 - limits[len(rate) :]
     lower, upper = np.zeros(bins), np.ones(bins)
@@ -215,14 +266,22 @@ def _mean_limits(hits: Reals, totals: Reals, delta: float) -> tuple[Reals, Reals
 
 
 def shape_error(totals: Reals, exponent: float) -> Reals:
-    """Lemma 5: τ, by how much the share of a bin's scores beyond any point misses that of its mass."""
+    """Return τ, the most by which a bin's share of scores beyond a point misses its share of mass (lemma 5).
+
+    Parameters
+    ----------
+    totals
+        scores per bin, float64[B].
+    exponent
+        log(n(n+1)/d), where d is the probability of failure.
+    """
     others = np.maximum(totals - 1.0, 1.0)
     return np.asarray(
         np.where(totals > 1, np.minimum(1.0, 1 / others + np.sqrt(exponent / (2 * others))), 1.0)
     )
 
 
-def _squares(
+def squares_limit(
     lower: Reals,
     upper: Reals,
     totals: Reals,
@@ -231,10 +290,21 @@ def _squares(
     exponent: float,
     delta: float,
 ) -> float:
-    """Lemmas 3 and 7: V with Σ ratio_b N_b (μ̂_b − μ̃_b)² ≤ V.
+    """Return V with Σ ratio_b N_b (μ̂_b − μ̃_b)² ≤ V, with probability 1 − δ (lemmas 3 and 7).
 
-    Each bin's proxy is at most min(KS, v φ(θ)), v its variance; the v are capped one by one, and
-    together by Σ N_b v_b ≤ noise.
+    The sub-Gaussian proxy of a bin is at most min(KS, v φ(θ)), where KS is Kearns and Saul's and v the
+    variance of the bin. Each v has a cap of its own, and Σ N_b v_b ≤ noise caps them together.
+
+    Parameters
+    ----------
+    lower, upper, totals, ratio
+        of the bins, float64[B] each, see `BinIntervals` and `BinningLimits`.
+    noise
+        see `noise_limit`.
+    exponent
+        x with N_b kl(μ̂_b, μ̃_b) ≤ x for all bins together.
+    delta
+        δ in (0, 1).
     """
     proxy = largest_proxy(lower, upper)
     variance = largest_variance(lower, upper)
@@ -260,7 +330,7 @@ def _squares(
 
 
 def _knapsack(cost: Reals, caps: Reals, totals: Reals, noise: float) -> Reals:
-    """Return per row max Σ (cost_b/caps_b) v_b over 0 ≤ v_b ≤ caps_b, Σ N_b v_b ≤ noise."""
+    """Return the largest Σ (cost_b/caps_b) v_b over 0 ≤ v_b ≤ caps_b with Σ N_b v_b ≤ noise, for each row."""
     weight = caps * totals
     order = np.argsort(-cost / weight, axis=1)
     weight = np.take_along_axis(weight, order, axis=1)

@@ -1,9 +1,10 @@
 """The streaming certificate: upper bounds on the risk of a step map, from the cells of a sketch alone.
 
-Assumptions: the labelled scores are independent and identically distributed, and h*(z) = P[Y=1 | Z=z] is
-non-decreasing. Nothing else: scores may have atoms, h* may jump, n may be small, and bins may be chosen
-from the same scores; where they are chosen from the labels, ``choices`` says from how many. Lemmas are
-those of docs/certificates.md. Cost: O(m) for the cells, O(B log B + kB) for every candidate and k.
+It assumes that the labelled scores are independent and identically distributed, and that
+h*(z) = P[Y=1 | Z=z] is non-decreasing. It assumes nothing else: scores may have atoms, h* may jump, n may be
+small, and the bins may be chosen from the same scores. If they are chosen from the labels, ``choices`` says
+among how many binnings. The proofs are lemmas 0, 8 and 9 of docs/proofs/certificates.md. Cost: O(m) for the
+m cells, and O(B log B + kB) for every candidate and k.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.certificates.bin_limits import (
-    Binning,
-    Version,
-    certain_binning,
-    certain_version,
+    BinningLimits,
+    VersionLimits,
+    binning_limits,
     mass_exponent,
     shape_error,
+    version_limits,
 )
 from streamcal.certificates.inequalities import chernoff_upper, greedy_fill, largest_proxy, largest_variance
 from streamcal.maps.binning import bin_sums, uniform_mass
@@ -41,38 +42,43 @@ Counts = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
 
 FINE_RATIO: Final = 4
-"""Fine bins per bin, at least; also tried are the bins themselves."""
+"""The smallest number k of fine bins per bin, if bins are cut at all; k = 1 is tried as well."""
 
-_FINE_SCALE: Final = 2.5  # fine bins in units of n^(1/3), at least
-
-_HEAD_START: Final = 24
-# Shares of a version's δ, divided among the candidates and the numbers of fine bins; `streamcal.bin_limits`
+_FINE_SCALE: Final = 2.5  # the smallest number of fine bins, in units of n^(1/3)
+_HEAD_START: Final = 24  # a of lemma 0
+# Shares of a version's δ, divided among the candidates and the k tried. `streamcal.certificates.bin_limits`
 # spends the rest.
 _SPREAD, _LINEAR = 0.02, 0.45
 
 
 class RiskBound(NamedTuple):
-    """Upper bounds on the risk of one step map, each in [0, 1], that hold together.
-
-    ``calibration`` bounds R^cal and ``sharpness`` R^sha, both taken bin by bin; ``risk`` bounds R.
-    ``bins`` and ``fine_bins`` are B and J of the binning they were computed for. ``delta`` is the
-    probability that was spent. ``monotone`` is False where two pools of bins refute that h* is
-    non-decreasing: the bounds are then 1.
-    """
+    """Upper bounds on the risk of one map. They are in [0, 1] and hold together."""
 
     calibration: float
+    """Bound on R^cal, bin by bin."""
     sharpness: float
+    """Bound on R^sha, bin by bin."""
     risk: float
+    """Bound on R."""
     bins: int
+    """B of the binning behind the bounds."""
     fine_bins: int
+    """J, the number of fine bins behind them."""
     delta: float
+    """The probability that was spent."""
     monotone: bool
+    """False if two pools of bins refute that h* is non-decreasing. The bounds are then 1."""
 
 
 def version_delta(delta: float, version: int) -> float:
-    """Return the share of δ that version j may spend: δ a/((j+a)(j+a+1)), a = 24 (lemma 0).
+    """Return the share of δ that version j may spend: δ a/((j+a)(j+a+1)) with a = 24 (lemma 0).
 
-    The shares of all versions sum to δ exactly (the sum telescopes).
+    The sum over all versions telescopes to δ exactly.
+
+    Raises
+    ------
+    ValueError
+        if j is negative.
 
     Examples
     --------
@@ -81,12 +87,12 @@ def version_delta(delta: float, version: int) -> float:
     """
     if version < 0:
         raise ValueError(f"version must not be negative, got {version!r}")
-    place = version + _HEAD_START
-    return delta * _HEAD_START / (place * (place + 1))
+    j = version + _HEAD_START
+    return delta * _HEAD_START / (j * (j + 1))
 
 
 def default_candidates(n: int, cells: int) -> list[int]:
-    """Return the numbers of bins to certify: n^(1/3) times powers of √2 from 1/4 to 8, at most the cells."""
+    """Return the numbers of bins to certify: n^(1/3) times powers of √2 from 1/4 to 8, at most ``cells``."""
     base = n ** (1 / 3)
     wanted = {max(1, round(base * 2 ** (step / 2))) for step in range(-4, 7)}
     return sorted({min(bins, cells) for bins in wanted})
@@ -95,25 +101,30 @@ def default_candidates(n: int, cells: int) -> list[int]:
 def certify(
     negatives: Counts, positives: Counts, splits: Counts, *, delta: float, choices: int = 1
 ) -> RiskBound:
-    """Return the certificate of the step map that has the empirical label means of these bins.
+    """Return the certificate of the step map whose values are the label means of these bins (lemma 8).
 
     Parameters
     ----------
     negatives, positives
-        int64[m], counts per cell by label, cells in ascending order of score, each with a score or more.
+        int64[m], counts per cell by label, m ≥ 1. Cells ascend in score, and none is empty.
     splits
         int64[B+1], cells where the bins begin, from 0 to m.
     delta
-        what this version may spend, in (0, 1): see `version_delta`.
+        what this version may spend, in (0, 1), see `version_delta`.
     choices
-        from how many binnings this one was chosen with the labels in view.
+        number of binnings among which this one was chosen by the labels; 1 if labels played no part.
 
     Returns
     -------
-    `RiskBound`, true with probability 1 − δ jointly for all ``choices`` binnings.
+    `RiskBound`. It holds with probability 1 − δ for all ``choices`` binnings together.
+
+    Raises
+    ------
+    ValueError
+        if there are no cells, the lengths differ, or δ is out of range.
     """
-    version = certain_version(negatives, positives, delta)
-    binning = certain_binning(version, np.asarray(splits, np.int64), choices)
+    version = version_limits(negatives, positives, delta)
+    binning = binning_limits(version, np.asarray(splits, np.int64), choices)
     k = max(FINE_RATIO, math.ceil(_FINE_SCALE * version.n ** (1 / 3) / len(binning.totals)))
     return _certify(version, binning, (1, k))
 
@@ -121,36 +132,41 @@ def certify(
 def certify_best(
     negatives: Counts, positives: Counts, candidates: Sequence[int], *, delta: float
 ) -> tuple[RiskBound, Counts]:
-    """Return the least risk bound over numbers of bins, and the splits it holds for.
+    """Return the smallest risk bound over several numbers of bins, and the splits that it belongs to.
 
-    All candidates hold together with probability 1 − δ: the union is paid for.
+    The bounds of all candidates hold together with probability 1 − δ; the union over them is paid for.
 
     Parameters
     ----------
     negatives, positives
         int64[m], as in `certify`.
     candidates
-        numbers of bins B for `streamcal.maps.binning.uniform_mass`, ascending, fixed by n and the cells.
+        numbers of bins B for `streamcal.maps.binning.uniform_mass`, ascending; labels must not decide them.
     delta
-        what this version may spend.
+        what this version may spend, in (0, 1).
+
+    Raises
+    ------
+    ValueError
+        if there are no candidates, or as `certify`.
 
     Notes
     -----
-    Every third candidate is looked at, and from the best of these one goes downhill: of 11 that makes 5 or 6,
-    and the bound has one valley but for ripples. The least of some of the bounds that hold together holds,
-    too; and where one refutes that h* is non-decreasing, the others claim nothing either.
+    The search tries every third candidate, and then goes downhill from the best of them: 5 or 6 of 11
+    candidates in all. Apart from ripples, the bound has one valley. As all bounds hold together, so does the
+    smallest of those tried. If one candidate refutes that h* is non-decreasing, none claims anything.
     """
     if not candidates:
         raise ValueError("candidates must not be empty")
-    version = certain_version(negatives, positives, delta)
+    version = version_limits(negatives, positives, delta)
     found: dict[int, tuple[RiskBound, Counts]] = {}
 
-    def risk(place: int) -> tuple[float, int]:
-        if place not in found:
-            splits = uniform_mass(version.totals, candidates[place])
-            binning = certain_binning(version, splits, len(candidates))
-            found[place] = _certify(version, binning, (1,)), binning.splits
-        return found[place][0].risk, place
+    def risk(index: int) -> tuple[float, int]:
+        if index not in found:
+            splits = uniform_mass(version.totals, candidates[index])
+            binning = binning_limits(version, splits, len(candidates))
+            found[index] = _certify(version, binning, (1,)), binning.splits
+        return found[index][0].risk, index
 
     last = len(candidates) - 1
     best, before = min(range(min(2, last), last + 1, 3), key=risk), -1
@@ -161,29 +177,32 @@ def certify_best(
 
 
 class Centre(NamedTuple):
-    """A certified step map ĥ, laid out to bound the risk of any other map from it (lemma 9)."""
+    """A certified step map ĥ, from which the risk of any other map is bounded (lemma 9).
+
+    The cells are cut into groups, none of which crosses an edge of ĥ.
+    """
 
     starts: Counts
-    """int64[G], where groups of cells begin that do not cross a bin of ĥ."""
+    """int64[G], the first cell of each group."""
     values: Reals
-    """float64[G], what ĥ says of them."""
+    """float64[G], the value of ĥ in each group."""
     caps: Reals
     """float64[G], upper limits on the masses of the groups."""
     bound: RiskBound
-    """ĥ's certificate."""
+    """The certificate of ĥ."""
 
     @classmethod
     def of(cls, negatives: Counts, positives: Counts, splits: Counts, bound: RiskBound) -> Centre:
-        """Lay out the step map with the label means of these bins.
+        """Return the centre at the step map whose values are the label means of these bins.
 
         Parameters
         ----------
         negatives, positives
-            int64[m], the cells of the version ``bound`` was computed for.
+            int64[m], the cells that ``bound`` was computed from.
         splits
-            the bins of ĥ.
+            int64[B+1], the bins of ĥ.
         bound
-            ĥ's certificate: the event of the masses is one of its events.
+            the certificate of ĥ. The limits on the masses are part of its event.
         """
         totals = negatives + positives
         n = int(totals.sum())
@@ -196,19 +215,21 @@ class Centre(NamedTuple):
 
     @classmethod
     def best_of(cls, negatives: Counts, positives: Counts, *, delta: float) -> Centre:
-        """Lay out the best certified map of all `default_candidates`; arguments as in `certify_best`."""
+        """Return the centre at the best certified map of all `default_candidates`, see `certify_best`."""
         candidates = default_candidates(int(negatives.sum() + positives.sum()), len(negatives))
         bound, splits = certify_best(negatives, positives, candidates, delta=delta)
         return cls.of(negatives, positives, splits, bound)
 
     def bound_of(self, lowest: Reals, highest: Reals) -> float:
-        """Return R(m) ≤ (‖m − ĥ‖ + √C)² for any map m: in [0, 1], true on the same event as ĥ's certificate.
+        """Return the bound (‖m − ĥ‖ + √C)² on R(m) of any map m, in [0, 1], where C is the bound of ĥ.
+
+        It holds on the event on which the certificate of ĥ holds.
 
         Parameters
         ----------
         lowest, highest
-            float64[G], the least and greatest value of m in each group of cells and, to one side, in the gap
-            to its neighbour (from 0 for the first, to 1 for the last).
+            float64[G], the smallest and largest value of m in each group of cells, and in the gap on one side
+            of it. The first group reaches down to 0, the last up to 1.
         """
         gaps = np.maximum(np.abs(lowest - self.values), np.abs(highest - self.values)) ** 2
         distance = greedy_fill(gaps, self.caps)
@@ -218,9 +239,9 @@ class Centre(NamedTuple):
 def certify_served(
     negatives: Counts, positives: Counts, splits: Counts, centre: Centre, *, choices: int = 1
 ) -> RiskBound:
-    """Return the smaller of the served map's own certificate and the one that leads through a centre.
+    """Return the smaller of the served map's own certificate and its bound from a centre.
 
-    The served binning, one of ``choices``, spends as much δ again as the centre.
+    The served binning is one of ``choices``; its own certificate spends as much δ as the centre has spent.
     """
     best = centre.bound
     own = certify(negatives, positives, splits, delta=best.delta, choices=choices)
@@ -236,7 +257,7 @@ def certify_served(
     )
 
 
-def _certify(version: Version, binning: Binning, ratios: Sequence[int]) -> RiskBound:
+def _certify(version: VersionLimits, binning: BinningLimits, ratios: Sequence[int]) -> RiskBound:
     intervals = binning.intervals
     bins = len(binning.totals)
     if not intervals.monotone:
@@ -266,24 +287,24 @@ def _certify(version: Version, binning: Binning, ratios: Sequence[int]) -> RiskB
     )
 
 
-def _fine_splits(version: Version, binning: Binning, k: int) -> Counts:
-    """Cut the bins into about kB fine bins, none of them much smaller than its bin's share."""
+def _fine_splits(version: VersionLimits, binning: BinningLimits, k: int) -> Counts:
+    """Return the splits of about kB fine bins inside the bins. None is much smaller than its share."""
     if k == 1:
         return binning.splits
     inner = uniform_mass(version.totals, k * (len(binning.splits) - 1))
     ends = np.concatenate(([0], np.cumsum(version.totals)))
-    place = np.searchsorted(binning.splits, inner, side="right") - 1
-    place = np.minimum(place, len(binning.splits) - 2)
-    left, right = ends[binning.splits[place]], ends[binning.splits[place + 1]]
+    owner = np.searchsorted(binning.splits, inner, side="right") - 1
+    owner = np.minimum(owner, len(binning.splits) - 2)
+    left, right = ends[binning.splits[owner]], ends[binning.splits[owner + 1]]
     least = np.minimum(right - left, version.n // (k * len(binning.totals))) // 2
     keep = (ends[inner] - left >= least) & (right - ends[inner] >= least)
     return np.union1d(inner[keep], binning.splits)
 
 
 def _fine(
-    version: Version, binning: Binning, k: int, exponent: float, spread_delta: float
+    version: VersionLimits, binning: BinningLimits, k: int, exponent: float, spread_delta: float
 ) -> tuple[int, float, float]:
-    """Lemma 8: (J, bound on R^sha, direct bound on R) from fine bins."""
+    """Return (J, bound on R^sha, direct bound on R) from fine bins (lemma 8)."""
     splits = _fine_splits(version, binning, k)
     totals = bin_sums(version.totals, splits).astype(np.float64)
     hits = bin_sums(version.positives, splits).astype(np.float64)
@@ -302,7 +323,7 @@ def _fine(
     shape = shape_error(totals, version.shape_exponent)
     spread = np.minimum(np.sqrt(0.25 + shape**2), 1.0)
     drift = np.minimum(2 * shape**2, 1.0)
-    blend = 0.0 if k == 1 else max(4.9 / k, 1.0) * float(np.median(shape))  # ε: good if h* is linear
+    blend = 0.0 if k == 1 else max(4.9 / k, 1.0) * float(np.median(shape))  # ε, well chosen if h* is linear
     inside = weight * (spread if k == 1 else spread + drift / blend)
     inside[0] = inside[-1] = 0.0
     edge = np.maximum(inside[:-1], inside[1:])
@@ -321,7 +342,7 @@ def _fine(
 
 
 def _linear_proxy(rates: Reals, totals: Reals, exponent: float, delta: float) -> float:
-    """Lemma 7: a proxy s for the linear term: Kearns-Saul's, or Bennett's at the tilt that is used."""
+    """Return a proxy s for the linear term: Kearns and Saul's, or Bennett's at the tilt (lemma 7c)."""
     least = float(totals.min())
     worst, best = float(rates.min()), float(rates.max())
     if worst <= 0.5 <= best:
@@ -331,7 +352,7 @@ def _linear_proxy(rates: Reals, totals: Reals, exponent: float, delta: float) ->
     lower, upper = 1.0 - float(limits[0]), float(limits[1])
     low = float(largest_variance(lower, upper))
     high = float(largest_proxy(lower, upper))
-    # the least s in [v, KS] with s ≥ v φ(√(2x/(s N))); KS itself always bounds
+    # Bisect for the smallest s in [v, KS] with s ≥ v φ(√(2x/(s N))). KS itself is always a bound.
     variance = low
     for _ in range(12 if low < high else 0):
         middle = 0.5 * (low + high)
@@ -343,11 +364,13 @@ def _linear_proxy(rates: Reals, totals: Reals, exponent: float, delta: float) ->
     return high
 
 
-def _end_terms(version: Version, binning: Binning, hits: Reals, totals: Reals, mass: Reals) -> float:
-    """Lemma 8e: what the first and the last fine bin can add, where no neighbour bounds h*.
+def _end_terms(
+    version: VersionLimits, binning: BinningLimits, hits: Reals, totals: Reals, mass: Reals
+) -> float:
+    """Return what the first and the last fine bin can add: no neighbour bounds h* there (lemma 8e).
 
-    The bound is convex in the point m, so its largest value from the bin's limits to the map's own value,
-    which the limits need not hold, is at an end.
+    The bound is convex in the point m. Its maximum over the hull of the bin's limits and the map's value is
+    therefore at an end of that hull.
     """
     intervals, rates = binning.intervals, binning.rates
     others = np.maximum(np.array([totals[0], totals[-1]]) - 1.0, 1.0)
@@ -376,7 +399,7 @@ def _end_terms(version: Version, binning: Binning, hits: Reals, totals: Reals, m
 
 
 def _chord(mean: float, floor: float, rate: float) -> float:
-    """Return max E(H − mean)² over laws of H on [floor, 1] with E H ≤ rate."""
+    """Return the largest E(H − mean)² over all laws of H on [floor, 1] with E H ≤ rate."""
     at_floor = (mean - floor) ** 2
     share = min(max(rate - floor, 0.0) / max(1.0 - floor, 1e-300), 1.0)
     return max(at_floor, at_floor * (1 - share) + (1.0 - mean) ** 2 * share)

@@ -1,4 +1,4 @@
-"""Certified bounds on risk: the paper's theorems, ours, and the tests of what they assume.
+"""Certified bounds on risk: the paper's theorems, our own bounds, and the tests of what they assume.
 
-Imports errors, events, sketch and maps.
+May import errors, events, sketch and maps.
 """

@@ -1,7 +1,7 @@
-"""What may be claimed of one map version, from the cells as they were when it was formed.
+"""What is certain of one map version, from the cells as they were when it was formed.
 
-Everything is worked out when it is first asked for, and kept: while a version stands, mode ``auto`` publishes
-one mixture after another that is certified by it.
+Every bound is computed when it is first asked for, and cached: while a version stands, mode ``auto`` may
+serve many mixtures that are all certified by it.
 """
 
 from __future__ import annotations
@@ -30,40 +30,43 @@ Floats = npt.NDArray[np.float64]
 
 
 class Formed(NamedTuple):
-    """A map version as it was formed."""
+    """What a map version was formed from."""
 
     cells: bytes
-    """The labelled sketch it was formed from, as bytes: a quarter of its size."""
+    """The labelled sketch of its domain at that moment, as bytes: they take a quarter of its memory."""
     splits: Counts
-    """int64[B+1], its bins."""
+    """int64[B+1], the cells where its bins begin."""
     choices: int
-    """From how many binnings it was chosen with the labels in view."""
-    place: int
-    """j: how many versions its domain had formed before it."""
+    """Number of binnings among which its bins were chosen by the labels."""
+    versions_before: int
+    """j, the number of versions formed from its domain before."""
     domain: Domain
-    """Where the labels are from."""
+    """The domain of the labels."""
 
 
 class Target(NamedTuple):
-    """What is known of the target when a certificate is asked for."""
+    """What is known of the target domain when a certificate is asked for."""
 
     scores: Callable[[], ScoreSketch]
-    """Gives its scores, labelled or not: they are only counted where they are needed."""
+    """Returns a sketch of its scores, labelled or not. It is called only if the certificate needs them."""
     labels: tuple[int, int]
-    """(positives, labels)."""
-    served: RecalibrationMap
-    """The map that is served, with its weights."""
+    """(positives, labels) so far."""
 
 
 class Claims:
-    """What is certain of a version, on one event of probability 1 − δ_j.
+    """Bounds on the risk of maps, all on one event of probability 1 − δ_j.
 
     Parameters
     ----------
     formed
-        the version.
+        what the version was formed from.
     delta
-        δ_j in (0, 1), what it may spend.
+        δ_j in (0, 1), what the version may spend.
+
+    Raises
+    ------
+    DamagedStateError
+        if the bytes of the cells are not a sketch.
     """
 
     def __init__(self, formed: Formed, delta: float) -> None:
@@ -72,16 +75,16 @@ class Claims:
         sketch = self._sketch
         negatives, positives = sketch.counts
         self.labels = sketch.n_positives, sketch.n
-        """(positives, labels) it was formed from."""
+        """(positives, labels) that the version was formed from."""
         splits = formed.splits
         self._ends: Counts = (sketch.cells[splits[1:-1] - 1].astype(np.int64) + 1) << sketch.level
-        # The map that was formed, to tell it from others.
+        # Edges and values of the map that was formed, to recognise it.
         self._edges = _left_edges(sketch, splits[1:-1])
         self._values = bin_sums(positives, splits) / bin_sums(negatives + positives, splits)
 
     @cached_property
     def limits(self) -> BinIntervals:
-        """What is certain of its own bins."""
+        """Certified limits on the bins of the version."""
         formed, (negatives, positives) = self._formed, self._sketch.counts
         return bin_intervals(
             negatives, positives, formed.splits, delta=self._delta / 2, choices=formed.choices
@@ -89,19 +92,23 @@ class Claims:
 
     @cached_property
     def own(self) -> RiskBound:
-        """The bound on the map that it formed."""
+        """The bound on the map that was formed."""
         formed, (negatives, positives) = self._formed, self._sketch.counts
         return certify_served(negatives, positives, formed.splits, self._best[0], choices=formed.choices)
 
     def bound_of(self, served: RecalibrationMap) -> RiskBound:
-        """Bound R of any map: of another than it formed by the triangle inequality (lemma 9)."""
+        """Return a bound on R of any map in the version's domain.
+
+        For the map that was formed it is `own`. For any other it follows from the triangle inequality (lemma
+        9).
+        """
         if np.array_equal(served.values, self._values) and np.array_equal(served.edges[1:-1], self._edges):
             return self.own
         centre, inner = self._best
         best = centre.bound
         risk = centre.bound_of(*_range(served, inner)) if best.monotone else 1.0
-        # Of the identity, two scores never share a value: it loses no sharpness. Of a step map nothing finer
-        # is known here than that neither part exceeds the whole.
+        # No two scores share a value under the identity, so it loses no sharpness. Of another step map we
+        # know only that neither part exceeds the whole.
         sharpness = min(risk, 0.25) if served.values else 0.0
         return best._replace(
             calibration=risk,
@@ -111,24 +118,28 @@ class Claims:
             delta=self._delta,
         )
 
-    def target_risk(self, target: Target, *, composite: bool, delta: float) -> float:
-        """Bound R_Q of the served map by label shift (lemma 13).
+    def target_risk(
+        self, served: RecalibrationMap, target: Target, *, composite: bool, delta: float
+    ) -> float:
+        """Return a bound in [0, 1] on R_Q of the served map, by label shift (lemma 13).
 
         Parameters
         ----------
+        served
+            the served map with its weights.
         target
             what is known of the target.
         composite
-            whether the served map is the one that was formed, shifted by weights; else it may be any.
+            True if the map is g∘h with the h that was formed: only its weights matter then. False: any map.
         delta
-            what the claims on the target's priors and masses may spend.
+            what the target's priors and masses may spend, in (0, 1).
         """
         if composite:
-            weights = target.served.weights
+            weights = served.weights
             odds = weights[1] / weights[0] if weights[0] else np.inf
             lowest = highest = shift_odds(self._values, odds)
         else:
-            lowest, highest = _range(target.served, self._edges)
+            lowest, highest = _range(served, self._edges)
         scores = target.scores()
         return certify_target(
             self.limits,
@@ -142,7 +153,7 @@ class Claims:
         )
 
     def bin_counts(self, scores: ScoreSketch) -> Counts:
-        """Count the scores of every bin, int64[B]; a cell that an edge splits counts on both sides."""
+        """Return the number of scores per bin, int64[B]. A cell that an edge splits counts on both sides."""
         starts = scores.cells.astype(np.int64) << scores.level
         ends = starts + (1 << scores.level)
         below = np.concatenate(([0], np.cumsum(scores.totals)))
@@ -152,24 +163,36 @@ class Claims:
 
     @property
     def _sketch(self) -> ScoreSketch:
-        # Not kept: it is four times as large as its bytes.
+        # Decoded anew each time: it takes four times the memory of its bytes.
         return ScoreSketch.from_bytes(self._formed.cells)
 
     @cached_property
     def _best(self) -> tuple[Centre, Floats]:
-        """The best certified map, and where its groups of cells meet."""
+        """The best certified map, and the edges between its groups of cells."""
         sketch = self._sketch
         centre = Centre.best_of(*sketch.counts, delta=self._delta / 2)
         return centre, _left_edges(sketch, centre.starts[1:])
 
 
-def _left_edges(sketch: ScoreSketch, places: Counts) -> Floats:
-    """Return where the cells at these places begin; a gap before one of them is its own."""
-    return grid.left_edges(sketch.cells[places - 1] + np.int32(1), sketch.level)
+def _left_edges(sketch: ScoreSketch, splits: Counts) -> Floats:
+    """Return the edges before these cells, float64[m]. A gap before a cell belongs to that cell."""
+    return grid.left_edges(sketch.cells[splits - 1] + np.int32(1), sketch.level)
 
 
 def _range(served: RecalibrationMap, inner: Floats) -> tuple[Floats, Floats]:
-    """Return the least and the greatest value of a map between these edges, 0 and 1: float64[m] each."""
+    """Return the smallest and the largest value of a map in each bin between these edges, 0 and 1.
+
+    Parameters
+    ----------
+    served
+        the map with its weights.
+    inner
+        float64[m−1], ascending inside (0, 1).
+
+    Returns
+    -------
+    float64[m] each.
+    """
     left, right = np.concatenate(([0.0], inner)), np.concatenate((inner, [1.0]))
     weights = served.weights
     odds = weights[1] / weights[0] if weights[0] else np.inf

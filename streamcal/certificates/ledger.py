@@ -1,45 +1,68 @@
-"""The certificates of one engine over its life: what each version may claim, and what was refuted.
+"""The ledger of one engine's certificates: what each version may claim, and which assumptions are refuted.
 
-A certificate is worked out when it is asked for, from the cells as they were when the version was formed, and
-kept. Memory: those cells in compact form, and at most `MOST_CERTIFICATES` certificates.
+A certificate is made when it is asked for, from the cells as they were when the version was formed. Memory:
+those cells in compact form, and at most `MOST_CERTIFICATES` certificates.
 """
 
 from __future__ import annotations
 
-from typing import Final, Self
+import math
+from typing import Final, Literal, NamedTuple, Self
 
 import msgspec
 import numpy as np
 
 from streamcal.certificates.claims import Claims, Formed, Target
-from streamcal.certificates.record import LABEL_SHIFT_REFUTED, MONOTONE_REFUTED, Certificate, make_certificate
+from streamcal.certificates.record import (
+    LABEL_SHIFT_REFUTED,
+    MONOTONE_REFUTED,
+    Certificate,
+    PaperBound,
+    assumptions,
+)
 from streamcal.certificates.shift_watch import LabelShiftWatch
-from streamcal.certificates.source import version_delta
+from streamcal.certificates.source import RiskBound, version_delta
+from streamcal.certificates.theorems import theorem1, theorem2
 from streamcal.errors import DamagedStateError
 from streamcal.events import Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch.score_sketch import ScoreSketch
 
-__all__ = ["MOST_CERTIFICATES", "Certifier", "DriftAlarm"]
+__all__ = ["MOST_CERTIFICATES", "DriftAlarm", "Ledger", "Scope"]
 
 MOST_CERTIFICATES: Final = 64
-"""How many certificates the history keeps: when there are more, every second one goes."""
+"""How many certificates the history keeps. When there are more, every second one is dropped."""
 
-# Shares of δ where label shift carries a claim from the source to a target: for versions formed from the
-# source, for priors and masses of the target, and for versions formed from the target (mode auto has both).
+# Shares of δ if a claim on the target follows from the source by label shift: for versions formed from the
+# source, for the target's priors and masses, and for versions formed from the target.
 _SOURCE, _TARGET, _TARGET_VERSIONS = 0.6, 0.2, 0.2
-_ALPHA: Final = 0.1  # α of the label-shift test in units of δ, beyond it
+_ALPHA: Final = 0.1  # α of the label-shift test over δ; it is not part of δ
+
+_IDENTITY: Final = RecalibrationMap(version=0)
+
+
+class Scope(NamedTuple):
+    """What the certificates of an engine are about. The engine derives it from its mode."""
+
+    subject: Literal["formed", "identity", "served"]
+    """The map whose risk is certified in the domain of its labels: the one that was formed, the identity, or
+    whatever map is served."""
+    by_label_shift: bool
+    """Whether the map claims something of the target by label shift. If so, δ pays for both domains, and the
+    target's labels are tested for label shift."""
+    replaces_source: bool = False
+    """Whether the source is replaced after label shift is refuted."""
 
 
 class DriftAlarm(msgspec.Struct, frozen=True):
-    """An assumption behind the certificates is refuted; it is raised once."""
+    """An assumption behind the certificates is refuted. Each alarm is raised once."""
 
     assumption: str
-    """The assumption, in the words of the certificates."""
+    """The assumption, worded as in the certificates."""
     reason: str
     """What refuted it."""
     target_labels: int
-    """How many labelled target scores there were by then."""
+    """Number of labelled target scores at that time."""
     key: str | None = None
 
 
@@ -47,7 +70,7 @@ class _FormedState(msgspec.Struct):
     cells: bytes
     splits: list[int]
     choices: int
-    place: int
+    versions_before: int
     domain: Domain
 
 
@@ -60,19 +83,17 @@ class _State(msgspec.Struct):
     watch: bytes | None
 
 
-class Certifier:
-    """Works out and remembers the certificates of an engine, and tests their assumptions.
+class Ledger:
+    """Makes and remembers the certificates of an engine, and tests their assumptions.
 
     Parameters
     ----------
     delta
         δ in (0, 1), for the whole life of the stream.
     max_cells
-        that of the engine's sketches.
-    mode
-        of the engine. Unless it is ``source`` or ``target``, the served map claims something of a target by
-        label shift: δ then pays for both sides, and the target's labels are watched. In ``label_shift`` h is
-        the identity, and the bins only serve to certify it; in ``auto`` they certify the mixture.
+        the ``max_cells`` of the engine's sketches.
+    scope
+        what the certificates are about.
     windowed
         whether versions are formed from a window of the labels.
     """
@@ -84,59 +105,57 @@ class Certifier:
         "_formed",
         "_history",
         "_max_cells",
-        "_mode",
         "_on_schedule",
-        "_shifts",
+        "_scope",
         "_version",
         "_windowed",
         "generation",
         "watch",
     )
 
-    def __init__(self, delta: float, max_cells: int, mode: str, *, windowed: bool = False) -> None:
+    def __init__(self, delta: float, max_cells: int, scope: Scope, *, windowed: bool = False) -> None:
         self._delta = delta
         self._max_cells = max_cells
-        self._mode = mode
+        self._scope = scope
         self._windowed = windowed
-        self._shifts = mode not in ("source", "target")
         self._formed: dict[Domain, Formed] = {}
+        self._claims: dict[Domain, Claims] = {}
         self._version = 0
         self._on_schedule = True
-        self._claims: dict[Domain, Claims] = {}
         self._history: list[Certificate] = []
         self._alarms: list[DriftAlarm] = []
         self.generation = 0
-        """How many times the source was replaced after label shift had been refuted."""
+        """How often the source was replaced after label shift had been refuted."""
         self.watch = self._new_watch()
-        """Where target labels go; None if nothing is claimed by label shift."""
+        """The watch that target labels must be counted by; None if nothing is claimed by label shift."""
 
     @property
     def alarms(self) -> tuple[DriftAlarm, ...]:
-        """The assumptions refuted so far, each once."""
+        """The alarms so far, oldest first."""
         return tuple(self._alarms)
 
     @property
     def history(self) -> tuple[Certificate, ...]:
-        """The certificates so far, thinned, oldest first."""
+        """The certificates so far, thinned out, oldest first."""
         return tuple(self._history)
 
     def form(self, formed: Formed) -> None:
-        """Take note of a map that was formed on schedule."""
+        """Record what a map was formed from, on schedule."""
         self._formed[formed.domain] = formed
         self._claims.pop(formed.domain, None)
         self._on_schedule = True
 
     def form_off_schedule(self) -> None:
-        """Take note of a map that was formed off schedule: what is certified is still the one before."""
+        """Record that a map was formed off schedule. The version before it remains the certified one."""
         self._on_schedule = False
 
     def serve(self, version: int) -> None:
-        """Take note of a version that begins on schedule."""
+        """Record the number of a version that begins, unless its map was formed off schedule."""
         if self._on_schedule:
             self._version = version
 
     def look(self, source: ScoreSketch, target: ScoreSketch, target_labels: int) -> bool:
-        """Look whether the target's labels refute label shift now; see `LabelShiftWatch.look`."""
+        """Return whether the target's labels refute label shift at this look, see `LabelShiftWatch.look`."""
         if self.watch is None or not self.watch.look(source, target):
             return False
         reason = f"log e-value {self.watch.log_e:.1f} of the label-shift test"
@@ -146,66 +165,84 @@ class Certifier:
         return True
 
     def replace_source(self) -> None:
-        """Take note that the source is another from now on, and test label shift anew."""
+        """Record that a new source replaces the refuted one, and test label shift anew."""
         self.generation += 1
         self.watch = self._new_watch()
 
-    def certificate(self, target: Target, time: float | None) -> Certificate | None:
-        """Return the certificate of the served map; None before the first version.
+    def certificate(self, served: RecalibrationMap, target: Target, time: float | None) -> Certificate | None:
+        """Return the certificate of the served map, and remember it; None before the first version.
 
-        Of a map formed off schedule nothing is claimed: it is then that of the version before, and says so.
+        A map formed off schedule has no certificate of its own. It gets that of the version before, with
+        ``on_schedule`` False.
 
         Parameters
         ----------
+        served
+            the served map with its weights.
         target
             what is known of the target now.
         time
-            event time now, seconds.
+            event time now, in seconds; None or NaN if there is none.
         """
         formed = self._formed.get("target") or self._formed.get("source")
         if formed is None:
             return None
         claims = self._claims_of(formed)
-        if self._mode == "auto":
-            bound = claims.bound_of(target.served)
-        elif self._mode == "label_shift":
-            bound = claims.bound_of(RecalibrationMap(version=0))
-        else:
-            bound = claims.own
-        refuted = self.watch is not None and self.watch.refuted
+        bound = self._bound(claims, served)
+        label_shift_refuted = self.watch is not None and self.watch.refuted
+        target_risk, by_label_shift = bound.risk if formed.domain == "target" else None, False
         source = self._formed.get("source")
-        shifted = None
-        if source is not None and self._shifts and target.labels[1] and not self.generation:
-            shifted = 1.0 if refuted else self._target_risk(source, target)
-        by_shift = shifted is not None and (formed.domain == "source" or shifted < bound.risk)
-        certificate = make_certificate(
+        if source is not None and self._scope.by_label_shift and target.labels[1] and not self.generation:
+            shifted = 1.0
+            if not label_shift_refuted:
+                shifted = self._claims_of(source).target_risk(
+                    served, target, composite=self._scope.subject == "formed", delta=_TARGET * self._delta
+                )
+            if target_risk is None or shifted < target_risk:
+                target_risk, by_label_shift = shifted, True
+        if target_risk is not None and not bound.monotone:
+            target_risk = 1.0
+        (positives, n), (target_positives, n_target) = claims.labels, target.labels
+        bins = max(1, bound.bins)
+        paper_target = None
+        if formed.domain == "source" and 0 < positives < n and 0 < target_positives < n_target:
+            priors = positives / n, target_positives / n_target
+            paper_target = PaperBound.of("Theorem 2", theorem2(n, n_target, bins, self._delta, None, *priors))
+        certificate = Certificate(
             version=self._version,
-            time=time,
-            bound=bound,
+            time=None if time is None or math.isnan(time) else time,
             domain=formed.domain,
-            labels=claims.labels,
+            n_source=n if formed.domain == "source" else 0,
+            n_target=n_target if formed.domain == "source" else n,
+            bins=bound.bins if self._scope.subject == "formed" else served.bins,
             delta=self._delta,
-            target_labels=target.labels,
-            target_risk=shifted if by_shift else bound.risk if formed.domain == "target" else None,
-            by_label_shift=by_shift,
-            label_shift_refuted=refuted,
-            windowed=self._windowed,
-            served_bins=target.served.bins if self._mode in ("auto", "label_shift") else None,
+            delta_spent=bound.delta,
+            calibration_risk=bound.calibration,
+            sharpness_risk=bound.sharpness,
+            risk=bound.risk,
+            target_risk=target_risk,
+            paper=PaperBound.of("Theorem 1", theorem1(n, bins, self._delta)),
+            paper_target=paper_target,
+            assumptions=assumptions(by_label_shift=by_label_shift, windowed=self._windowed),
+            refuted=(
+                *(() if bound.monotone else (MONOTONE_REFUTED,)),
+                *((LABEL_SHIFT_REFUTED,) if label_shift_refuted else ()),
+            ),
             on_schedule=self._on_schedule,
         )
         if not bound.monotone and all(alarm.assumption != MONOTONE_REFUTED for alarm in self._alarms):
             reason = "two bins have certain rates in the wrong order"
-            self._alarms.append(DriftAlarm(MONOTONE_REFUTED, reason, target.labels[1]))
+            self._alarms.append(DriftAlarm(MONOTONE_REFUTED, reason, n_target))
         self._remember(certificate)
         return certificate
 
     def to_bytes(self) -> bytes:
-        """Return the state; equal states give equal bytes.
+        """Return the state. Equal states give equal bytes.
 
-        The history is not part of it: it tells when certificates were asked for, not what was learned.
+        The history is not part of it: it depends on when certificates were asked for.
         """
         formed = [
-            _FormedState(each.cells, each.splits.tolist(), each.choices, each.place, domain)
+            _FormedState(each.cells, each.splits.tolist(), each.choices, each.versions_before, domain)
             for domain, each in sorted(self._formed.items())
         ]
         watch = None if self.watch is None else self.watch.to_bytes()
@@ -214,7 +251,7 @@ class Certifier:
         )
 
     def restore(self, data: bytes) -> Self:
-        """Take on the state that `to_bytes` gave.
+        """Replace the state by one that `to_bytes` returned.
 
         Raises
         ------
@@ -224,13 +261,15 @@ class Certifier:
         try:
             state = msgspec.msgpack.decode(data, type=_State)
         except msgspec.DecodeError as error:
-            raise DamagedStateError(f"not the state of a certifier: {error}") from None
+            raise DamagedStateError(f"not the state of a ledger of certificates: {error}") from None
         for known in state.formed:
             sketch = ScoreSketch.from_bytes(known.cells)
             splits = np.array(known.splits, np.int64)
             if len(splits) < 2 or splits[0] or splits[-1] != len(sketch.cells) or (np.diff(splits) < 1).any():
-                raise DamagedStateError("not the state of a certifier: its bins are not those of its cells")
-            self.form(Formed(known.cells, splits, known.choices, known.place, known.domain))
+                raise DamagedStateError(
+                    "not the state of a ledger of certificates: the bins do not fit the cells"
+                )
+            self.form(Formed(known.cells, splits, known.choices, known.versions_before, known.domain))
         self._version, self._on_schedule, self._alarms = state.version, state.on_schedule, state.alarms
         self.generation = state.generation
         self.watch = self._new_watch()
@@ -239,25 +278,29 @@ class Certifier:
         return self
 
     def _new_watch(self) -> LabelShiftWatch | None:
-        if not self._shifts:
+        if not self._scope.by_label_shift:
             return None
-        # Only mode auto replaces its source: the shares of all its generations sum to α.
-        share = 1.0 / ((self.generation + 1) * (self.generation + 2)) if self._mode == "auto" else 1.0
+        # The shares of all generations of the source sum to α.
+        share = 1.0
+        if self._scope.replaces_source:
+            share = 1.0 / ((self.generation + 1) * (self.generation + 2))
         return LabelShiftWatch(share * _ALPHA * self._delta, self._max_cells)
 
     def _claims_of(self, formed: Formed) -> Claims:
         claims = self._claims.get(formed.domain)
         if claims is None:
             share = 1.0
-            if self._shifts:
+            if self._scope.by_label_shift:
                 share = _SOURCE if formed.domain == "source" else _TARGET_VERSIONS
-            claims = Claims(formed, version_delta(share * self._delta, formed.place))
+            claims = Claims(formed, version_delta(share * self._delta, formed.versions_before))
             self._claims[formed.domain] = claims
         return claims
 
-    def _target_risk(self, source: Formed, target: Target) -> float:
-        composite = self._mode == "composite"
-        return self._claims_of(source).target_risk(target, composite=composite, delta=_TARGET * self._delta)
+    def _bound(self, claims: Claims, served: RecalibrationMap) -> RiskBound:
+        """Return the bound on the subject's risk in the domain of its labels."""
+        if self._scope.subject == "formed":
+            return claims.own
+        return claims.bound_of(served if self._scope.subject == "served" else _IDENTITY)
 
     def _remember(self, certificate: Certificate) -> None:
         if self._history and self._history[-1].version == certificate.version:

@@ -14,7 +14,6 @@ from streamcal.certificates.bin_limits import (
     pool_widths,
     squares_limit,
 )
-from streamcal.certificates.record import LABEL_SHIFT_REFUTED, MONOTONE_REFUTED, Certificate, make_certificate
 from streamcal.certificates.source import (
     Centre,
     RiskBound,
@@ -93,11 +92,6 @@ def test_labels_that_fall_refute_monotone_and_withdraw() -> None:
     served = certify_served(100 - positives, positives, splits, centre)
     assert served[:3] == (1.0, 1.0, 1.0)
     assert not served.monotone
-    record = make_certificate(
-        version=1, time=None, bound=bound, labels=(5000, 10_000), delta=0.1, target_risk=0.2
-    )
-    assert record.refuted == (MONOTONE_REFUTED,)
-    assert record.target_risk == 1.0
 
 
 def test_any_other_map_is_bounded_by_the_triangle() -> None:
@@ -137,31 +131,6 @@ def test_the_served_map_gains_from_the_best_one() -> None:
     own = certify(negatives, positives, splits, delta=delta / 2, choices=30)
     centre = Centre.best_of(negatives, positives, delta=delta / 2)
     assert certify_served(negatives, positives, splits, centre, choices=30).risk < own.risk
-
-
-def test_certificate_round_trips_through_json() -> None:
-    negatives, positives, _ = sample(5000)
-    bound = certify(negatives, positives, uniform_mass(negatives + positives, 30), delta=1e-3)
-    record = make_certificate(
-        version=4,
-        time=12.5,
-        bound=bound,
-        labels=(int(positives.sum()), 5000),
-        target_labels=(7, 90),
-        target_risk=0.3,
-        delta=0.1,
-        label_shift_refuted=True,
-        on_schedule=False,
-    )
-    assert Certificate.model_validate_json(record.model_dump_json()) == record
-    assert record.refuted == (LABEL_SHIFT_REFUTED,)
-    assert record.target_risk == 1.0
-    assert record.paper.theorem == "Theorem 1"
-    assert not record.paper.met
-    assert record.paper_target is not None
-    assert len(record.paper_target.premises) == 2
-    with pytest.raises(ValueError, match="frozen"):
-        record.risk = 0.0  # type: ignore[misc]
 
 
 def test_errors_name_the_value() -> None:

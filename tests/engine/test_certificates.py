@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -233,6 +234,37 @@ def test_the_watch_is_the_same_however_labels_are_cut() -> None:
     assert len(watches[0].to_bytes()) < 1000, "it keeps counts, not labels"
 
 
+def test_a_certificate_is_a_frozen_record_that_round_trips_through_json() -> None:
+    engine = engine_of(5000, 90, mode="composite")
+    certificate = the(engine.certificate)
+    assert Certificate.model_validate_json(certificate.model_dump_json()) == certificate
+    assert certificate.paper.theorem == "Theorem 1"
+    assert not certificate.paper.met
+    assert certificate.paper_target is not None
+    assert len(certificate.paper_target.premises) == 2
+    with pytest.raises(ValueError, match="frozen"):
+        certificate.risk = 0.0  # type: ignore[misc]
+
+
+def test_a_certificate_is_one_line_and_in_a_notebook_a_table() -> None:
+    certificate = the(engine_of(5000, 90, mode="composite").certificate)
+    line = repr(certificate)
+    assert "\n" not in line
+    assert line.startswith(f"Certificate(version={certificate.version}, domain='source', risk=0.0")
+    assert line.endswith(f", target_risk={certificate.target_risk:.4g}, delta=0.1, refuted=())")
+    assert "target_risk=None" in repr(the(engine_of(64).certificate))
+    odd = certificate.model_copy(update={"refuted": ("1 < 2 & <b>",)})
+    page = odd._repr_html_()
+    assert "1 &lt; 2 &amp; &lt;b&gt;" in page
+    table = ElementTree.fromstring(page)
+    rows = {row.findtext("th"): row.findtext("td") for row in table.iter("tr")}
+    assert table.findtext("caption") == f"Certificate of version {certificate.version}"
+    assert rows["risk"] == f"≤ {certificate.risk:.4g}"
+    assert rows["labels"] == f"{certificate.n_source:,} source, 90 target"
+    assert rows["refuted"] == "1 < 2 & <b>"
+    assert LABEL_SHIFT_REFUTED in (rows["assumes"] or "")
+
+
 def test_label_shift_is_not_refuted_where_it_holds() -> None:
     """60 streams; the engine's α is δ/10 = 0.01 a stream: more than 4 alarms with probability below 4e-4."""
     alarms = 0
@@ -242,14 +274,17 @@ def test_label_shift_is_not_refuted_where_it_holds() -> None:
     assert alarms <= 4
 
 
-def test_falling_rates_refute_monotone_and_withdraw_everything() -> None:
+@pytest.mark.parametrize("mode", ["auto", "composite"])
+def test_falling_rates_refute_monotone_and_withdraw_everything(mode: str) -> None:
     rng = np.random.default_rng(6)
     scores = rng.random(20_000)
-    engine = Recalibrator()
+    engine = Recalibrator(mode=mode)
     engine.learn_many(scores, rng.random(20_000) > scores)
+    engine.learn_many(scores[:20], rng.random(20) > scores[:20], "target")
     certificate = the(engine.certificate)
     assert certificate.refuted == (MONOTONE_REFUTED,)
     assert certificate.risk == 1.0
+    assert certificate.target_risk == 1.0
     assert [alarm.assumption for alarm in engine.alarms] == [MONOTONE_REFUTED]
 
 

@@ -14,10 +14,10 @@ import msgspec
 import numpy as np
 
 from streamcal.certificates.claims import Formed, Target
-from streamcal.certificates.ledger import Certifier
+from streamcal.certificates.ledger import Ledger, Scope
 from streamcal.certificates.record import Certificate
 from streamcal.engine.auto import Adaptive
-from streamcal.engine.config import RecalibratorConfig
+from streamcal.engine.config import Mode, RecalibratorConfig
 from streamcal.engine.emissions import DriftAlarm, Mixing
 from streamcal.engine.schedule import Schedule
 from streamcal.errors import DamagedStateError
@@ -36,6 +36,14 @@ __all__ = ["Serving"]
 _NEVER: Final = 1 << 62
 _MOVED: Final = 0.1  # in log odds: mode auto mixes anew when scores have moved the prior by so much
 _LEAST: Final = 1e-6  # what a prior from scores is kept inside of
+
+_SCOPES: Final[dict[Mode, Scope]] = {
+    "auto": Scope("served", by_label_shift=True, replaces_source=True),
+    "source": Scope("formed", by_label_shift=False),
+    "label_shift": Scope("identity", by_label_shift=True),
+    "target": Scope("formed", by_label_shift=False),
+    "composite": Scope("formed", by_label_shift=True),
+}
 
 
 class _State(msgspec.Struct):
@@ -95,7 +103,7 @@ class Serving:
             (mode,) if mode in ("source", "target") else ("source", "target")
         )
         self._adaptive = Adaptive(cells) if mode == "auto" else None
-        self._certifier = Certifier(config.delta, cells, mode, windowed=config.window is not None)
+        self._certifier = Ledger(config.delta, cells, _SCOPES[mode], windowed=config.window is not None)
         self._watch = self._certifier.watch
         self._uncounted = array("d"), bytearray()  # target scores and labels that the watch did not count yet
         self._tracker: PriorTracker | None = None
@@ -163,7 +171,7 @@ class Serving:
         """Return what may be claimed of the served map now, at this event time."""
         target = self.logs["target"]
         labels = target.positives, target.n
-        return self._certifier.certificate(Target(self._target_scores, labels, self.map), time)
+        return self._certifier.certificate(self.map, Target(self._target_scores, labels), time)
 
     def learn(self, score: float, label: int, domain: Domain, time: float | None, seen: int | None) -> None:
         """Learn one checked score with its label; see `Recalibrator.learn_one`."""

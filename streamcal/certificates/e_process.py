@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit
+from scipy.special import expit, log_expit
 
 from streamcal.certificates.inequalities import log_kt
 
@@ -213,7 +213,7 @@ def _log_recalibrated(negatives: bytes, positives: bytes) -> tuple[Reals, Reals]
     """
     hits, misses = np.frombuffer(positives, np.int64), np.frombuffer(negatives, np.int64)
     at = _SHIFTS[:, None, None] + _SCALES[:, None] * _logit((hits + 0.5) / (misses + hits + 1.0))
-    return -np.logaddexp(0.0, -at), -np.logaddexp(0.0, at)
+    return log_expit(at), log_expit(-at)
 
 
 def _rounding(learned: float) -> float:
@@ -243,7 +243,7 @@ def _composite_likelihood(source: Reals, misses: Reals, hits: Reals) -> float:
         step = float(hits.sum() - totals @ p) / (float(totals @ (p * (1.0 - p))) + 1e-9)
         shift += min(max(step, -1.0), 1.0)
     at = source + shift
-    return float(-np.logaddexp(0.0, -at) @ hits - np.logaddexp(0.0, at) @ misses)
+    return float(log_expit(at) @ hits + log_expit(-at) @ misses)
 
 
 def _deviance_radius(bins: int, log_inverse: float) -> float:

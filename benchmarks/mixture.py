@@ -1,8 +1,8 @@
-"""What mode auto's mixture costs: time per labelled event by part, memory, and the bytes of its state.
+"""What the mixture of mode ``auto`` costs: time per labelled event by part, memory, and the size of its state.
 
-``python benchmarks/mixture.py`` prints a table in about a minute. Times are processor time, the median of
-steps in the long run: after 100,000 labels. These come at once, a fixed number of labels late, or after
-exponential delays, so that the labels of one step belong to predictions of many steps before.
+``python benchmarks/mixture.py`` prints a table in about a minute. Times are processor time, the median over
+the steps after 100,000 labels. Labels come at once, a fixed number of labels late, or after exponential
+delays, so that the labels of one step belong to predictions of many steps before.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from streamcal.maps.uniform_mass import form
-from streamcal.mixture import mixture as module
 from streamcal.mixture.mixture import Mixture
-from streamcal.mixture.table import Table
+from streamcal.mixture.table import ServedTable, Table
+from streamcal.mixture.weights import Weights
+from streamcal.mixture.windows import Windows
 from streamcal.sketch.nested_windows import WindowCounts
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
@@ -30,15 +31,15 @@ DELAYS = {"at once": 0, "500 late": 500, "0 to ∞, mean 4,000": 4000}
 SPREAD = 4000  # from here on, delays are exponential with this mean
 PARTS = {
     "score labels": (Mixture, "_forecasts"),
-    "move weights": (module, "track"),
+    "move weights": (Weights, "track"),
     "count labels": (WindowCounts, "add"),
-    "fit windows": (Mixture, "_fit"),
-    "choose places": (Mixture, "_new_table"),
-    "fill table": (Table, "fill"),
-    "mix map": (Mixture, "_mixed"),
+    "fit windows": (Windows, "fit"),
+    "update table": (ServedTable, "fill"),
+    "  evaluate it": (Table, "fill"),
+    "mix map": (Mixture, "_mix"),
 }
-REWEIGH = "a re-weighing"
-COLUMNS = ("all", REWEIGH, *PARTS)
+WEIGHING = "a weighing"
+COLUMNS = ("all", WEIGHING, *PARTS)
 
 Times = dict[str, list[float]]
 
@@ -54,9 +55,9 @@ def clocked(work: Callable[..., Any], times: list[float]) -> Callable[..., Any]:
 
 
 def per_label(mixture: Mixture, delay: int, *, parts: bool) -> dict[str, float]:
-    """Return microseconds per labelled event of all that is done, or of each part of it.
+    """Return microseconds per labelled event, in all or by part.
 
-    With the former comes what one re-weighing between two steps takes, mixing a map or not.
+    In all, this includes the time of one weighing between two steps, whether it mixes a map or not.
     """
     rng = np.random.default_rng(2)
     scores, labels = NormalPair(0.5).sample(WARM + TIMED + 8 * delay, rng)
@@ -65,19 +66,22 @@ def per_label(mixture: Mixture, delay: int, *, parts: bool) -> dict[str, float]:
     order = np.argsort(arrived, kind="stable")
     scores, labels, made, arrived = scores[order], labels[order], made[order], arrived[order]
 
+    seen = made if delay else np.full(len(made), -1)
+
     def feed(end: int) -> tuple[list[float], list[float]]:
-        """Return seconds per step, and per re-weighing."""
+        """Return seconds per step, and per weighing."""
         taken: tuple[list[float], list[float]] = [], []
         while mixture.n < end:
-            first, last = mixture.n, min(end, mixture.next_weighing)
-            sight = made[first:last] if delay else None
-            mixture.learn_many(scores[first:last], labels[first:last], sight)
-            step = mixture.n >= mixture.next_step or mixture.n < mixture.next_weighing
+            counted, first = mixture.n, mixture.n + mixture.weighed
+            last = min(end, mixture.next_weighing)
+            step = last >= mixture.next_step or last < mixture.next_weighing
             start = time.process_time()
+            mixture.weigh(scores[first:last], labels[first:last], seen[first:last])
             if step:
+                mixture.count(scores[counted:last], labels[counted:last])
                 mixture.step(int(arrived[last - 1]) + 1)
             else:
-                mixture.reweigh()
+                mixture.remix()
             taken[not step].append(time.process_time() - start)
         return taken
 
@@ -85,7 +89,7 @@ def per_label(mixture: Mixture, delay: int, *, parts: bool) -> dict[str, float]:
     if not parts:
         steps, weighings = feed(WARM + TIMED)
         total = sum(statistics.median(taken) * len(taken) for taken in (steps, weighings))
-        return {"all": 1e6 * total / TIMED, REWEIGH: 1e6 * statistics.median(weighings)}
+        return {"all": 1e6 * total / TIMED, WEIGHING: 1e6 * statistics.median(weighings)}
     times: Times = defaultdict(list)
     originals = {part: getattr(owner, name) for part, (owner, name) in PARTS.items()}
     for part, (owner, name) in PARTS.items():
@@ -95,22 +99,10 @@ def per_label(mixture: Mixture, delay: int, *, parts: bool) -> dict[str, float]:
     finally:
         for part, (owner, name) in PARTS.items():
             setattr(owner, name, originals[part])
-    # Windows that are due together make for uneven steps: what is rare counts by how often it comes.
+    # Steps differ by the windows that are due: a part that is rare counts by how often it occurs.
     return {
         part: 1e6 * statistics.median(taken) * len(taken) / TIMED for part, taken in times.items() if taken
     }
-
-
-def learn_one() -> float:
-    """Return nanoseconds per call of `Mixture.learn`."""
-    best = float("inf")
-    for _ in range(20):
-        mixture = Mixture()
-        start = time.perf_counter()
-        for _ in range(2000):
-            mixture.learn(0.5, 1, 7)
-        best = min(best, time.perf_counter() - start)
-    return 1e9 * best / 2000
 
 
 def main() -> None:
@@ -137,7 +129,6 @@ def main() -> None:
                 f"{'':32}state {len(state) / 1024:.0f} KiB, written in {1e3 * (middle - start):.1f} ms, "
                 f"read in {1e3 * (end - middle):.1f} ms"
             )
-    print(f"learn: {learn_one():.0f} ns a label")
     start = time.perf_counter()
     mixture.set_source(source, sketch)
     print(f"set_source: {1e3 * (time.perf_counter() - start):.1f} ms at {len(sketch.cells)} cells")

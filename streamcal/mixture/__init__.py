@@ -1,4 +1,4 @@
-"""Mode ``auto``: candidate maps on windows of labels, weighed by their losses.
+"""Mode ``auto``: candidate maps on windows of labels, mixed with weights that follow their losses.
 
 Imports errors, events, sketch and maps.
 """

@@ -1,199 +1,335 @@
-"""Hindsight: what every candidate would have said of each score when it was predicted.
+"""What every candidate forecasts: for many scores at one moment, and for scores of many moments at once.
 
-Labels that come late belong to predictions of many moments, a few to each. They are evaluated all at once,
-as `candidates.forecasts` would one snapshot after another: the fits that the snapshots share are laid end to
-end, and one search among all their knots finds every score's place in every window.
+A `Snapshot` holds the fits of one moment, from which all candidates follow. The table of the served map asks
+for the forecasts of one snapshot, and evaluates again only what has changed (`refill`). Late labels belong to
+predictions of many moments, a few to each, and ask for the forecasts of all those moments in one pass
+(`Hindsight`). Both evaluate fits with `FitStack`, and give the same bits.
 
-Memory: that of the fits over again, and half as much for what is searched.
+Memory: a `FitStack` takes as much as its fits, and half as much again for its search keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from streamcal.maps.platt import expit
-from streamcal.mixture.fits import PRIOR_SMOOTHING, Cells, Counts, Fit, Floats, Points, Snapshot, stand_in
-from streamcal.mixture.names import ALL, FAMILIES, FITTED, NAMES, PRIORS, TARGET_ONLY, UNIFORM_FROM
+from streamcal.maps.platt import apply_platt, logit
+from streamcal.maps.shift import shift_odds
+from streamcal.mixture.fits import Cells, Counts, Fit, Floats, Source
+from streamcal.mixture.names import ALL, FAMILIES, NAMES, PRIORS, TARGET_ONLY, UNIFORM_FROM
 from streamcal.sketch import grid
 
-__all__ = ["Hindsight"]
+__all__ = ["FitStack", "Hindsight", "Points", "Snapshot", "refill"]
 
-_FAMILY, _PLACE = np.array(FITTED).T
+_UNIFORM, _ISOTONIC, _PLATT = range(len(FAMILIES))
+_FIRST_WINDOW: Final = (UNIFORM_FROM, 0, 0)  # of each family
+_SOURCE: Final = ALL + 1  # the index of the source among the fits of a snapshot, after the windows
+# The rows of each family among the candidates fitted to target labels: see `names.FITTED`.
+_FIRST_ROW: Final = tuple(
+    1 + sum(ALL + 1 - first for first in _FIRST_WINDOW[:family]) for family in range(len(FAMILIES))
+)
+_BASES: Final = TARGET_ONLY + len(FAMILIES)  # the first row of the candidates that assume label shift
 _CELL_BITS: Final = (grid.LAST_KEY >> grid.MIN_LEVEL).bit_length()
-_UNIT: Final = 2.0**-45  # of logits: those of cells are equal, or ten million times as far apart
-_LOGIT_BITS: Final = 53  # logits of scores lie in ±28, and none beyond ±100; fits are far fewer than 2¹⁰
-_BASES: Final = TARGET_ONLY + len(FAMILIES)
+# Logits are compared in whole units. Those of two cells are equal, or at least ten million units apart.
+_UNIT: Final = 2.0**-45
+_LOGIT_BITS: Final = 53  # logits of scores lie in ±28, and knots in ±100; there are far fewer fits than 2¹⁰
+
+
+class Snapshot(NamedTuple):
+    """The fits of one moment, from which all candidates follow."""
+
+    observed: int
+    """How many target scores had been observed when it was first served."""
+    source: Source | None
+    fits: tuple[Fit, ...]
+    """One fit per window, then that of all labels, which also stands for windows that are not full yet. Empty
+    before the first target labels."""
+    fused: float | None
+    """The target prior from labels and scores together, in (0, 1), if known."""
+
+    @property
+    def used(self) -> tuple[Fit | None, ...]:
+        """The fits that its candidates use: one per window, and that of the source.
+
+        Before the first target labels, the source's fit is used for every window. None where there is none.
+        """
+        source = None if self.source is None else self.source.fit
+        return (*(self.fits or (source,) * (ALL + 1)), source)
+
+
+class Points(NamedTuple):
+    """Scores, with what the fits are evaluated at."""
+
+    scores: Floats
+    """float64[n] in [0, 1]."""
+    cells: Cells
+    """int32[n], their cells on the finest grid."""
+    logits: Floats
+    """float64[n], their logits, finite."""
+    units: Counts
+    """int64[n], their logits in whole units of 2⁻⁴⁵: the search keys for the knots of isotonic maps."""
+
+    @classmethod
+    def of(cls, scores: Floats) -> Points:
+        """Return the points of scores, float64[n] in [0, 1]."""
+        logits = logit(scores)
+        return cls(scores, grid.cells_of(scores, grid.MIN_LEVEL), logits, _whole(logits))
+
+    def take(self, order: Counts) -> Points:
+        """Return the points at these indices, int64[m]."""
+        return Points(self.scores[order], self.cells[order], self.logits[order], self.units[order])
+
+
+class FitStack:
+    """Fits laid end to end, so that one pass evaluates many of them.
+
+    The value at a score depends on that score and its fit alone, not on other scores or fits.
+
+    Parameters
+    ----------
+    fits
+        F fits, at least one.
+    """
+
+    __slots__ = (
+        "_bin_keys",
+        "_bin_values",
+        "_binned",
+        "_first",
+        "_knot_keys",
+        "_knots",
+        "_platt",
+        "_slopes",
+        "_values",
+    )
+
+    def __init__(self, fits: Sequence[Fit]) -> None:
+        self._platt: Floats = np.array([fit.platt for fit in fits]).T
+        steps = [fit.uniform for fit in fits if len(fit.uniform.values)]
+        if steps:
+            # Each key is a cell with the number of its map above it.
+            self._binned: Counts = np.cumsum([len(fit.uniform.values) > 0 for fit in fits]) - 1
+            number = np.repeat(np.arange(len(steps)), [len(step.edges) for step in steps])
+            self._bin_keys: Counts = np.concatenate([step.edges for step in steps]) + (number << _CELL_BITS)
+            self._bin_values: Floats = np.concatenate([step.values for step in steps])
+        sizes = np.array([len(fit.isotonic.logits) for fit in fits])
+        ends = np.cumsum(sizes)
+        self._first: Counts = ends - sizes
+        self._knots: Floats = np.concatenate([fit.isotonic.logits for fit in fits])
+        self._values: Floats = np.concatenate([fit.isotonic.values for fit in fits])
+        number = np.repeat(np.arange(len(fits)), sizes)
+        self._knot_keys: Counts = _whole(self._knots) + (number << _LOGIT_BITS)
+        # From each knot to the next. A block of one cell has two equal knots; the line ends level.
+        self._slopes: Floats = np.zeros(len(self._knots))
+        gaps = self._knots[1:] - self._knots[:-1]
+        gaps[ends[:-1] - 1] = 0.0
+        rises = self._values[1:] - self._values[:-1]
+        np.divide(rises, gaps, out=self._slopes[:-1], where=gaps > _UNIT)
+
+    def uniform(self, chosen: Counts, points: Points) -> Floats:
+        """Return the values of uniform-mass maps.
+
+        Parameters
+        ----------
+        chosen
+            The fits, int64 in [0, F) of any shape that broadcasts against the points. Each must have bins.
+        points
+            n scores.
+
+        Returns
+        -------
+        float64 in [0, 1], of the shape that both broadcast to.
+        """
+        maps = self._binned[chosen]
+        found = np.searchsorted(self._bin_keys, points.cells + (maps << _CELL_BITS), side="right")
+        # Each map has one edge fewer than it has bins.
+        values: Floats = self._bin_values[found + maps]
+        return values
+
+    def isotonic(self, chosen: Counts, points: Points) -> Floats:
+        """Return the values of isotonic maps; otherwise as `uniform`."""
+        found = np.searchsorted(self._knot_keys, points.units + (chosen << _LOGIT_BITS), side="right") - 1
+        np.maximum(found, self._first[chosen], out=found)
+        # The line is level before the first knot. A score less than a unit below a knot may find that knot.
+        values = np.maximum(points.logits - self._knots[found], 0.0)
+        values *= self._slopes[found]
+        values += self._values[found]
+        return values
+
+    def platt(self, chosen: Counts, points: Points) -> Floats:
+        """Return the values of Platt maps; otherwise as `uniform`."""
+        slopes, intercepts = self._platt
+        return apply_platt(slopes[chosen], intercepts[chosen], points.logits)
 
 
 class Hindsight:
-    """Snapshots laid end to end.
+    """The forecasts of several snapshots, each score with a snapshot of its own.
 
     Parameters
     ----------
     snapshots
-        S of them, at least one.
+        S snapshots, at least one.
     """
 
-    __slots__ = ("_fits", "_lines", "_numbers", "_odds", "_platt", "_steps")
+    __slots__ = ("_numbers", "_odds", "_stack")
 
     def __init__(self, snapshots: Sequence[Snapshot]) -> None:
         fits, self._numbers = _distinct(snapshots)
-        self._fits = len(fits)
-        if not fits:
-            return
-        self._steps, self._lines = _Steps.of(fits), _Lines.of(fits)
-        self._platt: Floats = np.array([fit.platt for fit in fits]).T
-        positives, labels = np.array([(fit.positives, fit.labels) for fit in fits], np.float64).T
-        priors = (positives + PRIOR_SMOOTHING) / (labels + 2.0 * PRIOR_SMOOTHING)
-        self._odds = _odds_ratios(snapshots, priors, self._numbers)
+        self._stack = FitStack(fits) if fits else None
+        self._odds = _odds_ratios(snapshots, fits, self._numbers)
 
     def forecasts(self, which: Counts, points: Points, *, sourced: bool) -> Floats:
-        """Return what every candidate of its snapshot says of each score, float64[K, n] in [0, 1].
+        """Return what every candidate of its snapshot forecasts for each score.
 
-        It is that of `candidates.forecasts`. Where a snapshot has no source, those that need one say the
-        score. What is said of one score depends on no other, nor on the snapshots of no score.
+        Before the first target labels, candidates fitted to them equal those of the source of the same
+        family, and without a source the identity. A fused prior that is not known equals that of all labels.
 
         Parameters
         ----------
         which
             int64[n] in [0, S), the snapshot of each score.
         points
-            the n scores.
+            The n scores.
         sourced
-            False leaves out the candidates that need a source: float64[`TARGET_ONLY`, n].
+            Whether to include the candidates that need a source. Where a snapshot has no source, they equal
+            the identity.
+
+        Returns
+        -------
+        float64[K, n] in [0, 1], or float64[`TARGET_ONLY`, n] unless ``sourced``.
         """
-        numbers = self._numbers
-        if not self._fits:
-            return np.tile(points.scores, (len(NAMES) if sourced else TARGET_ONLY, 1))
-        # Searches for neighbours one after another take half the time.
+        rows = len(NAMES) if sourced else TARGET_ONLY
+        stack, numbers = self._stack, self._numbers
+        if stack is None:
+            return np.tile(points.scores, (rows, 1))
+        # Searching for neighbours one after another takes half the time.
         order = np.argsort(64.0 * which + points.logits)
-        which, scores, logits = which[order], points.scores[order], points.logits[order]
-        out = np.empty((len(NAMES) if sourced else TARGET_ONLY, len(which)))
-        chosen = (numbers if sourced else numbers[:-1])[:, which]
-        families = np.empty((len(FAMILIES), *chosen.shape))
-        families[0, UNIFORM_FROM:] = self._steps.at(chosen[UNIFORM_FROM:], points.cells[order])
-        families[1] = self._lines.at(chosen, logits)
-        slopes, intercepts = self._platt
-        families[2] = expit(slopes[chosen] * logits + intercepts[chosen])
+        which, points = which[order], points.take(order)
+        scores = points.scores
+        chosen = (numbers if sourced else numbers[:_SOURCE])[:, which]
+        out = np.empty((rows, len(which)))
         out[0] = scores
-        out[1:TARGET_ONLY] = families[_FAMILY, _PLACE]
+        for family, values in (
+            (_UNIFORM, stack.uniform(chosen[UNIFORM_FROM:], points)),
+            (_ISOTONIC, stack.isotonic(chosen, points)),
+            (_PLATT, stack.platt(chosen, points)),
+        ):
+            size = ALL + 1 - _FIRST_WINDOW[family]
+            out[_FIRST_ROW[family] :][:size] = values[:size]
+            if sourced:
+                out[TARGET_ONLY + family] = values[-1]
         if sourced:
-            out[TARGET_ONLY:_BASES] = families[:, -1]
-            h = np.concatenate((families[:, -1], scores[np.newaxis]))[:, np.newaxis]
-            shifted = out[_BASES:].reshape(len(h), len(PRIORS), -1)
-            # g(h) = κh / (κh + 1 − h) with κ = w₁/w₀ (eq. 13)
-            np.multiply(self._odds[:, which], h, out=shifted)
-            shifted /= shifted + (1.0 - h)
-        # Where there is no fit, what was taken in its place is written over.
-        missing = numbers[[ALL, -1]] < 0
+            _shift(out, self._odds[:, which])
+        # Where a snapshot has no fit, another fit was evaluated: the score itself replaces its values.
+        missing = numbers[[ALL, _SOURCE]] < 0
         for first, without in zip((0, TARGET_ONLY), missing, strict=True):
             if without.any():
-                places = np.flatnonzero(without[which])
-                out[first:, places] = scores[places]
+                at = np.flatnonzero(without[which])
+                out[first:, at] = scores[at]
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
         return out.take(back, axis=1)
 
 
-class _Steps(NamedTuple):
-    """The uniform-mass maps of the fits that have one, one after another."""
-
-    number: Counts
-    """For each fit, which of them is its."""
-    keys: Counts
-    """Edges, above them the number of their map."""
-    values: Floats
-
-    @classmethod
-    def of(cls, fits: Sequence[Fit]) -> _Steps:
-        number = np.cumsum([len(fit.uniform.values) > 0 for fit in fits]) - 1
-        edges, values = zip(*(fit.uniform for fit in fits if len(fit.uniform.values)), strict=True)
-        first = np.repeat(np.arange(len(edges)), [len(inner) for inner in edges])
-        return cls(number, np.concatenate(edges) + (first << _CELL_BITS), np.concatenate(values))
-
-    def at(self, chosen: Counts, cells: Cells) -> Floats:
-        """Return what the maps of the fits chosen say at the cell of each column, float64[r, n]."""
-        chosen = self.number[chosen]
-        found = np.searchsorted(self.keys, cells + (chosen << _CELL_BITS), side="right")
-        # Every map has one edge less than bins.
-        said: Floats = self.values[found + chosen]
-        return said
-
-
-class _Lines(NamedTuple):
-    """The isotonic maps of all fits, one after another."""
-
-    knots: Floats
-    values: Floats
-    keys: Counts
-    """Knots in whole units, above them the number of their fit."""
-    first: Counts
-    """For each fit the place of its first knot."""
-    last: Counts
-    """And of its last."""
-
-    @classmethod
-    def of(cls, fits: Sequence[Fit]) -> _Lines:
-        knots, values = (np.concatenate(parts) for parts in zip(*(fit.isotonic for fit in fits), strict=True))
-        sizes = np.array([len(fit.isotonic.logits) for fit in fits])
-        ends = np.cumsum(sizes)
-        keys = _whole(knots) + (np.repeat(np.arange(len(fits)), sizes) << _LOGIT_BITS)
-        return cls(knots, values, keys, ends - sizes, ends - 1)
-
-    def at(self, chosen: Counts, logits: Floats) -> Floats:
-        """Return what the maps of the fits chosen say at the logit of each column, float64[r, n]."""
-        knots, values = self.knots, self.values
-        found = np.searchsorted(self.keys, _whole(logits) + (chosen << _LOGIT_BITS), side="right") - 1
-        np.maximum(found, self.first[chosen], out=found)
-        following = np.minimum(found + 1, self.last[chosen])
-        left, below = knots[found], values[found]
-        gaps = knots[following] - left
-        # A block of one cell has two knots in one place; and beyond the last one the line is level.
-        slopes = np.divide(values[following] - below, gaps, out=np.zeros(gaps.shape), where=gaps > _UNIT)
-        # Before the first it is level too; and less than a unit below a knot, that knot may be found.
-        said: Floats = below + slopes * np.maximum(logits - left, 0.0)
-        return said
-
-
-def _distinct(snapshots: Sequence[Snapshot]) -> tuple[list[Fit], Counts]:
-    """Return the fits of all snapshots, each once, and which are whose.
-
-    The latter is int64[ALL + 2, S], one row for every window and one for the source; −1 where there is none.
-    """
-    held: list[Fit | None] = []
-    for snapshot in snapshots:
-        held += stand_in(snapshot)
-        held.append(snapshot.source.fit if snapshot.source else None)
-    keys = list(map(id, held))
-    once = dict(zip(keys, held, strict=True))
-    once.pop(id(None), None)
-    number = dict(zip(once, range(len(once)), strict=True)) | {id(None): -1}
-    numbers = np.array([number[key] for key in keys]).reshape(len(snapshots), -1).T
-    return [fit for fit in once.values() if fit is not None], numbers
-
-
-def _whole(logits: Floats) -> Counts:
-    """Return logits in whole units, rounded down: what is found for one must depend on no other."""
-    return np.floor(logits / _UNIT).astype(np.int64)
-
-
-def _odds_ratios(snapshots: Sequence[Snapshot], priors: Floats, numbers: Counts) -> Floats:
-    """Return w₁/w₀ (eq. 13) for each of `PRIORS` and every snapshot, float64[PRIORS, S].
+def refill(snapshot: Snapshot, points: Points, before: tuple[Snapshot, Floats] | None = None) -> Floats:
+    """Return what every candidate of one snapshot forecasts for every score, as `Hindsight.forecasts` does.
 
     Parameters
     ----------
-    priors
-        of the labels of each fit.
-    numbers
-        as `_distinct` gives them.
+    points
+        The n scores.
+    before
+        Another snapshot, and what it gave at the same points. That array is updated and returned, if its
+        shape is right.
+
+    Returns
+    -------
+    float64[K, n] in [0, 1]; without a source float64[`TARGET_ONLY`, n].
     """
-    q = priors[numbers[[*range(ALL + 1), ALL]]]
+    used, scores = snapshot.used, points.scores
+    rows = TARGET_ONLY if snapshot.source is None else len(NAMES)
+    if before is not None and len(before[1]) == rows:
+        out, old = before[1], before[0].used
+    else:
+        out, old = np.empty((rows, len(scores))), (None,) * len(used)
+        out[:TARGET_ONLY] = scores
+    changed = [
+        (index, fit) for index, (fit, was) in enumerate(zip(used, old, strict=True)) if fit is not was and fit
+    ]
+    if changed:
+        # Each distinct fit once, those without bins first.
+        fits = sorted(
+            {id(fit): fit for _, fit in changed}.values(), key=lambda fit: len(fit.uniform.values) > 0
+        )
+        row_of = {id(fit): row for row, fit in enumerate(fits)}
+        unbinned = sum(not len(fit.uniform.values) for fit in fits)
+        stack, chosen = FitStack(fits), np.arange(len(fits))[:, np.newaxis]
+        if unbinned < len(fits):
+            values = stack.uniform(chosen[unbinned:], points)
+            _put(out, _UNIFORM, values, ((index, row_of[id(fit)] - unbinned) for index, fit in changed))
+        for family, values in (
+            (_ISOTONIC, stack.isotonic(chosen, points)),
+            (_PLATT, stack.platt(chosen, points)),
+        ):
+            _put(out, family, values, ((index, row_of[id(fit)]) for index, fit in changed))
+    if snapshot.source is not None:
+        _shift(out, _odds_ratios([snapshot], *_distinct([snapshot])))
+    return out
+
+
+def _put(out: Floats, family: int, values: Floats, changed: Iterable[tuple[int, int]]) -> None:
+    """Copy the values of one family to its candidates: (index of window or source, row of ``values``)."""
+    first = _FIRST_WINDOW[family]
+    for index, row in changed:
+        if index == _SOURCE:
+            out[TARGET_ONLY + family] = values[row]
+        elif index >= first:
+            out[_FIRST_ROW[family] + index - first] = values[row]
+
+
+def _shift(out: Floats, odds: Floats) -> None:
+    """Work out the candidates that assume label shift from those of the source and the identity.
+
+    ``odds`` are float64[PRIORS, n], or [PRIORS, 1] for the same at all scores.
+    """
+    probabilities = np.concatenate((out[TARGET_ONLY:_BASES], out[:1]))[:, np.newaxis]
+    out[_BASES:].reshape(len(probabilities), len(PRIORS), -1)[:] = shift_odds(probabilities, odds)
+
+
+def _distinct(snapshots: Sequence[Snapshot]) -> tuple[list[Fit], Counts]:
+    """Return each fit that the snapshots use once, and which of them each snapshot uses.
+
+    The latter is int64[ALL + 2, S], one row for every window and one for the source; −1 where there is none.
+    """
+    held = [fit for snapshot in snapshots for fit in snapshot.used]
+    once = {id(fit): fit for fit in held if fit is not None}
+    number = dict(zip(once, range(len(once)), strict=True))
+    numbers = np.array([number.get(id(fit), -1) for fit in held]).reshape(len(snapshots), -1).T
+    return list(once.values()), numbers
+
+
+def _odds_ratios(snapshots: Sequence[Snapshot], fits: Sequence[Fit], numbers: Counts) -> Floats:
+    """Return κ = w₁/w₀ (eq. 13) for each of `PRIORS` and every snapshot, finite and positive.
+
+    It is float64[PRIORS, S]. ``fits`` and ``numbers`` are those of `_distinct`. Where there is no source, it
+    means nothing.
+    """
+    if not fits:
+        return np.ones((len(PRIORS), len(snapshots)))
+    priors = np.array([fit.prior for fit in fits])
+    target, source = priors[numbers[[*range(ALL + 1), ALL]]], priors[numbers[_SOURCE]]
     for column, snapshot in enumerate(snapshots):
         if snapshot.fused is not None:
-            q[-1 if snapshot.fits else slice(None), column] = snapshot.fused
-    p = priors[numbers[-1]]
-    odds: Floats = q / (1.0 - q) * ((1.0 - p) / p)
+            target[-1 if snapshot.fits else slice(None), column] = snapshot.fused
+    odds: Floats = target / (1.0 - target) * ((1.0 - source) / source)
+    for column, snapshot in enumerate(snapshots):
+        if not snapshot.fits and snapshot.fused is None:
+            odds[:, column] = 1.0  # nothing is known of the target: exactly, not up to rounding
     return odds
+
+
+def _whole(logits: Floats) -> Counts:
+    """Return logits in whole units, rounded down."""
+    return np.floor(logits / _UNIT).astype(np.int64)

@@ -1,6 +1,7 @@
-"""The roster of the candidates of mode ``auto``: their names, and what they have in common.
+"""The candidates of mode ``auto``: their names, their order, and what some of them have in common.
 
-A candidate is one of the paper's estimators × a window of target labels × a family of maps, or the identity.
+A candidate is the identity, or one of the paper's estimators × a window of target labels × a family of maps.
+Its name says so: ``estimator/family/window``.
 """
 
 from __future__ import annotations
@@ -27,55 +28,56 @@ __all__ = [
 ]
 
 WINDOWS: Final = (500, 1000, 2000, 4000, 16_000, 64_000)
-"""Lengths of the windows of target labels; after them comes one of all labels."""
+"""Lengths of the windows of target labels. One more window, of all labels, follows them."""
 
 ALL: Final = len(WINDOWS)
-"""The place of the window of all labels among the windows."""
+"""The index of the window of all labels."""
 
 FAMILIES: Final = ("uniform", "isotonic", "platt")
 """How a map is fitted to labels: uniform mass with leave-one-out B, isotonic regression, Platt scaling."""
 
 UNIFORM_FROM: Final = 4
-"""The place of the first window with uniform mass, which alone can follow an h* that is not monotone.
+"""The index of the first window with a uniform-mass map, the only family that can follow an h* that is not
+monotone.
 
-Below, it would take most of the time and change the Brier score by half a percent, now up and now down (real
-streams of benchmarks/streams.py)."""
+On shorter windows it would take most of the time, and change the Brier score by half a percent, for better or
+for worse (on the real streams of benchmarks/streams.py)."""
 
 FITTED: Final = tuple(
-    (family, place) for family, first in enumerate((UNIFORM_FROM, 0, 0)) for place in range(first, ALL + 1)
+    (family, window) for family, first in enumerate((UNIFORM_FROM, 0, 0)) for window in range(first, ALL + 1)
 )
-"""(family, window) of the candidates that are fitted to target labels."""
+"""(index of the family, index of the window) of each candidate that is fitted to target labels."""
 
 _LABELS: Final = (*map(str, WINDOWS), "all")
 
 PRIORS: Final = (*_LABELS, "fused")
-"""What a target prior is estimated from: the labels of a window, or all labels and scores together."""
+"""What a target prior is estimated from: the labels of a window; fused: all labels and scores together."""
 
 NAMES: Final = (
     "identity",
-    *(f"target/{FAMILIES[family]}/{_LABELS[place]}" for family, place in FITTED),
+    *(f"target/{FAMILIES[family]}/{_LABELS[window]}" for family, window in FITTED),
     *(f"source/{family}/all" for family in FAMILIES),
     *(f"composite/{family}/{prior}" for family in FAMILIES for prior in PRIORS),
     *(f"label_shift/{prior}" for prior in PRIORS),
 )
-"""All candidates in their order, K of them."""
+"""The names of all K candidates, in their order."""
 
 TARGET_ONLY: Final = 1 + len(FITTED)
-"""How many of them, the first ones, need no source."""
+"""The number of candidates that need no source; they come first."""
 
 SHIFTED: Final = np.array([name.startswith(("composite", "label_shift")) for name in NAMES])
-"""bool[K], which assume label shift between source and target."""
+"""bool[K], the candidates that assume label shift between source and target."""
 
 FUSED: Final = np.array([name.endswith("fused") for name in NAMES])
-"""bool[K], which take the target prior from labels and scores together."""
+"""bool[K], the candidates with the fused prior."""
 
 ALL_OF_FUSED: Final = np.array([NAMES.index(name[:-5] + "all") for name in NAMES if name.endswith("fused")])
-"""For each of these the one that takes it from all labels."""
+"""For each candidate with the fused prior, the index of its twin with the prior from all labels."""
 
 FUSED_OF: Final = np.array(
     [NAMES.index(name.rsplit("/", 1)[0] + "/fused") if SHIFTED[i] else i for i, name in enumerate(NAMES)]
 )
-"""For each candidate that assumes label shift the one of its kind with the fused prior, else itself."""
+"""For each candidate that assumes label shift, the index of its twin with the fused prior; else its own."""
 
 _WINDOW: Final = np.array(
     [WINDOWS.index(int(name.rsplit("/", 1)[1])) if name[-1] == "0" else ALL for name in NAMES]
@@ -87,9 +89,9 @@ _LENGTHS: Final = np.array((*WINDOWS, 0))
 
 
 def counted_as(labels: int) -> npt.NDArray[np.int64]:
-    """Return for every candidate which it is after so many labels, int64[K].
+    """Return the candidate that each candidate equals after so many labels, int64[K].
 
-    Those of windows that are not full yet are the same as of all labels.
+    A window that is not full yet holds all labels, so its candidates equal those of the window of all labels.
     """
-    places: npt.NDArray[np.int64] = np.where(_LENGTHS[_WINDOW] > labels, _OF_ALL, np.arange(len(NAMES)))
-    return places
+    same: npt.NDArray[np.int64] = np.where(_LENGTHS[_WINDOW] > labels, _OF_ALL, np.arange(len(NAMES)))
+    return same

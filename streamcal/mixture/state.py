@@ -1,4 +1,7 @@
-"""The state of a `Mixture` as bytes: equal states give equal bytes, and bytes from anywhere are checked."""
+"""The state of a `Mixture` as bytes.
+
+Equal states give equal bytes. Bytes are checked: they may come from anywhere.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +10,38 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
-from streamcal.mixture.fits import Fit, Line, Snapshot, Source, Steps
-from streamcal.mixture.names import ALL, FAMILIES, UNIFORM_FROM
+from streamcal.mixture.fits import Cells, Fit, Floats, Line, Source, Steps
+from streamcal.mixture.forecasts import Snapshot
+from streamcal.mixture.names import ALL, FAMILIES, NAMES, UNIFORM_FROM
+from streamcal.mixture.partition import LAST
 from streamcal.sketch import grid
 from streamcal.sketch.nested_windows import WindowState
 
-__all__ = ["MixtureState", "SnapshotState", "decode", "encode", "pack_fits", "pack_floats", "unpack_fits"]
+__all__ = [
+    "FitState",
+    "MixtureState",
+    "SnapshotState",
+    "decode",
+    "encode",
+    "pack_cells",
+    "pack_floats",
+    "pack_snapshots",
+    "unpack_cells",
+    "unpack_fits",
+    "unpack_floats",
+    "unpack_partition",
+    "unpack_snapshots",
+    "unpack_weights",
+]
 
-Cells = npt.NDArray[np.int32]
-Floats = npt.NDArray[np.float64]
 T = TypeVar("T")
 
 _MOST_SNAPSHOTS: Final = 64
-_MOST_PLACES: Final = 4096
+_MOST_INTERVALS: Final = 4096
 _MOST_LABELS: Final = 1 << 50
 _MOST_LOSS: Final = 4.0
-_LAST: Final = grid.LAST_KEY >> grid.MIN_LEVEL
 
 
 class FitState(msgspec.Struct, array_like=True):
@@ -41,7 +57,7 @@ class FitState(msgspec.Struct, array_like=True):
 
 
 class SnapshotState(msgspec.Struct, array_like=True):
-    """A `Snapshot`: fits and source by their places in the lists of `MixtureState`, −1 for no source."""
+    """A `Snapshot`, with indices into the fits and sources of `MixtureState`; source −1 means none."""
 
     step: int
     observed: int
@@ -54,27 +70,25 @@ class MixtureState(msgspec.Struct):
     """The state of a `Mixture`."""
 
     stride: int
-    scores: bytes
-    labels: bytes
-    seen: bytes
+    weighed: int
     windows: WindowState
     fits: list[FitState]
     sources: list[tuple[int, tuple[float, ...]]]
-    ring: list[SnapshotState]
+    snapshots: list[SnapshotState]
     now: SnapshotState
+    """The fits and the source as of now; the latest of the snapshots holds those that are served."""
     fitted_at: list[int]
-    source_places: bytes
-    places: bytes
-    placed_at: int
+    source_edges: bytes
+    partition: bytes
+    chosen_at: int
     next_step: int
     shift_allowed: bool
     fused: bool
     weights: bytes
+    served: bytes
     leader: int
     recent: bytes
     recent_labels: list[int]
-    weighed: int
-    served: bytes
 
 
 def encode(state: MixtureState) -> bytes:
@@ -88,7 +102,7 @@ def decode(data: bytes) -> MixtureState:
     Raises
     ------
     DamagedStateError
-        if they are none.
+        If the bytes are not such a state.
     """
     try:
         return msgspec.msgpack.decode(data, type=MixtureState)
@@ -107,25 +121,26 @@ def unpack_floats(data: bytes, low: float, high: float, size: int | None = None)
     Raises
     ------
     DamagedStateError
-        unless they are as many as they should be, and all in [low, high].
+        Unless there are ``size`` of them, if it is given, all in [low, high].
     """
     if len(data) % 8 or (size is not None and len(data) != 8 * size):
-        raise DamagedStateError(f"numbers of a mixture in {len(data)} bytes, not {8 * (size or 0)}")
+        expected = "a multiple of 8" if size is None else 8 * size
+        raise DamagedStateError(f"numbers of a mixture in {len(data)} bytes, expected {expected}")
     values = np.frombuffer(data, "<f8").astype(np.float64)
     if not ((values >= low) & (values <= high)).all():
         raise DamagedStateError(f"numbers of a mixture are not in [{low}, {high}]")
     return values
 
 
-def unpack_weights(data: bytes, size: int) -> Floats:
-    """Return so many weights from bytes.
+def unpack_weights(data: bytes) -> Floats:
+    """Return the weights of all candidates, float64[K], from bytes.
 
     Raises
     ------
     DamagedStateError
-        unless they are in [0, 1] and add up to 1.
+        Unless they are in [0, 1] and add up to 1.
     """
-    weights = unpack_floats(data, 0.0, 1.0, size)
+    weights = unpack_floats(data, 0.0, 1.0, len(NAMES))
     if abs(weights.sum() - 1.0) > 1e-6:
         raise DamagedStateError(f"weights of a mixture add up to {weights.sum()!r}, not to 1")
     return weights
@@ -137,17 +152,17 @@ def pack_cells(cells: Cells) -> bytes:
 
 
 def unpack_cells(data: bytes) -> Cells:
-    """Return cells of the finest grid, strictly ascending.
+    """Return cells of the finest grid from bytes.
 
     Raises
     ------
     DamagedStateError
-        if they are not.
+        Unless they exist and are strictly ascending.
     """
     if len(data) % 4:
         raise DamagedStateError(f"cells of a mixture in {len(data)} bytes")
     cells = np.frombuffer(data, "<i4").astype(np.int32)
-    if len(cells) and ((np.diff(cells) <= 0).any() or not 0 <= cells[0] <= cells[-1] <= _LAST):
+    if len(cells) and ((np.diff(cells) <= 0).any() or not 0 <= cells[0] <= cells[-1] <= LAST):
         raise DamagedStateError("cells of a mixture are out of order or out of range")
     return cells
 
@@ -174,7 +189,7 @@ def unpack_fits(states: Sequence[FitState]) -> list[Fit]:
     Raises
     ------
     DamagedStateError
-        if one is none.
+        If one of them cannot be the state of a fit.
     """
     fits = []
     for state in states:
@@ -184,125 +199,105 @@ def unpack_fits(states: Sequence[FitState]) -> list[Fit]:
         if len(steps.values) not in (0, len(steps.edges) + 1) or (len(steps.edges) and not len(steps.values)):
             raise DamagedStateError(f"{len(steps.edges)} edges between {len(steps.values)} bins")
         if not len(logits) or (np.diff(logits) < 0.0).any() or not np.isfinite(state.platt).all():
-            raise DamagedStateError("a fit of a mixture is not one")
+            raise DamagedStateError("a fit has no knots, knots that descend, or infinite parameters")
         if not 0 <= state.positives <= state.labels or not 0 < state.labels < _MOST_LABELS:
             raise DamagedStateError(f"a fit to {state.positives} of {state.labels} labels")
         fits.append(Fit(state.labels, state.positives, steps, line, state.platt))
     return fits
 
 
-class Shared:
-    """Objects by their places in a list, each once, in the order of their first appearance."""
+class _Shared:
+    """A list that holds every object once, in the order of first appearance."""
 
     def __init__(self) -> None:
-        self._places: dict[int, int] = {}
+        self._indices: dict[int, int] = {}
         self.objects: list[Any] = []
 
-    def place(self, thing: object) -> int:
-        """Return the place of an object, putting it at the end if it is new."""
-        if id(thing) not in self._places:
-            self._places[id(thing)] = len(self.objects)
+    def index(self, thing: object) -> int:
+        """Return the index of an object, which is appended if it is new."""
+        if id(thing) not in self._indices:
+            self._indices[id(thing)] = len(self.objects)
             self.objects.append(thing)
-        return self._places[id(thing)]
+        return self._indices[id(thing)]
 
 
 def pack_snapshots(
     snapshots: Sequence[tuple[int, Snapshot]],
 ) -> tuple[list[SnapshotState], list[FitState], list[tuple[int, tuple[float, ...]]]]:
-    """Return the states of snapshots with their steps, of the fits they share, and of the sources."""
-    fits, sources = Shared(), Shared()
+    """Return the states of snapshots with their steps, and of the fits and sources that they share."""
+    fits, sources = _Shared(), _Shared()
     states = [
         SnapshotState(
             step,
             snapshot.observed,
-            -1 if snapshot.source is None else sources.place(snapshot.source),
-            [fits.place(fit) for fit in snapshot.fits],
+            -1 if snapshot.source is None else sources.index(snapshot.source),
+            [fits.index(fit) for fit in snapshot.fits],
             snapshot.fused,
         )
         for step, snapshot in snapshots
     ]
-    of_sources = [(fits.place(source.fit), source.losses) for source in sources.objects]
+    of_sources = [(fits.index(source.fit), source.losses) for source in sources.objects]
     return states, pack_fits(fits.objects), of_sources
 
 
 def unpack_snapshots(state: MixtureState) -> list[tuple[int, Snapshot]]:
-    """Return the snapshots of the ring with their steps, and after them what is fitted now.
+    """Return the snapshots with their steps, and after them the fits and the source as of now.
 
     Raises
     ------
     DamagedStateError
-        if the state does not hold them.
+        If the state cannot be that of a mixture.
     """
     fits = unpack_fits(state.fits)
     sources = []
-    for place, losses in state.sources:
+    for index, losses in state.sources:
         if len(losses) != 1 + len(FAMILIES) or not all(0.0 <= loss <= _MOST_LOSS for loss in losses):
             raise DamagedStateError(f"losses of a source are {losses}")
-        fit = _at(fits, place)
+        fit = _at(fits, index)
         if not len(fit.uniform.values):
             raise DamagedStateError("a source has no uniform-mass map")
         sources.append(Source(fit, losses))
-    steps, observed = [held.step for held in state.ring], [held.observed for held in state.ring]
+    steps, observed = [held.step for held in state.snapshots], [held.observed for held in state.snapshots]
     if (
         not 0 < len(steps) <= _MOST_SNAPSHOTS
         or steps[0]
         or steps != sorted(set(steps))
         or observed != sorted(observed)
     ):
-        raise DamagedStateError(f"{len(steps)} snapshots, or they are out of order")
+        raise DamagedStateError(f"{len(steps)} snapshots of a mixture, or they are out of order")
     snapshots = []
-    for held in (*state.ring, state.now):
+    for held in (*state.snapshots, state.now):
         if len(held.fits) not in (0, ALL + 1) or held.observed < 0:
             raise DamagedStateError(f"a snapshot of {len(held.fits)} fits after {held.observed} scores")
         if held.fused is not None and not 0.0 < held.fused < 1.0:
             raise DamagedStateError(f"a prior must be in (0, 1), got {held.fused}")
         source = None if held.source < 0 else _at(sources, held.source)
-        windows = tuple(_at(fits, place) for place in held.fits)
+        windows = tuple(_at(fits, index) for index in held.fits)
         if any(not len(fit.uniform.values) for fit in windows[UNIFORM_FROM:]):
             raise DamagedStateError("a window has no uniform-mass map")
         snapshots.append((held.step, Snapshot(held.observed, source, windows, held.fused)))
     return snapshots
 
 
-def unpack_labels(state: MixtureState) -> tuple[Floats, npt.NDArray[np.int8], npt.NDArray[np.int64]]:
-    """Return the labels put aside: scores, labels, and how many scores had been seen, −1 for none.
+def unpack_partition(data: bytes) -> Cells:
+    """Return the partition of a table from bytes.
 
     Raises
     ------
     DamagedStateError
-        if they are none, or not equally many.
+        Unless its intervals begin at 0, ascend, and hold a score each.
     """
-    n = len(state.labels)
-    scores, labels = unpack_floats(state.scores, 0.0, 1.0, n), np.frombuffer(state.labels, np.int8)
-    if len(state.seen) != 8 * n:
-        raise DamagedStateError(f"{n} labels of predictions in {len(state.seen)} bytes")
-    seen = np.frombuffer(state.seen, "<i8").astype(np.int64)
-    if not 0 <= state.weighed <= n:
-        raise DamagedStateError(f"{state.weighed} labels are weighed, of {n} that were put aside")
-    if n and (labels.min() < 0 or labels.max() > 1 or seen.min() < -1):
-        raise DamagedStateError("labels that were put aside are none")
-    return scores, labels, seen
-
-
-def unpack_places(data: bytes) -> Cells:
-    """Return the places of a table.
-
-    Raises
-    ------
-    DamagedStateError
-        if they cannot be.
-    """
-    places = unpack_cells(data)
+    partition = unpack_cells(data)
     if (
-        not 0 < len(places) <= _MOST_PLACES
-        or places[0]
-        or (np.diff(grid.left_edges(places, grid.MIN_LEVEL)) <= 0.0).any()
+        not 0 < len(partition) <= _MOST_INTERVALS
+        or partition[0]
+        or (np.diff(grid.left_edges(partition, grid.MIN_LEVEL)) <= 0.0).any()
     ):
-        raise DamagedStateError(f"{len(places)} places of a mixture, or they are out of order")
-    return places
+        raise DamagedStateError(f"{len(partition)} intervals, at most {_MOST_INTERVALS}, or they are damaged")
+    return partition
 
 
-def _at(things: Sequence[T], place: int) -> T:
-    if not 0 <= place < len(things):
-        raise DamagedStateError(f"a mixture has {len(things)} fits or sources, not one at {place}")
-    return things[place]
+def _at(things: Sequence[T], index: int) -> T:
+    if not 0 <= index < len(things):
+        raise DamagedStateError(f"a mixture has {len(things)} fits or sources, but refers to number {index}")
+    return things[index]

@@ -228,7 +228,7 @@ def test_a_state_that_is_overdue_goes_on(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.undo()
     one, many = (Recalibrator.from_bytes(old.to_bytes()) for _ in range(2))
     one.learn_one(float(scores[n]), int(labels[n]), "target")
-    assert one._serving._adaptive._made._weighed == 151
+    assert one._serving._adaptive._made.weighed == 151
     for i in range(n + 1, 6000):
         one.learn_one(float(scores[i]), int(labels[i]), "target")
     many.learn_many(scores[n:], labels[n:], "target")

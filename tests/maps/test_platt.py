@@ -91,7 +91,7 @@ def test_a_start_nearby_leads_to_the_same_optimum() -> None:
 
 def test_it_is_the_logistic_function_to_the_ends() -> None:
     logits = np.array([-28.0, -1.0, 0.0, 2.0, 28.0])
-    rows = apply_platt(np.array([1.0, -2.0, 1e6]), np.array([0.0, 1.0, 0.0]), logits)
+    rows = apply_platt(np.array([[1.0], [-2.0], [1e6]]), np.array([[0.0], [1.0], [0.0]]), logits)
     assert rows[:2] == pytest.approx(
         1.0 / (1.0 + np.exp(-np.array([[1.0], [-2.0]]) * logits - np.array([[0.0], [1.0]])))
     )

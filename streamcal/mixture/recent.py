@@ -1,0 +1,75 @@
+"""The recent losses of the candidates, which explain why another candidate leads."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from streamcal.errors import DamagedStateError
+from streamcal.mixture.fits import Floats
+from streamcal.mixture.names import NAMES
+
+__all__ = ["RecentLosses"]
+
+_STRETCH: Final = 256
+_K: Final = len(NAMES)
+
+
+class RecentLosses:
+    """Sums of Brier losses over the last two stretches of labels: the current one, and the one before.
+
+    A stretch ends at the first call of `add` after 256 labels.
+    """
+
+    __slots__ = ("_labels", "_sums")
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all losses."""
+        self._sums: Floats = np.zeros((2, _K))
+        self._labels = [0, 0]
+
+    def add(self, losses: Floats) -> None:
+        """Add the losses of the first k candidates on n labels, float64[k, n]."""
+        k, n = losses.shape
+        if self._labels[1] >= _STRETCH:
+            self._sums = np.stack((self._sums[1], np.zeros(_K)))
+            self._labels = [self._labels[1], 0]
+        self._sums[1, :k] += losses.sum(axis=1)
+        self._labels[1] += n
+
+    def compare(self, before: int, leader: int) -> str | None:
+        """Return how the losses of two candidates, given by index, differ; None if there are no losses."""
+        labels = sum(self._labels)
+        if not labels:
+            return None
+        change = float(self._sums[:, before].sum() - self._sums[:, leader].sum()) / labels
+        than = "less" if change >= 0.0 else "more"
+        return (
+            f"{NAMES[leader]} has lost {abs(change):.3g} {than} per label than {NAMES[before]} "
+            f"over the last {labels} labels"
+        )
+
+    def merge(self, other: RecentLosses) -> None:
+        """Add the losses of the other."""
+        self._sums += other._sums
+        self._labels = [a + b for a, b in zip(self._labels, other._labels, strict=True)]
+
+    def to_state(self) -> tuple[Floats, list[int]]:
+        """Return the state: sums, float64[2·K], and labels."""
+        return self._sums.ravel(), list(self._labels)
+
+    def restore(self, sums: Floats, labels: list[int]) -> None:
+        """Set the state.
+
+        Raises
+        ------
+        DamagedStateError
+            Unless there are sums and a number of labels for both stretches.
+        """
+        if len(sums) != 2 * _K or len(labels) != 2 or min(labels) < 0:
+            raise DamagedStateError(f"{len(sums)} sums of losses over {labels} labels")
+        self._sums, self._labels = sums.reshape(2, _K), list(labels)

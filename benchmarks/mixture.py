@@ -1,4 +1,4 @@
-"""What the mixture of mode ``auto`` costs: time per labelled event by part, memory, and the size of its state.
+"""What the mixture of mode ``auto`` costs: time per labelled event by part, memory, and size of its state.
 
 ``python benchmarks/mixture.py`` prints a table in about a minute. Times are processor time, the median over
 the steps after 100,000 labels. Labels come at once, a fixed number of labels late, or after exponential

@@ -1,6 +1,8 @@
-"""What mode auto is mixed from: tracking weights, the candidates, and their tabulation as one map."""
+"""What the mixture is made of: tracking weights, the candidates, and their table as one map."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -15,30 +17,23 @@ from streamcal.maps.uniform_mass import form
 from streamcal.mixture.fits import (
     Fit,
     Line,
-    Points,
-    Snapshot,
     Source,
     Steps,
     fit_source,
     fit_windows,
-    forecasts,
 )
-from streamcal.mixture.forecasts import Hindsight
+from streamcal.mixture.forecasts import Hindsight, Points, Snapshot, refill
 from streamcal.mixture.names import ALL, FAMILIES, FITTED, FUSED, NAMES, SHIFTED, TARGET_ONLY, UNIFORM_FROM
-from streamcal.mixture.table import Table, choose_places, quantile_edges
-from streamcal.mixture.tracking import track
+from streamcal.mixture.partition import choose_partition, quantile_edges
+from streamcal.mixture.table import Table
+from streamcal.mixture.weights import track
 from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int8]
-
-
-def source_of(n: int, prior: float, seed: int) -> tuple[RecalibrationMap, ScoreSketch]:
-    sketch = ScoreSketch()
-    sketch.add(*NormalPair(prior).sample(n, np.random.default_rng(seed)))
-    return form(sketch, "auto").map, sketch
+SourceOf = Callable[[int, float, int], tuple[RecalibrationMap, ScoreSketch]]
 
 
 def brier(forecast: Floats, labels: Labels) -> float:
@@ -83,7 +78,7 @@ def test_a_block_counts_as_one_trial_with_the_sum_of_its_losses() -> None:
     assert track(weights, near, shares, block=32) == pytest.approx(track(weights, near, shares), abs=2e-3)
 
 
-def test_who_is_out_stays_out_and_trials_without_loss_move_nothing() -> None:
+def test_a_forecaster_that_is_out_stays_out_and_trials_without_loss_move_nothing() -> None:
     weights, shares = np.array([0.5, 0.5, 0.0]), np.array([0.5, 0.5, 0.0])
     moved = track(weights, np.array([[0.3] * 9, [0.1] * 9, [0.0] * 9]), shares)
     assert moved[2] == 0.0
@@ -95,9 +90,9 @@ def test_who_is_out_stays_out_and_trials_without_loss_move_nothing() -> None:
 # The candidates
 
 
-def test_the_roster_has_every_estimator_window_and_family() -> None:
+def test_there_is_a_candidate_for_every_estimator_window_and_family() -> None:
     assert len(set(NAMES)) == len(NAMES) == 1 + len(FITTED) + 3 + 3 * 8 + 8
-    assert [NAMES[place] for place in np.flatnonzero(FUSED)] == [
+    assert [NAMES[index] for index in np.flatnonzero(FUSED)] == [
         *(f"composite/{family}/fused" for family in FAMILIES),
         "label_shift/fused",
     ]
@@ -139,7 +134,7 @@ def pooled(positives: npt.NDArray[np.int64], totals: npt.NDArray[np.int64]) -> l
     return [ones / count for ones, count, cells in blocks for _ in range(cells)]
 
 
-def test_every_candidate_says_what_its_name_says() -> None:
+def test_every_candidate_forecasts_what_its_name_says(source_of: SourceOf) -> None:
     """Against the paper's estimators as the engine has them, and a plain isotonic regression."""
     rng = np.random.default_rng(3)
     h, sketch = source_of(4000, 0.5, 4)
@@ -148,9 +143,7 @@ def test_every_candidate_says_what_its_name_says() -> None:
     held, fit = fits_of(scores, labels)
     assert (fit.labels, fit.positives) == (3000, int(labels.sum()))
     z = expit(rng.normal(0.0, 3.0, 500))
-    table = dict(
-        zip(NAMES, forecasts(Snapshot(0, source, (fit,) * (ALL + 1), 0.3), Points.of(z)), strict=True)
-    )
+    table = dict(zip(NAMES, refill(Snapshot(0, source, (fit,) * (ALL + 1), 0.3), Points.of(z)), strict=True))
     assert np.array_equal(table["identity"], z)
     assert table["source/uniform/all"] == pytest.approx(h.predict_many(z))
     check_uniform_mass(held, fit)
@@ -173,11 +166,11 @@ def test_every_candidate_says_what_its_name_says() -> None:
     assert table["label_shift/fused"] == pytest.approx(shift_correction(z, (0.7 / (1 - p), 0.3 / p)))
 
 
-def test_before_there_is_anything_all_is_the_identity_or_the_source() -> None:
+def test_before_target_labels_all_candidates_equal_the_identity_or_the_source(source_of: SourceOf) -> None:
     z = np.linspace(0.0, 1.0, 50)
-    assert np.array_equal(forecasts(Snapshot(0, None, (), None), Points.of(z)), [z] * TARGET_ONLY)
+    assert np.array_equal(refill(Snapshot(0, None, (), None), Points.of(z)), [z] * TARGET_ONLY)
     h, sketch = source_of(1000, 0.5, 5)
-    table = forecasts(Snapshot(0, fit_source(h, sketch), (), None), Points.of(z))
+    table = refill(Snapshot(0, fit_source(h, sketch), (), None), Points.of(z))
     rows = dict(zip(NAMES, table, strict=True))
     for family in FAMILIES:
         for name, row in rows.items():
@@ -185,11 +178,12 @@ def test_before_there_is_anything_all_is_the_identity_or_the_source() -> None:
                 assert row == pytest.approx(rows[f"source/{family}/all"])
 
 
-def test_the_source_s_losses_are_those_on_new_labels() -> None:
+def test_the_losses_of_a_source_are_those_on_new_labels(source_of: SourceOf) -> None:
     """40 sources of 500 labels, against the exact losses on fresh scores.
 
-    Uniform mass and Platt must be right within 4 standard errors; that of isotonic regression is fitted to
-    half of the labels at a time and may be too high, but not low. A false alarm has a chance below 2e-4.
+    The losses of uniform mass and Platt must be right within 4 standard errors. That of isotonic regression
+    comes from fits to half of the labels: it may be too high, but not too low. A false alarm has a chance
+    below 2e-4.
     """
     pair = NormalPair(0.4)
     z = pair.sample(20_000, np.random.default_rng(6))[0]
@@ -197,9 +191,9 @@ def test_the_source_s_losses_are_those_on_new_labels() -> None:
     for seed in range(40):
         h, sketch = source_of(500, 0.4, 100 + seed)
         source = fit_source(h, sketch)
-        table = forecasts(Snapshot(0, source, (), None), Points.of(z))
+        table = refill(Snapshot(0, source, (), None), Points.of(z))
         risks = [brier(row, truth) for row in table[[0, *range(TARGET_ONLY, TARGET_ONLY + 3)]]]
-        # Less the identity's: the noise of the source's labels is in both.
+        # The identity's is subtracted: the noise of the source's labels is in both.
         gaps.append(
             [
                 loss - source.losses[0] - risk + risks[0]
@@ -211,11 +205,11 @@ def test_the_source_s_losses_are_those_on_new_labels() -> None:
     assert -4.0 * error[2] <= mean[2] <= 4.0 * error[2] + 0.002
 
 
-# In hindsight
+# Many snapshots
 
 
 def random_fit(rng: np.random.Generator, *, bins: bool) -> Fit:
-    """Return a fit to nothing; as in isotonic regression, a block of one cell has two knots in one place."""
+    """Return a made-up fit; as in isotonic regression, a block of one cell has two equal knots."""
     knots = np.sort(rng.choice(np.arange(-270, 270), int(rng.integers(1, 30)), replace=False) / 10.0)
     ends, heights = rng.integers(1, 3, len(knots)), rng.random(len(knots))
     cells = np.sort(rng.choice(grid.LAST_KEY >> grid.MIN_LEVEL, int(rng.integers(0, 20)), replace=False))
@@ -238,7 +232,7 @@ def random_snapshots(rng: np.random.Generator, sources: list[Source | None]) -> 
     snapshots = []
     for moment in range(12):
         if moment >= 3:
-            new = [random_fit(rng, bins=place >= UNIFORM_FROM) for place in range(ALL + 1)]
+            new = [random_fit(rng, bins=window >= UNIFORM_FROM) for window in range(ALL + 1)]
             fits = tuple(
                 kept if fits and rng.random() < 0.5 else made
                 for kept, made in zip(fits or new, new, strict=True)
@@ -250,39 +244,86 @@ def random_snapshots(rng: np.random.Generator, sources: list[Source | None]) -> 
     return snapshots
 
 
-def test_hindsight_is_the_forecasts_of_one_snapshot_after_another() -> None:
-    """At random scores, at both ends, and on and beside every knot and every edge."""
-    rng = np.random.default_rng(34)
+def plain_forecasts(snapshot: Snapshot, z: Floats) -> Floats:
+    """Return the forecasts of one snapshot by their definition, float64[K, n]; without a source the score."""
+    points, out = Points.of(z), np.tile(z, (len(NAMES), 1))
+
+    def family_of(fit: Fit, family: int) -> Floats:
+        if family == 0:
+            return fit.uniform.values[np.searchsorted(fit.uniform.edges, points.cells, side="right")]
+        if family == 1:
+            return np.interp(points.logits, fit.isotonic.logits, fit.isotonic.values)
+        return expit(fit.platt[0] * points.logits + fit.platt[1])
+
+    source = snapshot.source.fit if snapshot.source else None
+    for row, (family, window) in enumerate(FITTED, 1):
+        fit = snapshot.fits[window] if snapshot.fits else source
+        if fit is not None:
+            out[row] = family_of(fit, family)
+    if source is None:
+        return out
+    for family in range(len(FAMILIES)):
+        out[TARGET_ONLY + family] = family_of(source, family)
+    p = (source.positives + 0.5) / (source.labels + 1.0)
+    priors = [(fit.positives + 0.5) / (fit.labels + 1.0) for fit in snapshot.fits]
+    last = snapshot.fused if snapshot.fused is not None else priors[-1] if priors else p
+    priors = [*(priors or [last] * (ALL + 1)), last]
+    rows = iter(range(TARGET_ONLY + len(FAMILIES), len(NAMES)))
+    for h in (*out[TARGET_ONLY : TARGET_ONLY + len(FAMILIES)], z):
+        for q in priors:
+            out[next(rows)] = shift_correction(h, ((1.0 - q) / (1.0 - p), q / p))
+    return out
+
+
+def scores_for(rng: np.random.Generator, snapshots: list[Snapshot], n: int) -> Floats:
+    """Return scores: n random ones, both ends, and on and beside every knot and every edge."""
+    fits = {id(fit): fit for snapshot in snapshots for fit in snapshot.used if fit is not None}.values()
+    knots = expit(np.concatenate([[0.0], *(fit.isotonic.logits for fit in fits)]))
+    cells = np.concatenate([np.zeros(0, np.int32), *(fit.uniform.edges for fit in fits)])
+    z = np.concatenate(([0.0, 1.0], knots, grid.left_edges(cells, grid.MIN_LEVEL), rng.random(n)))
+    return np.concatenate((z, np.nextafter(z, 0.0), np.nextafter(z, 1.0)))
+
+
+@pytest.mark.parametrize("round_", range(40))
+def test_forecasts_of_many_snapshots_are_those_of_one_after_another(round_: int) -> None:
+    """Against the definition up to rounding, and against `refill` to the last bit."""
+    rng = np.random.default_rng([34, round_])
     a, b = (Source(random_fit(rng, bins=True), (0.1, 0.1, 0.1, 0.1)) for _ in range(2))
     choices: list[list[Source | None]] = [[None], [a], [None, a], [a, b], [None, a, b]]
-    for round_ in range(40):
-        sources = choices[round_ % len(choices)]
-        snapshots = random_snapshots(rng, sources)
-        snapshots = snapshots[: int(rng.integers(1, 4))] if round_ < 8 else snapshots
-        held = {id(fit): fit for snapshot in snapshots for fit in snapshot.fits}.values()
-        at = expit(np.concatenate([[0.0], *(fit.isotonic.logits for fit in held)]))
-        edges = grid.left_edges(
-            np.concatenate([a.fit.uniform.edges, *(fit.uniform.edges for fit in held)]).astype(np.int32),
-            grid.MIN_LEVEL,
-        )
-        z = np.concatenate(([0.0, 1.0], at, edges, rng.random(200)))
-        z = np.concatenate((z, np.nextafter(z, 0.0), np.nextafter(z, 1.0)))
-        points, which = Points.of(z), rng.integers(0, len(snapshots), len(z))
-        values = Hindsight(snapshots).forecasts(which, points, sourced=sources != [None])
-        assert len(values) == (TARGET_ONLY if sources == [None] else len(NAMES))
-        for place, snapshot in enumerate(snapshots):
-            here = np.flatnonzero(which == place)
-            alone = forecasts(snapshot, Points.of(z[here]))
-            assert np.abs(values[: len(alone), here] - alone).max(initial=0.0) <= 1e-12
-            assert (values[len(alone) :, here] == z[here]).all()
+    sources = choices[round_ % len(choices)]
+    snapshots = random_snapshots(rng, sources)
+    snapshots = snapshots[: int(rng.integers(1, 4))] if round_ < 8 else snapshots
+    z = scores_for(rng, snapshots, 200)
+    which = rng.integers(0, len(snapshots), len(z))
+    values = Hindsight(snapshots).forecasts(which, Points.of(z), sourced=sources != [None])
+    assert len(values) == (TARGET_ONLY if sources == [None] else len(NAMES))
+    for index, snapshot in enumerate(snapshots):
+        here = np.flatnonzero(which == index)
+        expected = plain_forecasts(snapshot, z[here])[: len(values)]
+        assert np.abs(values[:, here] - expected).max(initial=0.0) <= 1e-12
+        alone = refill(snapshot, Points.of(z[here]))
+        assert np.array_equal(values[: len(alone), here], alone)
+        assert (values[len(alone) :, here] == z[here]).all()
+
+
+@pytest.mark.parametrize("round_", range(10))
+def test_what_is_refilled_is_what_is_evaluated_anew(round_: int) -> None:
+    rng = np.random.default_rng([35, round_])
+    a, b = (Source(random_fit(rng, bins=True), (0.1, 0.1, 0.1, 0.1)) for _ in range(2))
+    snapshots = random_snapshots(rng, [[None], [a], [a, b], [None, a]][round_ % 4])
+    points = Points.of(np.sort(scores_for(rng, snapshots, 100)))
+    values, before = refill(snapshots[0], points), snapshots[0]
+    for snapshot in snapshots[1:]:
+        values, before = refill(snapshot, points, (before, values)), snapshot
+        assert np.array_equal(values, refill(snapshot, points))
 
 
 # The table
 
 
-def test_a_table_and_the_maps_made_of_it_agree_on_every_score() -> None:
+def test_a_table_and_the_maps_made_of_it_agree_on_every_score(source_of: SourceOf) -> None:
     h, sketch = source_of(2000, 0.5, 32)
-    table = Table(choose_places([quantile_edges(sketch.cells, sketch.level, sketch.totals)]))
+    table = Table(choose_partition([quantile_edges(sketch.cells, sketch.level, sketch.totals)]))
     table.fill(Snapshot(0, fit_source(h, sketch), (), 0.2))
     one = np.eye(len(NAMES))
     edges = np.array(table.map(one[0]).edges)
@@ -292,7 +333,7 @@ def test_a_table_and_the_maps_made_of_it_agree_on_every_score() -> None:
         assert np.array_equal(table.map(weights).predict_many(z), row)
 
 
-def test_places_near_one_where_cells_are_finer_than_scores_are_distinct() -> None:
+def test_intervals_near_one_where_cells_are_finer_than_scores_are_distinct() -> None:
     last = grid.LAST_KEY >> grid.MIN_LEVEL
-    places = choose_places([np.arange(last - 200, last, dtype=np.int32)])
-    assert (np.diff(grid.left_edges(places, grid.MIN_LEVEL)) > 0.0).all()
+    partition = choose_partition([np.arange(last - 200, last, dtype=np.int32)])
+    assert (np.diff(grid.left_edges(partition, grid.MIN_LEVEL)) > 0.0).all()

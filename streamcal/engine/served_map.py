@@ -25,6 +25,7 @@ from streamcal.events import Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import class_prior, shift_weights
 from streamcal.maps.uniform_mass import form
+from streamcal.priors.factory import make_tracker
 from streamcal.priors.tracker import BLOCK, PriorTracker
 from streamcal.sketch import checks
 from streamcal.sketch.label_log import LabelLog, Labels, Scores
@@ -110,7 +111,7 @@ class Serving:
         if config.prior != "labels" or config.prior_window is not None:
             # What scores told before a change would outweigh all that comes after it for long.
             window = config.prior_window or ("adwin" if config.prior != "labels" else None)
-            self._tracker = PriorTracker(config.prior, window, config.prior_smoothing)
+            self._tracker = make_tracker(config.prior, window, config.prior_smoothing)
         self._fresh = array("d")  # scores that the tracker was not shown yet
         self._mixed_prior: float | None = None  # the prior from scores as of the last mix
         self._refreshes = 0
@@ -178,7 +179,8 @@ class Serving:
         log = self.logs[domain]
         log.append(score, label, time)
         if domain == "target" and self._tracker is not None:
-            self._tracker.learn(label, seen, score)
+            came = np.array([-1 if seen is None else seen])
+            self._tracker.take_labels(np.array([label], np.int8), np.array([score]), came)
         self._weights = None
         if log.n >= log.due:
             self._reform(domain)
@@ -209,7 +211,7 @@ class Serving:
         if log.n >= log.due:
             self._reform(domain)
         if domain == "target" and self._tracker is not None:
-            self._tracker.learn_many(labels, seen, scores)
+            self._tracker.take_labels(labels, scores, np.full(len(labels), -1 if seen is None else seen))
         self._weights = None
         if domain == "target" and self._watch is not None:
             if self._adaptive is not None:
@@ -256,7 +258,7 @@ class Serving:
         for other in others:
             self.traffic.merge(other.traffic)
             if self._tracker is not None and other._tracker is not None:
-                self._tracker.observe_many(np.frombuffer(self._fresh))
+                self._tracker.take_scores(np.frombuffer(self._fresh))
                 self._tracker.merge(other._tracker)
                 self._fresh = other._fresh[:]
             for domain, log in self.logs.items():
@@ -328,7 +330,7 @@ class Serving:
         tracker = self._tracker
         if tracker is None:
             return False
-        tracker.observe_many(np.frombuffer(self._fresh))
+        tracker.take_scores(np.frombuffer(self._fresh))
         self._fresh = array("d")
         self._weights = None
         prior, before = self._fused_prior, self._mixed_prior

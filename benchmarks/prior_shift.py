@@ -29,7 +29,9 @@ from scipy.special import expit, logit
 from scipy.stats import norm
 
 from streamcal import RecalibrationMap, Recalibrator
-from streamcal.priors.tracker import PriorKind, PriorTracker, PriorWindow
+from streamcal.maps.shift import shift_correction, shift_weights
+from streamcal.priors.factory import make_tracker
+from streamcal.priors.tracker import BLOCK, PriorKind, PriorWindow
 from streamcal.testing import NormalPair
 
 Floats = NDArray[np.float64]
@@ -91,16 +93,10 @@ class Law:
 
     def risk(self, weights: tuple[float, float]) -> float:
         """Return R(g∘h_P), as `NormalPair.risk` does."""
-        positive = weights[1] * self._values
-        return self._inside + self._between(positive / (positive + weights[0] * (1.0 - self._values)))
+        return self._inside + self._between(shift_correction(self._values, weights))
 
     def _between(self, served: Floats) -> float:
         return float(self._mass @ (served - self._mean) ** 2)
-
-
-def weights_of(prior: float, source: float) -> tuple[float, float]:
-    """Return (w₀, w₁) of a target's prior and the source's."""
-    return (1.0 - prior) / (1.0 - source), prior / source
 
 
 def follow(seed: int) -> dict[str, Floats]:
@@ -115,22 +111,25 @@ def follow(seed: int) -> dict[str, Floats]:
     earlier, _ = NormalPair(PRIORS[0]).sample(EARLIER, rng)
     blocks = [NormalPair(prior).sample(LENGTH, rng) for prior in PRIORS]
     scores, labels = (np.concatenate(column) for column in zip(*blocks, strict=True))
-    trackers = {name: PriorTracker(*options) for name, options in ESTIMATORS.items()}
+    trackers = {name: make_tracker(*options) for name, options in ESTIMATORS.items()}
     for tracker in trackers.values():
         tracker.set_source(source.edges, source.values, known)
-        tracker.observe_many(earlier)
+    gathered = earlier  # scores of a block that is not full yet
     risks = {name: np.zeros((len(PRIORS), LENGTH // LOOK)) for name in (*ESTIMATORS, ORACLE)}
     for start in range(0, len(scores), LOOK):
         block, look = start // LENGTH, start % LENGTH // LOOK
         law = laws[block]
-        risks[ORACLE][block, look] = law.risk(weights_of(law.prior, SOURCE.prior))
+        risks[ORACLE][block, look] = law.risk(shift_weights(SOURCE.prior, law.prior))
         late = np.arange(max(0, start - DELAY), max(0, start + LOOK - DELAY))
+        gathered = np.append(gathered, scores[start : start + LOOK])
+        whole = len(gathered) // BLOCK * BLOCK
         for name, tracker in trackers.items():
             prior = known if tracker.prior is None else tracker.prior
-            risks[name][block, look] = law.risk(weights_of(prior, known))
-            # Of each stretch between two looks first all scores, then the labels that are due.
-            tracker.observe_many(scores[start : start + LOOK])
-            tracker.learn_many(labels[late], late + EARLIER, scores[late])
+            risks[name][block, look] = law.risk(shift_weights(known, prior))
+            # From each stretch between two looks, first all scores, then the labels that are due.
+            tracker.take_scores(gathered[:whole])
+            tracker.take_labels(labels[late], scores[late], late + EARLIER)
+        gathered = gathered[whole:]
     return risks
 
 

@@ -1,4 +1,4 @@
-"""The class prior of the target: from labels, from scores, or from both, as it moves.
+"""Tracking the class prior of the target, from labels, from scores, or from both.
 
 Imports errors, events, sketch and maps.
 """

@@ -1,17 +1,18 @@
-"""ADWIN: where, in a stream of values in [0, 1], the mean last changed (Bifet and Gavaldà 2007).
+"""ADWIN: where the mean of a stream of values in [0, 1] last changed (Bifet and Gavaldà 2007).
 
-The stream is kept as panes, counts and sums of neighbouring values, fine where they are recent and coarser
-with age, so that there are O(log n) of them. The window begins anew where its older and its newer part, for
-any cut between panes, have means that differ by more than chance allows. Two things differ from ADWIN2:
+The stream is kept in panes: counts and sums of neighbouring values. Recent panes are short and older ones
+longer, so there are O(log n) of them. The window restarts at a cut between two panes if the means of the
+older and the newer part differ by more than chance allows. Two things differ from ADWIN2:
 
-* Its cut follows Bernstein's inequality with a normal approximation, this one Bennett's, which is sharper,
-  and far sharper for rare events: k·σ²/b²·φ(b·d/σ²), φ(x) = (1+x)·log(1+x) − x, for k values whose mean lies
-  d from that of all and which reach b in that direction, summed over both parts, against log(n/δ).
-* It drops old panes one by one until no cut is significant, which keeps what is too little to be significant.
-  Here all that came before the likeliest cut goes at once.
+* ADWIN2 tests a cut by Bernstein's inequality with a normal approximation. This module uses Bennett's
+  inequality, which is sharper, and far sharper for rare events: for a part of k values whose mean lies d from
+  the mean of all, and whose values lie at most b from it in that direction, the exponent is
+  k·σ²/b²·φ(b·d/σ²), φ(x) = (1+x)·log(1+x) − x. The sum over both parts is compared with log(n/δ).
+* ADWIN2 drops old panes one by one until no cut is significant. It so keeps old values that are too few to be
+  significant. Here everything before the likeliest cut is dropped at once.
 
-σ² is the window's own variance in place of the true one, as in ADWIN2, so that δ, for a false alarm at a
-given look, is nominal: tests/priors/test_adwin.py states what is measured.
+As in ADWIN2, the variance of the window stands in for the true σ². So δ, the probability of a false alarm at
+one test, is nominal; the tests of this module state what was measured.
 """
 
 from __future__ import annotations
@@ -25,20 +26,22 @@ import numpy.typing as npt
 
 __all__ = ["change_point", "deviations", "grouped"]
 
-_RESOLUTION: Final = 4  # a pane is at most this part of what is newer: a cut is never far from the change
-_ROUNDING: Final = 1e-12  # of a variance of values in [0, 1] that are all alike
+_RESOLUTION: Final = (
+    4  # a pane is at most 1/4 as long as everything newer: a cut is never far from the change
+)
+_ROUNDING: Final = 1e-12  # the variance of equal values in [0, 1] is at most this, by rounding
 
 Floats = npt.NDArray[np.float64]
 
 
 def deviations(counts: npt.NDArray[np.int64], sums: Floats, squares: Floats) -> Floats:
-    """Return how far from chance the two parts on either side of every cut are apart.
+    """Return how unlikely the difference between the two parts on either side of each cut is.
 
     Parameters
     ----------
     counts, sums, squares
-        per pane, oldest first: int64[J] numbers of values in [0, 1]; float64[J] their sums, and those of
-        their squares.
+        per pane, oldest first: the number of values in [0, 1], int64[J]; their sum, and the sum of their
+        squares, float64[J].
 
     Returns
     -------
@@ -62,7 +65,7 @@ def deviations(counts: npt.NDArray[np.int64], sums: Floats, squares: Floats) -> 
 
 
 def change_point(counts: npt.NDArray[np.int64], sums: Floats, squares: Floats, delta: float) -> int:
-    """Return the pane that the last significant change of the mean came before; 0: there was none.
+    """Return the index of the first pane after the last significant change of the mean; 0 if there is none.
 
     Parameters
     ----------
@@ -79,16 +82,17 @@ def change_point(counts: npt.NDArray[np.int64], sums: Floats, squares: Floats, d
 
 
 def grouped(sizes: Sequence[int], finest: int, longest: int, *, adaptive: bool) -> list[int]:
-    """Return which panes to begin new ones with, when neighbours are to be merged.
+    """Return the panes with which merged panes begin, when neighbours are merged as far as allowed.
 
     Parameters
     ----------
     sizes
         of the panes, oldest first.
     finest, longest
-        up to which size neighbours are always merged, and up to which they ever are.
+        neighbours are always merged up to size ``finest``, and never beyond ``longest``.
     adaptive
-        whether, in between, a pane may be a quarter as long as all that is newer; else the longest holds.
+        whether, in between, a pane may be at most a quarter as long as everything newer. If not, ``longest``
+        is the only limit.
 
     Returns
     -------

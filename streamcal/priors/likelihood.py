@@ -1,9 +1,10 @@
-"""The class prior of the target from its scores, its labels, or both: one likelihood in one unknown.
+"""The class prior of the target, q = Q[Y=1], by maximum likelihood from its scores, its labels, or both.
 
-Under label shift a score in a bin whose label mean was μ under the source, where P[Y=1] = p, has the density
-q μ/p + (1−q)(1−μ)/(1−p) relative to the source, q = Q[Y=1] (maximum likelihood label shift, MLLS: Saerens
-et al. 2002; Garg et al. 2020; h_Q^ML in the paper's appendix). A label has q or 1 − q. The log of their
-product is concave in q. The paper has the estimate from scores; the fusion with labels goes beyond it.
+Let p = P[Y=1] be the prior of the source, and μ the label mean of a bin under the source. Under label shift,
+a target score in that bin has the density q μ/p + (1−q)(1−μ)/(1−p) relative to the source (maximum likelihood
+label shift, MLLS: Saerens et al. 2002; Garg et al. 2020; h_Q^ML in the paper's appendix). A label has
+probability q or 1 − q. The log of their product is concave in q. The estimate from scores is the paper's; its
+fusion with labels goes beyond the paper.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import numpy.typing as npt
 
 __all__ = ["fused_prior"]
 
-_MOST_STEPS: Final = 1100  # by halves from 1 to the smallest float
-_CLOSE: Final = 1e-12  # relative: what a Newton step this short leaves to do is beyond double precision
+_MOST_STEPS: Final = 1100  # as many bisections lead from 1 to the smallest float
+_CLOSE: Final = 1e-12  # relative: after a Newton step this short, the error is below double precision
 
 Floats = npt.NDArray[np.float64]
 
@@ -28,31 +29,34 @@ def fused_prior(
     positives: float = 0.0,
     labels: float = 0.0,
 ) -> float | None:
-    """Return the q in [0, 1] that is likeliest given unlabelled scores and labels of the target.
+    """Return the likeliest prior of the target, given unlabelled scores and labels.
 
-    It maximises Σ m_b log(q μ_b/p + (1−q)(1−μ_b)/(1−p)) + S log q + (N−S) log(1−q) to double precision.
+    This is the q in [0, 1] that maximises Σ m_b log(q μ_b/p + (1−q)(1−μ_b)/(1−p)) + S log q + (N−S) log(1−q),
+    to double precision.
 
     Parameters
     ----------
     masses
-        m_b ≥ 0, [B]: how many unlabelled target scores lie in each bin; they need not be whole.
+        m_b ≥ 0, [B]: the number of unlabelled target scores in each bin, not necessarily whole.
     means
         μ_b in [0, 1], float64[B]: the label mean of each bin under the source.
     source_prior
-        p in [0, 1], P[Y=1]. At 0 or 1 scores say nothing of the target, and do not count.
+        p in [0, 1], P[Y=1]. At 0 or 1, scores tell nothing about the target, and do not count.
     positives, labels
-        S and N, 0 ≤ S ≤ N: target labels that are 1, and all of them; smoothing adds s to S and 2s to N.
+        S and N, 0 ≤ S ≤ N: the number of target labels that are 1, and of all. Smoothing adds s to S and 2s
+        to N.
 
     Returns
     -------
-    None if nothing is known: no labels, and no scores but in bins with μ = p, which every q explains alike.
+    float in [0, 1]; None if there are no labels, and no scores outside bins with μ = p: those are equally
+    likely under every q.
     """
     ones, zeros = float(positives), float(labels - positives)
     if not 0.0 < source_prior < 1.0 or not len(masses):
         return ones / (ones + zeros) if ones + zeros else None
     # Relative to p(1 − p), the two class densities of a bin: finite however near p is to 0 or 1.
     one, zero = means * (1.0 - source_prior), (1.0 - means) * source_prior
-    # Where h is sure, a score is as good as its label: taking it for one leaves only what is finite inside.
+    # At μ = 0 or 1 a score is as good as its label. Once it counts as one, all densities left are positive.
     sure_one, sure_zero = zero == 0.0, one == 0.0
     ones += float(masses @ sure_one)
     zeros += float(masses @ sure_zero)
@@ -60,8 +64,8 @@ def fused_prior(
     if not len(counted):
         return ones / (ones + zeros) if ones + zeros else None
     m, one, zero = masses[counted].astype(np.float64), one[counted], zero[counted]
-    # At its ends the likelihood is -∞ if any label speaks against, and else it may be largest there.
-    with np.errstate(over="ignore"):  # an infinite slope is one, too
+    # At q = 0 the likelihood is 0 if there is a positive label; if not, its maximum may lie there. So at 1.
+    with np.errstate(over="ignore"):  # a slope may overflow to ∞, and still compares correctly
         if not ones and m @ (one / zero - 1.0) <= zeros:
             return 0.0
         if not zeros and m @ (zero / one - 1.0) <= ones:
@@ -70,10 +74,10 @@ def fused_prior(
 
 
 def _root(m: Floats, one: Floats, zero: Floats, ones: float, zeros: float) -> float:
-    """Return where the slope of the likelihood is 0, which is inside (0, 1), by Newton inside a bracket.
+    """Return the root of the slope of the log-likelihood, which lies inside (0, 1).
 
-    Newton's steps are those for q(1−q) times the slope: it is linear where there are only labels, and has no
-    poles.
+    This is Newton's method inside a bracket, applied to q(1−q) times the slope: that product has no poles,
+    and is linear if there are only labels.
     """
     low, high = 0.0, 1.0
     difference = one - zero

@@ -1,4 +1,4 @@
-"""SourceMap: the source's map and prior, and what the map says of the cells of a grid."""
+"""SourceMap: the map and the class prior of the source, and the mean of the map in each cell of a grid."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class SourceState(msgspec.Struct):
 
 
 class SourceMap:
-    """A step map h of the source, to be asked for its value on cells.
+    """A step map h of the source, with its mean value in each cell of a grid.
 
     Parameters
     ----------
     edges, values
-        of the map, [B+1] ascending from 0 to 1 and [B] in [0, 1].
+        of the map: [B+1] ascending from 0 to 1, and [B] in [0, 1].
     prior
         P[Y=1], in [0, 1].
 
     Raises
     ------
     ValueError
-        if they are not of these shapes and ranges.
+        if shapes or ranges are wrong.
     """
 
     __slots__ = ("_cells", "_edges", "_means", "_values", "prior")
@@ -53,11 +53,14 @@ class SourceMap:
 
     @property
     def informs(self) -> bool:
-        """Whether scores can tell anything of a target's prior: the source has both classes."""
+        """Whether scores can tell anything about a target's prior: the source must have both classes."""
         return 0.0 < self.prior < 1.0
 
     def means(self, cells: npt.NDArray[np.int32], level: int) -> Floats:
-        """Return the mean value on every cell of a level, float64[m]; the array of cells must not change."""
+        """Return the mean value of the map in each cell of a level, float64[m].
+
+        The result is cached by the identity of the array of cells, int32[m]: never change that array.
+        """
         if self._cells is not cells:
             left, right = grid.left_edges(cells, level), grid.left_edges(cells + np.int32(1), level)
             self._means, self._cells = cell_means(self._edges, self._values, left, right), cells
@@ -71,12 +74,12 @@ class SourceMap:
 
     @classmethod
     def from_state(cls, state: SourceState) -> Self:
-        """Restore a map from `to_state`.
+        """Return the map that `to_state` was called on.
 
         Raises
         ------
         ValueError
-            if it is none.
+            if the state is damaged.
         """
         return cls(np.frombuffer(state.edges, "<f8"), np.frombuffer(state.values, "<f8"), state.prior)
 
@@ -84,19 +87,19 @@ class SourceMap:
 def cell_means(edges: Floats, values: Floats, left: Floats, right: Floats) -> Floats:
     """Return the mean of a step map over intervals of scores.
 
-    Inside a bin scores are taken to be uniform, and all bins to have the same mass, as those of a
-    uniform-mass map have but for ties.
+    Assumes that scores are uniform inside a bin, and that all bins have the same mass. In a uniform-mass map
+    they have, except for ties.
 
     Parameters
     ----------
     edges, values
-        of the map: float64[B+1] ascending from 0 to 1, float64[B].
+        of the map: float64[B+1] ascending from 0 to 1, and float64[B] in [0, 1].
     left, right
         ends of the intervals, float64[m], 0 ≤ left < right ≤ 1.
 
     Returns
     -------
-    float64[m], the value of the bin itself where an interval lies inside one.
+    float64[m]; exactly the value of the bin where an interval lies inside one bin.
     """
     last = len(values) - 1
     first_bin = np.minimum(np.searchsorted(edges, left, side="right") - 1, last)

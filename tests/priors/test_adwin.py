@@ -1,4 +1,4 @@
-"""Where the mean of a stream last changed: bounds, false alarms, delays beside river's ADWIN, panes."""
+"""ADWIN: the exponent, false alarms, delays compared with river's ADWIN, and the merging of panes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BLOCK, PANE, DELTA = 64, 16, 0.05
 
 
 def watch(values: np.ndarray, delta: float = DELTA) -> list[tuple[int, int]]:
-    """Return (values so far, values kept) at each change that is found in the stream."""
+    """Return (values so far, values kept) at each change found in the stream."""
     panes = np.zeros((3, 0))
     changes = []
     for end in range(BLOCK, len(values) + 1, BLOCK):
@@ -46,7 +46,7 @@ def summed(panes: list[list[float]]) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 
 def plain(panes: list[list[float]], cut: int) -> float:
-    """Bennett's exponent for one cut, one number at a time, straight from the definition."""
+    """Return Bennett's exponent for one cut, straight from the definition."""
     both = [value for pane in panes for value in pane]
     parts = [[v for pane in panes[:cut] for v in pane], [v for pane in panes[cut:] for v in pane]]
     mean = math.fsum(both) / len(both) if both else 0.0
@@ -70,7 +70,7 @@ def test_the_exponent_is_bennetts(panes: list[list[float]]) -> None:
 
 
 def test_of_rare_events_it_is_the_likelihood_ratio() -> None:
-    """40 ones in 100 after 100 in a million: the log of how much likelier two rates are than one."""
+    """40 ones in 100 after 100 in a million: about the log likelihood ratio of two rates to one."""
     ones, counts = np.array([100.0, 40.0]), np.array([1_000_000, 100])
     rate = ones.sum() / counts.sum()
     shares = ones / counts
@@ -93,7 +93,7 @@ def test_nothing_is_no_change() -> None:
 def test_false_alarms(q: float) -> None:
     """At most 2 in 15 streams of 40,000 values without a change.
 
-    None was seen in 1,200 streams of 6,000 values and in 165 of 100,000. Were the rates as high as that
+    None was seen in 1,200 streams of 6,000 values, nor in 165 of 100,000. If the rates were as high as that
     allows at 95 %, 0.0025 in the first 6,000 and 0.018 in 100,000, more than 2 here would have a probability
     of 0.05 %.
     """
@@ -108,9 +108,9 @@ def test_false_alarms(q: float) -> None:
 def test_it_is_about_as_fast_as_rivers(before: float, after: float) -> None:
     """Mean delay over 12 jumps after 20,000 values: at most 1.3 times that of river's ADWIN and half a block.
 
-    Both look every 64 values. The delays differ by 10 % between the two on the same values, with a standard
-    error below 5 %: failure probability below 0.1 %. Kept of the time before the jump is less than a tenth of
-    the delay and a pane, on average.
+    Both look every 64 values. On the same values the delays differ by 10 %, with a standard error below 5 %:
+    failure probability below 0.1 %. On average, the values kept from before the jump are fewer than a tenth
+    of the delay and a pane.
     """
     ours, theirs, stale = [], [], []
     for seed in range(12):
@@ -119,10 +119,10 @@ def test_it_is_about_as_fast_as_rivers(before: float, after: float) -> None:
         ours.append(found[0][0] - 20_000)
         stale.append(max(0, found[-1][1] - (found[-1][0] - 20_000)))
         detector = drift.ADWIN(delta=0.002, clock=BLOCK)
-        for place, value in enumerate(values.tolist()):
+        for i, value in enumerate(values.tolist()):
             detector.update(value)
-            if detector.drift_detected and place >= 20_000:
-                theirs.append(place - 20_000)
+            if detector.drift_detected and i >= 20_000:
+                theirs.append(i - 20_000)
                 break
         else:
             theirs.append(8000)
@@ -143,7 +143,7 @@ def test_panes_grow_with_age(sizes: list[int], finest: int) -> None:
         newer = sum(merged[i + 1 :])
         single = starts[i] + 1 == ([*starts, len(sizes)][i + 1])
         assert single or size <= max(finest, newer // 4)
-        if i + 1 < len(merged):  # merging as much as it may, it leaves no two that would fit
+        if i + 1 < len(merged):  # as merged as possible: the next pane would not fit
             assert size + sizes[starts[i + 1]] > max(finest, (newer - sizes[starts[i + 1]]) // 4)
 
 
@@ -157,6 +157,6 @@ def test_there_are_few_panes() -> None:
     assert len(sizes) < 70
 
 
-def test_of_one_length() -> None:
+def test_panes_of_one_length() -> None:
     assert grouped([3, 3, 3, 3, 3], 1, 6, adaptive=False) == [0, 2, 4]
     assert grouped([9, 1], 1, 6, adaptive=False) == [0, 1]

@@ -1,4 +1,4 @@
-"""The likeliest prior given scores and labels: against a general optimiser, at its limits, on known truth."""
+"""The likeliest prior given scores and labels: against a general optimiser, in limits, on known truth."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_likelihood_is_concave(
 def test_it_is_where_the_slope_changes_its_sign(
     problem: tuple[np.ndarray, np.ndarray, float, int, int],
 ) -> None:
-    """To nine digits: a little to each side the slope, in exact sums, differs in sign but for rounding."""
+    """To nine digits: just to either side, the slope in exact sums differs in sign, up to rounding."""
     masses, means, prior, positives, labels = problem
     found = fused_prior(*problem)
     if found is None or found in (0.0, 1.0):
@@ -93,7 +93,7 @@ def test_with_labels_alone_it_is_their_share_of_ones(labels: int, data: st.DataO
     positives = data.draw(st.integers(0, labels))
     nothing = np.empty(0)
     assert fused_prior(nothing, nothing, 0.3, positives, labels) == positives / labels
-    # A bin with the source's own prior is as likely whatever the target's.
+    # A score in a bin with μ = p is equally likely under every prior of the target.
     assert fused_prior(np.array([1000]), np.array([0.3]), 0.3, positives, labels) == positives / labels
 
 
@@ -115,7 +115,7 @@ def test_swapping_the_classes_swaps_the_prior(
     swapped = fused_prior(masses, 1.0 - means, 1.0 - prior, labels - positives, labels)
     if found is None or swapped is None:
         return
-    # 1 − x rounds: what is compared is how likely they are, not two figures that rounding may have parted.
+    # 1 − x rounds: so compare how likely the two are, not their values.
     here, there = log_likelihood(found, *problem), log_likelihood(1.0 - swapped, *problem)
     assert here == pytest.approx(there, rel=1e-9, abs=1e-6)
 
@@ -126,11 +126,11 @@ def test_swapping_the_classes_swaps_the_prior(
         ([], [], 0.5, 0, 0, None),
         ([0, 0], [0.2, 0.8], 0.5, 0, 0, None),
         ([5, 5], [0.5, 0.5], 0.5, 0, 0, None),
-        ([10, 0], [0.2, 0.8], 0.5, 0, 0, 0.0),  # all scores where zeros are: no ones at all
+        ([10, 0], [0.2, 0.8], 0.5, 0, 0, 0.0),  # scores only where zeros prevail
         ([0, 10], [0.2, 0.8], 0.5, 0, 0, 1.0),
         ([5, 5], [0.2, 0.8], 0.5, 0, 0, 0.5),
         ([10, 30], [0.0, 1.0], 0.5, 0, 0, 0.75),
-        ([10, 30], [0.2, 0.8], 0.0, 1, 4, 0.25),  # a source of one class: scores say nothing
+        ([10, 30], [0.2, 0.8], 0.0, 1, 4, 0.25),  # a source of one class: scores tell nothing
         ([10, 30], [0.2, 0.8], 1.0, 1, 4, 0.25),
         ([10, 30], [0.2, 0.8], 1.0, 0, 0, None),
     ],
@@ -149,7 +149,7 @@ def test_extreme_priors_of_the_source(prior: float) -> None:
     means = odds / (1.0 + odds)
     found = fused_prior(np.array([50, 50]), means, prior)
     assert found is not None
-    if prior > 1e-300 and prior < 0.5:  # beyond, h itself is rounded
+    if prior > 1e-300 and prior < 0.5:  # beyond that, h itself is rounded
         assert found == pytest.approx(0.5, rel=1e-6)
     assert 0.0 <= found <= 1.0
 
@@ -159,7 +159,7 @@ def test_it_finds_the_prior_of_unlabelled_scores() -> None:
     edges = np.concatenate(([0.0], np.linspace(0.001, 0.999, 255), [1.0]))
     source, target = NormalPair(0.3), NormalPair(0.05)
     means = source.optimal(0.5 * (edges[1:] + edges[:-1]).clip(1e-3, 1.0 - 1e-3))
-    # h on bins as a mean over the source, from 4 million scores: its error is small beside the target's
+    # The mean of h in each bin, from 4 million scores of the source: its error is small beside the target's.
     scores, labels = source.sample(4_000_000, np.random.default_rng(1))
     totals = np.histogram(scores, edges)[0]
     means = np.histogram(scores[labels == 1], edges)[0] / np.maximum(totals, 1)
@@ -175,7 +175,7 @@ def test_it_finds_the_prior_of_unlabelled_scores() -> None:
 def test_labels_and_scores_together_are_better_than_either() -> None:
     """Root mean square error over 200 samples: of both at most 0.9 of the better one; fails once in 10⁴.
 
-    The two kinds tell about equally much, which would make it 0.71 of each; over 200 samples the ratio has a
+    Scores and labels tell about equally much, so a ratio of 0.71 is expected; over 200 samples it has a
     standard error of 0.04.
     """
     rng = np.random.default_rng(5)
@@ -233,6 +233,8 @@ def test_means_of_cells_add_up(inner: list[float], ends: list[float], data: st.D
         ((), (), 0.5),
     ],
 )
-def test_what_is_no_map_is_refused(edges: tuple[float, ...], values: tuple[float, ...], prior: float) -> None:
+def test_a_source_that_is_no_map_is_refused(
+    edges: tuple[float, ...], values: tuple[float, ...], prior: float
+) -> None:
     with pytest.raises(ValueError, match=r"ascend|score must be"):
         SourceMap(edges, values, prior)

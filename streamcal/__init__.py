@@ -1,34 +1,65 @@
 """Streaming recalibration of probabilistic classifiers, with certified risk bounds.
 
-`Recalibrator` turns the scores of a binary classifier into probabilities while labels arrive and class
-balance moves: "Minimum-Risk Recalibration of Classifiers" (Sun, Song, Hero) for event streams.
+`Recalibrator` turns the scores of a binary classifier into probabilities while labels arrive and the class
+balance moves. It brings "Minimum-Risk Recalibration of Classifiers" (Sun, Song, Hero) to event streams.
+
+The names exported here are the public API, together with the modules `streamcal.river`, `streamcal.sklearn`,
+`streamcal.testing` and `streamcal.run.ports`. Everything else is internal and may change at any time.
 """
 
-from streamcal.certificates.record import Certificate
-from streamcal.engine.config import RecalibratorConfig
-from streamcal.engine.emissions import DriftAlarm, MapPublished, Recalibrated, Rejected
+from typing import TYPE_CHECKING
+
+from streamcal.certificates.record import Certificate, PaperBound
+from streamcal.engine.config import Mode, RecalibratorConfig, RecalibratorOptions
+from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Mixing, Recalibrated, Rejected
 from streamcal.engine.recalibrator import DomainSummary, Recalibrator
-from streamcal.errors import DamagedStateError, StreamcalError
-from streamcal.events import LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.errors import DamagedStateError, OutputError, StoreError, StreamcalError
+from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, Origin, PredictionEvent
 from streamcal.join.join import JoinConfig
 from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.priors.tracker import PriorKind
 from streamcal.sketch.score_sketch import ScoreSketch
 
 __all__ = [
     "Certificate",
     "DamagedStateError",
+    "Domain",
     "DomainSummary",
     "DriftAlarm",
+    "Emission",
+    "Event",
     "JoinConfig",
     "LabelEvent",
     "LabelledEvent",
     "MapPublished",
+    "Mixing",
+    "Mode",
+    "Origin",
+    "OutputError",
+    "PaperBound",
     "PredictionEvent",
+    "PriorKind",
     "Recalibrated",
     "RecalibrationMap",
     "Recalibrator",
     "RecalibratorConfig",
+    "RecalibratorOptions",
     "Rejected",
     "ScoreSketch",
+    "StoreError",
     "StreamcalError",
+    "__version__",
 ]
+
+if TYPE_CHECKING:
+    __version__: str
+    """The version of the installed package."""
+else:  # hidden from type checkers, which would otherwise accept any name
+
+    def __getattr__(name: str) -> str:
+        """Read the version of the installed package when it is asked for: the look-up takes milliseconds."""
+        if name != "__version__":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib.metadata import version
+
+        return version("streamcal-engine")

@@ -6,16 +6,16 @@ __all__ = ["DamagedStateError", "OutputError", "StoreError", "StreamcalError"]
 
 
 class StreamcalError(Exception):
-    """Base of every exception that is streamcal's own."""
+    """The base class of streamcal's own exceptions."""
 
 
 class DamagedStateError(StreamcalError, ValueError):
-    """Bytes that are not a state of streamcal, or no longer one; the message says what is wrong."""
+    """The bytes are not a valid streamcal state. The message says what is wrong."""
 
 
 class StoreError(StreamcalError):
-    """A store that cannot be opened, read or written; the message names it and says what to do."""
+    """A store cannot be opened, read or written. The message names it and says what to do."""
 
 
 class OutputError(StreamcalError):
-    """An output that cannot be written; the message names it."""
+    """An output cannot be written. The message names it."""

@@ -13,35 +13,38 @@ Domain = Literal["source", "target"]
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where an event came from."""
+    """Where an event was read."""
 
     source: str
-    """File or topic."""
+    """The file or topic."""
     line: int
     """Line of the file, from 1."""
     raw: bytes
-    """The text as it was read."""
+    """The text of the event as it was read."""
 
 
 class PredictionEvent(msgspec.Struct, frozen=True, gc=False):
-    """A score that the model emitted; its label may come later."""
+    """A score of the model. Its label may follow as a `LabelEvent` with the same id."""
 
     id: str
     score: float
+    """The model's score, in [0, 1]."""
     time: float | None = None
     """Event time, seconds since the epoch (UTC)."""
     key: str | None = None
-    """Separates models or segments."""
+    """Which model or segment the event belongs to."""
     domain: Domain = "target"
     origin: Origin | None = None
 
 
 class LabelEvent(msgspec.Struct, frozen=True, gc=False):
-    """The true label, 0 or 1, of an earlier prediction."""
+    """The true label of the prediction with this id."""
 
     id: str
     label: int
+    """0 or 1."""
     time: float | None = None
+    """Event time, seconds since the epoch (UTC)."""
     origin: Origin | None = None
 
 
@@ -49,10 +52,14 @@ class LabelledEvent(msgspec.Struct, frozen=True, gc=False):
     """A score together with its label."""
 
     score: float
+    """The model's score, in [0, 1]."""
     label: int
+    """0 or 1."""
     id: str | None = None
     time: float | None = None
+    """Event time, seconds since the epoch (UTC)."""
     key: str | None = None
+    """Which model or segment the event belongs to."""
     domain: Domain = "target"
     origin: Origin | None = None
 

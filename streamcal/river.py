@@ -1,19 +1,18 @@
-"""Stages of a river pipeline that recalibrate while they learn.
+"""River estimators that recalibrate scores while they learn.
 
-`RecalibratedClassifier` wraps a river classifier, `Recalibrate` reads a score that the stream carries.
-Each holds one engine of bounded memory, and learns in the domain ``target``: the stream is the deployment.
+`RecalibratedClassifier` wraps a river classifier; `Recalibrate` reads a score from the features. Each holds
+one engine of bounded memory and learns in the domain ``target``: the stream is the deployment.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import numpy as np
 
-from streamcal.engine.config import Mode, RecalibratorConfig
+from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, every_option, names_options
 from streamcal.engine.recalibrator import Recalibrator
-from streamcal.priors.tracker import PriorKind, PriorWindow
 
 try:
     from river import base
@@ -30,37 +29,40 @@ if TYPE_CHECKING:
 __all__ = ["Recalibrate", "RecalibratedClassifier"]
 
 _ROUNDING: Final = 1e-9
-"""How far outside [0, 1] a model's probability may lie to be taken as 0 or 1: those made from logs round."""
+"""A probability this little outside [0, 1] counts as 0 or 1: models that work with logarithms round."""
 
 _UNDECIDED: Final = 0.5
-"""What a model without a score is taken to say, as river's linear models do before they learn."""
+"""The score of a model that gives none, as of river's linear models before they learn."""
 
 _NOTHING: Final = object()
 
 
 class _Stage(base.Classifier):
-    """What both stages share: the two classes, the engine, and which prediction a label answers."""
+    """The base of both estimators: the two classes, the engine, and which prediction a label belongs to."""
 
     pos_val: ClfTarget
     neg_val: ClfTarget
 
-    def _set_up(self, pos_val: ClfTarget, neg_val: ClfTarget, options: dict[str, Any]) -> None:
+    def _set_up(self, pos_val: ClfTarget, neg_val: ClfTarget, options: RecalibratorOptions) -> None:
         if pos_val == neg_val:
             raise ValueError(f"pos_val and neg_val must differ, got {pos_val!r} for both")
-        config = RecalibratorConfig(**options)
+        values = every_option(options)
+        config = RecalibratorConfig(**values)
         if not isinstance(config.window, int | None):
-            raise TypeError(f"a river stage has no clock: its window counts labels, got {config.window!r}")
+            raise TypeError(
+                f"a river stream has no clock: window must be a number of labels, got {config.window!r}"
+            )
         self.pos_val = pos_val
         self.neg_val = neg_val
-        for name, value in options.items():
+        for name, value in values.items():
             setattr(self, name, value)
         self._engine = Recalibrator(config)
-        self._waiting = 0  # predictions whose label is still to come
+        self._waiting = 0  # predictions whose label has not arrived
         self._forget()
 
     @property
     def engine(self) -> Recalibrator:
-        """The engine, with its map, certificate and alarms; it may learn a calibration set as the source."""
+        """The engine, with its map, certificate and alarms. It may learn a calibration set as the source."""
         return self._engine
 
     @property
@@ -71,7 +73,7 @@ class _Stage(base.Classifier):
 
     @abstractmethod
     def _scores_of(self, X: Any, kwargs: dict[str, Any]) -> npt.NDArray[np.float64] | None:  # noqa: N803
-        """Return the score of every row, float64[n]; None if they have none."""
+        """Return the score of every row, float64[n]; None if the rows have no score."""
 
     def _probabilities(self, X: Any, kwargs: dict[str, Any]) -> npt.NDArray[np.float64]:  # noqa: N803
         scores = self._scores_of(X, kwargs)
@@ -84,21 +86,21 @@ class _Stage(base.Classifier):
         return probabilities
 
     def predict_proba_many(self, X: Any, **kwargs: Any) -> Any:  # noqa: N803
-        """Return the recalibrated probability of both classes for every row, a frame of the kind of ``X``.
+        """Return the recalibrated probabilities of both classes for every row, in a frame like ``X``.
 
         Parameters
         ----------
         X
-            a frame of features: pandas, polars, Arrow and others that river takes.
+            a frame of features of a kind that river supports, such as pandas, polars or Arrow.
         **kwargs
-            passed on to the wrapped model, if there is one.
+            passed to the wrapped model, if there is one.
         """
         probabilities = self._probabilities(X, kwargs)
         columns = {self.neg_val: 1.0 - probabilities, self.pos_val: probabilities}
         return frames.to_native_frame(columns, like=frames.into_frame(X))
 
     def predict_many(self, X: Any, **kwargs: Any) -> Any:  # noqa: N803
-        """Return the more probable label of every row, a series of the kind of ``X``; see `predict_one`."""
+        """Return the more probable label of every row, in a series of the kind of ``X``."""
         labels = [
             self.pos_val if p > 1.0 - p else self.neg_val for p in self._probabilities(X, kwargs).tolist()
         ]
@@ -113,8 +115,8 @@ class _Stage(base.Classifier):
         self._waiting = max(0, self._waiting - len(labels))
         self._forget()
 
-    # The latest prediction is remembered until a label is learned. Its features are kept twice over, to tell
-    # them from an object that its owner has meanwhile filled with other values.
+    # The latest prediction is remembered until a label is learned. Its features are kept by reference and as
+    # a copy, because the caller may fill the same object with the values of the next event.
 
     def _forget(self) -> None:
         self._last: Any = _NOTHING
@@ -122,14 +124,14 @@ class _Stage(base.Classifier):
         self._score = _UNDECIDED
 
     def _is_unchanged(self) -> bool:
-        """Return whether what was predicted last still has the values that it had then."""
+        """Return whether the features of the latest prediction still have the values they had then."""
         try:
             return bool(self._last == self._copy)
-        except ValueError:  # arrays among the features: their equality is no single truth value
+        except ValueError:  # a feature is an array, whose == is an array too
             return False
 
     def _answer(self, x: Any, score: float) -> dict[ClfTarget, float]:
-        """Apply the map, and take note of the score unless it was asked for again with nothing learned."""
+        """Apply the map; observe the score, unless this only repeats the latest prediction."""
         engine = self._engine
         probability = engine.predict_one(score)
         if x is not self._last or not self._is_unchanged():
@@ -140,7 +142,7 @@ class _Stage(base.Classifier):
         return {self.neg_val: 1.0 - probability, self.pos_val: probability}
 
     def _learn_in_order(self, score: float, label: int) -> None:
-        """Learn a label that answers the oldest prediction waiting, or none if none is."""
+        """Learn a label as that of the oldest waiting prediction, or of no prediction if none waits."""
         seen = None
         if self._waiting:
             seen = self._engine.seen - self._waiting
@@ -159,7 +161,7 @@ class _Stage(base.Classifier):
         prior = self._engine.target.prior
         return _UNDECIDED if prior is None else prior
 
-    # State, for pickle, deepcopy and river's clone: that of the engine goes through its own bytes.
+    # The state for pickle, deepcopy and river's clone. The engine is stored as its own bytes.
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
@@ -175,53 +177,55 @@ class _Stage(base.Classifier):
 
 
 class RecalibratedClassifier(base.Wrapper[base.Classifier], _Stage):
-    """A river classifier whose probabilities are recalibrated while both learn.
+    """A river classifier with recalibrated probabilities; the classifier and the map both keep learning.
 
     The map is learned prequentially: from the score that the wrapped model gives before it learns the label.
     Multiclass models are not supported.
 
-    Wrap the whole pipeline, scaler and all, rather than its last step: the score that is learned is then the
-    one that was served. As a last step it works as well, but features come anew from the steps before, which
-    have learned since the prediction, so the wrapped model is asked for its score a second time.
+    Wrap the whole pipeline, including its scaler, rather than its last step: the map then learns the score
+    that was served. `RecalibratedClassifier` also works as the last step of a pipeline. The earlier steps
+    then transform the features again when the label arrives, after they have learned more, so the wrapped
+    model computes a second score.
 
-    **Labels that come late** are learned with the score that the wrapped model gives then, before it learns
-    from them; candidate maps are compared by what they said when the prediction was made. A label answers the
-    latest prediction if the features are the same object with the same values; else labels are taken to come
-    in the order of the predictions, one each, and a label with no prediction waiting to come at once. Where
-    many labels never come, that order is wrong: join them by id with `Recalibrator.step` instead.
+    **Late labels.** The map learns a late label with the score that the wrapped model gives when the label
+    arrives, just before the model learns it. Candidate maps are compared by their forecasts at the time of
+    the prediction. A label belongs to the latest prediction if its features are the same object with the same
+    values. Otherwise labels are assumed to arrive in the order of the predictions, one for each; a label that
+    arrives when no prediction waits is learned on its own. If many labels never arrive, this order is wrong:
+    join labels by id with `Recalibrator.step` instead.
 
-    **What is guaranteed.** The wrapped model keeps learning, so its scores move: pairs of score and label are
-    not identically distributed, which the certificate assumes. ``engine.certificate`` holds for a wrapped
-    model that is frozen, and is no more than indicative for one that learns. Old labels also mislead: mode
-    ``auto`` weighs windows of several lengths by how well their maps forecast; the other modes forget only
-    what lies behind a ``window``.
+    **Guarantees.** The certificate assumes that pairs of score and label are identically distributed. The
+    scores of a model that keeps learning change, so ``engine.certificate`` holds for a frozen wrapped model
+    and is only indicative for one that learns. Old labels also mislead the map: mode ``auto`` weights windows
+    of several lengths by how well their maps forecast, and the other modes forget only with a ``window``.
 
     Parameters
     ----------
     classifier
-        a binary classifier, or a pipeline that ends in one. One that gives no probabilities yet, ``{}``, is
-        taken to say ½; one that gives none for ``pos_val``, to say 0.
+        a binary classifier, or a pipeline that ends in one. While it gives no probabilities, ``{}``, its
+        score counts as ½; if it gives none for ``pos_val``, as 0.
     pos_val, neg_val
-        the labels of the positive and the negative class. The default serves booleans, and 0 and 1.
-    bins, max_cells, growth, mode, window, window_domain, prior_smoothing, prior, prior_window, delta
-        as in `RecalibratorConfig`; ``window`` counts labels. Modes ``source``, ``label_shift`` and
-        ``composite`` need labels of the source domain: give them to ``engine.learn_many``. Priors ``scores``
-        and ``both`` need them too, and a wrapped model that is frozen.
+        the labels of the positive and the negative class. The defaults also match 1 and 0.
+    **options
+        the options of `RecalibratorConfig` by name. ``window`` must be a number of labels. The modes
+        ``source``, ``label_shift`` and ``composite`` need labels of the source domain: pass them to
+        ``engine.learn_many``. The priors ``scores`` and ``both`` need these labels too, and a frozen wrapped
+        model.
 
     Raises
     ------
     TypeError
-        if ``classifier`` is none, or the ``window`` a stretch of time.
+        if ``classifier`` is not a river classifier, an option is unknown, or ``window`` is a duration.
     ValueError
-        if an option is out of range; on a label or a probability of neither class; on a probability that is
-        no number in [0, 1].
+        if an option is out of range, a label or a probability belongs to neither class, or a probability is
+        not a number in [0, 1].
 
     Notes
     -----
-    Predicting takes note of the score (`Recalibrator.observe_one`): once if asked again for the same object
-    before a label is learned, which the last step of a pipeline never is. A weight ``w`` is for the wrapped
-    model only: the map counts every label once. `learn_many`, `predict_proba_many` and `predict_many` work
-    if the wrapped model has the first two.
+    A prediction also observes the score (`Recalibrator.observe_one`). Repeating it for the same object before
+    a label is learned does not count again, except in the last step of a pipeline, which gets a new object
+    each time. A weight ``w`` goes only to the wrapped model: the map counts every label once. `learn_many`,
+    `predict_proba_many` and `predict_many` need a wrapped model that has the first two.
 
     Examples
     --------
@@ -233,42 +237,22 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], _Stage):
     1250
     """
 
+    @names_options
     def __init__(
         self,
         classifier: base.Classifier,
         pos_val: ClfTarget = True,
         neg_val: ClfTarget = False,
-        bins: Literal["auto", "cube_root"] | int = "auto",
-        max_cells: int = 4096,
-        growth: float = 1.1,
-        mode: Mode = "auto",
-        window: int | None = None,
-        window_domain: Literal["source", "target", "both"] = "both",
-        prior_smoothing: float = 0.5,
-        prior: PriorKind = "labels",
-        prior_window: PriorWindow = None,
-        delta: float = 0.1,
+        **options: Unpack[RecalibratorOptions],
     ) -> None:
         if not isinstance(classifier, base.Classifier):
             raise TypeError(f"classifier must be a river classifier, got {classifier!r}")
         self.classifier = classifier
-        options = {
-            "bins": bins,
-            "max_cells": max_cells,
-            "growth": growth,
-            "mode": mode,
-            "window": window,
-            "window_domain": window_domain,
-            "prior_smoothing": prior_smoothing,
-            "prior": prior,
-            "prior_window": prior_window,
-            "delta": delta,
-        }
         self._set_up(pos_val, neg_val, options)
 
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
-        from river import linear_model  # slow to import, and for tests only
+        from river import linear_model  # slow to import, and only tests call this
 
         yield {"classifier": linear_model.LogisticRegression()}
 
@@ -288,23 +272,23 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], _Stage):
         x
             features.
         **kwargs
-            passed on to the wrapped model.
+            passed to the wrapped model.
         """
         return self._answer(x, self._score_of(x, kwargs))
 
     def learn_one(self, x: dict[FeatureName, Any], y: ClfTarget, **kwargs: Any) -> None:
-        """Learn a label: first the map, with the score that the wrapped model gives now, then that model.
+        """Learn a label: first the map, with the score that the wrapped model gives now; then the model.
 
         Parameters
         ----------
         x, y
             features; label.
         **kwargs
-            passed on to the wrapped model, all but ``w`` also where it is asked for the score.
+            passed to the wrapped model; all but ``w`` also when it computes the score.
         """
         label = 1 if y == self.pos_val else self._label(y)
         if x is self._last and self._is_unchanged():
-            # The label came at once, so that no earlier prediction is to be waited for either.
+            # This label did not wait, so labels of earlier predictions are not expected either.
             self._engine.learn_one(self._score, label, "target")
             self._last, self._waiting = _NOTHING, 0
         else:
@@ -315,7 +299,7 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], _Stage):
             self.classifier.learn_one(x, y)
 
     def learn_many(self, X: Any, y: Any, **kwargs: Any) -> None:  # noqa: N803
-        """Learn a mini-batch: first the map, with the scores before any of its labels, then the model.
+        """Learn a mini-batch: first the map, with scores from before the batch; then the model.
 
         Parameters
         ----------
@@ -329,7 +313,7 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], _Stage):
         learn(X, y, **kwargs)
 
     def _score_of(self, x: dict[FeatureName, Any], kwargs: dict[str, Any]) -> float:
-        # The branches on kwargs are for speed: to unpack an empty one takes as long as a call does.
+        # The branches on kwargs are for speed: unpacking an empty dict takes as long as a call.
         model = self.classifier
         classes = model.predict_proba_one(x, **kwargs) if kwargs else model.predict_proba_one(x)
         score = classes.get(self.pos_val)
@@ -341,7 +325,7 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], _Stage):
     def _scores_of(self, X: Any, kwargs: dict[str, Any]) -> npt.NDArray[np.float64]:  # noqa: N803
         n = len(frames.into_frame(X))
         classes = frames.into_frame(self.classifier.predict_proba_many(X, **kwargs))  # type: ignore[attr-defined]
-        # Only pandas keeps a label as it is: in other frames a column goes by its text.
+        # Only pandas keeps a label as the name of a column; other frames hold its text.
         labels = {str(label): label for label in (self.neg_val, self.pos_val)}
         columns = [labels.get(str(column), column) for column in classes.columns]
         self._check_classes(columns)
@@ -356,35 +340,35 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], _Stage):
         other = [label for label in classes if label != self.pos_val and label != self.neg_val]
         if other:
             raise ValueError(
-                f"only binary classification: a class must be pos_val={self.pos_val!r} or "
+                f"only binary classification is supported: a class must be pos_val={self.pos_val!r} or "
                 f"neg_val={self.neg_val!r}, the wrapped model gives {other[0]!r}"
             )
 
 
 class Recalibrate(_Stage, base.MiniBatchClassifier):
-    """Recalibrate a score that the stream already carries as a feature.
+    """Recalibrate a score that is already one of the features.
 
-    A classifier that learns from that feature alone, and serves its map. Labels that come late are joined
-    with their predictions as in `RecalibratedClassifier`. An event without the feature gets the class prior,
-    and nothing is learned from its label.
+    This classifier uses that feature alone and answers with its map. It joins late labels with their
+    predictions as `RecalibratedClassifier` does. The prediction for an event without the feature is the class
+    prior, and the label of such an event is ignored.
 
-    The certificate, ``engine.certificate``, assumes that what gives the scores does not change.
+    The certificate, ``engine.certificate``, assumes that the model behind the scores does not change.
 
     Parameters
     ----------
     feature
-        the name of the score among the features; a number in [0, 1] for the positive class.
+        the name of the feature that holds the score, a number in [0, 1] for the positive class.
     pos_val, neg_val
-        the labels of the positive and the negative class. The default serves booleans, and 0 and 1.
-    bins, max_cells, growth, mode, window, window_domain, prior_smoothing, prior, prior_window, delta
+        the labels of the positive and the negative class. The defaults also match 1 and 0.
+    **options
         as in `RecalibratedClassifier`.
 
     Raises
     ------
     TypeError
-        if the ``window`` is a stretch of time.
+        if an option is unknown, or ``window`` is a duration.
     ValueError
-        if an option is out of range; on a label of neither class; on a score that is no number in [0, 1].
+        if an option is out of range, a label belongs to neither class, or a score is not a number in [0, 1].
 
     Examples
     --------
@@ -395,39 +379,19 @@ class Recalibrate(_Stage, base.MiniBatchClassifier):
     'honest'
     """
 
+    @names_options
     def __init__(
         self,
         feature: FeatureName = "score",
         pos_val: ClfTarget = True,
         neg_val: ClfTarget = False,
-        bins: Literal["auto", "cube_root"] | int = "auto",
-        max_cells: int = 4096,
-        growth: float = 1.1,
-        mode: Mode = "auto",
-        window: int | None = None,
-        window_domain: Literal["source", "target", "both"] = "both",
-        prior_smoothing: float = 0.5,
-        prior: PriorKind = "labels",
-        prior_window: PriorWindow = None,
-        delta: float = 0.1,
+        **options: Unpack[RecalibratorOptions],
     ) -> None:
         self.feature = feature
-        options = {
-            "bins": bins,
-            "max_cells": max_cells,
-            "growth": growth,
-            "mode": mode,
-            "window": window,
-            "window_domain": window_domain,
-            "prior_smoothing": prior_smoothing,
-            "prior": prior,
-            "prior_window": prior_window,
-            "delta": delta,
-        }
         self._set_up(pos_val, neg_val, options)
 
     def predict_proba_one(self, x: dict[FeatureName, Any], **kwargs: Any) -> dict[ClfTarget, float]:  # noqa: ARG002
-        """Return the recalibrated probabilities of both classes; of an event without a score, the prior."""
+        """Return the recalibrated probabilities of both classes; without a score, the class priors."""
         score = x.get(self.feature)
         if score is None:
             prior = self._prior()
@@ -435,7 +399,7 @@ class Recalibrate(_Stage, base.MiniBatchClassifier):
         return self._answer(x, score)
 
     def learn_one(self, x: dict[FeatureName, Any], y: ClfTarget, **kwargs: Any) -> None:  # noqa: ARG002
-        """Learn the label of a score; a label of an event without a score is passed over."""
+        """Learn the label of a score; ignore the label of an event without a score."""
         label, score = self._label(y), x.get(self.feature)
         if score is None:
             return
@@ -446,7 +410,7 @@ class Recalibrate(_Stage, base.MiniBatchClassifier):
             self._learn_in_order(score, label)
 
     def learn_many(self, X: Any, y: Any, **kwargs: Any) -> None:  # noqa: N803
-        """Learn a mini-batch of scores with their labels, as so many calls of `learn_one` would.
+        """Learn a mini-batch of scores with their labels, like one call of `learn_one` for each row.
 
         Parameters
         ----------
@@ -470,5 +434,5 @@ def _without_weight(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _within(score: float) -> float:
-    """Return 0 or 1 for what rounding has put outside; the rest is for the engine to refuse."""
+    """Return 0 or 1 for a score that rounding moved outside; the engine refuses other bad scores."""
     return min(max(score, 0.0), 1.0) if -_ROUNDING <= score <= 1.0 + _ROUNDING else score

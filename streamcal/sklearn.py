@@ -1,14 +1,13 @@
-"""StreamingCalibratedClassifier: a scikit-learn classifier, calibrated when fitted, that goes on learning."""
+"""StreamingCalibratedClassifier: a calibrated scikit-learn classifier that keeps learning from a stream."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 import numpy as np
 
-from streamcal.engine.config import Mode, RecalibratorConfig
+from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, every_option, names_options
 from streamcal.engine.recalibrator import Recalibrator
-from streamcal.priors.tracker import PriorKind, PriorWindow
 
 try:
     from sklearn.base import (  # type: ignore[import-untyped]
@@ -38,30 +37,30 @@ if TYPE_CHECKING:
 __all__ = ["StreamingCalibratedClassifier"]
 
 _ROUNDING: Final = 1e-9
-"""How far outside [0, 1] an estimator's probability may lie to be taken as 0 or 1."""
+"""A probability this little outside [0, 1] counts as 0 or 1: estimators round."""
 
 _FOLDS: Final = 5
 
-# The names X and y, and attributes that end in an underscore, are scikit-learn's.
+# scikit-learn prescribes the names X and y, and attributes that end in an underscore.
 # ruff: noqa: N803, N806
 
 
 class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
-    """A binary classifier with recalibrated probabilities, for a stream that goes on after `fit`.
+    """A binary classifier with recalibrated probabilities that keeps learning from a stream after `fit`.
 
-    `fit` learns the map by cross-fitting: every row is scored by a copy of the estimator that was fitted on
-    the other folds, then the estimator is fitted on all rows. A held-out share would spend labels that
-    either the estimator or the map could use, and both would depend on the draw. The price is a fit for
-    every fold, and that scores of the folds' copies stand for those of the estimator itself. An estimator
-    that is fitted already goes in a `sklearn.frozen.FrozenEstimator`: `fit` then learns only the map, and
-    must be given rows which that estimator was not fitted on.
+    `fit` learns the map by cross-fitting: a copy of the estimator that was fitted on the other folds scores
+    each row, then the estimator is fitted on all rows. A held-out set would cost labels that the estimator or
+    the map could use, and both would depend on the split. Cross-fitting costs one more fit for each fold, and
+    the scores of the copies stand for those of the estimator. Wrap an estimator that is already fitted in
+    `sklearn.frozen.FrozenEstimator`: `fit` then learns only the map, and needs rows that the estimator was
+    not fitted on.
 
-    `partial_fit` is prequential: it scores the batch, learns the map from these scores, and then lets the
-    estimator learn, if it has a ``partial_fit`` and is not frozen.
+    `partial_fit` is prequential: it scores the batch, learns the map from these scores, and then trains the
+    estimator, if that has ``partial_fit`` and is not frozen.
 
-    Labels of `fit` belong to the domain ``source``, those of `partial_fit` to the ``target``, the deployment.
-    The certificate ``engine_.certificate`` assumes that the scores of a domain come from one fixed estimator:
-    it holds for a frozen one, is approximate after cross-fitting, and no more than indicative for an
+    The labels of `fit` belong to the domain ``source``, those of `partial_fit` to the ``target``, the
+    deployment. The certificate ``engine_.certificate`` assumes that one fixed estimator gives all scores of a
+    domain: it holds for a frozen estimator, is approximate after cross-fitting, and is only indicative for an
     estimator that `partial_fit` trains.
 
     Parameters
@@ -70,13 +69,14 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
         a classifier with ``predict_proba``, or else ``decision_function``, whose values d become scores
         1 / (1 + exp(−d)). None: `sklearn.linear_model.LogisticRegression`.
     cv
-        the folds, as in `sklearn.calibration.CalibratedClassifierCV`: a number of stratified ones, a
-        splitter, or (train, test) index arrays whose test folds make up all rows. None: 5, or as many as
-        there are rows of the rarer class, which must be 2 at least.
+        the folds, as in `sklearn.calibration.CalibratedClassifierCV`: a number of stratified folds, a
+        splitter, or (train, test) index arrays whose test folds cover all rows. None: 5 folds, or as many as
+        the rarer class has rows, which must be at least 2.
     n_jobs
-        how many folds are fitted at a time; None: one, -1: as many as there are processors.
-    bins, max_cells, growth, mode, window, window_domain, prior_smoothing, prior, prior_window, delta
-        as in `RecalibratorConfig`; ``window`` counts labels.
+        how many folds are fitted at the same time. None: 1; -1: as many as there are processors.
+    **options
+        the options of `RecalibratorConfig` by name. ``window`` must be a number of labels. `fit` and the
+        first `partial_fit` validate them.
 
     Attributes
     ----------
@@ -85,10 +85,15 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
     estimator_ : estimator
         the fitted estimator.
     engine_ : Recalibrator
-        the engine, with its map, certificate and alarms. To predict changes nothing, so it learns of scores
-        without labels only what it is told by ``engine_.observe_many``.
+        the engine, with its map, certificate and alarms. Predicting changes nothing: pass scores without
+        labels to ``engine_.observe_many``.
     n_features_in_, feature_names_in_
         those of ``estimator_``, if it has them.
+
+    Raises
+    ------
+    TypeError
+        if an option is unknown.
 
     Examples
     --------
@@ -102,39 +107,23 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
     (2000, 1000)
     """
 
+    @names_options
     def __init__(
         self,
         estimator: Any = None,
         *,
         cv: Any = None,
         n_jobs: int | None = None,
-        bins: Literal["auto", "cube_root"] | int = "auto",
-        max_cells: int = 4096,
-        growth: float = 1.1,
-        mode: Mode = "auto",
-        window: int | None = None,
-        window_domain: Literal["source", "target", "both"] = "both",
-        prior_smoothing: float = 0.5,
-        prior: PriorKind = "labels",
-        prior_window: PriorWindow = None,
-        delta: float = 0.1,
+        **options: Unpack[RecalibratorOptions],
     ) -> None:
         self.estimator = estimator
         self.cv = cv
         self.n_jobs = n_jobs
-        self.bins = bins
-        self.max_cells = max_cells
-        self.growth = growth
-        self.mode = mode
-        self.window = window
-        self.window_domain = window_domain
-        self.prior_smoothing = prior_smoothing
-        self.prior = prior
-        self.prior_window = prior_window
-        self.delta = delta
+        for name, value in every_option(options).items():
+            setattr(self, name, value)
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Fit the estimator and learn the map from scores of rows that it had not seen.
+        """Fit the estimator, and learn the map from scores of rows that were held out from its copies.
 
         Parameters
         ----------
@@ -146,9 +135,10 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
         Raises
         ------
         ValueError
-            if there are not two classes, fewer rows of one than folds, or an option is out of range.
+            if there are not two classes, a class has fewer rows than there are folds, or an option is out of
+            range.
         TypeError
-            if the ``window`` is a stretch of time.
+            if ``window`` is a duration.
         """
         X, labels = indexable(X, _labels(y))
         unfitted, engine = self._unfitted(), self._new_engine()
@@ -167,24 +157,25 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
-        """Learn a batch of the stream: first the map, from scores before the batch; then the estimator.
+        """Learn a batch of the stream: first the map, with scores from before the batch; then the estimator.
 
-        Without `fit` before it, the first call has no scores to learn from: it only lets the estimator learn.
-        If that has no ``partial_fit``, the first call is one of `fit`.
+        Without an earlier `fit`, the first call has no scores for the map: it only trains the estimator, or
+        calls `fit` if the estimator has no ``partial_fit``.
 
         Parameters
         ----------
         X
             array-like of shape (n, features), as the estimator takes it.
         y
-            array-like of shape (n,) with labels out of ``classes_``.
+            array-like of shape (n,) with labels from ``classes_``.
         classes
-            the two labels; needed in the first call, unless `fit` came before.
+            the two labels; required in the first call, unless `fit` was called before.
 
         Raises
         ------
         ValueError
-            if ``classes`` are missing, not two, or not those of before; on a label that is none of them.
+            if ``classes`` is missing, does not hold two labels or has changed, or if a label is not among
+            them.
         """
         if classes is not None:
             classes = _two(np.unique(classes))
@@ -208,7 +199,7 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
         return np.column_stack((1.0 - probabilities, probabilities))
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return the more probable label of every row, shape (n,); of equal ones the first."""
+        """Return the more probable label of every row, shape (n,); of two equally probable ones the first."""
         check_is_fitted(self)
         predicted: npt.NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
         return predicted
@@ -219,7 +210,7 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
         tags.input_tags = get_tags(self._unfitted()).input_tags
         return tags
 
-    # State, for pickle, joblib and deepcopy: that of the engine goes through its own bytes.
+    # The state for pickle, joblib and deepcopy. The engine is stored as its own bytes.
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
@@ -230,26 +221,15 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
         if "engine_" in state:
             self.engine_ = Recalibrator.from_bytes(state["engine_"])
 
-    # Inside
-
     def _unfitted(self) -> Any:
         return LogisticRegression() if self.estimator is None else self.estimator
 
     def _new_engine(self) -> Recalibrator:
-        config = RecalibratorConfig(
-            bins=self.bins,
-            max_cells=self.max_cells,
-            growth=self.growth,
-            mode=self.mode,
-            window=self.window,
-            window_domain=self.window_domain,
-            prior_smoothing=self.prior_smoothing,
-            prior=self.prior,
-            prior_window=self.prior_window,
-            delta=self.delta,
-        )
+        config = RecalibratorConfig(**{name: getattr(self, name) for name in RecalibratorConfig.model_fields})
         if not isinstance(config.window, int | None):
-            raise TypeError(f"an estimator has no clock: its window counts labels, got {config.window!r}")
+            raise TypeError(
+                f"an estimator has no clock: window must be a number of labels, got {config.window!r}"
+            )
         return Recalibrator(config)
 
     def _first_batch(self, X: Any, y: Any, classes: npt.NDArray[Any]) -> Self:
@@ -295,18 +275,18 @@ def _classes_of(frozen: Any) -> npt.NDArray[Any]:
 
 
 def _folds(cv: Any, labels: npt.NDArray[Any]) -> Any:
-    """Return what ``cv`` stands for: as many stratified folds as can be, up to `_FOLDS`, for None."""
+    """Return ``cv``, or the default number of stratified folds for None: at most `_FOLDS`."""
     if cv is not None and not isinstance(cv, int | np.integer):
         return cv
     fewest = int(np.unique(labels, return_counts=True)[1].min())
     folds = min(_FOLDS, max(2, fewest)) if cv is None else int(cv)
     if fewest < folds:
-        raise ValueError(f"{folds} folds need as many rows of each class, got {fewest} of one")
+        raise ValueError(f"{folds} folds need at least {folds} rows of each class, got {fewest} of one")
     return folds
 
 
 def _encode(labels: npt.NDArray[Any], classes: npt.NDArray[Any]) -> npt.NDArray[np.int8]:
-    """Return 1 for labels that are the second class and 0 for those that are the first, int8[n]."""
+    """Return 1 for labels of the second class and 0 for labels of the first, int8[n]."""
     positive = labels == classes[1]
     other = ~positive & (labels != classes[0])
     if other.any():
@@ -315,7 +295,7 @@ def _encode(labels: npt.NDArray[Any], classes: npt.NDArray[Any]) -> npt.NDArray[
 
 
 def _learns(estimator: Any) -> bool:
-    """Return whether an estimator learns batch by batch; a frozen one only looks as if it did."""
+    """Return whether an estimator learns batch by batch; a frozen one has the method but does not learn."""
     return not isinstance(estimator, FrozenEstimator) and hasattr(estimator, "partial_fit")
 
 
@@ -325,13 +305,13 @@ def _method(estimator: Any) -> str:
 
 def _scores(estimator: Any, classes: npt.NDArray[Any], X: Any) -> npt.NDArray[np.float64]:
     """Return the score of every row for the second class, float64[n]."""
-    place = int(np.flatnonzero(estimator.classes_ == classes[1])[0])
-    return _as_scores(getattr(estimator, _method(estimator))(X), place)
+    column = int(np.flatnonzero(estimator.classes_ == classes[1])[0])
+    return _as_scores(getattr(estimator, _method(estimator))(X), column)
 
 
-def _as_scores(answers: npt.NDArray[Any], place: int) -> npt.NDArray[np.float64]:
-    """Turn probabilities float[n, 2], or values of a decision function float[n], into scores float64[n]."""
+def _as_scores(answers: npt.NDArray[Any], column: int) -> npt.NDArray[np.float64]:
+    """Return scores, float64[n], from probabilities, float[n, 2], or decision values, float[n]."""
     if answers.ndim == 1:
         return np.asarray(expit(answers.astype(np.float64)))
-    scores = answers[:, place].astype(np.float64)
+    scores = answers[:, column].astype(np.float64)
     return np.where(np.abs(scores - 0.5) <= 0.5 + _ROUNDING, np.clip(scores, 0.0, 1.0), scores)

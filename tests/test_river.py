@@ -129,8 +129,10 @@ def test_options_reach_the_engine_and_bad_ones_are_refused() -> None:
         assert stage.clone().engine.config == RecalibratorConfig(**options)
     with pytest.raises(ValueError, match=r"delta[\s\S]*2\.0"):
         Recalibrate(delta=2.0)
-    with pytest.raises(TypeError, match=r"counts labels, got datetime\.timedelta\(days=1\)"):
-        Recalibrate(window=timedelta(days=1))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"a number of labels, got datetime\.timedelta\(days=1\)"):
+        Recalibrate(window=timedelta(days=1))
+    with pytest.raises(TypeError, match="unknown option 'modez': the options are bins, max_cells"):
+        Recalibrate(modez="target")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="must be a river classifier, got StandardScaler"):
         RecalibratedClassifier(preprocessing.StandardScaler())  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="must differ, got False for both"):

@@ -98,8 +98,11 @@ def test_options_reach_the_engine_and_bad_ones_are_refused() -> None:
     assert model.engine_.config == RecalibratorConfig(**options)
     with pytest.raises(ValueError, match=r"delta[\s\S]*2\.0"):
         model.set_params(delta=2.0).fit(X, y)
-    with pytest.raises(TypeError, match=r"counts labels, got datetime\.timedelta\(days=1\)"):
-        StreamingCalibratedClassifier(window=timedelta(days=1)).fit(X, y)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"a number of labels, got datetime\.timedelta\(days=1\)"):
+        StreamingCalibratedClassifier(window=timedelta(days=1)).fit(X, y)
+    with pytest.raises(TypeError, match="unknown option 'modez': the options are bins, max_cells"):
+        StreamingCalibratedClassifier(modez="target")  # type: ignore[call-arg]
+    assert "delta=0.05" in repr(StreamingCalibratedClassifier(delta=0.05))
 
 
 def test_without_scikit_learn_it_says_what_to_install() -> None:
@@ -169,9 +172,9 @@ def test_few_rows_of_a_class_make_fewer_folds_unless_a_number_was_asked_for() ->
     X, y = np.arange(20.0)[:, None], np.array([0] * 17 + [1] * 3)
     model = StreamingCalibratedClassifier(Echo()).fit(X / 20.0, y)
     assert model.engine_.source.labels == 20
-    with pytest.raises(ValueError, match="5 folds need as many rows of each class, got 3 of one"):
+    with pytest.raises(ValueError, match="5 folds need at least 5 rows of each class, got 3 of one"):
         StreamingCalibratedClassifier(Echo(), cv=5).fit(X / 20.0, y)
-    with pytest.raises(ValueError, match="2 folds need as many rows of each class, got 1 of one"):
+    with pytest.raises(ValueError, match="2 folds need at least 2 rows of each class, got 1 of one"):
         StreamingCalibratedClassifier(Echo()).fit(X[:18] / 20.0, y[:18])
 
 

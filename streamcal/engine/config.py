@@ -1,86 +1,148 @@
-"""Options of the engine, validated once."""
+"""The options of an engine: stated, documented and validated here and nowhere else."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypedDict, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
 
 from streamcal.engine.schedule import FIRST_LABELS
 from streamcal.events import Domain
-from streamcal.priors.tracker import PriorKind
+from streamcal.priors.tracker import PriorKind, PriorWindow
 from streamcal.sketch.score_sketch import MIN_MAX_CELLS
 
-__all__ = ["Mode", "RecalibratorConfig"]
+__all__ = ["Mode", "RecalibratorConfig", "RecalibratorOptions", "every_option", "names_options"]
 
 Mode = Literal["auto", "source", "label_shift", "target", "composite"]
 """Which of the paper's estimators is served (section 5 and appendix E)."""
 
+_Constructor = TypeVar("_Constructor", bound=Callable[..., None])
+
 
 class RecalibratorConfig(BaseModel):
-    """Options of `Recalibrator`.
+    """The options of `Recalibrator`, validated and frozen.
+
+    Parameters
+    ----------
+    bins
+        B, the number of bins, from 1 to 65,536. ``"auto"`` minimises the leave-one-out Brier score;
+        ``"cube_root"`` is ⌊n^(1/3)⌋ for n labels.
+    max_cells
+        how many cells each sketch may occupy, from 64 to 1,048,576. More cells cost memory and give a finer
+        resolution.
+    growth
+        ρ, greater than 1 and at most 16: h is formed again each time the number of labels has grown by this
+        factor. The mixture of mode ``"auto"`` has a schedule of its own.
+    mode
+        which map is served. ``"source"``: h_P. ``"label_shift"``: g. ``"target"``: h_Q, formed from target
+        labels. ``"composite"``: g∘h_P. ``"auto"``: h_P until target labels arrive, then a mixture of all
+        these on windows of several lengths, weighted by their recent losses (docs/drift.md).
+    window
+        which labels form h: the latest so many, from 64 to 1,000,000,000; those of the latest stretch of
+        event time, a `datetime.timedelta` (in TOML an ISO 8601 duration, ``"P30D"``); or all, None. The
+        window advances in steps of a sixteenth of its length. The mixture of mode ``"auto"`` has its own
+        windows of target labels; there the option limits the source labels, and the labels behind
+        certificates.
+    window_domain
+        which domain's labels the ``window`` limits: ``"source"``, ``"target"`` or ``"both"``.
+    prior_smoothing
+        s, from 0 to 1,000,000, in the class priors (S+s)/(N+2s) of S positives among N labels. ½ is the
+        Krichevsky–Trofimov estimator, 0 the paper's plug-in estimator.
+    prior
+        what the target's class prior is estimated from. ``"labels"``: target labels. ``"scores"``: target
+        scores, by maximum likelihood under h_P. ``"both"``: the label of each prediction once it arrives,
+        until then its score.
+    prior_window
+        how many of the latest target predictions that estimate uses, from 1 to 10,000,000. ``"adwin"``:
+        those since the last detected change. None: ``"adwin"`` if ``prior`` uses scores, else all labels or
+        those of the target's ``window``. Mode ``"auto"`` always tries several windows of labels, so there
+        this option matters only if ``prior`` uses scores.
+    delta
+        δ, between 0 and 1: certificates hold with probability at least 1 − δ over the whole life of the
+        stream.
 
     Raises
     ------
     pydantic.ValidationError
-        on an unknown option or a value out of range; it names both.
+        if an option is unknown or out of range; the message names the option and the value.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     bins: Literal["auto", "cube_root"] | Annotated[int, Field(ge=1, le=65_536)] = "auto"
-    """B: ``"auto"`` minimises the leave-one-out Brier score, ``"cube_root"`` is ⌊n^(1/3)⌋, or a number."""
-
     max_cells: Annotated[int, Field(ge=MIN_MAX_CELLS, le=1 << 20)] = 4096
-    """How many cells each sketch may occupy: memory against resolution."""
-
     growth: Annotated[float, Field(gt=1.0, le=16.0, strict=False)] = 1.1
-    """ρ: h is re-formed each time the number of labels has grown by this factor; the mixture of mode ``auto``
-    has its own schedule."""
-
     mode: Mode = "auto"
-    """``source`` h_P, ``label_shift`` g, ``target`` h_Q from target labels, ``composite`` g∘h_P; ``auto``
-    is h_P until target labels come, then a mixture of all these on windows of several lengths, weighed by
-    what they have lost lately (docs/drift.md)."""
-
     window: Annotated[int, Field(ge=FIRST_LABELS, le=1_000_000_000)] | timedelta | None = None
-    """What h is formed from: so many of the latest labels, or those of so long a stretch of event time
-    (in TOML an ISO 8601 duration, ``"P30D"``); None: all of them. It slides by a sixteenth of itself. The
-    mixture of mode ``auto`` has windows of target labels of its own: there it bounds the source, and what
-    certificates are worked out from."""
-
     window_domain: Literal["source", "target", "both"] = "both"
-    """Whose labels the ``window`` forgets."""
-
     prior_smoothing: Annotated[float, Field(ge=0.0, le=1e6, strict=False)] = 0.5
-    """s in the class priors (S+s)/(N+2s): ½ is Krichevsky–Trofimov, 0 the paper's plug-in."""
-
     prior: PriorKind = "labels"
-    """What the target's prior is estimated from: ``labels``; ``scores``, by likelihood under h_P; or
-    ``both``, each prediction by its label once that has come, before by its score."""
-
     prior_window: Annotated[int, Field(ge=1, le=10_000_000)] | Literal["adwin"] | None = None
-    """How many of the latest target predictions count for it, or ``"adwin"``: those since its last change.
-    None: with scores, as ``"adwin"``; of labels all, or those of the target's ``window``. Mode ``auto`` tries
-    several windows of labels in any case; there it is of account with scores only."""
-
     delta: Annotated[float, Field(gt=0.0, lt=1.0, strict=False)] = 0.1
-    """δ: the certificates hold with probability at least 1 − δ over the whole life of the stream."""
 
     @field_validator("window", mode="before")
     @classmethod
     def _duration(cls, value: object) -> object:
-        """Read a duration in text: strict as the options are, they would not take one."""
+        """Parse a duration given as text, which a strict model would refuse."""
         return TypeAdapter(timedelta).validate_python(value) if isinstance(value, str) else value
 
     @field_validator("window")
     @classmethod
     def _is_positive(cls, value: int | timedelta | None) -> int | timedelta | None:
         if isinstance(value, timedelta) and value <= timedelta(0):
-            raise ValueError(f"a window must be longer than nothing, got {value}")
+            raise ValueError(f"a window must be longer than 0, got {value}")
         return value
 
     def window_of(self, domain: Domain) -> int | timedelta | None:
-        """Return the window of a domain's labels; None: it has none."""
+        """Return the window of a domain's labels, None if all count."""
         return self.window if self.window_domain in (domain, "both") else None
+
+
+class RecalibratorOptions(TypedDict, total=False):
+    """The options of `RecalibratorConfig` as keyword arguments, for editors and type checkers."""
+
+    bins: Literal["auto", "cube_root"] | int
+    max_cells: int
+    growth: float
+    mode: Mode
+    window: int | timedelta | None
+    window_domain: Literal["source", "target", "both"]
+    prior_smoothing: float
+    prior: PriorKind
+    prior_window: PriorWindow
+    delta: float
+
+
+def every_option(given: Mapping[str, object]) -> dict[str, Any]:
+    """Return the value of every option: as given, else its default. Values are not validated.
+
+    Raises
+    ------
+    TypeError
+        if an option is unknown.
+    """
+    fields = RecalibratorConfig.model_fields
+    unknown = sorted(set(given) - set(fields))
+    if unknown:
+        raise TypeError(f"unknown option {unknown[0]!r}: the options are {', '.join(fields)}")
+    return {name: given.get(name, field.default) for name, field in fields.items()}
+
+
+def names_options(constructor: _Constructor) -> _Constructor:
+    """Decorate a constructor that takes ``**options``: its signature then names each, with its default.
+
+    `help`, notebooks, river and scikit-learn read that signature; type checkers read the annotation
+    ``Unpack[RecalibratorOptions]``.
+    """
+    signature = inspect.signature(constructor)
+    types = get_type_hints(RecalibratorOptions)
+    own = [given for given in signature.parameters.values() if given.kind is not given.VAR_KEYWORD]
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=types[name])
+        for name, field in RecalibratorConfig.model_fields.items()
+    ]
+    constructor.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
+    return constructor

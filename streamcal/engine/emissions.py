@@ -1,4 +1,4 @@
-"""What comes out of the engine: answers, map versions, alarms and rejects."""
+"""What comes out of the engine: answers, map versions, alarms and rejected events."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ __all__ = ["DriftAlarm", "Emission", "MapPublished", "Mixing", "Recalibrated", "
 
 
 class Recalibrated(msgspec.Struct, frozen=True, gc=False):
-    """The answer to a prediction: its score as a probability."""
+    """The answer to a prediction: the probability for its score."""
 
     id: str | None
     score: float
+    """The model's score, in [0, 1]."""
     probability: float
+    """The recalibrated probability of class 1, in [0, 1]."""
     map_version: int
     weights: tuple[float, float]
-    """(w₀, w₁) of the shift correction at that moment: together with the map of this version they give
-    the probability."""
+    """The weights (w₀, w₁) of the shift correction at that moment. With the map of this version, they
+    reproduce the probability."""
 
 
 class MapPublished(msgspec.Struct, frozen=True):
@@ -32,10 +34,11 @@ class MapPublished(msgspec.Struct, frozen=True):
 
     map: RecalibrationMap
     certificate: Certificate | None = None
-    """What may be claimed of it; None for the identity."""
+    """What is certified about the map; None for the identity."""
     key: str | None = None
+    """The key of the engine, if events have keys."""
     mixture: Mixing | None = None
-    """How it was mixed, in mode ``auto``."""
+    """How the map is mixed, in mode ``auto``."""
 
 
 Emission: TypeAlias = Recalibrated | MapPublished | DriftAlarm | Rejected

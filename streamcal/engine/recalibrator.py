@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import msgspec
 import numpy as np
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pydantic import ValidationError
 
 from streamcal.certificates.record import Certificate
-from streamcal.engine.config import RecalibratorConfig
+from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, names_options
 from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Mixing, Recalibrated
 from streamcal.engine.served_map import Serving
 from streamcal.engine.state import pack, unpack
@@ -49,16 +49,16 @@ class Recalibrator:
     Parameters
     ----------
     config
-        all options in one object, or
-    **options
-        each by its name, see `RecalibratorConfig`.
+        all options in one object.
     join
         options of the join that `step` uses.
+    **options
+        instead of ``config``: the options of `RecalibratorConfig` by name.
 
     Raises
     ------
     ValueError
-        on an option that is unknown or out of range (pydantic.ValidationError), or if both ``config`` and
+        if an option is unknown or out of range (pydantic.ValidationError), or if both ``config`` and
         options are given.
 
     Examples
@@ -71,12 +71,13 @@ class Recalibrator:
     (8, 0.5)
     """
 
+    @names_options
     def __init__(
         self,
         config: RecalibratorConfig | None = None,
         *,
         join: JoinConfig | None = None,
-        **options: Any,
+        **options: Unpack[RecalibratorOptions],
     ) -> None:
         if config is not None and options:
             raise ValueError(f"give either a config or options, got both: {sorted(options)}")
@@ -85,6 +86,14 @@ class Recalibrator:
         self._unpublished: tuple[MapPublished, ...] = ()
         self._join = Join(join)
         self._time: float | None = None  # the latest event time of a label
+
+    def __repr__(self) -> str:
+        source, target = self.source, self.target
+        return (
+            f"Recalibrator(mode={self._config.mode!r}, version={self.version}, "
+            f"source={source.labels:,} labels, "
+            f"target={target.labels:,} labels, seen={target.scores:,} scores)"
+        )
 
     # What it knows
 

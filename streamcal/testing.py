@@ -1,4 +1,4 @@
-"""Distributions with a known truth, to measure maps exactly: the paper's D(π) and its risks.
+"""A distribution with a known truth, to measure maps exactly: the paper's D(π) and its risks.
 
 D(π): Y ~ Bernoulli(π), X | Y=0 ~ N(−2, 1), X | Y=1 ~ N(2, 1), score f(X) = sigmoid(X) (section 6).
 """
@@ -15,8 +15,8 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 
 __all__ = ["NormalPair", "Risk"]
 
-_REACH: Final = 12.0  # beyond it D(π) has a mass below 1e-22
-_PANELS: Final = 1200
+_REACH: Final = 12.0  # D(π) has a mass below 1e-22 beyond ±12 on the logit scale
+_PANELS: Final = 1200  # of the quadrature, each with 8 nodes
 _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(8)
 
 
@@ -75,10 +75,10 @@ class NormalPair:
         served = recalibration.predict_many(expit(x).ravel())
         if not recalibration.bins:  # injective: E[Y | h(Z)] = E[Y | Z]
             return Risk(float(mass @ (served - truth) ** 2), 0.0)
-        levels, place = np.unique(served, return_inverse=True)
-        level_mass = np.bincount(place, mass)
-        level_mean = np.bincount(place, mass * truth) / level_mass
+        levels, level = np.unique(served, return_inverse=True)
+        level_mass = np.bincount(level, mass)
+        level_mean = np.bincount(level, mass * truth) / level_mass
         return Risk(
             float(level_mass @ (levels - level_mean) ** 2),
-            float(mass @ (level_mean[place] - truth) ** 2),
+            float(mass @ (level_mean[level] - truth) ** 2),
         )

@@ -63,20 +63,20 @@ def test_cells(scores: list[float], level: int) -> None:
 
 
 @given(st.lists(SCORES, min_size=1), st.integers(grid.MIN_LEVEL, grid.MAX_STRIP_LEVEL))
-def test_places_of_a_strip(scores: list[float], level: int) -> None:
+def test_slots_of_a_strip(scores: list[float], level: int) -> None:
     values = np.array(scores)
     cells = reference.cells_of(values, level)
     strip = grid.Strip(min(scores), max(scores), level, np.unique(cells))
-    places = strip.places(values)
-    assert strip.cells(places).tolist() == cells.tolist()
-    assert places.min() >= 0
-    assert places.max() < strip.size
-    held = strip.places_of(np.unique(cells))
+    slots = strip.slots(values)
+    assert strip.cells(slots).tolist() == cells.tolist()
+    assert slots.min() >= 0
+    assert slots.max() < strip.size
+    held = strip.slots_of(np.unique(cells))
     assert held.min() >= 0
     assert held.max() < strip.size
     assert strip.cells(held).tolist() == np.unique(cells).tolist()
     order = np.argsort(values, kind="stable")
-    assert (np.diff(places[order]) >= 0).all()
+    assert (np.diff(slots[order]) >= 0).all()
 
 
 @given(st.lists(SCORES, min_size=1), SCORES, SCORES, st.integers(grid.MIN_LEVEL, grid.MAX_STRIP_LEVEL))
@@ -85,9 +85,9 @@ def test_a_strip_puts_what_lies_beyond_at_its_ends(
 ) -> None:
     low, high = sorted((one, other))
     strip = grid.Strip(low, high, level)
-    places = strip.places(np.array(scores))
+    slots = strip.slots(np.array(scores))
     expected = reference.cells_of(np.clip(scores, low, high), level)
-    assert strip.cells(places).tolist() == expected.tolist()
+    assert strip.cells(slots).tolist() == expected.tolist()
 
 
 @settings(max_examples=200)

@@ -1,7 +1,7 @@
 """Uniform-mass bins over the cells of a sketch, and the choice of their number B.
 
-Cells are given by their counts in ascending order of score; a binning is an array of ``splits``,
-int64[B+1] from 0 to m: bin b is made of the cells ``splits[b]:splits[b+1]``.
+The input is the counts of m cells in ascending order of score. A binning is an array ``splits``, int64[B+1]
+from 0 to m: bin b consists of the cells ``splits[b]:splits[b+1]``.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from streamcal.sketch.arrays import Counts
 
 __all__ = [
     "BinRule",
@@ -25,29 +27,32 @@ __all__ = [
 BinRule = Literal["auto", "cube_root"] | int
 """How B is chosen: ``"auto"``, ``"cube_root"``, or the number itself."""
 
-Counts = npt.NDArray[np.int64]
-
-_RATIO: Final = 2**0.25  # of neighbouring candidates: the risk is flat around its minimum
-_REACH: Final = 6
+_RATIO: Final = 2**0.25  # between neighbouring candidates; finer is useless, the risk is flat at its minimum
+_REACH: Final = 6  # candidates on each side that the smoothing kernel covers
 _KERNEL: Final = np.exp(-0.5 * (np.arange(-_REACH, _REACH + 1) / 2.0) ** 2)
 
 
 def uniform_mass(totals: Counts, bins: int) -> Counts:
-    """Return the splits of the uniform-mass binning (Definition 7: u_b = z_(⌊nb/B⌋)), on cells.
+    """Return the splits of the uniform-mass binning (Definition 7: u_b = z_(⌊nb/B⌋)) over cells.
 
-    Each edge is the cell boundary nearest to the rank ⌊nb/B⌋ (of two equally near, the lower), so that
-    an edge never splits a cell and no bin is empty. Large cells (ties) may leave fewer than B bins.
+    Each edge is the cell boundary nearest to the rank ⌊nb/B⌋, the lower of two equally near ones. So no edge
+    splits a cell, and no bin is empty. Large cells (ties) can lead to fewer than B bins.
 
     Parameters
     ----------
     totals
-        int64[m], number of scores per cell, each positive.
+        int64[m], the number of scores in each cell, each positive.
     bins
         B, at least 1.
 
     Returns
     -------
     int64[B'+1] with B' ≤ B; ``[0, m]`` for a single bin.
+
+    Raises
+    ------
+    ValueError
+        if ``bins`` is less than 1.
     """
     if bins < 1:
         raise ValueError(f"bins must be at least 1, got {bins!r}")
@@ -63,15 +68,15 @@ def uniform_mass(totals: Counts, bins: int) -> Counts:
 
 
 def _nearest_boundaries(ends: Counts, ranks: Counts) -> Counts:
-    """Return for each rank the cell boundary nearest to it, as the number of cells below, int64[k]."""
-    above = np.minimum(np.searchsorted(ends, ranks), len(ends) - 1)  # the boundary after it is at or above
+    """Return the cell boundary nearest to each rank, as the number of cells below the boundary, int64[k]."""
+    above = np.minimum(np.searchsorted(ends, ranks), len(ends) - 1)  # this cell ends at or above the rank
     below_rank = np.where(above > 0, ends[above - 1], 0)
     nearest: Counts = np.where(ranks - below_rank <= ends[above] - ranks, above, above + 1)
     return nearest
 
 
 def bin_sums(counts: Counts, splits: Counts) -> Counts:
-    """Return the sum of the cells of every bin, int64[B], for counts of shape [m]."""
+    """Return the sum of the counts of each bin's cells, int64[B], for counts int64[m]."""
     sums: Counts = np.diff(np.concatenate(([0], np.cumsum(counts)))[splits])
     return sums
 
@@ -79,8 +84,9 @@ def bin_sums(counts: Counts, splits: Counts) -> Counts:
 def leave_one_out_brier(positives: Counts, totals: Counts) -> float:
     """Return the leave-one-out Brier score of the bin means, in closed form.
 
-    Σ_b [S_b (1 − (S_b−1)/(N_b−1))² + (N_b−S_b) (S_b/(N_b−1))²] / n, for int64[B] positives S and totals N.
-    A bin of one score has no other to predict it from: it counts with the largest loss, 1.
+    Σ_b [S_b (1 − (S_b−1)/(N_b−1))² + (N_b−S_b) (S_b/(N_b−1))²] / n, for positives S and totals N, both
+    int64[B]. A bin with a single score counts with the largest loss, 1, because no other label can predict
+    its label.
     """
     return float(_leave_one_out_losses(positives, totals).sum() / totals.sum())
 
@@ -94,9 +100,9 @@ def _leave_one_out_losses(positives: Counts, totals: Counts) -> npt.NDArray[np.f
 
 
 def candidate_bins(n: int, cells: int) -> list[int]:
-    """Return the geometric grid of B that ``"auto"`` chooses from: 1 to 2√n, at most the cells.
+    """Return the values of B that ``"auto"`` compares: a geometric grid from 1 to 2√n, at most ``cells``.
 
-    The best B grows as n^(1/3) (section 4.2); far beyond it the score's noise would choose.
+    The best B grows as n^(1/3) (section 4.2). Much larger values would be chosen by noise only.
     """
     largest = max(1, min(2 * math.isqrt(n), cells))
     steps = int(np.log(largest) / np.log(_RATIO)) + 1
@@ -104,16 +110,16 @@ def candidate_bins(n: int, cells: int) -> list[int]:
 
 
 def choose_bins(negatives: Counts, positives: Counts) -> int:
-    """Return the candidate B with the least leave-one-out Brier score; of equals, the smallest.
+    """Return the candidate B with the lowest smoothed leave-one-out Brier score, the smallest of equals.
 
-    The score of each candidate is averaged over its neighbours first (Gaussian weights, a factor √2 in B
-    wide): the risk is flat around its minimum, where the bare score's noise would choose; on D(0.5) this
-    lowers the mean risk by 5 to 15 %.
+    The score of each candidate is first averaged over its neighbours, with Gaussian weights of standard
+    deviation √2 as a factor in B. The risk is flat around its minimum, so noise would decide between bare
+    scores; on D(0.5), smoothing lowers the mean risk by 5 to 15 %.
 
     Parameters
     ----------
     negatives, positives
-        int64[m], counts per cell by label.
+        int64[m], the number of labels 0 and 1 in each cell.
     """
     totals = negatives + positives
     candidates = candidate_bins(int(totals.sum()), len(totals))
@@ -125,22 +131,22 @@ def choose_bins(negatives: Counts, positives: Counts) -> int:
 def _leave_one_out_brier_of_each(
     positives: Counts, totals: Counts, candidates: list[int]
 ) -> npt.NDArray[np.float64]:
-    """Return `leave_one_out_brier` under `uniform_mass` for every candidate, to the same bit, float64[k].
+    """Return `leave_one_out_brier` under `uniform_mass` for each candidate, to the last bit, float64[k].
 
-    All candidates share one pass over all their edges: most have so few bins that the calls, not the
-    arithmetic, would take the time.
+    One pass handles the edges of all candidates: most have so few bins that separate calls would cost more
+    than the arithmetic.
     """
     ends = np.cumsum(totals)
     n, m = int(ends[-1]), len(totals)
-    sizes = np.array(candidates) + 1  # edges, those at 0 and 1 included
+    sizes = np.array(candidates) + 1  # edges of each candidate, including those at 0 and 1
     starts = np.cumsum(sizes) - sizes
     edge = np.arange(int(sizes.sum())) - np.repeat(starts, sizes)
     splits = _nearest_boundaries(ends, n * edge // np.repeat(sizes - 1, sizes))
     splits[starts], splits[starts + sizes - 1] = 0, m
-    kept = np.concatenate(([True], splits[1:] != splits[:-1]))  # equal edges leave no bin between them
+    kept = np.concatenate(([True], splits[1:] != splits[:-1]))  # no bin lies between equal edges
     kept[starts] = True
     splits = splits[kept]
-    # The one "bin" between the last edge of a candidate and the first of the next is skipped.
+    # Skip the "bin" between the last edge of a candidate and the first edge of the next.
     losses = _leave_one_out_losses(bin_sums(positives, splits), bin_sums(totals, splits))
     first = np.flatnonzero(splits == 0)
     last = np.append(first[1:], len(splits)) - 1
@@ -149,7 +155,7 @@ def _leave_one_out_brier_of_each(
 
 
 def cube_root(n: int) -> int:
-    """Return ⌊n^(1/3)⌋ exactly (floating point says 9 for 1000), at least 1."""
+    """Return ⌊n^(1/3)⌋, at least 1, exactly: floating point gives 9 for n = 1000."""
     root = int(float(n) ** (1 / 3))
     while root**3 > n:
         root -= 1

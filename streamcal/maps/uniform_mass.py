@@ -1,4 +1,4 @@
-"""Uniform-mass maps (Definition 7, eq. 10): from the cells of a sketch, or from a whole sample at once."""
+"""Uniform-mass maps (Definition 7, eq. 10): from the cells of a sketch, or from a sample."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ __all__ = ["UniformMass", "form", "uniform_mass_binning"]
 
 
 class UniformMass(NamedTuple):
-    """A uniform-mass map, and how its bins came about."""
+    """A uniform-mass map, and how its bins were chosen."""
 
     map: RecalibrationMap
     """h (eq. 10), as version 0."""
     splits: npt.NDArray[np.int64]
-    """int64[B+1], the cells where the bins begin."""
+    """int64[B+1] from 0 to m: the index of the cell at which each bin begins, and m."""
     choices: int
-    """From how many binnings it was chosen with the labels in view."""
+    """How many binnings were compared by their labels, at least 1."""
 
 
 def form(sketch: ScoreSketch, rule: binning.BinRule) -> UniformMass:
-    """Return the uniform-mass map of a labelled sketch that is not empty."""
+    """Return the uniform-mass map of a labelled sketch with at least one score."""
     cells = sketch.cells
     negatives, positives = sketch.counts
     totals = negatives + positives
@@ -41,7 +41,7 @@ def form(sketch: ScoreSketch, rule: binning.BinRule) -> UniformMass:
         bins = rule
     splits = binning.uniform_mass(totals, bins)
     means = binning.bin_sums(positives, splits) / binning.bin_sums(totals, splits)
-    # A bin ends where its last cell does: what falls between two occupied cells belongs to the upper bin.
+    # A bin ends with its last occupied cell: scores in empty cells after it belong to the next bin.
     inner = grid.left_edges(cells[splits[1:-1] - 1] + np.int32(1), sketch.level)
     recalibration = RecalibrationMap(
         version=0, edges=(0.0, *inner.tolist(), 1.0), values=tuple(means.tolist())
@@ -52,8 +52,8 @@ def form(sketch: ScoreSketch, rule: binning.BinRule) -> UniformMass:
 def uniform_mass_binning(scores: Any, labels: Any, bins: int) -> RecalibrationMap:
     """Return the recalibration map ĥ of the uniform-mass binning scheme (Definition 7, eq. 10).
 
-    Bin b holds the scores in (u_{b−1}, u_b], u_b = z_(⌊nb/B⌋), and maps them to the mean of their labels.
-    Bins that ties leave empty are dropped, so there may be fewer than B.
+    Bin b contains the scores in (u_{b−1}, u_b], u_b = z_(⌊nb/B⌋), and maps them to the mean of their labels.
+    Bins that are empty because of ties are dropped, so there may be fewer than B.
 
     Parameters
     ----------
@@ -64,13 +64,13 @@ def uniform_mass_binning(scores: Any, labels: Any, bins: int) -> RecalibrationMa
 
     Returns
     -------
-    A map of version 1. Its edges are the next float64 above u_b, because a `RecalibrationMap` closes bins
-    on the left: the same sets of float64 scores.
+    A map of version 1. Its edges are the next float64 above u_b: a `RecalibrationMap` closes bins on the
+    left, so the bins contain the same float64 scores.
 
     Raises
     ------
     ValueError
-        on bad values, lengths that differ, an empty sample, or B out of range.
+        if a value is bad, the lengths differ, the sample is empty, or B is out of range.
 
     Examples
     --------
@@ -87,9 +87,9 @@ def uniform_mass_binning(scores: Any, labels: Any, bins: int) -> RecalibrationMa
     ranks = n * np.arange(1, bins, dtype=np.int64) // bins
     upper = np.unique(values[order][ranks - 1])  # u_1, …, u_{B−1}
     upper = upper[upper < values[order[-1]]]
-    places = np.searchsorted(upper, values, side="left")
-    totals = np.bincount(places, minlength=len(upper) + 1)
-    positives = np.bincount(places, weights=classes, minlength=len(upper) + 1)
+    bin_of = np.searchsorted(upper, values, side="left")
+    totals = np.bincount(bin_of, minlength=len(upper) + 1)
+    positives = np.bincount(bin_of, weights=classes, minlength=len(upper) + 1)
     edges = np.nextafter(upper, 1.0)
     return RecalibrationMap(
         version=1, edges=(0.0, *edges.tolist(), 1.0), values=tuple((positives / totals).tolist())

@@ -1,7 +1,6 @@
-"""Counts per cell of the dyadic grid: coarsening, and the bytes they are kept in.
+"""Counts per cell of the dyadic grid: coarsening, and the byte format in which they are stored.
 
-Everything that counts scores by cell uses these functions: the score sketch, the nested windows of the
-mixture, and the history of the prior.
+The score sketch, the nested windows of the mixture and the history of the prior use these functions.
 """
 
 from __future__ import annotations
@@ -15,31 +14,29 @@ import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
 from streamcal.sketch import grid
+from streamcal.sketch.arrays import Cells, Counts
 
 __all__ = ["check_cells", "coarsen", "count_width", "pack_counts", "run_starts", "sum_runs", "unpack_counts"]
 
-Cells = npt.NDArray[np.int32]
-Counts = npt.NDArray[Any]
-
 
 def run_starts(cells: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Return where each run of equal cells begins, int64[k], for cells[m ≥ 1] in ascending order."""
+    """Return the index at which each run of equal cells begins, int64[k], for ascending cells[m], m ≥ 1."""
     return np.flatnonzero(np.concatenate(([True], cells[1:] != cells[:-1])))
 
 
-def sum_runs(cells: Cells, counts: Counts) -> tuple[Cells, Counts]:
-    """Add up the counts of equal neighbours.
+def sum_runs(cells: Cells, counts: npt.NDArray[Any]) -> tuple[Cells, npt.NDArray[Any]]:
+    """Add up the counts of equal cells.
 
     Parameters
     ----------
     cells
         int32[m], ascending.
     counts
-        [..., m], of any integer type, which is kept.
+        counts of each cell, [..., m], of any integer type.
 
     Returns
     -------
-    The distinct cells and their counts; the arrays given, where all cells are distinct already.
+    The distinct cells, and their counts in the same type; the given arrays if all cells are distinct.
     """
     if not len(cells):
         return cells, counts
@@ -49,8 +46,11 @@ def sum_runs(cells: Cells, counts: Counts) -> tuple[Cells, Counts]:
     return cells[first], np.add.reduceat(counts, first, axis=-1, dtype=counts.dtype)
 
 
-def coarsen(cells: Cells, counts: Counts, levels: int) -> tuple[Cells, Counts]:
-    """Return cells and counts so many levels up: neighbours 2k and 2k+1 add up. Arguments as `sum_runs`."""
+def coarsen(cells: Cells, counts: npt.NDArray[Any], levels: int) -> tuple[Cells, npt.NDArray[Any]]:
+    """Return cells and counts this many levels up; at each level, cells 2k and 2k+1 become cell k.
+
+    Parameters and results are those of `sum_runs`.
+    """
     return sum_runs(cells >> np.int32(levels), counts) if levels else (cells, counts)
 
 
@@ -60,33 +60,37 @@ def check_cells(cells: Cells, level: int, most: int) -> None:
     Raises
     ------
     DamagedStateError
-        unless the level exists, and the cells are at most ``most``, strictly ascending, and of that level.
+        if the level does not exist, there are more than ``most`` cells, or the cells are not strictly
+        ascending cells of that level.
     """
     m = len(cells)
     if m > most or not grid.MIN_LEVEL <= level <= grid.MAX_LEVEL:
-        raise DamagedStateError(f"{m} cells at level {level}, where at most {most} are kept")
+        raise DamagedStateError(
+            f"{m} cells at level {level}, but at most {most} are allowed, "
+            f"at levels {grid.MIN_LEVEL} to {grid.MAX_LEVEL}"
+        )
     if (np.diff(cells) <= 0).any() or (m and not 0 <= cells[0] <= cells[-1] <= grid.LAST_KEY >> level):
         raise DamagedStateError("cells are out of order or out of range")
 
 
 def count_width(largest: int) -> int:
-    """Return the fewest bytes, 1, 2, 4 or 8, that hold a count."""
+    """Return how many bytes, 1, 2, 4 or 8, a count up to ``largest`` needs."""
     return next(width for width in (1, 2, 4, 8) if largest < 1 << (8 * width - 1))
 
 
-def pack_counts(counts: Counts) -> bytes:
-    """Return counts, of any shape, in the fewest bytes each, behind one byte that says how many."""
+def pack_counts(counts: npt.NDArray[Any]) -> bytes:
+    """Return counts of any shape as bytes: the width of a count in one byte, then the counts."""
     width = count_width(int(counts.max(initial=0)))
     return bytes([width]) + counts.astype(f"<i{width}").tobytes()
 
 
-def unpack_counts(data: bytes, shape: Sequence[int]) -> npt.NDArray[np.int64]:
-    """Return counts from `pack_counts`, int64 of this shape.
+def unpack_counts(data: bytes, shape: Sequence[int]) -> Counts:
+    """Return counts from `pack_counts` as int64 of this shape.
 
     Raises
     ------
     DamagedStateError
-        if the bytes do not hold so many.
+        if the bytes do not hold that many counts.
     """
     size, width = prod(shape), data[0] if data else 0
     if width not in (1, 2, 4, 8) or len(data) != 1 + size * width:

@@ -1,6 +1,6 @@
-"""Checks at the door: what counts as a score, a label, or an event time.
+"""Input validation: what counts as a score, a label or an event time.
 
-Every public way in uses these functions, so that a value is refused with the same words everywhere.
+Every public entry point uses these functions, so a bad value gets the same error message everywhere.
 """
 
 from __future__ import annotations
@@ -10,21 +10,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.sketch.arrays import Labels, Scores
 from streamcal.sketch.grid import CHUNK
 
 __all__ = ["as_labels", "as_scores", "as_times", "check_label", "check_score"]
 
 
 def check_score(score: object) -> float:
-    """Return the score as a float, or say why it is none.
+    """Return the score as a float.
 
     Raises
     ------
     ValueError
-        if it is no number in [0, 1]; booleans and strings are no numbers here.
+        if it is not a number in [0, 1]. Booleans and strings are not numbers here.
     """
     if isinstance(score, (bool, np.bool_, str, bytes)):
-        raise ValueError(_bad_score(score))  # noqa: TRY004  # one kind of error for every bad value
+        raise ValueError(_bad_score(score))  # noqa: TRY004  # the same error type for every bad value
     try:
         value = float(score)  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -35,28 +36,28 @@ def check_score(score: object) -> float:
 
 
 def check_label(label: object) -> int:
-    """Return the label as 0 or 1, or say why it is neither.
+    """Return the label as the integer 0 or 1.
 
     Raises
     ------
     ValueError
-        unless it is an integer, a boolean or a float that equals 0 or 1.
+        if it is not an integer, boolean or float that equals 0 or 1.
     """
     if isinstance(label, (int, float, np.integer, np.floating, np.bool_)) and label in (0, 1):
         return int(label)
     raise ValueError(_bad_label(label))
 
 
-def as_scores(scores: Any) -> npt.NDArray[np.float64]:
+def as_scores(scores: Any) -> Scores:
     """Return an array-like of scores as float64[n], checked.
 
-    Takes whatever `numpy.asarray` takes: numpy arrays, lists, pandas, polars and Arrow columns. float32
-    and integers widen exactly.
+    Accepts what `numpy.asarray` accepts: numpy arrays, lists, and pandas, polars and Arrow columns. float32
+    and integers convert exactly.
 
     Raises
     ------
     ValueError
-        if it is not one-dimensional and numeric, or a value is not in [0, 1]: the message names the
+        if it is not one-dimensional and numeric, or if a value is not in [0, 1]; the message then names the
         first such index and its value.
     """
     given = np.asarray(scores)
@@ -72,13 +73,13 @@ def as_scores(scores: Any) -> npt.NDArray[np.float64]:
     return values
 
 
-def as_labels(labels: Any) -> npt.NDArray[np.int8]:
+def as_labels(labels: Any) -> Labels:
     """Return an array-like of labels as int8[n] of 0 and 1, checked.
 
     Raises
     ------
     ValueError
-        if it is not one-dimensional, or a value does not equal 0 or 1: the message names the first
+        if it is not one-dimensional, or if a value does not equal 0 or 1; the message then names the first
         such index and its value.
     """
     given = np.asarray(labels)
@@ -94,12 +95,12 @@ def as_labels(labels: Any) -> npt.NDArray[np.int8]:
 
 
 def as_times(times: Any, n: int) -> npt.NDArray[np.float64]:
-    """Return event times as float64[n], checked; one number stands for all.
+    """Return event times as float64[n], checked. A single number applies to all n events.
 
     Raises
     ------
     ValueError
-        unless there are n, or one, and all are finite numbers: the message names the first that is not.
+        if there are not n times, or if one is not a finite number; the message then names its index.
     """
     given = np.asarray(times, dtype=np.float64)
     values = np.full(n, given) if given.ndim == 0 else given
@@ -112,7 +113,7 @@ def as_times(times: Any, n: int) -> npt.NDArray[np.float64]:
 
 
 def _binary(labels: npt.NDArray[Any]) -> bool:
-    """Return whether all labels, at least one, equal 0 or 1; NaN does not."""
+    """Return whether all labels, at least one, equal 0 or 1. NaN does not."""
     kind = labels.dtype.kind
     inside = kind == "b" or bool(labels.min() >= 0 and labels.max() <= 1)
     return inside and (kind != "f" or bool((labels.astype(np.int8) == labels).all()))

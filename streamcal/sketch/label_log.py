@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.sketch.sliding_window import PaneWindow
+from streamcal.sketch.sliding_window import SlidingWindow
 
 __all__ = ["BLOCK", "LabelLog"]
 
@@ -40,7 +40,7 @@ class LabelLog:
     max_cells
         that of its sketches.
     window
-        what it remembers, see `PaneWindow`; None: everything.
+        what it remembers, see `SlidingWindow`; None: everything.
     """
 
     __slots__ = (
@@ -59,7 +59,7 @@ class LabelLog:
 
     def __init__(self, max_cells: int, window: int | timedelta | None = None) -> None:
         self._all = ScoreSketch(max_cells)
-        self._window = None if window is None else PaneWindow(window, max_cells)
+        self._window = None if window is None else SlidingWindow(window, max_cells)
         self.n = 0
         """Labels so far, those that the window has left behind among them."""
         self.positives = 0
@@ -171,7 +171,7 @@ class LabelLog:
         self.versions, self.due = state.versions, state.due
         return self
 
-    def _turn(self, window: PaneWindow, time: float | None) -> None:
+    def _turn(self, window: SlidingWindow, time: float | None) -> None:
         """Make ready for a label of this time: the buffer is of one pane."""
         pane = window.pane_of(time, len(self.labels))
         if pane != self._pane:

@@ -1,10 +1,11 @@
-"""WindowCounts: the labels of many sliding windows at once, as counts per cell of one grid.
+"""NestedWindows: the labels of sliding windows of several lengths, as counts per cell of one grid.
 
-The grid is that of a `ScoreSketch` of all labels. Kept are cumulative counts at boundaries between labels,
-those before every boundary that a window may begin at; a window is the difference of two. The boundaries are
-thinned with age: a window of W labels finds one at most W/8 labels and one step before its exact beginning.
+The grid is that of a `ScoreSketch` of all labels. The module stores cumulative counts at boundaries between
+labels; the counts of a window are the difference of two of them. Older boundaries are thinned out: the window
+of W labels begins at a boundary at most W/8 labels and one step before its exact beginning.
 
-Memory: 8 bytes a cell and boundary, for the windows of mode ``auto`` about 35 boundaries in the long run.
+Memory: 8 bytes for each cell and boundary. The windows of mode ``auto`` need about 35 boundaries in the long
+run.
 """
 
 from __future__ import annotations
@@ -19,22 +20,21 @@ import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
 from streamcal.sketch import grid
+from streamcal.sketch.arrays import Cells, Counts, Labels
 from streamcal.sketch.cells import check_cells, coarsen, pack_counts, unpack_counts
 
-__all__ = ["PANES", "WindowCounts", "WindowState"]
+__all__ = ["STEPS_PER_WINDOW", "NestedWindows", "WindowState"]
 
-PANES: Final = 8
-"""In how many steps, or fewer, a window advances by its own length."""
+STEPS_PER_WINDOW: Final = 8
+"""A window advances by its own length in at most this many steps."""
 
-_THIN_EVERY: Final = 8
+_THIN_EVERY: Final = 8  # boundaries
 
-Cells = npt.NDArray[np.int32]
-Counts = npt.NDArray[np.int32]
-Labels = npt.NDArray[np.int8]
+_Cumulative = npt.NDArray[np.int32]  # labels per class and cell from the first boundary on, int32[2, m]
 
 
 class WindowState(msgspec.Struct):
-    """The state of `WindowCounts`."""
+    """The state of `NestedWindows`."""
 
     level: int
     marks: list[int]
@@ -43,13 +43,13 @@ class WindowState(msgspec.Struct):
     panes: list[bytes]
 
 
-class WindowCounts:
-    """Counts of labels per cell for windows of several lengths.
+class NestedWindows:
+    """Counts of labels per class and cell for windows of several lengths, all ending at the latest label.
 
     Parameters
     ----------
     lengths
-        of the windows, in labels, ascending.
+        the lengths of the windows, in labels, ascending.
     max_cells
         how many cells may be occupied before the grid is coarsened.
     """
@@ -62,68 +62,69 @@ class WindowCounts:
         self.level = grid.MIN_LEVEL
         """The level of the grid."""
         self.cells: Cells = np.empty(0, np.int32)
-        """The occupied cells, int32[m], ascending; not to be changed."""
-        self._marks = [0, 0]  # labels before each boundary; the last one is now
-        # Labels per class and cell before the first boundary, and from there to each of them.
-        self._forgotten: npt.NDArray[np.int64] = np.zeros((2, 0), np.int64)
-        self._since: list[Counts] = [np.zeros((2, 0), np.int32)] * 2
+        """The occupied cells, int32[m], ascending. Do not modify the array."""
+        self._marks = [0, 0]  # labels before each boundary; the last boundary is after the latest label
+        # Labels per class and cell before the first boundary, and from the first boundary to each boundary.
+        self._forgotten: Counts = np.zeros((2, 0), np.int64)
+        self._since: list[_Cumulative] = [np.zeros((2, 0), np.int32)] * 2
 
     @property
     def n(self) -> int:
-        """How many labels there were."""
+        """How many labels were added so far."""
         return self._marks[-1]
 
     @property
-    def counts(self) -> npt.NDArray[np.int64]:
+    def counts(self) -> Counts:
         """All labels per class and cell, int64[2, m]."""
-        counts: npt.NDArray[np.int64] = self._forgotten + self._since[-1]
+        counts: Counts = self._forgotten + self._since[-1]
         return counts
 
     def held(self, length: int) -> int:
-        """Return how many labels the window of this length holds now."""
+        """Return how many labels the window of this length holds."""
         return self.n - self._marks[self._start(length)]
 
-    def window(self, length: int) -> npt.NDArray[np.int64]:
-        """Return the labels of one window per class and cell, int64[2, m]."""
-        counts: npt.NDArray[np.int64] = (self._since[-1] - self._since[self._start(length)]).astype(np.int64)
+    def window(self, length: int) -> Counts:
+        """Return the labels of the window of this length per class and cell, int64[2, m]."""
+        counts: Counts = (self._since[-1] - self._since[self._start(length)]).astype(np.int64)
         return counts
 
     def add(self, cells: Cells, labels: Labels) -> None:
-        """Add labels, int8[n], with the cells of their scores on the finest grid, int32[n], as the latest."""
-        places = self._places(cells)
+        """Add the next labels, int8[n], with the cells of their scores on the finest grid, int32[n]."""
+        columns = self._columns(cells)
         m = len(self.cells)
-        added = np.bincount(places + m * labels.astype(np.int64), minlength=2 * m)
-        self._since[-1] = self._since[-1] + added.reshape(2, m).astype(np.int32)  # not in place: it is shared
+        added = np.bincount(columns + m * labels.astype(np.int64), minlength=2 * m)
+        # A new array, because the boundary before may share this one.
+        self._since[-1] = self._since[-1] + added.reshape(2, m).astype(np.int32)
         self._marks[-1] += len(labels)
 
     def mark(self) -> None:
-        """Let windows begin here too, and now and then forget the boundaries that none needs any more."""
+        """Add a boundary after the latest label, and from time to time drop those that no window needs."""
         self._marks.append(self.n)
         self._since.append(self._since[-1])
         if len(self._marks) % _THIN_EVERY == 0:
             self._thin()
 
-    def merge(self, other: WindowCounts) -> None:
-        """Add what the other holds, as later labels."""
+    def merge(self, other: NestedWindows) -> None:
+        """Add the labels of the other object as later labels."""
         level = max(self.level, other.level)
         self._coarsen(level)
-        self._make_room(np.unique(other.cells >> np.int32(level - other.level)))
-        places = np.searchsorted(self.cells, other.cells >> np.int32(self.level - other.level))
+        self._add_cells(np.unique(other.cells >> np.int32(level - other.level)))
+        columns = np.searchsorted(self.cells, other.cells >> np.int32(self.level - other.level))
         m, n = len(self.cells), self.n
-        theirs = [_spread(counts, places, m) for counts in other._since]
+        theirs = [_spread(counts, columns, m) for counts in other._since]
         marks = [n + mark for mark in other._marks]
         if other._marks[0]:
-            # It holds all the labels that windows need, and more.
-            self._forgotten = self.counts + _spread(other._forgotten, places, m)
+            # The other object has already dropped a boundary, so it alone covers every window.
+            self._forgotten = self.counts + _spread(other._forgotten, columns, m)
             self._since, self._marks = theirs, marks
         else:
-            # Windows may begin where the labels of the other do, too.
+            # Keep a boundary between the labels of the two.
             last = self._since.pop()
             self._since += [last + counts for counts in theirs]
             self._marks[-1:] = marks
 
     def to_state(self) -> WindowState:
-        """Return the state; equal states are equal in every byte."""
+        """Return the state. Equal states give equal bytes."""
         panes = np.diff(np.stack(self._since), axis=0)
         return WindowState(
             self.level,
@@ -134,24 +135,24 @@ class WindowCounts:
         )
 
     def restore(self, state: WindowState) -> Self:
-        """Take on the state that `to_state` gave.
+        """Replace the contents by the state from `to_state`.
 
         Raises
         ------
         DamagedStateError
-            if it is none.
+            if the state is not valid.
         """
         if len(state.cells) % 4:
-            raise DamagedStateError(f"cells of windows in {len(state.cells)} bytes")
+            raise DamagedStateError(f"the cells of windows take 4 bytes each, got {len(state.cells)} bytes")
         cells = np.frombuffer(state.cells, "<i4").astype(np.int32)
         m, marks = len(cells), state.marks
         check_cells(cells, state.level, self._max_cells)
         if len(marks) < 2 or len(state.panes) != len(marks) - 1:
-            raise DamagedStateError(f"{len(state.panes)} panes of windows, {len(marks)} boundaries")
+            raise DamagedStateError(f"{len(state.panes)} panes of windows do not fit {len(marks)} boundaries")
         panes = np.stack([unpack_counts(part, (2, m)) for part in (state.forgotten, *state.panes)])
         sizes = panes.sum(axis=(1, 2), dtype=object)
         if (panes < 0).any() or [sum(sizes[: i + 1]) for i in range(len(sizes))] != marks:
-            raise DamagedStateError("counts of windows are negative or do not add up")
+            raise DamagedStateError("the counts of windows are negative or do not add up")
         self.level, self.cells, self._marks = state.level, cells, list(marks)
         self._forgotten = panes[0].copy()
         panes[0] = 0
@@ -159,13 +160,13 @@ class WindowCounts:
         return self
 
     def _thin(self) -> None:
-        """Forget the boundaries that no window needs any more."""
+        """Drop the boundaries that no window needs any more."""
         marks, n = self._marks, self.n
         kept = [max(0, bisect_right(marks, n - self._lengths[-1]) - 1)]
         for i in range(kept[0] + 1, len(marks) - 1):
-            # Where the neighbours leave a gap will begin only windows longer than the later one is old.
+            # Without boundary i, only windows that reach back beyond boundary i + 1 begin in the gap.
             longer = next((length for length in self._lengths if length > n - marks[i + 1]), None)
-            if longer is not None and marks[i + 1] - marks[kept[-1]] > longer // PANES:
+            if longer is not None and marks[i + 1] - marks[kept[-1]] > longer // STEPS_PER_WINDOW:
                 kept.append(i)
         kept.append(len(marks) - 1)
         first = self._since[kept[0]]
@@ -174,41 +175,41 @@ class WindowCounts:
         self._marks = [marks[i] for i in kept]
 
     def _start(self, length: int) -> int:
-        """Return which boundary the window of this length begins at."""
+        """Return the index of the boundary at which the window of this length begins."""
         return max(0, bisect_right(self._marks, self.n - length) - 1)
 
-    def _places(self, cells: Cells) -> npt.NDArray[np.int64]:
-        """Return where the counts of every cell of the finest grid are; make room if they are nowhere yet."""
+    def _columns(self, cells: Cells) -> npt.NDArray[np.int64]:
+        """Return the column of counts of each cell of the finest grid; add the columns that are missing."""
         coarse = cells >> np.int32(self.level - grid.MIN_LEVEL)
-        places: npt.NDArray[np.int64] = np.searchsorted(self.cells, coarse)
-        if len(cells) and (np.append(self.cells, np.int32(-1))[places] != coarse).any():
-            self._make_room(np.unique(coarse))
-            places = np.searchsorted(self.cells, cells >> np.int32(self.level - grid.MIN_LEVEL))
-        return places
+        columns: npt.NDArray[np.int64] = np.searchsorted(self.cells, coarse)
+        if len(cells) and (np.append(self.cells, np.int32(-1))[columns] != coarse).any():
+            self._add_cells(np.unique(coarse))
+            columns = np.searchsorted(self.cells, cells >> np.int32(self.level - grid.MIN_LEVEL))
+        return columns
 
-    def _make_room(self, cells: Cells) -> None:
-        """Have a place for each of these cells of this level, coarsening until all fit."""
+    def _add_cells(self, cells: Cells) -> None:
+        """Add a column of counts for each of these cells of this level; coarsen until all fit."""
         both = np.union1d(self.cells, cells)
-        places = np.searchsorted(both, self.cells)
-        self._forgotten = _spread(self._forgotten, places, len(both))
+        columns = np.searchsorted(both, self.cells)
+        self._forgotten = _spread(self._forgotten, columns, len(both))
         since = np.zeros((len(self._since), 2, len(both)), np.int32)
-        since[:, :, places] = self._since
+        since[:, :, columns] = self._since
         self._since = list(since)
         self.cells = both
         while len(self.cells) > self._max_cells:
             self._coarsen(self.level + 1)
 
     def _coarsen(self, level: int) -> None:
-        """Go up to this level: neighbours 2k and 2k+1 add up."""
+        """Coarsen the grid to this level."""
         stacked = np.stack(self._since)
         cells, self._forgotten = coarsen(self.cells, self._forgotten, level - self.level)
         self._since = list(coarsen(self.cells, stacked, level - self.level)[1])
         self.cells, self.level = cells, level
 
 
-def _spread(counts: npt.NDArray[Any], places: npt.NDArray[np.int64], m: int) -> npt.NDArray[Any]:
-    """Return counts, [2, k], at these of m places; those that fall together add up."""
+def _spread(counts: npt.NDArray[Any], columns: npt.NDArray[np.int64], m: int) -> npt.NDArray[Any]:
+    """Return counts, [2, k], moved to these of m columns; counts that meet in a column add up."""
     spread = np.zeros((2, m), counts.dtype)
     for row, given in zip(spread, counts, strict=True):
-        np.add.at(row, places, given)
+        np.add.at(row, columns, given)
     return spread

@@ -1,10 +1,10 @@
 """ScoreSketch: exact label counts on the finest dyadic grid that fits into a bounded number of cells.
 
-It is UDDSketch's uniform collapse (Epicoco et al. 2020) on a grid that is logarithmically fine near both
-ends of [0, 1], and its cells carry labels. It answers uniform-mass edges for any number of bins, the exact
-label mean of every bin under those edges, class priors, and score histograms. Its state is a function of
-the multiset of events alone: order, batching and sharding leave no trace. Memory: at most ``max_cells``
-cells of 20 bytes (12 without labels), whatever the number of events.
+It is the uniform collapse of UDDSketch (Epicoco et al. 2020) with labels in its cells, on a grid that is
+logarithmically fine near both ends of [0, 1]. It yields uniform-mass edges for any number of bins, the exact
+label mean of each bin between such edges, class priors, and score histograms. Its state depends only on the
+multiset of events, not on their order, batches or shards. Memory: at most ``max_cells`` cells of 20 bytes (12
+without labels), whatever the number of events.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
 from streamcal.sketch import checks, grid
+from streamcal.sketch.arrays import Cells, Counts, Labels, Scores
 from streamcal.sketch.cells import check_cells, coarsen, count_width, run_starts, sum_runs
 
 __all__ = ["MIN_MAX_CELLS", "ScoreSketch"]
@@ -29,12 +30,7 @@ _MAGIC: Final = b"SCSK"
 _FORMAT: Final = 1
 _HEADER: Final = struct.Struct("<4sBBBBIIq")  # magic, format, rows, level, count width, max, cells, n
 _CRC: Final = struct.Struct("<I")
-_WIDEST_TALLY: Final = 1 << 17  # places; it takes 2 MiB while it is used
-
-Cells = npt.NDArray[np.int32]
-Counts = npt.NDArray[np.int64]
-Scores = npt.NDArray[np.float64]
-Labels = npt.NDArray[np.int8]
+_WIDEST_TALLY: Final = 1 << 17  # slots; the counters take 2 MiB
 
 
 class ScoreSketch:
@@ -45,8 +41,8 @@ class ScoreSketch:
     max_cells
         how many cells may be occupied before the grid is coarsened, at least 64.
     labelled
-        True: every score comes with a label, and `counts` has two rows (label 0, label 1).
-        False: scores alone, one row.
+        True: each score has a label, and `counts` has two rows (label 0, label 1). False: scores have no
+        labels, and `counts` has one row.
 
     Examples
     --------
@@ -68,27 +64,27 @@ class ScoreSketch:
 
     @property
     def max_cells(self) -> int:
-        """How many cells may be occupied."""
+        """How many cells may be occupied before the grid is coarsened."""
         return self._max_cells
 
     @property
     def labelled(self) -> bool:
-        """Whether every score comes with a label."""
+        """Whether each score has a label."""
         return len(self._counts) == 2
 
     @property
     def level(self) -> int:
-        """The level of the grid: `grid.MIN_LEVEL` and up, one more for every collapse."""
+        """The level of the grid, from `grid.MIN_LEVEL`; each collapse adds one."""
         return self._level
 
     @property
     def cells(self) -> Cells:
-        """The occupied cells, int32[m], ascending (a copy)."""
+        """A copy of the occupied cells, int32[m], ascending."""
         return self._cells.copy()
 
     @property
     def counts(self) -> Counts:
-        """Exact counts per occupied cell, int64[2, m] by label or int64[1, m] (a copy)."""
+        """A copy of the exact counts per occupied cell, int64[2, m] by label or int64[1, m]."""
         return self._counts.copy()
 
     @property
@@ -104,7 +100,7 @@ class ScoreSketch:
 
     @property
     def n_positives(self) -> int:
-        """How many of them have label 1; 0 without labels."""
+        """How many of these scores have label 1; 0 without labels."""
         return int(self._counts[1].sum()) if self.labelled else 0
 
     def __eq__(self, other: object) -> bool:
@@ -121,16 +117,19 @@ class ScoreSketch:
         )
 
     def add(self, scores: Any, labels: Any = None) -> None:
-        """Add scores, float[n] in [0, 1], with labels, [n] of 0 or 1, if the sketch is labelled.
+        """Add scores, float[n] in [0, 1]; in a labelled sketch with their labels, [n] of 0 or 1.
 
         Raises
         ------
         ValueError
-            on a value out of range, with its index, or on lengths that differ; nothing is added then.
+            if a value is out of range, with its index, if the lengths differ, or if labels are missing or not
+            expected; nothing is added then.
         """
         values = checks.as_scores(scores)
         if (labels is not None) != self.labelled:
-            raise ValueError("labels are required" if self.labelled else "no labels are kept here")
+            raise ValueError(
+                "a labelled sketch needs labels" if self.labelled else "this sketch has no labels"
+            )
         if labels is None:
             self._add(values, None)
             return
@@ -141,7 +140,7 @@ class ScoreSketch:
 
     def _add(self, scores: Scores, labels: Labels | None) -> None:
         """Add checked arrays."""
-        if self._level > grid.MAX_STRIP_LEVEL:  # only a sketch that was made so: 64 cells fit before
+        if self._level > grid.MAX_STRIP_LEVEL:  # only after `at_level`: 64 cells fit at a finer level
             finer = ScoreSketch(self._max_cells, labelled=self.labelled)
             finer._level = grid.MAX_STRIP_LEVEL
             finer._add(scores, labels)
@@ -152,7 +151,7 @@ class ScoreSketch:
         start = 0
         while start < len(scores):
             strip = grid.Strip(low, high, self._level, self._cells, clips=False)
-            # A tally costs a pass over the strip: worth it once the strip is narrow, as it soon is.
+            # A tally costs a pass over the strip. It pays once the strip is narrow, which it soon is.
             narrow = strip.size <= min(_WIDEST_TALLY, 2 * (len(scores) - start))
             part = slice(start, None if narrow else start + grid.CHUNK)
             add = self._add_by_tally if narrow else self._add_by_sorting
@@ -160,27 +159,27 @@ class ScoreSketch:
             start = len(scores) if narrow else start + grid.CHUNK
 
     def _add_by_tally(self, strip: grid.Strip, scores: Scores, labels: Labels | None) -> None:
-        """Add checked scores to one counter for every place and label."""
+        """Add checked scores to one counter for each slot and label."""
         rows = len(self._counts)
         counters = np.zeros(rows * strip.size, np.int64)
         by_label = [counters[row::rows] for row in range(rows)]
-        held = strip.places_of(self._cells)
+        held = strip.slots_of(self._cells)
         for counter, count in zip(by_label, self._counts, strict=True):
             counter[held] = count
         for start in range(0, len(scores), grid.CHUNK):
             part = slice(start, start + grid.CHUNK)
-            places = _places(strip, scores[part], None if labels is None else labels[part])
-            np.add.at(counters, places, 1)  # unlike bincount, makes no new array of counters
+            slots = _slots(strip, scores[part], None if labels is None else labels[part])
+            np.add.at(counters, slots, 1)  # unlike bincount, needs no second array of counters
         occupied = np.flatnonzero(sum(by_label) > 0)
         self._hold(strip.cells(occupied), np.array([counter[occupied] for counter in by_label]))
 
     def _add_by_sorting(self, strip: grid.Strip, scores: Scores, labels: Labels | None) -> None:
         """Add at most `grid.CHUNK` checked scores on a strip of any size."""
-        places = _places(strip, scores, labels).astype(np.int32)  # sorts twice as fast as int64
-        places.sort()
-        first = run_starts(places)
-        times = np.diff(first, append=len(places))
-        distinct = places[first].astype(np.int64)
+        slots = _slots(strip, scores, labels).astype(np.int32)  # sorts twice as fast as int64
+        slots.sort()
+        first = run_starts(slots)
+        times = np.diff(first, append=len(slots))
+        distinct = slots[first].astype(np.int64)
         if labels is None:
             self._absorb(*sum_runs(strip.cells(distinct), times[np.newaxis]))
             return
@@ -189,12 +188,12 @@ class ScoreSketch:
         self._absorb(*sum_runs(strip.cells(distinct >> 1), counts))
 
     def merge(self, other: ScoreSketch) -> None:
-        """Add all that the other sketch holds, as if its events had been added here.
+        """Add the contents of the other sketch, as if its events had been added here.
 
         Raises
         ------
         ValueError
-            if the two differ in ``max_cells`` or in being labelled.
+            if only one of the two is labelled, or if they differ in ``max_cells``.
         """
         self._check_alike(other)
         level = max(self._level, other._level)
@@ -202,13 +201,13 @@ class ScoreSketch:
         self._absorb(*coarsen(other._cells, other._counts, level - other._level))
 
     def subtract(self, other: ScoreSketch) -> None:
-        """Take away what was merged before; the level stays.
+        """Remove the contents of a sketch that was merged before. The level does not change.
 
         Raises
         ------
         ValueError
-            if the other is coarser than this one, or holds a score that this one does not; nothing is
-            taken away then.
+            if the other sketch is coarser than this one, or holds a score that this one does not; nothing is
+            removed then.
         """
         self._check_alike(other)
         if other._level > self._level:
@@ -216,16 +215,16 @@ class ScoreSketch:
                 f"cannot subtract a sketch of level {other._level} from a finer one of level {self._level}"
             )
         cells, counts = coarsen(other._cells, other._counts, self._level - other._level)
-        places = np.searchsorted(self._cells, cells)
-        held = np.append(self._cells, np.int32(-1))[places] == cells
-        if not held.all() or (self._counts[:, places] < counts).any():
+        columns = np.searchsorted(self._cells, cells)
+        held = np.append(self._cells, np.int32(-1))[columns] == cells
+        if not held.all() or (self._counts[:, columns] < counts).any():
             raise ValueError("cannot subtract scores that were never added")
-        self._counts[:, places] -= counts
+        self._counts[:, columns] -= counts
         occupied = self._counts.any(axis=0)
         self._cells, self._counts = self._cells[occupied], self._counts[:, occupied]
 
     def at_level(self, level: int) -> ScoreSketch:
-        """Return a copy at this level or its own, whichever is the coarser."""
+        """Return a copy at this level, or at the sketch's own level if that is coarser."""
         copy = ScoreSketch(self._max_cells, labelled=self.labelled)
         copy._level, copy._cells, copy._counts = (
             self._level,
@@ -236,7 +235,7 @@ class ScoreSketch:
         return copy
 
     def to_bytes(self) -> bytes:
-        """Return the state in a canonical form: equal states give equal bytes, on every machine."""
+        """Return the state as bytes. Equal states give equal bytes, on every machine."""
         width = count_width(int(self._counts.max(initial=0)))
         header = _HEADER.pack(
             _MAGIC,
@@ -253,33 +252,35 @@ class ScoreSketch:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Restore a sketch from `to_bytes`; safe on bytes from anywhere.
+        """Restore a sketch from `to_bytes`. Untrusted bytes are safe.
 
         Raises
         ------
         DamagedStateError
-            if the bytes are not such a state; the message says what is wrong.
+            if the bytes are not a valid state; the message says what is wrong.
         """
         if len(data) < _HEADER.size + _CRC.size:
             raise DamagedStateError(f"a sketch has at least 28 bytes, got {len(data)}")
         magic, version, rows, level, width, max_cells, m, n = _HEADER.unpack_from(data)
         if magic != _MAGIC:
-            raise DamagedStateError(f"not a sketch: it begins with {magic!r}, not {_MAGIC!r}")
+            raise DamagedStateError(f"not a sketch: the bytes begin with {magic!r}, not {_MAGIC!r}")
         if version != _FORMAT:
-            raise DamagedStateError(f"sketch format {version} is unknown here, {_FORMAT} is known")
+            raise DamagedStateError(f"sketch format {version} is not supported, only {_FORMAT}")
         size = _HEADER.size + 4 * m + rows * width * m + _CRC.size
         if rows not in (1, 2) or width not in (1, 2, 4, 8) or len(data) != size:
-            raise DamagedStateError(f"sketch of {m} cells should have {size} bytes, got {len(data)}")
+            raise DamagedStateError(f"a sketch of {m} cells should have {size} bytes, got {len(data)}")
         if zlib.crc32(data[: -_CRC.size]) != _CRC.unpack_from(data, size - _CRC.size)[0]:
-            raise DamagedStateError("sketch checksum does not match: the bytes were altered")
+            raise DamagedStateError("the checksum of the sketch does not match: its bytes were altered")
         if max_cells < MIN_MAX_CELLS:
-            raise DamagedStateError(f"sketch whose max_cells is {max_cells}, below {MIN_MAX_CELLS}")
+            raise DamagedStateError(
+                f"max_cells of a sketch must be at least {MIN_MAX_CELLS}, got {max_cells}"
+            )
         cells = np.frombuffer(data, "<i4", m, _HEADER.size).astype(np.int32)
         check_cells(cells, level, max_cells)
         counts = np.frombuffer(data, f"<i{width}", rows * m, _HEADER.size + 4 * m)
         counts = counts.astype(np.int64).reshape(rows, m)
         if (counts < 0).any() or not counts.any(axis=0).all() or counts.sum(dtype=object) != n:
-            raise DamagedStateError("sketch counts are negative, empty or do not add up")
+            raise DamagedStateError("the counts of the sketch are negative, empty or do not add up")
         sketch = cls(max_cells, labelled=rows == 2)
         sketch._level, sketch._cells, sketch._counts = level, cells, counts
         return sketch
@@ -289,13 +290,13 @@ class ScoreSketch:
             raise ValueError(f"sketches differ in max_cells or labels: {self!r} and {other!r}")
 
     def _absorb(self, cells: Cells, counts: Counts) -> None:
-        """Add counts at this level."""
+        """Add counts of ascending cells of the sketch's level."""
         both = np.concatenate((self._cells, cells))
-        order = np.argsort(both, kind="stable")  # of two ascending runs: one merge
+        order = np.argsort(both, kind="stable")  # merges two ascending runs
         self._hold(both[order], np.concatenate((self._counts, counts), axis=1)[:, order])
 
     def _hold(self, cells: Cells, counts: Counts) -> None:
-        """Take these cells, ascending with repetitions, for all there is; collapse until they fit."""
+        """Replace the contents by these cells, ascending with repetitions; collapse until they fit."""
         self._cells, self._counts = sum_runs(cells, counts)
         if len(self._cells) > self._max_cells:
             self._coarsen(self._level + _levels_to_fit(self._cells, self._max_cells))
@@ -305,18 +306,18 @@ class ScoreSketch:
         self._level = level
 
 
-def _places(strip: grid.Strip, scores: Scores, labels: Labels | None) -> npt.NDArray[np.int64]:
-    """Return the place of every score, or with labels twice that plus the label."""
-    places = strip.places(scores)
+def _slots(strip: grid.Strip, scores: Scores, labels: Labels | None) -> npt.NDArray[np.int64]:
+    """Return the slot of each score; with labels, twice the slot plus the label."""
+    slots = strip.slots(scores)
     if labels is not None:
-        np.left_shift(places, 1, out=places)
-        np.add(places, labels, out=places)
-    return places
+        np.left_shift(slots, 1, out=slots)
+        np.add(slots, labels, out=slots)
+    return slots
 
 
 def _levels_to_fit(cells: Cells, max_cells: int) -> int:
-    """Return the fewest levels to go up until at most ``max_cells`` cells, ascending, are distinct."""
-    # Neighbours fall together as soon as their differing bits are shifted out.
+    """Return the fewest levels after which at most ``max_cells`` of the ascending cells differ."""
+    # Neighbours become equal once all bits in which they differ are shifted out.
     apart = np.frexp((cells[1:] ^ cells[:-1]).astype(np.float64))[1]
     distinct_after = len(cells) - np.cumsum(np.bincount(apart))
     return int(np.flatnonzero(distinct_after <= max_cells)[0])

@@ -1,11 +1,11 @@
-"""PaneWindow: the labelled scores of a sliding window, as panes of sketches.
+"""SlidingWindow: the labelled scores of a sliding window, as panes of sketches.
 
-The window is cut into `PANES` panes; the one that is being filled comes on top, so that it reaches back
-between its length and one pane more. Its sketch is merged from the panes rather than kept by subtraction:
-a sketch that has been coarsened once could never become finer again, and so would not be that of a sketch
-which was only given what the window holds.
+The window consists of `PANES` closed panes and the pane that is being filled, so it reaches back by its
+length and up to one pane more. Its sketch is merged from the panes rather than updated by subtraction:
+subtraction cannot undo a coarsening, so the result would differ from a sketch of the labels in the window
+alone.
 
-Memory: a closed pane is kept as bytes, 6 to 8 a cell.
+Memory: a closed pane is stored as bytes, 6 to 8 for each cell.
 """
 
 from __future__ import annotations
@@ -16,19 +16,15 @@ from datetime import timedelta
 from typing import Final, Self
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
+from streamcal.sketch.arrays import Labels, Scores
 from streamcal.sketch.score_sketch import ScoreSketch
 
-__all__ = ["PANES", "PaneWindow"]
+__all__ = ["PANES", "SlidingWindow"]
 
 PANES: Final = 16
-"""How many panes the window is cut into."""
-
-Scores = npt.NDArray[np.float64]
-Labels = npt.NDArray[np.int8]
+"""How many panes the length of a window is divided into."""
 
 
 class _Pane(msgspec.Struct):
@@ -44,15 +40,15 @@ class _State(msgspec.Struct):
     current: _Pane
 
 
-class PaneWindow:
-    """The latest labelled scores, by number or by event time; exact in what it holds.
+class SlidingWindow:
+    """The latest labelled scores, by number or by event time. The counts of what it holds are exact.
 
     Parameters
     ----------
     length
-        of the window: a number of labels, or a stretch of event time.
+        a number of labels, or a duration in event time.
     max_cells
-        that of its sketches.
+        how many cells each of its sketches may occupy.
     """
 
     __slots__ = ("_closed", "_current", "_index", "_labels", "_max_cells", "_merged", "_n", "_span")
@@ -69,7 +65,7 @@ class PaneWindow:
 
     @property
     def stride(self) -> int | None:
-        """How many labels a pane holds; None if panes are of event time."""
+        """How many labels fill a pane; None if panes are durations."""
         return self._labels or None
 
     @property
@@ -79,12 +75,12 @@ class PaneWindow:
 
     @property
     def positives(self) -> int:
-        """How many of them are 1."""
+        """How many of these labels are 1."""
         return self._current.n_positives + sum(pane.positives for pane in self._closed)
 
     @property
     def sketch(self) -> ScoreSketch:
-        """What the window holds: equal to a sketch that was only given that. Not to be changed."""
+        """The sketch of the labels in the window, equal to a new sketch of these alone. Do not modify it."""
         if not self._closed:
             return self._current
         if self._merged is None:
@@ -97,28 +93,28 @@ class PaneWindow:
 
     @property
     def total(self) -> int:
-        """How many labels it was given; after `merge`, raised to where a pane begins."""
+        """How many labels were added so far. `merge` raises it to the beginning of a pane."""
         return self._n
 
     @property
     def newest(self) -> int:
-        """The pane that is being filled."""
+        """The index of the pane that is being filled."""
         return self._index
 
     def pane_of(self, time: float | None, waiting: int) -> int:
-        """Return the pane of the label that comes after ``waiting`` others.
+        """Return the index of the pane that the next label belongs to.
 
         Parameters
         ----------
         time
-            its event time in seconds; of no account where panes are of labels.
+            event time of the label, in seconds; ignored if panes hold a number of labels.
         waiting
-            labels before it that were not added yet.
+            how many earlier labels have not been added yet.
 
         Raises
         ------
         ValueError
-            if panes are of event time, and the label has none.
+            if panes are durations and the label has no finite event time.
         """
         if self._labels:
             return (self._n + waiting) // self._labels
@@ -129,7 +125,7 @@ class PaneWindow:
         return math.floor(time / self._span)
 
     def add(self, scores: Scores, labels: Labels, pane: int) -> None:
-        """Add checked labels of one pane: float64[n], int8[n]; what lies before the window is left out."""
+        """Add checked scores, float64[n], and labels, int8[n], of one pane; drop it if it is too old."""
         if pane > self._index or not self._n:
             self._slide(pane)
         self._n += len(labels)
@@ -139,7 +135,7 @@ class PaneWindow:
             self._add_late(scores, labels, pane)
 
     def merge(self, other: Self) -> None:
-        """Add what the other holds: by event time, or as later labels."""
+        """Add the contents of the other window: by event time, or else as later labels."""
         shift = 0 if self._span else self._index + 1
         for pane in list(other._panes()):
             sketch = ScoreSketch.from_bytes(pane.cells)
@@ -151,29 +147,29 @@ class PaneWindow:
             elif index >= self._index - PANES:
                 self._merge_late(sketch, index)
         if self._labels:
-            # The next label opens a pane: those of the other are as full as they are.
+            # The next label opens a new pane, because the last one of the other window is not filled further.
             self._n = (self._index + 1) * self._labels
 
     def to_bytes(self) -> bytes:
-        """Return the state; equal states give equal bytes."""
+        """Return the state as bytes. Equal states give equal bytes."""
         *closed, current = self._panes()
         return msgspec.msgpack.encode(_State(self._n, closed, current))
 
     def restore(self, data: bytes) -> Self:
-        """Take on the state that `to_bytes` gave.
+        """Replace the contents by the state from `to_bytes`.
 
         Raises
         ------
         DamagedStateError
-            if the bytes are not such a state.
+            if the bytes are not a valid state.
         """
         try:
             state = msgspec.msgpack.decode(data, type=_State)
         except msgspec.DecodeError as error:
-            raise DamagedStateError(f"not the state of a window: {error}") from None
+            raise DamagedStateError(f"not the state of a sliding window: {error}") from None
         indices = [pane.index for pane in state.closed] + [state.current.index]
         if indices != sorted(set(indices)) or indices[0] < indices[-1] - PANES or state.n < 0:
-            raise DamagedStateError("not the state of a window: its panes are out of order")
+            raise DamagedStateError("not the state of a sliding window: its panes are out of order")
         for pane in [*state.closed, state.current]:
             sketch = ScoreSketch.from_bytes(pane.cells)
             if (sketch.n, sketch.n_positives, sketch.max_cells, sketch.labelled) != (
@@ -182,7 +178,7 @@ class PaneWindow:
                 self._max_cells,
                 True,
             ):
-                raise DamagedStateError("not the state of a window: a pane is not what it says")
+                raise DamagedStateError("not the state of a sliding window: a pane contradicts its sketch")
         self._n, self._closed, self._index = state.n, state.closed, state.current.index
         self._current = ScoreSketch.from_bytes(state.current.cells)
         self._merged = None
@@ -193,7 +189,7 @@ class PaneWindow:
         yield _pane(self._index, self._current)
 
     def _slide(self, index: int) -> None:
-        """Close the current pane, open that of ``index``, and drop what is before the window."""
+        """Close the current pane, open pane ``index``, and drop the panes before the window."""
         if self._current.n:
             self._closed.append(_pane(self._index, self._current))
         self._index = index
@@ -207,10 +203,10 @@ class PaneWindow:
         self._merge_late(sketch, index)
 
     def _merge_late(self, sketch: ScoreSketch, index: int) -> None:
-        for place, pane in enumerate(self._closed):
+        for i, pane in enumerate(self._closed):
             if pane.index == index:
                 sketch.merge(ScoreSketch.from_bytes(pane.cells))
-                self._closed[place] = _pane(index, sketch)
+                self._closed[i] = _pane(index, sketch)
                 break
         else:
             self._closed.append(_pane(index, sketch))

@@ -30,8 +30,8 @@ def test_leave_one_out_closed_form(bins: list[tuple[int, int]]) -> None:
     loss = 0.0
     for positives, negatives in bins:
         labels = [1] * positives + [0] * negatives
-        for place, label in enumerate(labels):
-            others = labels[:place] + labels[place + 1 :]
+        for i, label in enumerate(labels):
+            others = labels[:i] + labels[i + 1 :]
             loss += (label - sum(others) / len(others)) ** 2 if others else 1.0
     positive, total = np.array([s for s, _ in bins]), np.array([s + r for s, r in bins])
     assert binning.leave_one_out_brier(positive, total) == pytest.approx(loss / total.sum())

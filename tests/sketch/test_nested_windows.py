@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streamcal.errors import DamagedStateError
 from streamcal.sketch import grid
-from streamcal.sketch.nested_windows import PANES, WindowCounts, WindowState
+from streamcal.sketch.nested_windows import STEPS_PER_WINDOW, NestedWindows, WindowState
 from streamcal.sketch.score_sketch import ScoreSketch
 
 LENGTHS = (50, 100, 800)
@@ -25,7 +25,7 @@ def stream(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return scores, (rng.random(n) < scores).astype(np.int8)
 
 
-def check(counts: WindowCounts, scores: np.ndarray, labels: np.ndarray, n: int) -> None:
+def check(counts: NestedWindows, scores: np.ndarray, labels: np.ndarray, n: int) -> None:
     """Compare every window with a fresh sketch that was given nothing but its labels."""
     every = ScoreSketch(64)
     every.add(scores[:n], labels[:n])
@@ -47,7 +47,7 @@ def check(counts: WindowCounts, scores: np.ndarray, labels: np.ndarray, n: int) 
 @given(st.lists(st.integers(0, 40), max_size=60), st.integers(0, 1000))
 def test_windows_hold_exactly_the_labels_they_claim(steps: list[int], seed: int) -> None:
     scores, labels = stream(sum(steps), seed)
-    counts, n = WindowCounts(LENGTHS, 64), 0
+    counts, n = NestedWindows(LENGTHS, 64), 0
     for step in steps:
         counts.add(cells(scores[n : n + step]), labels[n : n + step])
         n += step
@@ -58,13 +58,13 @@ def test_windows_hold_exactly_the_labels_they_claim(steps: list[int], seed: int)
                 assert held == n
             else:
                 # An eighth may be left between two boundaries, and behind them the longest step so far.
-                assert length <= held <= length + length // PANES + max(steps)
+                assert length <= held <= length + length // STEPS_PER_WINDOW + max(steps)
     check(counts, scores, labels, n)
 
 
 def test_boundaries_are_thinned_but_never_too_far_apart() -> None:
     scores, labels = stream(6000, 1)
-    counts = WindowCounts(LENGTHS, 64)
+    counts = NestedWindows(LENGTHS, 64)
     for n in range(6000):
         counts.add(cells(scores[n : n + 1]), labels[n : n + 1])
         counts.mark()
@@ -72,9 +72,9 @@ def test_boundaries_are_thinned_but_never_too_far_apart() -> None:
             check(counts, scores, labels, n + 1)
             for length in LENGTHS:
                 held = counts.held(length)
-                assert held == n + 1 if n < length else length <= held <= length + length // PANES
+                assert held == n + 1 if n < length else length <= held <= length + length // STEPS_PER_WINDOW
     # Of each length the panes, twice for the gap on either side of a boundary, and those not yet thinned.
-    assert len(counts.to_state().marks) <= 2 * 3 * PANES + 16
+    assert len(counts.to_state().marks) <= 2 * 3 * STEPS_PER_WINDOW + 16
 
 
 def test_merging_counts_the_other_s_labels_as_the_later_ones() -> None:
@@ -82,7 +82,7 @@ def test_merging_counts_the_other_s_labels_as_the_later_ones() -> None:
         scores, labels = stream(first + second, first)
         both = []
         for start, end in ((0, first), (first, first + second)):
-            counts = WindowCounts(LENGTHS, 64)
+            counts = NestedWindows(LENGTHS, 64)
             for n in range(start, end, 10):
                 counts.add(cells(scores[n : n + 10]), labels[n : n + 10])
                 counts.mark()
@@ -96,11 +96,11 @@ def test_merging_counts_the_other_s_labels_as_the_later_ones() -> None:
 
 def test_the_state_goes_on_as_if_nothing_had_happened() -> None:
     scores, labels = stream(4000, 3)
-    counts = WindowCounts(LENGTHS, 64)
+    counts = NestedWindows(LENGTHS, 64)
     for n in range(0, 4000, 25):
         if n % 500 == 0:
             state = counts.to_state()
-            counts = WindowCounts(LENGTHS, 64).restore(state)
+            counts = NestedWindows(LENGTHS, 64).restore(state)
             assert counts.to_state() == state
         counts.add(cells(scores[n : n + 25]), labels[n : n + 25])
         counts.mark()
@@ -109,7 +109,7 @@ def test_the_state_goes_on_as_if_nothing_had_happened() -> None:
 
 def test_a_damaged_state_is_refused() -> None:
     scores, labels = stream(300, 4)
-    counts = WindowCounts(LENGTHS, 64)
+    counts = NestedWindows(LENGTHS, 64)
     counts.add(cells(scores), labels)
     counts.mark()
     good = counts.to_state()
@@ -125,4 +125,4 @@ def test_a_damaged_state_is_refused() -> None:
             **({name: getattr(good, name) for name in good.__struct_fields__} | {field: value})
         )
         with pytest.raises(DamagedStateError):
-            WindowCounts(LENGTHS, 64).restore(state)
+            NestedWindows(LENGTHS, 64).restore(state)

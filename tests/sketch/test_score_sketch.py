@@ -1,4 +1,4 @@
-"""The laws of the score sketch (design, section 3)."""
+"""The laws of the score sketch: exact counts, and a state that depends only on the multiset of events."""
 
 from __future__ import annotations
 
@@ -119,12 +119,12 @@ def test_memory_is_bounded_for_the_widest_spread() -> None:
 @given(EVENTS, st.data())
 def test_damaged_bytes_are_refused(events: Events, data: st.DataObject) -> None:
     state = bytearray(sketch_of(events).to_bytes())
-    place = data.draw(st.integers(0, len(state) - 1))
-    state[place] ^= data.draw(st.integers(1, 255))
+    index = data.draw(st.integers(0, len(state) - 1))
+    state[index] ^= data.draw(st.integers(1, 255))
     with pytest.raises(DamagedStateError):
         ScoreSketch.from_bytes(bytes(state))
     with pytest.raises(DamagedStateError):
-        ScoreSketch.from_bytes(bytes(state[:place]))
+        ScoreSketch.from_bytes(bytes(state[:index]))
 
 
 @given(st.binary(max_size=200))
@@ -138,7 +138,7 @@ def test_any_bytes_are_safe(noise: bytes) -> None:
     [
         (lambda s: s._cells.__setitem__(0, 99_999_999), "out of order or out of range"),
         (lambda s: s._counts.__setitem__((0, 0), -1), "negative"),
-        (lambda s: setattr(s, "_max_cells", 1), "max_cells is 1"),
+        (lambda s: setattr(s, "_max_cells", 1), "max_cells of a sketch must be at least 64, got 1"),
         (lambda s: setattr(s, "_level", 60), "level 60"),
     ],
 )
@@ -152,7 +152,7 @@ def test_a_state_that_contradicts_itself_is_refused(change: object, message: str
 def test_a_newer_format_is_refused_by_number() -> None:
     state = bytearray(ScoreSketch().to_bytes())
     state[4] = 9
-    with pytest.raises(DamagedStateError, match="format 9 is unknown here, 1 is known"):
+    with pytest.raises(DamagedStateError, match="format 9 is not supported, only 1"):
         ScoreSketch.from_bytes(bytes(state))
 
 
@@ -162,9 +162,9 @@ def test_a_bad_value_adds_nothing() -> None:
         sketch.add([0.5, 1.5], [0, 1])
     with pytest.raises(ValueError, match="2 scores but 1 labels"):
         sketch.add([0.5, 0.5], [0])
-    with pytest.raises(ValueError, match="labels are required"):
+    with pytest.raises(ValueError, match="a labelled sketch needs labels"):
         sketch.add([0.5])
-    with pytest.raises(ValueError, match="no labels are kept"):
+    with pytest.raises(ValueError, match="this sketch has no labels"):
         ScoreSketch(labelled=False).add([0.5], [1])
     assert sketch == ScoreSketch()
 
@@ -179,7 +179,7 @@ def test_unlike_sketches_do_not_merge() -> None:
 
 
 def test_wide_ranges_count_as_narrow_ones_do() -> None:
-    """Sorting and bincount, the two ways to count, agree."""
+    """The two ways to count, by tally and by sorting, agree."""
     rng = np.random.default_rng(2)
     scores, labels = rng.random(50_000), rng.integers(0, 2, 50_000)
     many, few = ScoreSketch(1 << 16), ScoreSketch(1 << 16)

@@ -14,7 +14,7 @@ from streamcal.engine.schedule import Schedule
 from streamcal.errors import DamagedStateError
 from streamcal.maps.uniform_mass import form
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.sketch.sliding_window import PANES, PaneWindow
+from streamcal.sketch.sliding_window import PANES, SlidingWindow
 
 CELLS = 64  # few, so that sketches are coarsened, and would stay so if they were subtracted from
 
@@ -158,13 +158,13 @@ def test_refusals() -> None:
         engine.learn_many([0.5, 0.5], [1, 0], "target", times=[0.0, 1.0, 2.0])
     assert engine.target.labels == 0
     assert engine.to_bytes() == Recalibrator(mode="target", window=timedelta(hours=1)).to_bytes()
-    with pytest.raises(ValueError, match="a window must be longer than nothing"):
+    with pytest.raises(ValueError, match="a window must be longer than 0"):
         Recalibrator(window=timedelta(0))
     with pytest.raises(ValueError, match="greater than or equal to 64"):
         Recalibrator(window=10)
     assert Recalibrator(window="P30D").config.window == timedelta(days=30)
-    with pytest.raises(DamagedStateError, match="not the state of a window"):
-        PaneWindow(100, CELLS).restore(b"nonsense")
+    with pytest.raises(DamagedStateError, match="not the state of a sliding window"):
+        SlidingWindow(100, CELLS).restore(b"nonsense")
 
 
 def test_the_schedule_stops_growing_at_the_stride() -> None:

@@ -1,4 +1,4 @@
-"""A clean public surface, and a core without I/O or optional parts. The arrows are for `make lint`."""
+"""The public API is exact, and the core has no I/O and no optional parts. `make lint` checks the layers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import importlib
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import streamcal
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "streamcal"
 
-# Modules that may read the clock, files or the environment; every other one is pure.
+# The modules that may read the clock, files or the environment. All others are pure.
 IMPURE = {
     "cli/app",
     "cli/demo",
@@ -53,6 +54,46 @@ def test_the_core_has_no_clock_files_or_randomness(module: str) -> None:
     assert "open(" not in text
     assert "np.random.seed" not in text
     assert "print(" not in text
+
+
+API = {
+    "Certificate",
+    "DamagedStateError",
+    "Domain",
+    "DomainSummary",
+    "DriftAlarm",
+    "Emission",
+    "Event",
+    "JoinConfig",
+    "LabelEvent",
+    "LabelledEvent",
+    "MapPublished",
+    "Mixing",
+    "Mode",
+    "Origin",
+    "OutputError",
+    "PaperBound",
+    "PredictionEvent",
+    "PriorKind",
+    "Recalibrated",
+    "RecalibrationMap",
+    "Recalibrator",
+    "RecalibratorConfig",
+    "RecalibratorOptions",
+    "Rejected",
+    "ScoreSketch",
+    "StoreError",
+    "StreamcalError",
+    "__version__",
+}
+
+
+def test_the_facade_exports_exactly_the_api() -> None:
+    assert set(streamcal.__all__) == API
+    assert len(streamcal.__all__) == len(API)
+    assert streamcal.__version__ == version("streamcal-engine")
+    with pytest.raises(AttributeError, match="module 'streamcal' has no attribute 'nonsense'"):
+        _ = streamcal.nonsense
 
 
 def test_the_public_names_resolve() -> None:

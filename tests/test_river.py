@@ -1,4 +1,4 @@
-"""The river stages: river's own checks, delayed labels by hand, classes, frames, state."""
+"""The river estimators: river's checks, delayed labels simulated by hand, classes, frames, state."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def pipeline() -> base.Classifier:
 
 
 class Fixed(base.MiniBatchClassifier):
-    """Says what the feature ``says`` holds, and learns nothing."""
+    """Predicts the value of the feature ``says``, and learns nothing."""
 
     def learn_one(self, x: dict[str, Any], y: Any) -> None:
         pass
@@ -57,7 +57,7 @@ class Fixed(base.MiniBatchClassifier):
 
 
 def overconfident(n: int, seed: int) -> tuple[list[Row], np.ndarray]:
-    """Scores whose logit is three times that of the truth; the truth."""
+    """Return rows whose score has three times the logit of the truth, and the truth."""
     rng = np.random.default_rng(seed)
     truth = expit(rng.standard_normal(n))
     labels = rng.random(n) < truth
@@ -67,7 +67,7 @@ def overconfident(n: int, seed: int) -> tuple[list[Row], np.ndarray]:
 
 
 def teach(stage: base.Classifier, rows: list[Row]) -> list[float]:
-    """Predict and learn row by row; the probabilities."""
+    """Predict and learn row by row; return the probabilities."""
     probabilities = []
     for x, y in rows:
         probabilities.append(stage.predict_proba_one(x)[True])
@@ -81,7 +81,7 @@ def grid(stage: base.Classifier, name: str) -> list[float]:
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int, str, int | None]]:
-    """What engines are given to learn, call by call."""
+    """Record what engines learn, call by call."""
     calls: list[tuple[float, int, str, int | None]] = []
     learn = Recalibrator.learn_one
 
@@ -150,30 +150,30 @@ def test_without_river_it_says_what_to_install() -> None:
 
 
 def by_hand(rows: list[Row], delay: int) -> tuple[list[float], list[tuple[float, int, str, int | None]]]:
-    """Simulate a stream whose labels come ``delay`` events late: probabilities, and what is to be learned."""
+    """Simulate labels that arrive ``delay`` events late: return the probabilities and what is learned."""
     model, engine = pipeline(), Recalibrator()
     probabilities, learned = [], []
 
-    def learn(place: int) -> None:
-        x, y = rows[place]
+    def learn(index: int) -> None:
+        x, y = rows[index]
         score = model.predict_proba_one(x)[True]
-        learned.append((score, int(y), "target", place))
-        engine.learn_one(score, int(y), "target", seen=place)
+        learned.append((score, int(y), "target", index))
+        engine.learn_one(score, int(y), "target", seen=index)
         model.learn_one(x, y)
 
-    for place, (x, _) in enumerate(rows):
-        if place >= delay:
-            learn(place - delay)
+    for index, (x, _) in enumerate(rows):
+        if index >= delay:
+            learn(index - delay)
         score = model.predict_proba_one(x)[True]
         probabilities.append(engine.predict_one(score))
         engine.observe_one(score)
-    for place in range(len(rows) - delay, len(rows)):
-        learn(place)
+    for index in range(len(rows) - delay, len(rows)):
+        learn(index)
     return probabilities, learned
 
 
 @pytest.mark.parametrize("delay", [1, 7, 300])
-def test_late_labels_are_learned_as_in_a_simulation_by_hand(
+def test_late_labels_match_a_simulation_by_hand(
     delay: int, told: list[tuple[float, int, str, int | None]]
 ) -> None:
     rows = list(datasets.Phishing())
@@ -190,10 +190,10 @@ def test_late_labels_are_learned_as_in_a_simulation_by_hand(
     assert stage.engine.seen == stage.engine.target.labels == len(rows)
 
 
-def test_a_label_at_once_is_learned_with_the_score_that_was_served(
+def test_an_immediate_label_is_learned_with_the_served_score(
     told: list[tuple[float, int, str, int | None]],
 ) -> None:
-    """Also if the wrapped model would now say otherwise: it is not asked twice."""
+    """The wrapped model is not asked a second time, even if its score has changed."""
     rows = list(datasets.Phishing().take(300))
     model, asked, scores = pipeline(), [], []
     stage = RecalibratedClassifier(model)
@@ -207,33 +207,35 @@ def test_a_label_at_once_is_learned_with_the_score_that_was_served(
     assert told == [(score, int(y), "target", None) for score, (_, y) in zip(scores, rows, strict=True)]
 
 
-def test_as_the_last_step_it_learns_from_what_the_steps_before_make_of_the_features_now() -> None:
+def test_as_the_last_step_it_learns_from_the_features_as_they_are_transformed_now() -> None:
     rows = list(datasets.Phishing().take(400))
     scaler, model, engine = preprocessing.StandardScaler(), regression(), Recalibrator()
     expected = []
-    for place, (x, y) in enumerate(rows):
+    for index, (x, y) in enumerate(rows):
         score = model.predict_proba_one(scaler.transform_one(x))[True]
         expected.append(engine.predict_one(score))
         engine.observe_one(score)
         scaler.learn_one(x)
         scaled = scaler.transform_one(x)
-        engine.learn_one(model.predict_proba_one(scaled)[True], int(y), "target", seen=place)
+        engine.learn_one(model.predict_proba_one(scaled)[True], int(y), "target", seen=index)
         model.learn_one(scaled, y)
     stage = preprocessing.StandardScaler() | RecalibratedClassifier(regression())
     assert teach(stage, rows) == expected
 
 
 @pytest.mark.parametrize("make", [lambda: RecalibratedClassifier(Fixed()), lambda: Recalibrate("says")])
-def test_which_prediction_a_label_answers(make: Any, told: list[tuple[float, int, str, int | None]]) -> None:
+def test_which_prediction_a_label_belongs_to(
+    make: Any, told: list[tuple[float, int, str, int | None]]
+) -> None:
     stage = make()
     a, b, c = {"says": 0.1}, {"says": 0.2}, {"says": 0.3}
-    stage.learn_one(a, True)  # none was made
+    stage.learn_one(a, True)  # no prediction was made
     for x in (a, b, c):
         stage.predict_proba_one(x)
-    stage.learn_one(dict(b), False)  # the oldest: the order counts, not the values
+    stage.learn_one(dict(b), False)  # the oldest: the order decides, not the values
     stage.predict_proba_one(a)
     stage.learn_one(a, True)  # the latest; two others are lost
-    stage.learn_one(dict(b), False)  # none is waiting
+    stage.learn_one(dict(b), False)  # no prediction waits
     stage.predict_proba_one(b)
     stage.learn_one(dict(a), True)
     assert [(score, seen) for score, _, _, seen in told] == [
@@ -241,7 +243,9 @@ def test_which_prediction_a_label_answers(make: Any, told: list[tuple[float, int
     ]  # fmt: skip
 
 
-def test_once_the_model_has_learned_it_is_asked_anew(told: list[tuple[float, int, str, int | None]]) -> None:
+def test_after_learning_the_model_computes_a_new_score(
+    told: list[tuple[float, int, str, int | None]],
+) -> None:
     (a, _), (b, _) = datasets.Phishing().take(2)
     stage = RecalibratedClassifier(regression())
     for x in (a, b):
@@ -254,7 +258,7 @@ def test_once_the_model_has_learned_it_is_asked_anew(told: list[tuple[float, int
 
 
 @pytest.mark.parametrize("make", [lambda: RecalibratedClassifier(Fixed()), lambda: Recalibrate("says")])
-def test_to_ask_again_counts_once_and_a_dict_may_be_used_again(
+def test_a_repeated_prediction_counts_once_and_a_dict_can_be_reused(
     make: Any, told: list[tuple[float, int, str, int | None]]
 ) -> None:
     stage, x = make(), {"says": 0.1}
@@ -269,7 +273,7 @@ def test_to_ask_again_counts_once_and_a_dict_may_be_used_again(
     assert [(score, seen) for score, _, _, seen in told] == [(0.8, 0)]
 
 
-def test_arrays_among_the_features_are_no_trouble() -> None:
+def test_features_can_be_arrays() -> None:
     stage = RecalibratedClassifier(Fixed())
     x = {"says": 0.1, "embedding": np.zeros(3)}
     for _ in range(2):
@@ -279,7 +283,7 @@ def test_arrays_among_the_features_are_no_trouble() -> None:
     assert stage.engine.target.labels == 2
 
 
-def test_a_weight_is_for_the_wrapped_model_alone() -> None:
+def test_only_the_wrapped_model_gets_the_weight() -> None:
     class Weighted(Fixed):
         def learn_one(self, x: dict[str, Any], y: Any, w: float = 1.0) -> None:
             self.weight = w
@@ -292,10 +296,10 @@ def test_a_weight_is_for_the_wrapped_model_alone() -> None:
 
 
 @pytest.mark.parametrize("make", [lambda: RecalibratedClassifier(Fixed()), lambda: Recalibrate("says")])
-def test_an_overconfident_model_is_put_right(make: Any) -> None:
-    """Mean squared distance to the truth, half at most; no labels in it, so it moves only with the map.
+def test_an_overconfident_model_is_corrected(make: Any) -> None:
+    """The mean squared distance to the truth falls to less than half; only the map can change it.
 
-    Over 200 other seeds the ratio had mean 0.015 and standard deviation 0.006, so that it fails with
+    Over 200 other seeds the ratio had mean 0.015 and standard deviation 0.006, so the test fails with
     probability at most 1e-3 (Chebyshev).
     """
     rows, truth = overconfident(4000, 11)
@@ -308,7 +312,7 @@ def test_an_overconfident_model_is_put_right(make: Any) -> None:
 
 
 @pytest.mark.parametrize(("negative", "positive"), [(0, 1), ("ham", "spam"), (-1, 1), (True, False)])
-def test_labels_may_be_any_two(negative: Any, positive: Any) -> None:
+def test_any_two_labels_work(negative: Any, positive: Any) -> None:
     rows = list(datasets.Phishing())
     stage = RecalibratedClassifier(tree.HoeffdingTreeClassifier(), pos_val=positive, neg_val=negative)
     named = [(x, positive if y else negative) for x, y in rows]
@@ -322,7 +326,7 @@ def test_labels_may_be_any_two(negative: Any, positive: Any) -> None:
     assert stage.engine.version > 0
 
 
-def test_booleans_of_numpy_and_0_and_1_pass_for_booleans() -> None:
+def test_numpy_booleans_and_0_and_1_count_as_booleans() -> None:
     stage = Recalibrate()
     for label in (True, np.True_, 1, np.int64(1), 1.0):
         stage.learn_one({"score": 0.5}, label)
@@ -349,7 +353,7 @@ def test_another_class_is_refused_and_nothing_is_learned() -> None:
     ("says", "score"),
     [({}, 0.5), ({False: 1.0}, 0.0), ({True: 1.0}, 1.0), (1.0 + 2**-52, 1.0), (-(2**-60), 0.0)],
 )
-def test_what_a_model_without_both_probabilities_is_taken_to_say(
+def test_the_score_of_a_model_without_both_probabilities(
     says: Any, score: float, told: list[tuple[float, int, str, int | None]]
 ) -> None:
     stage = RecalibratedClassifier(Fixed())
@@ -360,7 +364,7 @@ def test_what_a_model_without_both_probabilities_is_taken_to_say(
 
 
 @pytest.mark.parametrize("score", [1.1, -0.1, math.nan, math.inf])
-def test_a_score_that_is_none_is_refused(score: float) -> None:
+def test_a_bad_score_is_refused(score: float) -> None:
     for stage in (RecalibratedClassifier(Fixed()), Recalibrate("says")):
         with pytest.raises(ValueError, match=f"{score}"):
             stage.predict_proba_one({"says": score})
@@ -369,7 +373,7 @@ def test_a_score_that_is_none_is_refused(score: float) -> None:
         assert stage.engine.target.labels == stage.engine.seen == 0
 
 
-def test_an_event_without_the_score_gets_the_prior_and_teaches_nothing() -> None:
+def test_an_event_without_a_score_gets_the_prior_and_is_not_learned() -> None:
     stage = Recalibrate("says")
     assert stage.predict_proba_one({}) == {False: 0.5, True: 0.5}
     for label in (True, False, False):
@@ -393,7 +397,7 @@ def batches(rows: list[Row], sizes: list[int]) -> Iterator[tuple[pd.DataFrame, p
 
 
 @pytest.mark.parametrize("make", [lambda: RecalibratedClassifier(Fixed()), lambda: Recalibrate("says")])
-def test_a_mini_batch_is_learned_as_row_by_row(make: Any) -> None:
+def test_a_mini_batch_equals_row_by_row(make: Any) -> None:
     rows, _ = overconfident(2000, 12)
     one, many = make(), make()
     for x, y in rows:
@@ -407,7 +411,7 @@ def test_a_mini_batch_is_learned_as_row_by_row(make: Any) -> None:
     assert many.predict_many(X).tolist() == [one.predict_one(x) for x, _ in rows]
 
 
-def test_of_two_labels_as_probable_it_is_the_negative_one() -> None:
+def test_a_tie_goes_to_the_negative_label() -> None:
     stage = Recalibrate("says")
     assert stage.predict_one({"says": 0.5}) is False
     assert stage.predict_many(pd.DataFrame({"says": [0.5, 0.5 + 2**-40]})).tolist() == [False, True]
@@ -434,7 +438,7 @@ def test_a_mini_batch_is_scored_before_the_model_learns_it() -> None:
     ],
     ids=["polars", "arrow"],
 )
-def test_other_frames_give_what_pandas_gives(frame: Any, series: Any, values: Any) -> None:
+def test_other_frames_give_the_same_as_pandas(frame: Any, series: Any, values: Any) -> None:
     rows = list(datasets.Phishing())
     columns = {name: [x[name] for x, _ in rows] for name in rows[0][0]}
     labels = [y for _, y in rows]
@@ -474,12 +478,12 @@ def test_a_model_without_mini_batches_says_so_before_anything_is_learned() -> No
 @pytest.mark.parametrize(
     "make", [lambda: RecalibratedClassifier(pipeline()), lambda: Recalibrate("is_popular")]
 )
-def test_a_copy_goes_on_as_the_original_would(copied: Any, make: Any) -> None:
+def test_a_copy_continues_like_the_original(copied: Any, make: Any) -> None:
     rows = list(datasets.Phishing())
     stage = make()
     teach(stage, rows[:500])
     for x, _ in rows[500:520]:
-        stage.predict_proba_one(x)  # labels of 20 predictions are still to come
+        stage.predict_proba_one(x)  # the labels of 20 predictions are still missing
     twin = copied(stage)
     for each in (stage, twin):
         for x, y in rows[500:520]:
@@ -489,7 +493,7 @@ def test_a_copy_goes_on_as_the_original_would(copied: Any, make: Any) -> None:
     assert stage.engine.version > 0
 
 
-def test_a_clone_starts_anew_unless_told_otherwise() -> None:
+def test_a_clone_starts_empty_unless_it_includes_attributes() -> None:
     rows = list(datasets.Phishing().take(500))
     stage = RecalibratedClassifier(pipeline(), bins=4)
     teach(stage, rows)

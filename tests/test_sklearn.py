@@ -1,4 +1,4 @@
-"""The scikit-learn estimator: its own checks, cross-fitting, batches of a stream, classes, state."""
+"""The scikit-learn estimator: scikit-learn's checks, cross-fitting, batches of a stream, classes, state."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ for estimator in (GaussianNB(), LinearSVC(random_state=0)):
 
 
 class Echo(ClassifierMixin, BaseEstimator):
-    """Scores a row by its only feature; counts the rows it was given."""
+    """Scores a row by its only feature, and counts the rows it learns."""
 
     def fit(self, X: Any, y: Any) -> Echo:
         self.classes_, self.rows_ = np.unique(y), 0
@@ -70,9 +70,9 @@ def data(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_it_passes_the_checks_of_scikit_learn() -> None:
-    """None is skipped: the one on array namespaces runs if SciPy was told of them before it was imported.
+    """No check is skipped: the one on array namespaces needs SCIPY_ARRAY_API before SciPy is imported.
 
-    Naive Bayes learns batch by batch and gives probabilities, the support vectors do neither.
+    Naive Bayes learns batch by batch and gives probabilities; LinearSVC does neither.
     """
     environment = {**os.environ, "SCIPY_ARRAY_API": "1"}
     command = [sys.executable, "-W", "ignore", "-c", CHECKS]
@@ -131,12 +131,12 @@ def test_fit_learns_from_the_scores_of_the_folds(cv: Any, folds: Any) -> None:
     assert model.engine_.version > 0
 
 
-def test_fit_does_not_calibrate_on_rows_that_the_estimator_knows() -> None:
-    """One neighbour knows every label by heart; of pure noise it knows nothing, and the map must say so.
+def test_fit_calibrates_only_on_rows_that_were_held_out() -> None:
+    """One nearest neighbour memorises every label, but the labels are noise, so the map must answer 0.3.
 
-    Each of its two scores has more than 500 of 2000 rows but with probability 1e-6 (binomial: 600 expected,
-    standard deviation 20); the share of labels among them is then further than 0.15 from 0.3 with probability
-    at most 4·exp(−2·500·0.15²) = 7e-10 (Hoeffding).
+    Each of its two scores has more than 500 of 2000 rows except with probability 1e-6 (binomial: 600
+    expected, standard deviation 20). The share of positive labels among them is then further than 0.15 from
+    0.3 with probability at most 4·exp(−2·500·0.15²) = 7e-10 (Hoeffding).
     """
     rng = np.random.default_rng(2)
     X, y = rng.standard_normal((2000, 2)), rng.random(2000) < 0.3
@@ -144,7 +144,7 @@ def test_fit_does_not_calibrate_on_rows_that_the_estimator_knows() -> None:
     assert np.all(np.abs(model.predict_proba(X)[:, 1] - 0.3) < 0.15)
 
 
-def test_a_frozen_estimator_stays_and_only_the_map_learns() -> None:
+def test_with_a_frozen_estimator_only_the_map_learns() -> None:
     X, y = data(1500, 3)
     fitted = GaussianNB().fit(X[:500], y[:500])
     before = pickle.dumps(fitted)
@@ -168,7 +168,7 @@ def test_values_of_a_decision_function_go_through_the_logistic_function() -> Non
     assert model.predict_proba(X)[:, 1].tolist() == expected.tolist()
 
 
-def test_few_rows_of_a_class_make_fewer_folds_unless_a_number_was_asked_for() -> None:
+def test_a_rare_class_reduces_the_default_number_of_folds() -> None:
     X, y = np.arange(20.0)[:, None], np.array([0] * 17 + [1] * 3)
     model = StreamingCalibratedClassifier(Echo()).fit(X / 20.0, y)
     assert model.engine_.source.labels == 20
@@ -178,10 +178,10 @@ def test_few_rows_of_a_class_make_fewer_folds_unless_a_number_was_asked_for() ->
         StreamingCalibratedClassifier(Echo()).fit(X[:18] / 20.0, y[:18])
 
 
-def test_an_overconfident_model_is_put_right() -> None:
-    """Mean squared distance to the truth on rows not fitted on, half at most.
+def test_an_overconfident_model_is_corrected() -> None:
+    """The mean squared distance to the truth, on rows that were not fitted on, falls to less than half.
 
-    Over 200 other seeds the ratio had mean 0.048 and standard deviation 0.014, so that it fails with
+    Over 200 other seeds the ratio had mean 0.048 and standard deviation 0.014, so the test fails with
     probability at most 1e-3 (Chebyshev).
     """
     rng = np.random.default_rng(5)
@@ -222,7 +222,7 @@ def test_after_fit_batches_belong_to_the_target() -> None:
     assert model.estimator_.class_count_.sum() == 2000
 
 
-def test_one_batch_is_learned_as_row_by_row() -> None:
+def test_one_batch_equals_row_by_row() -> None:
     rng = np.random.default_rng(8)
     X = rng.random((1000, 1))
     y = rng.random(1000) < X[:, 0] ** 2
@@ -247,7 +247,7 @@ def test_an_estimator_that_cannot_learn_a_batch_is_fitted_with_the_first() -> No
     assert model.engine_.target.labels == 500
 
 
-def test_a_frozen_estimator_may_start_with_a_batch() -> None:
+def test_a_frozen_estimator_can_start_with_a_batch() -> None:
     X, y = data(600, 10)
     model = StreamingCalibratedClassifier(FrozenEstimator(GaussianNB().fit(X[:300], y[:300])))
     model.partial_fit(X[300:], y[300:], classes=[0, 1])
@@ -260,7 +260,7 @@ def test_a_frozen_estimator_may_start_with_a_batch() -> None:
 
 
 @pytest.mark.parametrize("names", [(0, 1), (-1, 1), ("ham", "spam"), (False, True)])
-def test_labels_may_be_any_two(names: tuple[Any, Any]) -> None:
+def test_any_two_labels_work(names: tuple[Any, Any]) -> None:
     X, y = data(1000, 11)
     named = np.array(names)[y]
     model = StreamingCalibratedClassifier(GaussianNB()).fit(X[:600], named[:600])
@@ -272,7 +272,7 @@ def test_labels_may_be_any_two(names: tuple[Any, Any]) -> None:
     assert model.predict(X).tolist() == np.array(names)[more_probable].tolist()
 
 
-def test_what_is_not_binary_is_refused() -> None:
+def test_only_binary_targets_are_accepted() -> None:
     X, y = data(90, 12)
     model = StreamingCalibratedClassifier(GaussianNB())
     with pytest.raises(ValueError, match=r"Only binary classification is supported\. The type .* multiclass"):
@@ -296,7 +296,7 @@ def test_what_is_not_binary_is_refused() -> None:
     assert model.engine_.target.labels == 0
 
 
-def test_a_batch_may_hold_one_class_alone() -> None:
+def test_a_batch_may_contain_a_single_class() -> None:
     X, y = data(500, 13)
     model = StreamingCalibratedClassifier(GaussianNB()).fit(X, y)
     model.partial_fit(X[y == 1], y[y == 1])
@@ -307,7 +307,7 @@ def test_a_batch_may_hold_one_class_alone() -> None:
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
-def test_a_copy_goes_on_as_the_original_would(copied: Any) -> None:
+def test_a_copy_continues_like_the_original(copied: Any) -> None:
     X, y = data(2000, 14)
     model = StreamingCalibratedClassifier(GaussianNB()).fit(X[:1000], y[:1000])
     twin = copied(model)
@@ -319,7 +319,7 @@ def test_a_copy_goes_on_as_the_original_would(copied: Any) -> None:
     assert pickle.loads(pickle.dumps(clone(model))).get_params()["cv"] is None
 
 
-def test_to_predict_changes_nothing() -> None:
+def test_predict_changes_nothing() -> None:
     X, y = data(500, 15)
     model = StreamingCalibratedClassifier(GaussianNB()).fit(X, y)
     before = model.engine_.to_bytes()
@@ -329,7 +329,7 @@ def test_to_predict_changes_nothing() -> None:
         StreamingCalibratedClassifier().predict_proba(X)
 
 
-def test_it_takes_frames_and_sits_in_a_search() -> None:
+def test_it_works_with_frames_and_in_a_grid_search() -> None:
     X, y = data(400, 16)
     frame = pd.DataFrame(X, columns=list("abcde"))
     search = GridSearchCV(

@@ -1,9 +1,9 @@
 """The dyadic grid: an exact, monotone integer key for each score in [0, 1], and cells of keys.
 
-The key of a score ``z`` below ½ is its IEEE-754 bits; from ½ up, it is the mirrored bits of ``1 − z``, which
-is exact there by Sterbenz' lemma. Scores within 2⁻⁴⁰ of 0 or of 1 share the key of that end. ``key >> level``
-is the cell: the cells get logarithmically finer towards 0 and towards 1. Each cell, and so each bin made of
-cells, is closed on the left and open on the right; the last cell also contains 1.
+The key of a score ``z`` below ½ is its IEEE-754 bits, less those of 2⁻⁴⁰. From ½ up, the key mirrors that of
+``1 − z``, which is exact there by Sterbenz' lemma. Scores within 2⁻⁴⁰ of 0 or of 1 share the key of that end.
+The cell is ``key >> level``: cells get logarithmically finer towards 0 and towards 1. Each cell, and so each
+bin made of cells, is closed on the left and open on the right; the last cell also contains 1.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ _HALF_KEY: Final = 39 << 52  # bits of ½, less _END_BITS
 LAST_KEY: Final = 2 * _HALF_KEY
 """The key of score 1. Score 0 has key 0, and score ½ the key in the middle."""
 
-# The unrolled key of z above ½, 2⁶³ − bits(1 − z) − _END_BITS, less its key, LAST_KEY + _END_BITS − bits(1 −
-# z).
+# What separates the unrolled key of z above ½, 2⁶³ − bits(1 − z) − _END_BITS, from its key,
+# LAST_KEY + _END_BITS − bits(1 − z).
 _GAP: Final = (1 << 63) - 2 * _END_BITS - LAST_KEY
 
 

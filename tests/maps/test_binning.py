@@ -26,7 +26,7 @@ def test_every_edge_is_the_boundary_nearest_to_its_rank(totals: list[int], bins:
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)).filter(any), min_size=1, max_size=20))
 def test_leave_one_out_closed_form(bins: list[tuple[int, int]]) -> None:
-    """Against the definition: predict every label by the mean of the others in its bin."""
+    """The definition: predict each label by the mean of the other labels in its bin."""
     loss = 0.0
     for positives, negatives in bins:
         labels = [1] * positives + [0] * negatives
@@ -54,7 +54,7 @@ def test_candidates_are_a_geometric_grid() -> None:
     assert binning.candidate_bins(10**6, 300)[-1] == 300
 
 
-def test_auto_takes_one_bin_for_noise_and_many_for_signal() -> None:
+def test_auto_chooses_few_bins_for_noise_and_many_for_signal() -> None:
     even = np.full(400, 50)
     assert binning.choose_bins(even, even) <= 3
     steep = np.arange(400)

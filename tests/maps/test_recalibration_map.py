@@ -69,7 +69,9 @@ def test_shift_correction_by_hand() -> None:
 
 
 @given(PROBABILITY, WEIGHTS)
-def test_shift_correction_fixes_the_ends_and_never_fails(p: float, weights: tuple[float, float]) -> None:
+def test_shift_correction_leaves_0_and_1_unchanged_and_never_fails(
+    p: float, weights: tuple[float, float]
+) -> None:
     assert shift_correction_one(0.0, weights) == 0.0
     assert shift_correction_one(1.0, weights) == 1.0
     assert shift_correction_one(p, weights) == shift_correction(np.array([p]), weights)[0]

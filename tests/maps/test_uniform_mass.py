@@ -1,4 +1,4 @@
-"""Uniform-mass binning by order statistics, against the paper's definition taken word for word."""
+"""Uniform-mass binning by order statistics, compared with the paper's definition taken literally."""
 
 from __future__ import annotations
 

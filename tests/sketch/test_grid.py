@@ -1,4 +1,4 @@
-"""The grid: monotone, exact at its edges, and strict about what a score is."""
+"""The dyadic grid is monotone and exact at its edges; the checks are strict about scores and labels."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_scores_from_any_column(column: object) -> None:
     assert checks.as_scores(column).tolist() == [0.25, 0.5]
 
 
-def test_float32_scores_are_taken_as_they_are() -> None:
+def test_float32_scores_convert_exactly() -> None:
     single = np.float32(0.1)
     assert checks.as_scores(np.array([single]))[0] == float(single)
 
@@ -95,7 +95,7 @@ def test_a_bad_score_is_named(bad: object) -> None:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -0.1, 1.0000001])
-def test_a_bad_score_is_found_far_inside_an_array(bad: float) -> None:
+def test_a_bad_score_is_found_deep_inside_an_array(bad: float) -> None:
     scores = np.full(100_000, 0.5)
     scores[77_777] = bad
     with pytest.raises(ValueError, match=rf"index 77777: .* got {bad!r}"):
@@ -103,7 +103,7 @@ def test_a_bad_score_is_found_far_inside_an_array(bad: float) -> None:
 
 
 @pytest.mark.parametrize("column", [np.array([True]), np.array(["0.5"]), [["0.5"]], np.zeros((2, 2))])
-def test_columns_that_are_no_scores(column: object) -> None:
+def test_columns_that_are_not_scores(column: object) -> None:
     with pytest.raises(ValueError, match="scores must be"):
         checks.as_scores(column)
 
@@ -123,5 +123,5 @@ def test_a_bad_label_is_named(bad: object) -> None:
         checks.as_labels(np.array([0, bad], object))
 
 
-def test_no_values_are_fine() -> None:
+def test_empty_columns_are_valid() -> None:
     assert len(checks.as_scores([])) == len(checks.as_labels([])) == 0

@@ -1,4 +1,4 @@
-"""Counts of sliding windows: each holds exactly the latest labels it claims, on the grid of a sketch."""
+"""Nested windows: each holds exactly the latest labels that it claims to hold, on the grid of a sketch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def stream(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def check(counts: NestedWindows, scores: np.ndarray, labels: np.ndarray, n: int) -> None:
-    """Compare every window with a fresh sketch that was given nothing but its labels."""
+    """Compare each window with a new sketch of only its labels."""
     every = ScoreSketch(64)
     every.add(scores[:n], labels[:n])
     assert (counts.level, counts.n) == (every.level, n)
@@ -57,7 +57,7 @@ def test_windows_hold_exactly_the_labels_they_claim(steps: list[int], seed: int)
             if n < length:
                 assert held == n
             else:
-                # An eighth may be left between two boundaries, and behind them the longest step so far.
+                # The gap before the nearest boundary is at most an eighth of the window and one step.
                 assert length <= held <= length + length // STEPS_PER_WINDOW + max(steps)
     check(counts, scores, labels, n)
 
@@ -73,11 +73,11 @@ def test_boundaries_are_thinned_but_never_too_far_apart() -> None:
             for length in LENGTHS:
                 held = counts.held(length)
                 assert held == n + 1 if n < length else length <= held <= length + length // STEPS_PER_WINDOW
-    # Of each length the panes, twice for the gap on either side of a boundary, and those not yet thinned.
+    # For each length twice the steps, for a gap on either side of a boundary; and boundaries not yet thinned.
     assert len(counts.to_state().marks) <= 2 * 3 * STEPS_PER_WINDOW + 16
 
 
-def test_merging_counts_the_other_s_labels_as_the_later_ones() -> None:
+def test_merge_adds_the_other_labels_as_later_ones() -> None:
     for first, second in ((300, 500), (2000, 300), (500, 3000), (0, 40), (40, 0)):
         scores, labels = stream(first + second, first)
         both = []
@@ -94,7 +94,7 @@ def test_merging_counts_the_other_s_labels_as_the_later_ones() -> None:
         assert both[1].to_state() == before
 
 
-def test_the_state_goes_on_as_if_nothing_had_happened() -> None:
+def test_a_restored_state_continues_unchanged() -> None:
     scores, labels = stream(4000, 3)
     counts = NestedWindows(LENGTHS, 64)
     for n in range(0, 4000, 25):

@@ -11,7 +11,7 @@ from streamcal import DamagedStateError, ScoreSketch
 from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import MIN_MAX_CELLS
 
-# Scores of every magnitude, ties among them: a grid of 64 cells must collapse often.
+# Scores of every magnitude and ties: a grid of 64 cells collapses often.
 SCORES = st.one_of(
     st.floats(0.0, 1.0),
     st.floats(0.0, 45.0).map(lambda e: 2.0**-e),
@@ -48,7 +48,7 @@ def test_state_is_the_finest_grid_that_fits_with_exact_counts(events: Events) ->
 
 
 @given(EVENTS, st.randoms(use_true_random=False))
-def test_order_and_batching_leave_no_trace(events: Events, random: object) -> None:
+def test_the_state_does_not_depend_on_order_or_batches(events: Events, random: object) -> None:
     shuffled = list(events)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     one_by_one = ScoreSketch(MIN_MAX_CELLS)
@@ -58,7 +58,7 @@ def test_order_and_batching_leave_no_trace(events: Events, random: object) -> No
 
 
 @given(EVENTS, st.lists(st.integers(0, 3), max_size=300))
-def test_shards_merge_to_the_whole(events: Events, shard_of: list[int]) -> None:
+def test_merged_shards_equal_one_sketch(events: Events, shard_of: list[int]) -> None:
     shards = [ScoreSketch(MIN_MAX_CELLS) for _ in range(4)]
     for index, (score, label) in enumerate(events):
         shards[shard_of[index] if index < len(shard_of) else 0].add([score], [label])
@@ -169,7 +169,7 @@ def test_a_bad_value_adds_nothing() -> None:
     assert sketch == ScoreSketch()
 
 
-def test_unlike_sketches_do_not_merge() -> None:
+def test_different_sketches_do_not_merge() -> None:
     with pytest.raises(ValueError, match="max_cells"):
         ScoreSketch(64).merge(ScoreSketch(128))
     with pytest.raises(ValueError, match="labels"):
@@ -178,8 +178,7 @@ def test_unlike_sketches_do_not_merge() -> None:
         ScoreSketch(63)
 
 
-def test_wide_ranges_count_as_narrow_ones_do() -> None:
-    """The two ways to count, by tally and by sorting, agree."""
+def test_tally_and_sorting_give_the_same_counts() -> None:
     rng = np.random.default_rng(2)
     scores, labels = rng.random(50_000), rng.integers(0, 2, 50_000)
     many, few = ScoreSketch(1 << 16), ScoreSketch(1 << 16)

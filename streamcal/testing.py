@@ -39,6 +39,11 @@ class NormalPair:
     ----------
     prior
         π = P[Y=1], in (0, 1).
+
+    Raises
+    ------
+    ValueError
+        if the prior is not in (0, 1).
     """
 
     def __init__(self, prior: float) -> None:

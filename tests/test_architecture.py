@@ -105,7 +105,7 @@ def test_the_public_names_resolve() -> None:
 
 
 def test_importing_the_core_pulls_in_no_optional_part() -> None:
-    optional = {"kafka", "matplotlib", "pandas", "sklearn", "typer", "rich"}
+    optional = {"kafka", "matplotlib", "pandas", "sklearn", "river", "typer", "rich"}
     check = f"import sys, streamcal; print(*{optional} & set(sys.modules))"
     out = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == ""

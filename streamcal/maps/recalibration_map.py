@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from functools import cached_property
-from html import escape
 from typing import Annotated, Any, Final, Self
 
 import numpy as np
@@ -99,6 +98,8 @@ class RecalibrationMap(BaseModel):
 
     def _repr_html_(self) -> str:
         """Return a table for notebooks: at most 10 bins, evenly chosen, and their probabilities."""
+        from html import escape  # only notebooks need it
+
         shown = np.unique(np.linspace(0, self.bins - 1, _ROWS).round().astype(int)) if self.bins else ()
         rows = "".join(
             f"<tr><td>{b + 1}</td><td>{self.edges[b]:.6g}</td><td>{self.edges[b + 1]:.6g}</td>"

@@ -18,7 +18,9 @@ import numpy as np
 
 from streamcal.maps.uniform_mass import form
 from streamcal.mixture.mixture import Mixture
-from streamcal.mixture.table import Table
+from streamcal.mixture.table import ServedTable, Table
+from streamcal.mixture.weights import Weights
+from streamcal.mixture.windows import Windows
 from streamcal.sketch.nested_windows import NestedWindows
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
@@ -29,12 +31,12 @@ DELAYS = {"at once": 0, "500 late": 500, "0 to ∞, mean 4,000": 4000}
 SPREAD = 4000  # from here on, delays are exponential with this mean
 PARTS = {
     "score labels": (Mixture, "_forecasts"),
-    "move weights": (module, "track"),
+    "move weights": (Weights, "track"),
     "count labels": (NestedWindows, "add"),
-    "fit windows": (Mixture, "_fit"),
-    "choose places": (Mixture, "_new_table"),
-    "fill table": (Table, "fill"),
-    "mix map": (Mixture, "_mixed"),
+    "fit windows": (Windows, "fit"),
+    "update table": (ServedTable, "fill"),
+    "  evaluate it": (Table, "fill"),
+    "mix map": (Mixture, "_mix"),
 }
 WEIGHING = "a weighing"
 COLUMNS = ("all", WEIGHING, *PARTS)

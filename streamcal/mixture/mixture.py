@@ -32,7 +32,6 @@ from streamcal.mixture.table import ServedTable
 from streamcal.mixture.weights import Weights, pool
 from streamcal.mixture.windows import Windows
 from streamcal.sketch import grid
-from streamcal.sketch.nested_windows import STEPS_PER_WINDOW, NestedWindows
 from streamcal.sketch.score_sketch import ScoreSketch
 
 __all__ = ["FIRST_STEP", "MATERIAL", "STRIDE", "WEIGHED", "Mixed", "Mixing", "Mixture"]
@@ -114,10 +113,8 @@ class Mixture:
         if stride < 1:
             raise ValueError(f"stride must be at least 1, got {stride!r}")
         self._stride = stride
-        self._put_none_aside()
-        self._counts = NestedWindows(WINDOWS, _MAX_CELLS)
-        self._fits: tuple[Fit, ...] = ()
-        self._fitted_at = [0] * (ALL + 1)
+        self._weighed = 0
+        self._windows = Windows()
         self._source: Source | None = None
         self._snapshots = Snapshots([(0, Snapshot(0, None, (), None))])
         self._next_step = FIRST_STEP
@@ -375,67 +372,10 @@ class Mixture:
             return table.at(grid.cells_of(scores, grid.MIN_LEVEL))
         return self._snapshots.forecasts(which, Points.of(scores), sourced=sourced)
 
-    def _count(self) -> None:
-        """Count the labels that were put aside, scored before if they are not yet."""
-        self._score()
-        if self._labels:
-            cells = grid.cells_of(np.frombuffer(self._scores), grid.MIN_LEVEL)
-            self._counts.add(cells, np.frombuffer(self._labels, np.int8))
-            self._put_none_aside()
-
-    def _fit(self) -> None:
-        """Fit the windows that are due: after an eighth of their labels; that of all after a sixteenth."""
-        n = self._counts.n
-        old: tuple[Fit | None, ...] = self._fits or (None,) * (ALL + 1)
-        due = []
-        for place, length in enumerate(WINDOWS):
-            first = self._fitted_at[place] < length
-            if n >= length and (first or n - self._fitted_at[place] >= length // STEPS_PER_WINDOW):
-                due.append((place, self._counts.window(length), old[place]))
-        if not self._fits or n - self._fitted_at[ALL] >= n // (2 * STEPS_PER_WINDOW):
-            due.append((ALL, self._counts.counts, old[ALL]))
-            self._placed_at = -1
-        cells, level = self._counts.cells, self._counts.level
-        if self._logits[0] is not cells:
-            self._logits = cells, cell_logits(cells, level)
-        new = iter(fit_windows(cells, level, self._logits[1], due) if due else ())
-        fits = dict(enumerate(self._fits))
-        for place, _, _ in due:
-            fits[place] = next(new)
-            self._fitted_at[place] = n
-        self._fits = tuple(
-            fits[place if place == ALL or n >= WINDOWS[place] else ALL] for place in range(ALL + 1)
-        )
-        self._counts.mark()
-
-    def _new_table(self) -> Table:
-        """Choose places anew."""
-        edges = [self._source_places]
-        if self._source is not None:
-            edges.append(self._source.fit.uniform.edges)
-        if self._fits:
-            recent = self._counts.window(WINDOWS[3]).sum(axis=0)
-            edges.append(quantile_edges(self._counts.cells, self._counts.level, recent))
-            edges.append(self._fits[ALL].uniform.edges)
-        return Table(choose_places(edges))
-
-    def _active(self) -> npt.NDArray[np.bool_]:
-        return weighing.taking_part(
-            sourced=self._source is not None, shift_allowed=self._shift_allowed, fused=self._fused
-        )
-
-    def _set_fused(self, fused: bool) -> None:
-        """Let the candidates with the fused prior in, in place of those with one from labels, or out again.
-
-        The user has asked for it; and labels that come late cannot tell in time which prior is the better.
-        """
-        if fused != self._fused:
-            self._weights = (weighing.fused if fused else weighing.unfused)(self._weights)
-            self._fused = fused
-
-    def _mixed(self) -> Mixed:
-        self._served = self._weights
-        weights = weighing.counted(self._weights, self._counts.n)
+    def _mix(self) -> Mixed:
+        """Mix the candidates with the current weights: that map is served from now on."""
+        self._served = self._weights.current
+        weights = pool(self._served, self.n)
         leader, before = int(weights.argmax()), self._leader
         self._leader = leader
         named = {name: weight for name, weight in zip(NAMES, weights.tolist(), strict=True) if weight > 0.0}

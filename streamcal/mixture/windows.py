@@ -13,7 +13,7 @@ import numpy.typing as npt
 from streamcal.mixture.fits import Cells, Counts, Fit, cell_logits, fit_windows
 from streamcal.mixture.names import ALL, WINDOWS
 from streamcal.mixture.partition import quantile_edges
-from streamcal.sketch.nested_windows import PANES, WindowCounts, WindowState
+from streamcal.sketch.nested_windows import STEPS_PER_WINDOW, NestedWindows, WindowState
 
 __all__ = ["Windows"]
 
@@ -31,7 +31,7 @@ class Windows:
     __slots__ = ("_counts", "_fitted_at", "_logits", "fits")
 
     def __init__(self) -> None:
-        self._counts = WindowCounts(WINDOWS, _MAX_CELLS)
+        self._counts = NestedWindows(WINDOWS, _MAX_CELLS)
         self._fitted_at = [0] * (ALL + 1)  # the label count at which each was fitted
         self._logits = self._counts.cells, np.empty(0)  # of these cells
         self.fits: tuple[Fit, ...] = ()
@@ -54,9 +54,9 @@ class Windows:
         due: list[tuple[int, Counts, Fit | None]] = []
         for window, length in enumerate(WINDOWS):
             first = fitted_at[window] < length
-            if n >= length and (first or n - fitted_at[window] >= length // PANES):
+            if n >= length and (first or n - fitted_at[window] >= length // STEPS_PER_WINDOW):
                 due.append((window, counts.window(length), old[window]))
-        all_due = not self.fits or n - fitted_at[ALL] >= n // (2 * PANES)
+        all_due = not self.fits or n - fitted_at[ALL] >= n // (2 * STEPS_PER_WINDOW)
         if all_due:
             due.append((ALL, counts.counts, old[ALL]))
         if self._logits[0] is not counts.cells:

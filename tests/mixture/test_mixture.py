@@ -23,7 +23,7 @@ from streamcal.mixture.snapshots import Snapshots
 from streamcal.mixture.table import Table
 from streamcal.mixture.weights import track
 from streamcal.sketch import grid
-from streamcal.sketch.nested_windows import WindowCounts
+from streamcal.sketch.nested_windows import NestedWindows
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
 
@@ -107,8 +107,8 @@ def weights_of(caller: Caller) -> Floats:
     return codec.unpack_weights(state_of(caller).weights)
 
 
-def counts_of(caller: Caller) -> WindowCounts:
-    return WindowCounts(WINDOWS, 512).restore(state_of(caller).windows)
+def counts_of(caller: Caller) -> NestedWindows:
+    return NestedWindows(WINDOWS, 512).restore(state_of(caller).windows)
 
 
 def snapshots_of(caller: Caller) -> tuple[list[Snapshot], Snapshot]:
@@ -267,7 +267,7 @@ def test_a_weighing_moves_the_weights_and_nothing_else(source_of: SourceOf, late
     caller.step(3400)
     assert np.array_equal(weights_of(caller), weights[-1])
     assert (caller.mixture.n, caller.mixture.weighed) == (n + 2 * WEIGHED, 0)
-    before = WindowCounts(WINDOWS, 512).restore(state.windows).counts[1].sum()
+    before = NestedWindows(WINDOWS, 512).restore(state.windows).counts[1].sum()
     assert counts_of(caller).counts[1].sum() == before + labels.sum()
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from streamcal.certificates.record import Certificate, PaperBound
 from streamcal.engine.config import Mode, RecalibratorConfig, RecalibratorOptions
 from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Mixing, Recalibrated, Rejected
-from streamcal.engine.recalibrator import DomainSummary, Recalibrator
+from streamcal.engine.engine import DomainSummary
+from streamcal.engine.recalibrator import Recalibrator
 from streamcal.errors import DamagedStateError, OutputError, StoreError, StreamcalError
 from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, Origin, PredictionEvent
 from streamcal.join.join import JoinConfig

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from rich.table import Table
 from rich.text import Text
 
-from streamcal.engine.recalibrator import Recalibrator
+from streamcal.engine.engine import Engine
 from streamcal.maps import binning
 from streamcal.run.pipeline import Pipeline
 from streamcal.sketch import grid
@@ -106,7 +106,7 @@ def run_table(pipeline: Pipeline, unknown_fields: int) -> Table:
     return table
 
 
-def _claims(engine: Recalibrator, name: str) -> list[tuple[str, float | str | None]]:
+def _claims(engine: Engine, name: str) -> list[tuple[str, float | str | None]]:
     """Return what is certified of a map, and of what that withdraws."""
     certificate = engine.certificate
     if certificate is None:

@@ -12,7 +12,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from streamcal.engine.recalibrator import Recalibrator
+from streamcal.engine.engine import Engine
 from streamcal.join.join import JoinCounts
 from streamcal.run.config import RunConfig
 from streamcal.run.pipeline import Pipeline, Tally
@@ -90,7 +90,7 @@ def served(store: Store, keys: Sequence[str] = ()) -> Served:
     chosen = _in_order([*keys] or _first(checkpoint.engines))
     engines = []
     for key in chosen:
-        engine = Recalibrator.from_bytes(checkpoint.engines[key])
+        engine = Engine.from_bytes(checkpoint.engines[key])
         source, target, certificate = engine.source, engine.target, engine.certificate
         engines.append(
             ServedEngine(
@@ -195,7 +195,7 @@ def replay_table(
         equal &= same
         if same and key not in shown:
             continue
-        counts = [Recalibrator.from_bytes(data) if data else None for data in (there, here)]
+        counts = [Engine.from_bytes(data) if data else None for data in (there, here)]
         table.add_row(
             _cell(key),
             *(

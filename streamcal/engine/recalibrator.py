@@ -1,46 +1,32 @@
-"""Recalibrator: the engine. It learns labelled scores, re-forms the map on schedule, and applies it.
+"""Recalibrator: the public engine. It learns labelled scores, re-forms the map on schedule, and applies it.
 
-State: one labelled sketch a domain, one sketch of unlabelled target scores, the map h as it was last formed,
-and the join of `Recalibrator.step`. Memory is bounded by ``max_cells`` and ``max_pending``.
+It checks what users hand in; the work is done by `streamcal.engine.engine`. State: one labelled sketch a
+domain, one sketch of unlabelled target scores, the map h as it was last formed, and the join of
+`Recalibrator.step`. Memory is bounded by ``max_cells`` and ``max_pending``.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any, Self, Unpack
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
 from streamcal.certificates.record import Certificate
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, names_options
-from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Mixing, Recalibrated
-from streamcal.engine.served_map import Serving
+from streamcal.engine.emissions import DriftAlarm, Emission, Mixing
+from streamcal.engine.engine import DomainSummary, Engine
 from streamcal.engine.state import pack, unpack
+from streamcal.engine.stepping import step
 from streamcal.errors import DamagedStateError
 from streamcal.events import Domain, Event, LabelledEvent, PredictionEvent
 from streamcal.join.join import Join, JoinConfig, Joined
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.maps.shift import shift_correction_one
 from streamcal.sketch import checks
 
 __all__ = ["DomainSummary", "Recalibrator"]
-
-
-class DomainSummary(msgspec.Struct, frozen=True):
-    """What is known of one domain."""
-
-    labels: int
-    """Number of labelled scores, those that a window has left behind among them."""
-    positives: int
-    """Those of them with label 1."""
-    prior: float | None
-    """Smoothed estimate of the probability of class 1 now, None before the first label."""
-    scores: int
-    """Number of scores observed without regard to their label (target only)."""
 
 
 class Recalibrator:
@@ -81,16 +67,16 @@ class Recalibrator:
     ) -> None:
         if config is not None and options:
             raise ValueError(f"give either a config or options, got both: {sorted(options)}")
-        self._config = config or RecalibratorConfig(**options)
-        self._serving = Serving(self._config)
-        self._unpublished: tuple[MapPublished, ...] = ()
-        self._join = Join(join)
-        self._time: float | None = None  # the latest event time of a label
+        self._use(Engine(config or RecalibratorConfig(**options)), Join(join))
+
+    def _use(self, engine: Engine, join: Join) -> None:
+        self._engine, self._join = engine, join
+        self._served = engine.served
 
     def __repr__(self) -> str:
         source, target = self.source, self.target
         return (
-            f"Recalibrator(mode={self._config.mode!r}, version={self.version}, "
+            f"Recalibrator(mode={self.config.mode!r}, version={self.version}, "
             f"source={source.labels:,} labels, "
             f"target={target.labels:,} labels, seen={target.scores:,} scores)"
         )
@@ -100,46 +86,46 @@ class Recalibrator:
     @property
     def config(self) -> RecalibratorConfig:
         """The options."""
-        return self._config
+        return self._engine.config
 
     @property
     def map(self) -> RecalibrationMap:
         """The map that is served now, with the current weights of the shift correction."""
-        return self._serving.map
+        return self._engine.map
 
     @property
     def version(self) -> int:
         """The number of the served map version: 0 for the identity, before the first."""
-        return self._serving.version
+        return self._engine.version
 
     @property
     def mixing(self) -> Mixing | None:
         """How the served map is mixed; None but in mode ``auto``, and before its first step."""
-        return self._serving.mixing
+        return self._engine.mixing
 
     @property
     def source(self) -> DomainSummary:
         """Counts and prior of the source domain."""
-        return self._summary("source", 0)
+        return self._engine.source
 
     @property
     def target(self) -> DomainSummary:
         """Counts and prior of the target domain."""
-        return self._summary("target", self.seen)
+        return self._engine.target
 
     @property
     def seen(self) -> int:
         """How many target scores were observed so far; see `learn_one`."""
-        return self._serving.traffic.n
+        return self._engine.seen
 
     @property
     def certificate(self) -> Certificate | None:
         """What may be claimed of the served map now; None before the first version.
 
-        Of a map formed off schedule nothing is claimed: it is then the certificate of the version before,
-        and says so.
+        Nothing is claimed of a map that was formed off schedule: the certificate is then that of the version
+        before, and says so.
         """
-        return self._serving.certificate(self._time)
+        return self._engine.certificate
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
@@ -147,17 +133,17 @@ class Recalibrator:
 
         They are not part of the state that `to_bytes` gives; a store keeps those that were emitted.
         """
-        return self._serving.certificates
+        return self._engine.certificates
 
     @property
     def alarms(self) -> tuple[DriftAlarm, ...]:
         """The assumptions refuted so far, each once, label shift once for every generation of the source."""
-        return self._serving.alarms
+        return self._engine.alarms
 
     @property
     def log_e_value(self) -> float | None:
         """The log of the e-value against label shift, as of the last look; None before there is one."""
-        return self._serving.log_e_value
+        return self._engine.log_e_value
 
     @property
     def join(self) -> Join:
@@ -201,7 +187,7 @@ class Recalibrator:
             label = checks.check_label(label)
         if domain != "source" and domain != "target":
             raise ValueError(_bad_domain(domain))
-        self._serving.learn(score, label, domain, time, seen)
+        self._engine.learn_one(score, label, domain, time, seen)
 
     def learn_many(
         self,
@@ -214,8 +200,8 @@ class Recalibrator:
     ) -> None:
         """Learn n scores with their labels, as n calls of `learn_one` would.
 
-        Only the test of label shift looks but once, at the end, and of a window's versions only the last is
-        formed.
+        The outcome is the same: map, certificate and alarms. Maps that no prediction could be served with are
+        not formed.
 
         Parameters
         ----------
@@ -241,7 +227,7 @@ class Recalibrator:
         if domain not in ("source", "target"):
             raise ValueError(_bad_domain(domain))
         moments = None if times is None else checks.as_times(times, len(values))
-        self._serving.learn_many(values, classes, domain, moments, seen)
+        self._engine.learn_many(values, classes, domain, moments, seen)
 
     def observe_one(self, score: float) -> None:
         """Take note of a target score whose label is not known (yet).
@@ -253,7 +239,7 @@ class Recalibrator:
         """
         if type(score) is not float or not 0.0 <= score <= 1.0:
             score = checks.check_score(score)
-        self._serving.observe(score)
+        self._engine.observe_one(score)
 
     def observe_many(self, scores: Any) -> None:
         """Take note of n target scores, as n calls of `observe_one` would.
@@ -263,11 +249,11 @@ class Recalibrator:
         ValueError
             as `observe_one`, with the index of the first bad value; nothing is noted then.
         """
-        self._serving.observe_many(checks.as_scores(scores))
+        self._engine.observe_many(checks.as_scores(scores))
 
     def refresh(self) -> None:
         """Re-form the map from all labels so far, off schedule: a new version."""
-        self._serving.refresh()
+        self._engine.refresh()
 
     def merge(self, *others: Recalibrator) -> None:
         """Add all that other engines have learned and observed, and re-form the map once: a new version.
@@ -281,11 +267,11 @@ class Recalibrator:
             if they were made with different options, which it names; nothing is merged then.
         """
         for other in others:
-            if other._config != self._config:
-                mine, theirs = self._config.model_dump(), other._config.model_dump()
+            if other.config != self.config:
+                mine, theirs = self.config.model_dump(), other.config.model_dump()
                 unlike = [name for name, value in mine.items() if theirs[name] != value]
                 raise ValueError(f"cannot merge engines that differ in {', '.join(unlike)}")
-        self._serving.merge([other._serving for other in others])
+        self._engine.merge([other._engine for other in others])
 
     # Predicting
 
@@ -297,13 +283,7 @@ class Recalibrator:
         ValueError
             if it is no number in [0, 1].
         """
-        if type(score) is not float or not 0.0 <= score <= 1.0:
-            score = checks.check_score(score)
-        serving = self._serving
-        inner_edges, values = serving.steps
-        probability = values[bisect_right(inner_edges, score)] if values else score
-        weights = serving._weights or serving.weights
-        return probability if weights[0] == weights[1] else shift_correction_one(probability, weights)
+        return self._served.predict_one(score)
 
     def predict_many(self, scores: Any) -> npt.NDArray[np.float64]:
         """Return the probability of every score, float64[n], as n calls of `predict_one` would.
@@ -313,8 +293,7 @@ class Recalibrator:
         ValueError
             as `predict_one`, with the index of the first bad value.
         """
-        serving = self._serving
-        return serving.base._apply(checks.as_scores(scores), serving.weights)
+        return self._served.predict_many(checks.as_scores(scores))
 
     # Events
 
@@ -335,57 +314,15 @@ class Recalibrator:
             checks.check_score(event.score)
         if not isinstance(event, PredictionEvent):
             checks.check_label(event.label)
-        emissions = self._join.step(event, lambda _: self)
-        return emissions + self.take_unpublished() if self._unpublished else emissions
-
-    def answer(self, event: PredictionEvent | LabelledEvent) -> Recalibrated:
-        """Return the probability of a prediction, and observe its score if it is of the target."""
-        serving = self._serving
-        probability = self.predict_one(event.score)
-        answer = Recalibrated(event.id, event.score, probability, serving.version, serving.weights)
-        if event.domain == "target" and serving.observe(float(event.score)):
-            self._unpublished += (MapPublished(serving.map, None, mixture=serving.mixing),)
-        return answer
-
-    def take_unpublished(self) -> tuple[MapPublished, ...]:
-        """Return the maps that answers have begun since the last call: scores alone can move the prior.
-
-        They come without a certificate: one uses labels only.
-        """
-        taken, self._unpublished = self._unpublished, ()
-        return taken
-
-    def learn(self, joined: Joined, *, certify: bool = True) -> tuple[Emission, ...]:
-        """Learn from a joined label; return the new map if that made one, and the alarms it raised.
-
-        Without ``certify``, the map comes without its certificate: one takes as long as thousands of events.
-        """
-        serving, time = self._serving, joined.labelled_at
-        version, alarms = serving.version, len(serving.alarms)
-        if time is None:
-            time = self._time or 0.0  # a window of event time takes it for as late as the latest
-        elif self._time is None or time > self._time:
-            self._time = time
-        self.learn_one(joined.score, joined.label, joined.domain, time=time, seen=joined.seen)
-        published: tuple[Emission, ...] = ()
-        if serving.version != version:
-            certificate = self.certificate if certify else None
-            published = (MapPublished(serving.map, certificate, mixture=serving.mixing),)
-        return published + serving.alarms[alarms:]
+        outcomes = step(event, self._join, lambda _: self._engine)
+        return tuple(outcome for outcome in outcomes if not isinstance(outcome, Joined))
 
     # State
 
     def to_bytes(self) -> bytes:
         """Return the whole state; equal states give equal bytes."""
-        return pack(
-            [
-                self._config.model_dump_json().encode(),
-                self._join.config.model_dump_json().encode(),
-                msgspec.json.encode(self._time),
-                self._serving.to_bytes(),
-                self._join.to_bytes(),
-            ]
-        )
+        join = self._join.config.model_dump_json().encode(), self._join.to_bytes()
+        return pack([self._engine.to_bytes(), *join])
 
     def __reduce__(self) -> tuple[Callable[[bytes], Recalibrator], tuple[bytes]]:
         """Copy and pickle by way of `to_bytes`."""
@@ -400,21 +337,14 @@ class Recalibrator:
         DamagedStateError
             if the bytes are not such a state; the message says what is wrong.
         """
-        options, join_options, time, serving, join = unpack(data, 5)
+        engine, join_options, join = unpack(data, 3)
         try:
-            config = RecalibratorConfig.model_validate_json(options)
             join_config = JoinConfig.model_validate_json(join_options)
-            engine = cls(config)
-            engine._time = msgspec.json.decode(time, type=float | None)
-        except (ValidationError, msgspec.DecodeError) as error:
+        except ValidationError as error:
             raise DamagedStateError(f"engine state is damaged: {error}") from None
-        engine._serving.restore(serving)
-        engine._join = Join.from_bytes(join, join_config)
-        return engine
-
-    def _summary(self, domain: Domain, scores: int) -> DomainSummary:
-        log = self._serving.logs[domain]
-        return DomainSummary(log.n, log.positives, self._serving.prior(domain), scores)
+        restored = cls.__new__(cls)
+        restored._use(Engine.from_bytes(engine), Join.from_bytes(join, join_config))
+        return restored
 
 
 def _bad_domain(domain: object) -> str:

@@ -1,6 +1,8 @@
-"""The schedule of map versions: h is re-formed when the label count reaches n_j = ⌈64·ρ^j⌉.
+"""When a map version is due, and how many there were.
 
-Under a window the steps stop growing where they would exceed the stride by which it slides.
+In the modes of the paper's estimators, and for the source in mode ``auto``, h is re-formed when the label
+count reaches n_j = ⌈64·ρ^j⌉. Under a window the steps stop growing where they would exceed the stride by
+which the window slides. In mode ``auto`` the mixture decides on further versions.
 """
 
 from __future__ import annotations
@@ -8,7 +10,12 @@ from __future__ import annotations
 import math
 from typing import Final
 
-__all__ = ["FIRST_LABELS", "Schedule"]
+from streamcal.events import Domain
+
+__all__ = ["FIRST_LABELS", "NEVER", "Schedule", "Versions"]
+
+NEVER: Final = 1 << 62
+"""A label count that is never reached."""
 
 FIRST_LABELS: Final = 64
 """The label count at which the first map is formed; before it, the map is the identity."""
@@ -57,3 +64,82 @@ class Schedule:
 
     def _geometric(self, j: int) -> int:
         return math.ceil(FIRST_LABELS * self._growth**j)
+
+
+class Versions:
+    """The map versions that one engine has begun, and the label counts at which the next are due.
+
+    Parameters
+    ----------
+    schedules
+        of each domain whose labels begin versions.
+    numbered
+        those domains of them whose versions are served; those of the others are only certified.
+    """
+
+    __slots__ = ("_numbered", "_schedules", "begun", "due", "off_schedule")
+
+    def __init__(self, schedules: dict[Domain, Schedule], numbered: tuple[Domain, ...]) -> None:
+        self._schedules = schedules
+        self._numbered = numbered
+        self.begun: dict[Domain, int] = {"source": 0, "target": 0}
+        """How many versions each domain's label counts have begun."""
+        self.off_schedule = 0
+        """How many versions were begun by anything else: a refresh, a merge, an alarm, a prior that moved."""
+        self.due: dict[Domain, int] = {"source": NEVER, "target": NEVER}
+        """The label count at which the next version of each domain begins."""
+        for domain in schedules:
+            self.plan(domain, 0)
+
+    @property
+    def number(self) -> int:
+        """The number of the version that is served, but for those that the mixture has begun."""
+        return self.off_schedule + sum(self.begun[domain] for domain in self._numbered)
+
+    def plan(self, domain: Domain, labels: int) -> None:
+        """Work out when the next version of a domain is due."""
+        schedule = self._schedules.get(domain)
+        if schedule is not None:
+            self.due[domain] = schedule.count(schedule.passed(labels))
+
+    def begin(self, domain: Domain, labels: int) -> None:
+        """Count the version that begins at this many labels of a domain."""
+        # Where event time slides a window, a version begins though no scheduled count was passed.
+        self.begun[domain] = max(self.begun[domain] + 1, self._schedules[domain].passed(labels))
+        self.plan(domain, labels)
+
+    def begin_off_schedule(self) -> None:
+        """Count a version that no label count has begun: a refresh, an alarm, a prior that moved."""
+        self.off_schedule += 1
+
+    def begin_generation(self, labels: int) -> None:
+        """Count the version that a new generation of the source begins, with this many labels."""
+        self.begun["source"] += 1
+        self.plan("source", labels)
+
+    def hasten(self, domain: Domain, labels: int) -> None:
+        """Let a version begin at this many labels, if none is due before."""
+        if domain in self._schedules:
+            self.due[domain] = min(self.due[domain], labels)
+
+    def last_due(self, domain: Domain, labels: int, more: int) -> int:
+        """Return the last scheduled count among the next ``more`` labels; 0 if there is none."""
+        schedule = self._schedules.get(domain)
+        if schedule is None:
+            return 0
+        passed = schedule.passed(labels + more)
+        return schedule.count(passed - 1) if passed > schedule.passed(labels) else 0
+
+    def merge(self, other: Versions, labels: dict[Domain, int]) -> None:
+        """Add what another has begun; ``labels`` are the counts of both together."""
+        self.off_schedule += other.off_schedule
+        for domain, schedule in self._schedules.items():
+            begun = max(self.begun[domain], other.begun[domain], schedule.passed(labels[domain]))
+            self.begun[domain] = begun
+            self.plan(domain, labels[domain])
+
+    def restore(self, off_schedule: int, begun: dict[Domain, int], source: int, target: int) -> None:
+        """Go on from these versions, with so many labels of source and target."""
+        self.off_schedule, self.begun = off_schedule, {"source": begun["source"], "target": begun["target"]}
+        self.plan("source", source)
+        self.plan("target", target)

@@ -13,16 +13,17 @@ memory or in a store, is the affair of `streamcal.tables`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Annotated, Any, Final, Protocol, Self, TypeVar
+from typing import Annotated, Final, Self, TypeAlias, TypeVar
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
 from streamcal.errors import DamagedStateError
 from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, Origin, PredictionEvent
+from streamcal.join.clock import ExpiryClock
 from streamcal.join.tables import Early, MemoryTable, MemoryTables, Pending, Settled, Tables
 
-__all__ = ["Join", "JoinConfig", "JoinCounts", "JoinState", "Joined", "Learner", "Rejected"]
+__all__ = ["Join", "JoinConfig", "JoinCounts", "JoinState", "Joined", "OriginOf", "Rejected"]
 
 PORTION: Final = 16_384
 """So many entries may expire in a micro-batch, or more in a large one (`PER_EVENT`), before they are flushed
@@ -31,8 +32,8 @@ to the store: where time jumps, all that is pending may expire in one."""
 PER_EVENT: Final = 2
 """So many entries may expire for each event of a micro-batch: as many as do where the stream is steady."""
 
-_NEVER: Final = float("-inf")
-_FOREVER: Final = float("inf")
+OriginOf: TypeAlias = Callable[[], Origin | None]
+"""Gives the origin of an event that does not hold it; asked only when it is needed."""
 
 T = TypeVar("T", PredictionEvent, LabelEvent, LabelledEvent, PredictionEvent | LabelledEvent, Event)
 
@@ -71,6 +72,8 @@ class Joined(msgspec.Struct, frozen=True, gc=False):
     """Event time of the label, if it had one."""
     seen: int = 0
     """How many target scores the engine had observed before it answered the prediction."""
+    key: str | None = None
+    """That of the prediction."""
 
 
 class JoinCounts(msgspec.Struct):
@@ -94,20 +97,6 @@ class JoinCounts(msgspec.Struct):
     """Predictions whose label did not come in time."""
     unmatched: int = 0
     """Labels whose prediction did not come in time."""
-
-
-class Learner(Protocol):
-    """What the join drives: it answers predictions and learns from joined labels."""
-
-    @property
-    def seen(self) -> int:
-        """How many target scores were observed so far."""
-
-    def answer(self, event: PredictionEvent | LabelledEvent) -> Any:
-        """Return the probability of a prediction."""
-
-    def learn(self, joined: Joined) -> tuple[Any, ...]:
-        """Learn from a prediction that met its label."""
 
 
 class _State(msgspec.Struct):
@@ -148,16 +137,11 @@ class Join:
         "_clock",
         "_config",
         "_counts",
-        "_due",
-        "_look",
-        "_now",
         "_portion",
         "_room",
         "_settled_room",
-        "_start",
         "_tables",
         "_unflushed",
-        "_watermark",
     )
 
     def __init__(
@@ -169,16 +153,11 @@ class Join:
         self._config = config or JoinConfig()
         self._tables: Tables = tables or MemoryTables()
         state = state or JoinState(None, None, JoinCounts())
-        self._clock = state.clock
-        self._start = state.start
+        self._clock = ExpiryClock(self._config.label_ttl, state.clock, state.start)
         self._counts = state.counts
-        self._now = _NEVER if state.clock is None else state.clock
-        self._watermark = _FOREVER
-        self._due = _NEVER  # nothing expires before clock and watermark are beyond this
-        self._look = _NEVER  # so long as the watermark is what it is, nothing does before the clock is
         self._unflushed = 0  # entries that expired since the last flush or prefetch
         self._portion = PORTION
-        self._room = self._settled_room = 0  # so many may be put before the bound has to be looked at
+        self._room = self._settled_room = 0  # entries that may be put before the bound has to be looked at
 
     @property
     def config(self) -> JoinConfig:
@@ -198,12 +177,14 @@ class Join:
     @property
     def clock(self) -> float | None:
         """The latest event time seen; None before the first."""
-        return self._clock
+        return self._clock.time
 
     @property
     def state(self) -> JoinState:
         """All but the tables."""
-        return JoinState(self._clock, self._start, self._counts)
+        return JoinState(self._clock.time, self._clock.start, self._counts)
+
+    # Time
 
     def prefetch(self, ids: Collection[str]) -> None:
         """Make ready for events with these ids; without it, tables in a store look empty."""
@@ -223,57 +204,119 @@ class Join:
         -------
         The rejects of labels that expire by it.
         """
-        self._watermark = watermark
-        self._look = self._due if self._due < watermark or self._start is None else _FOREVER
-        return self._expire() if self._now > self._look else ()
+        return self._expire() if self._clock.set_watermark(watermark) else ()
 
-    def step(
-        self,
-        event: Event,
-        learner_of: Callable[[str | None], Learner],
-        origin_of: Callable[[], Origin | None] | None = None,
-    ) -> tuple[Any, ...]:
-        """Take one event, in the order of arrival.
-
-        Parameters
-        ----------
-        event
-            a prediction, a label, or both in one.
-        learner_of
-            gives the learner for an event's ``key``.
-        origin_of
-            gives the event's origin, if it does not hold it; asked only when it is rejected or waits.
-
-        Returns
-        -------
-        The rejects of earlier events that expire by this one's time, then the answer to a prediction,
-        what its label taught, or the reject of this event.
-        """
-        expired: tuple[Any, ...] = ()
-        time = event.time
-        if time is not None and time > self._now:
-            self._clock = self._now = time
-            if time > self._look:
-                expired = self._expire()
-        if isinstance(event, PredictionEvent):
-            emissions = self._prediction(event, event.id, learner_of(event.key), origin_of)
-        elif isinstance(event, LabelEvent):
-            emissions = self._label(event, learner_of, origin_of)
-        else:
-            emissions = self._labelled(event, learner_of, origin_of)
-        return expired + emissions if expired else emissions
+    def move_to(self, time: float) -> tuple[Rejected, ...]:
+        """Move the clock to an event's time; return the rejects of labels that expire by it."""
+        return self._expire() if self._clock.move(time) else ()
 
     def close(self) -> tuple[Rejected, ...]:
         """End the stream: labels that still wait for their prediction are rejected."""
         return tuple(self._reject_early() for _ in range(len(self._tables.early)))
+
+    # Predictions
+
+    def knows(self, id_: str) -> bool:
+        """Whether a prediction with this id is pending or settled."""
+        return id_ in self._tables.pending.entries or id_ in self._tables.settled.entries
+
+    def open(
+        self, event: PredictionEvent | LabelledEvent, origin_of: OriginOf | None = None
+    ) -> Rejected | None:
+        """Take a prediction that has an id: `hold` it once it is answered, unless it is rejected here."""
+        id_ = str(event.id)
+        if id_ in self._tables.pending.entries or id_ in self._tables.settled.entries:
+            return self._duplicate(event, "prediction", origin_of)
+        self._counts.predictions += 1
+        return None
+
+    def hold(self, event: PredictionEvent | LabelledEvent, probability: float, seen: int) -> Joined | None:
+        """Let an answered prediction wait for its label, or join it with a label that came before it.
+
+        Parameters
+        ----------
+        event
+            that `open` has taken.
+        probability
+            the answer.
+        seen
+            how many target scores its engine had observed before the answer.
+        """
+        tables, id_ = self._tables, str(event.id)
+        if id_ in tables.early.entries:
+            early = tables.early.entries.pop(id_).event
+            self._settle(id_, early.label)
+            self._counts.joined += 1
+            return _joined(event, probability, seen, early.label, early.time)
+        pending = tables.pending
+        pending.entries[id_] = Pending(
+            self._clock.time, event.score, probability, event.domain, event.key, event.time, seen
+        )
+        if self._room:
+            self._room -= 1
+        else:
+            room = self._config.max_pending - len(pending)
+            if room < 0:
+                self._expire_prediction()
+            self._room = max(room, 0)
+        return None
+
+    def join(self, event: LabelledEvent, probability: float, seen: int) -> Joined:
+        """Join a score and a label that came together without an id; parameters as in `hold`."""
+        self._counts.predictions += 1
+        self._counts.labels += 1
+        self._counts.joined += 1
+        return _joined(event, probability, seen, event.label, event.time)
+
+    # Labels
+
+    def match(self, event: LabelEvent, origin_of: OriginOf | None = None) -> Joined | Rejected | None:
+        """Match a label with its prediction; None if it waits for it.
+
+        The reject may be of an earlier label, if as many wait as may.
+        """
+        self._counts.labels += 1
+        tables = self._tables
+        waiting = tables.pending.entries.pop(event.id, None)
+        if waiting is not None:
+            self._settle(event.id, event.label)
+            self._counts.joined += 1
+            return Joined(
+                waiting.score,
+                waiting.probability,
+                event.label,
+                waiting.domain,
+                waiting.time,
+                event.time,
+                waiting.seen,
+                waiting.key,
+            )
+        settled = tables.settled.entries.get(event.id)
+        early = tables.early.entries.get(event.id)
+        if early is not None:
+            first = early.event.label
+        elif settled is None:
+            self._counts.early += 1
+            tables.early.entries[event.id] = Early(self._clock.time, _with_origin(event, origin_of))
+            return self._reject_early() if len(tables.early) > self._config.max_pending else None
+        elif settled.label is None:
+            self._counts.late += 1
+            reason = f"late label: the prediction with id {event.id!r} has expired"
+            return Rejected(_with_origin(event, origin_of), reason)
+        else:
+            first = settled.label
+        self._counts.corrected += event.label != first
+        return self._duplicate(event, "label", origin_of)
+
+    # State
 
     def to_bytes(self) -> bytes:
         """Return the state as JSON; equal states give equal bytes. Of tables in a store, what is at hand."""
         tables = self._tables
         return msgspec.json.encode(
             _State(
-                self._clock,
-                self._start,
+                self._clock.time,
+                self._clock.start,
                 self._counts,
                 tables.pending.entries,
                 tables.early.entries,
@@ -300,125 +343,17 @@ class Join:
         tables.settled = MemoryTable(state.settled)
         return cls(config, tables, JoinState(state.clock, state.start, state.counts))
 
-    def _prediction(
-        self,
-        event: PredictionEvent | LabelledEvent,
-        id_: str,
-        learner: Learner,
-        origin_of: Callable[[], Origin | None] | None,
-    ) -> tuple[Any, ...]:
-        tables = self._tables
-        pending = tables.pending
-        waiting = pending.entries
-        if id_ in waiting or id_ in tables.settled.entries:
-            return self._duplicate(event, "prediction", origin_of)
-        self._counts.predictions += 1
-        seen, answer = learner.seen, learner.answer(event)
-        if id_ in tables.early.entries:
-            early = tables.early.entries.pop(id_)
-            self._settle(id_, early.event.label)
-            self._counts.joined += 1
-            joined = Joined(
-                event.score,
-                answer.probability,
-                early.event.label,
-                event.domain,
-                event.time,
-                early.event.time,
-                seen,
-            )
-            return (answer, *learner.learn(joined))
-        waiting[id_] = Pending(
-            self._clock, event.score, answer.probability, event.domain, event.key, event.time, seen
-        )
-        if self._room:
-            self._room -= 1
-        else:
-            room = self._config.max_pending - len(pending)
-            if room < 0:
-                self._expire_prediction()
-            self._room = max(room, 0)
-        return (answer,)
+    # Inside
 
-    def _label(
-        self,
-        event: LabelEvent,
-        learner_of: Callable[[str | None], Learner],
-        origin_of: Callable[[], Origin | None] | None,
-    ) -> tuple[Any, ...]:
-        self._counts.labels += 1
-        tables = self._tables
-        waiting = tables.pending.entries.pop(event.id, None)
-        if waiting is not None:
-            self._settle(event.id, event.label)
-            self._counts.joined += 1
-            joined = Joined(
-                waiting.score,
-                waiting.probability,
-                event.label,
-                waiting.domain,
-                waiting.time,
-                event.time,
-                waiting.seen,
-            )
-            return learner_of(waiting.key).learn(joined)
-        settled = tables.settled.entries.get(event.id)
-        early = tables.early.entries.get(event.id)
-        if early is not None:
-            first = early.event.label
-        elif settled is None:
-            self._counts.early += 1
-            tables.early.entries[event.id] = Early(self._clock, _with_origin(event, origin_of))
-            full = len(tables.early) > self._config.max_pending
-            return (self._reject_early(),) if full else ()
-        elif settled.label is None:
-            self._counts.late += 1
-            reason = f"late label: the prediction with id {event.id!r} has expired"
-            return (Rejected(_with_origin(event, origin_of), reason),)
-        else:
-            first = settled.label
-        self._counts.corrected += event.label != first
-        return self._duplicate(event, "label", origin_of)
-
-    def _labelled(
-        self,
-        event: LabelledEvent,
-        learner_of: Callable[[str | None], Learner],
-        origin_of: Callable[[], Origin | None] | None,
-    ) -> tuple[Any, ...]:
-        """Take prediction and label in turn; of a prediction that came before, only the label."""
-        learner = learner_of(event.key)
-        if event.id is not None:
-            known = event.id in self._tables.pending.entries or event.id in self._tables.settled.entries
-            label = LabelEvent(event.id, event.label, event.time, event.origin)
-            answered = () if known else self._prediction(event, event.id, learner, origin_of)
-            return answered + self._label(label, learner_of, origin_of)
-        self._counts.predictions += 1
-        self._counts.labels += 1
-        self._counts.joined += 1
-        seen, answer = learner.seen, learner.answer(event)
-        joined = Joined(
-            event.score,
-            answer.probability,
-            event.label,
-            event.domain,
-            event.time,
-            event.time,
-            seen,
-        )
-        return (answer, *learner.learn(joined))
-
-    def _duplicate(
-        self, event: Event, what: str, origin_of: Callable[[], Origin | None] | None
-    ) -> tuple[Rejected]:
+    def _duplicate(self, event: Event, what: str, origin_of: OriginOf | None) -> Rejected:
         self._counts.duplicate += 1
         reason = f"duplicate {what}: there was one with id {event.id!r} before"
-        return (Rejected(_with_origin(event, origin_of), reason),)
+        return Rejected(_with_origin(event, origin_of), reason)
 
     def _settle(self, id_: str, label: int | None) -> None:
         """Remember how a prediction ended, to tell duplicates and late labels."""
         settled = self._tables.settled
-        settled.entries[id_] = Settled(self._clock, label)
+        settled.entries[id_] = Settled(self._clock.time, label)
         if self._settled_room:
             self._settled_room -= 1
             return
@@ -428,50 +363,28 @@ class Join:
         self._settled_room = max(room, 0)
 
     def _expire(self) -> tuple[Rejected, ...]:
-        """Drop what has outlived its time by clock and watermark; work out when that is due again."""
-        if self._start is None:
-            self._start = self._now
-        clock = min(self._now, self._watermark)
-        pending, early, settled = self._tables.pending, self._tables.early, self._tables.settled
-        ttl = self._config.label_ttl
-        due = clock + ttl  # of what comes from now on
+        """Drop what has outlived its time."""
+        clock, tables = self._clock, self._tables
         rejects: list[Rejected] = []
-        while (oldest := pending.oldest()) is not None:
-            if clock <= (end := self._since(oldest[1]) + ttl):
-                due = min(due, end)
-                break
+        clock.begin_look()
+        while (pending := tables.pending.oldest()) is not None and clock.has_passed(pending[1].since):
             self._expire_prediction()
-            self._unflushed += 1
-            if self._unflushed >= self._portion:
-                self._flush()
-        while (ended := settled.oldest()) is not None:
-            if clock <= (end := self._since(ended[1]) + ttl):
-                due = min(due, end)
-                break
-            settled.pop_oldest()
-            self._unflushed += 1
-            if self._unflushed >= self._portion:
-                self._flush()
-        while (first := early.oldest()) is not None:
-            if clock <= (end := self._since(first[1]) + ttl):
-                due = min(due, end)
-                break
+            self._count_expired()
+        while (settled := tables.settled.oldest()) is not None and clock.has_passed(settled[1].since):
+            tables.settled.pop_oldest()
+            self._count_expired()
+        while (early := tables.early.oldest()) is not None and clock.has_passed(early[1].since):
             rejects.append(self._reject_early())
-            self._unflushed += 1
-            if self._unflushed >= self._portion:
-                self._flush()
-        self._due = due
-        self._look = due if due < self._watermark else _FOREVER
+            self._count_expired()
+        clock.end_look()
         return tuple(rejects)
 
-    def _flush(self) -> None:
-        self._unflushed = 0
-        self._tables.flush()
-
-    def _since(self, entry: Pending | Early | Settled) -> float:
-        """Return when an entry came; what came before the first time counts from then."""
-        since = self._start if entry.since is None else entry.since
-        return _NEVER if since is None else since
+    def _count_expired(self) -> None:
+        """Flush when so many entries have expired as may before it."""
+        self._unflushed += 1
+        if self._unflushed >= self._portion:
+            self._unflushed = 0
+            self._tables.flush()
 
     def _expire_prediction(self) -> None:
         id_, _ = self._tables.pending.pop_oldest()
@@ -484,7 +397,13 @@ class Join:
         return Rejected(early.event, f"unmatched label: no prediction with id {id_!r} has come")
 
 
-def _with_origin(event: T, origin_of: Callable[[], Origin | None] | None) -> T:
+def _with_origin(event: T, origin_of: OriginOf | None) -> T:
     if origin_of is None or event.origin is not None:
         return event
     return msgspec.structs.replace(event, origin=origin_of())
+
+
+def _joined(
+    event: PredictionEvent | LabelledEvent, probability: float, seen: int, label: int, time: float | None
+) -> Joined:
+    return Joined(event.score, probability, label, event.domain, event.time, time, seen, event.key)

@@ -7,7 +7,6 @@ This is the only place where equation 13 is written down. The paper's weights (w
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -44,12 +43,6 @@ def shift_weights(source: float | None, target: float | None) -> tuple[float, fl
     return ((1.0 - target) / (1.0 - source), target / source)
 
 
-def _numerator_and_denominator(probability: Any, w0: Any, w1: Any) -> tuple[Any, Any]:
-    """Return both parts of w₁p / (w₁p + w₀(1−p)) (eq. 13), for numbers or arrays that broadcast."""
-    positive = w1 * probability
-    return positive, positive + w0 * (1.0 - probability)
-
-
 def shift_correction(probabilities: Floats, weights: tuple[float, float]) -> Floats:
     """Apply the label-shift correction g (eq. 13).
 
@@ -66,18 +59,23 @@ def shift_correction(probabilities: Floats, weights: tuple[float, float]) -> Flo
     """
     if weights[0] == weights[1]:
         return probabilities
-    positive, total = _numerator_and_denominator(probabilities, *weights)
+    positive, total = _parts(probabilities, *weights)
     # total is 0 only where p is 0 or 1 and the other class has all the weight: g(p) = p there.
     corrected: Floats = np.divide(positive, total, out=probabilities.copy(), where=total > 0.0)
     return corrected
 
 
 def shift_correction_one(probability: float, weights: tuple[float, float]) -> float:
-    """Apply `shift_correction` to one probability, with the same bits."""
-    if weights[0] == weights[1]:
+    """Apply `shift_correction` to one probability, with the same bits.
+
+    This is `_parts` written out: a call would take as long as the arithmetic.
+    """
+    w0, w1 = weights
+    if w0 == w1:
         return probability
-    positive, total = _numerator_and_denominator(probability, *weights)
-    return float(positive / total) if total > 0.0 else probability
+    positive = w1 * probability
+    total = positive + w0 * (1.0 - probability)
+    return positive / total if total > 0.0 else probability
 
 
 def shift_odds(probabilities: npt.ArrayLike, odds: npt.ArrayLike) -> Floats:
@@ -101,5 +99,11 @@ def shift_odds(probabilities: npt.ArrayLike, odds: npt.ArrayLike) -> Floats:
             return np.ones_like(p)
         if odds == 0.0:
             return np.zeros_like(p)
-    positive, total = _numerator_and_denominator(p, 1.0, odds)
+    positive, total = _parts(p, 1.0, odds)
     return np.asarray(positive / total)
+
+
+def _parts(p: Floats, w0: npt.ArrayLike, w1: npt.ArrayLike) -> tuple[Floats, Floats]:
+    """Return numerator and denominator of w₁p / (w₁p + w₀(1−p)) (eq. 13), for arrays that broadcast."""
+    positive = np.multiply(w1, p)
+    return positive, positive + np.multiply(w0, 1.0 - p)

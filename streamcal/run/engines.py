@@ -12,41 +12,30 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final
 
-from streamcal.engine.recalibrator import Recalibrator
+from streamcal.engine.engine import Engine
 from streamcal.run.config import KeysConfig
 
-__all__ = ["Keyed", "KeyedEngines"]
+__all__ = ["KeyedEngines"]
 
 _ROOM: Final = 4
 
 Key = str | None
 
 
-class Keyed(Protocol):
-    """What is kept for a key."""
+class _Used(dict[Key, Engine]):
+    """The engines used since the last snapshot; an engine that is looked up is used."""
 
-    @property
-    def engine(self) -> Recalibrator:
-        """Its engine."""
-
-
-K = TypeVar("K", bound=Keyed)
-
-
-class _Used(dict[Key, K], Generic[K]):
-    """What was used since the last snapshot; what is looked up is used."""
-
-    def __init__(self, fetch: Callable[[Key], K]) -> None:
+    def __init__(self, fetch: Callable[[Key], Engine]) -> None:
         self._fetch = fetch
 
-    def __missing__(self, key: Key) -> K:
+    def __missing__(self, key: Key) -> Engine:
         found = self[key] = self._fetch(key)
         return found
 
 
-class KeyedEngines(Generic[K]):
+class KeyedEngines:
     """One engine a key, made when a key is first looked up.
 
     Parameters
@@ -54,20 +43,22 @@ class KeyedEngines(Generic[K]):
     config
         how many keys there may be, and how many engines stay in memory.
     make
-        makes what is kept for a key, from the bytes of its engine or, where there are none, new.
+        makes the engine of a key, from its bytes or, where there are none, new.
     """
 
-    def __init__(self, config: KeysConfig, make: Callable[[Key, bytes | None], K]) -> None:
+    def __init__(self, config: KeysConfig, make: Callable[[Key, bytes | None], Engine]) -> None:
         self._config = config
         self._make = make
-        self._used: _Used[K] = _Used(self._fetch)
-        self._idle: OrderedDict[Key, K] = OrderedDict()  # not used since the last snapshot; used last is last
+        self._used: _Used = _Used(self._fetch)
+        self._idle: OrderedDict[Key, Engine] = (
+            OrderedDict()
+        )  # not used since the last snapshot; used last is last
         self._parked: dict[Key, bytes] = {}  # what is neither in memory nor in the store
         self._stored: Mapping[Key, bytes] | None = None
         self._keys: dict[Key, None] = {}  # all, in the order of their first event
         self._new: list[Key] = []  # of them, since the last snapshot
-        self.of: Callable[[Key], K] = self._used.__getitem__
-        """Gives what is kept for a key; it may be changed until the next snapshot or rest."""
+        self.of: Callable[[Key], Engine] = self._used.__getitem__
+        """Gives the engine of a key; it may be changed until the next snapshot or rest."""
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -76,8 +67,8 @@ class KeyedEngines(Generic[K]):
         return iter(self._keys)
 
     @property
-    def used(self) -> Mapping[Key, K]:
-        """What was used since the last snapshot or rest."""
+    def used(self) -> Mapping[Key, Engine]:
+        """The engines used since the last snapshot or rest."""
         return self._used
 
     @property
@@ -89,7 +80,7 @@ class KeyedEngines(Generic[K]):
         """Whether a key has an engine, or may have one."""
         return key in self._keys or len(self._keys) < self._config.limit
 
-    def peek(self, key: Key) -> Recalibrator:
+    def peek(self, key: Key) -> Engine:
         """Return the engine of a key just to look at it: one that is parked stays so.
 
         Raises
@@ -100,14 +91,14 @@ class KeyedEngines(Generic[K]):
         if key not in self._keys:
             raise KeyError(key)
         kept = self._used.get(key) or self._idle.get(key)
-        return (kept or self._make(key, self._parked.get(key) or self._in_store(key))).engine
+        return kept or self._make(key, self._parked.get(key) or self._in_store(key))
 
     def snapshot(self) -> dict[Key, bytes]:
         """Return the states that have changed since the last call; they are to be committed at once.
 
         Those of new keys come first, in the order of their first event.
         """
-        changed = self._parked | {key: kept.engine.to_bytes() for key, kept in self._used.items()}
+        changed = self._parked | {key: kept.to_bytes() for key, kept in self._used.items()}
         changed = {key: changed[key] for key in self._new} | changed  # whatever was parked meanwhile
         self._new = []
         if self._stored is not None:
@@ -131,7 +122,7 @@ class KeyedEngines(Generic[K]):
         self._keys = dict.fromkeys(stored)
         self._new = []
 
-    def _fetch(self, key: Key) -> K:
+    def _fetch(self, key: Key) -> Engine:
         kept = self._idle.pop(key, None)
         if kept is not None:
             return kept
@@ -140,7 +131,7 @@ class KeyedEngines(Generic[K]):
                 self._park_idle()
             else:
                 first = next(iter(self._used))
-                self._parked[first] = self._used.pop(first).engine.to_bytes()
+                self._parked[first] = self._used.pop(first).to_bytes()
         data = None
         if key in self._keys:
             data = self._parked.pop(key, None) or self._in_store(key)
@@ -152,7 +143,7 @@ class KeyedEngines(Generic[K]):
     def _park_idle(self) -> None:
         key, kept = self._idle.popitem(last=False)
         if self._stored is None:
-            self._parked[key] = kept.engine.to_bytes()
+            self._parked[key] = kept.to_bytes()
 
     def _in_store(self, key: Key) -> bytes | None:
         return None if self._stored is None else self._stored[key]

@@ -12,10 +12,11 @@ from itertools import islice
 import msgspec
 
 from streamcal.engine.config import RecalibratorConfig
-from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Recalibrated, Rejected
-from streamcal.engine.recalibrator import Recalibrator
+from streamcal.engine.emissions import DriftAlarm, MapPublished, Recalibrated, Rejected
+from streamcal.engine.engine import Engine
+from streamcal.engine.stepping import step
 from streamcal.errors import DamagedStateError
-from streamcal.events import Domain, LabelEvent, LabelledEvent, Origin, PredictionEvent
+from streamcal.events import Domain, LabelEvent, LabelledEvent, Origin
 from streamcal.join.join import Join, JoinConfig, JoinCounts, Joined, JoinState
 from streamcal.join.tables import Tables
 from streamcal.run.codec import Malformed
@@ -23,6 +24,7 @@ from streamcal.run.config import KeysConfig
 from streamcal.run.engines import KeyedEngines
 from streamcal.run.order import MicroBatch
 from streamcal.run.rows import MapRow, RejectRow
+from streamcal.sketch import checks
 
 __all__ = ["Outcome", "Pipeline", "PipelineState", "Tally"]
 
@@ -74,70 +76,13 @@ class PipelineState(msgspec.Struct):
     """Keys for which calibration has formed a map that was not published yet."""
 
 
-class _Scored:
-    """An engine whose forecasts are scored before it learns from their labels."""
-
-    __slots__ = ("_certify", "_key", "_observer", "_tally", "answer", "engine")
-
-    def __init__(
-        self,
-        key: str | None,
-        engine: Recalibrator,
-        tally: Tally,
-        observer: Callable[[Joined], None] | None,
-        certify: Callable[[str | None], bool],
-        begun: list[MapPublished] | None,
-    ) -> None:
-        self._key = key
-        self.engine = engine
-        self.answer: Callable[[PredictionEvent | LabelledEvent], Recalibrated] = (
-            engine.answer if begun is None else partial(_answer, engine, key, begun)
-        )
-        self._observer = observer
-        self._tally = tally
-        self._certify = certify
-
-    @property
-    def seen(self) -> int:
-        return self.engine.seen
-
-    def learn(self, joined: Joined) -> tuple[Emission, ...]:
-        tally, label = self._tally, joined.label
-        tally.joined += 1
-        tally.squares_before += (joined.score - label) ** 2
-        tally.squares_after += (joined.probability - label) ** 2
-        if self._observer is not None:
-            self._observer(joined)
-        emissions = self.engine.learn(joined, certify=self._certify(self._key))
-        if emissions and self._key is not None:
-            return tuple(
-                msgspec.structs.replace(each, key=self._key)
-                if isinstance(each, MapPublished | DriftAlarm)
-                else each
-                for each in emissions
-            )
-        return emissions
-
-
-def _answer(
-    engine: Recalibrator,
-    key: str | None,
-    begun: list[MapPublished],
-    event: PredictionEvent | LabelledEvent,
-) -> Recalibrated:
-    """Answer a prediction, and take note of the maps that this has begun."""
-    answer = engine.answer(event)
-    begun += [msgspec.structs.replace(each, key=key) for each in engine.take_unpublished()]
-    return answer
-
-
-class _Engines(Mapping[str | None, Recalibrator]):
+class _Engines(Mapping[str | None, Engine]):
     """The engine of every key, to look at; one that is parked is made when it is asked for, and not kept."""
 
-    def __init__(self, engines: KeyedEngines[_Scored]) -> None:
+    def __init__(self, engines: KeyedEngines) -> None:
         self._engines = engines
 
-    def __getitem__(self, key: str | None) -> Recalibrator:
+    def __getitem__(self, key: str | None) -> Engine:
         return self._engines.peek(key)
 
     def __iter__(self) -> Iterator[str | None]:
@@ -155,7 +100,7 @@ class Pipeline:
     config, join
         options of the engines and of the join.
     observer
-        called with every joined label before it is learned.
+        called with every joined label, once it is learned.
     tables
         of the join; in memory if not given.
     keys
@@ -175,9 +120,8 @@ class Pipeline:
         self._tables = tables
         self._join = Join(join, tables)
         self._keys = keys or KeysConfig()
-        self._engines: KeyedEngines[_Scored] = KeyedEngines(self._keys, self._make)
+        self._engines: KeyedEngines = KeyedEngines(self._keys, self._make)
         self._unpublished: dict[str | None, None] = {}
-        self._begun: list[MapPublished] = []
         self._stored = False
         self.tally = Tally()
 
@@ -197,7 +141,7 @@ class Pipeline:
         return self._join.clock
 
     @property
-    def engines(self) -> Mapping[str | None, Recalibrator]:
+    def engines(self) -> Mapping[str | None, Engine]:
         """The engine of every key seen, to look at: in the order of their first event."""
         return _Engines(self._engines)
 
@@ -206,7 +150,7 @@ class Pipeline:
         """How many of them are in memory."""
         return self._engines.in_memory
 
-    def first_engines(self, count: int) -> dict[str | None, Recalibrator]:
+    def first_engines(self, count: int) -> dict[str | None, Engine]:
         """Return the engines of the first so many keys: what can be shown where there are many."""
         return {key: self._engines.peek(key) for key in islice(self._engines, count)}
 
@@ -241,7 +185,7 @@ class Pipeline:
         """End the calibration: return the maps that it has formed."""
         rows = []
         for key in self._unpublished:
-            engine = self._engines.of(key).engine  # it may raise an alarm: it is changed
+            engine = self._engines.of(key)  # it may raise an alarm: it is changed
             certificate = engine.certificate if self._certifies(key) else None
             rows.append(self._map_row(MapPublished(engine.map, certificate, key, engine.mixing)))
         self._unpublished = {}
@@ -258,8 +202,7 @@ class Pipeline:
         self._join.prefetch([id_ for event in events if (id_ := event.id) is not None])
         expired = self._join.advance(batch.watermark)
         rejects += [self._reject(each.event.origin, each.reason) for each in expired]
-        step, learner_of = self._join.step, self._engines.of
-        used, admits, begun = self._engines.used, self._engines.admits, self._begun
+        join, engine_of, used, admits = self._join, self._engines.of, self._engines.used, self._engines.admits
         index = 0
 
         def origin_of() -> Origin:
@@ -272,18 +215,17 @@ class Pipeline:
             if not isinstance(event, LabelEvent) and event.key not in used and not admits(event.key):
                 rejects.append(self._refuse(origin_of(), event.key))
                 continue
-            for emission in step(event, learner_of, origin_of):
-                if type(emission) is Recalibrated:
-                    answers.append(emission)
-                elif isinstance(emission, Rejected):
-                    rejects.append(self._reject(emission.event.origin, emission.reason))
-                elif isinstance(emission, MapPublished):
-                    maps.append(self._map_row(emission))
-                elif isinstance(emission, DriftAlarm):
-                    alarms.append(emission)
-            if begun:
-                maps += map(self._map_row, begun)
-                begun.clear()
+            for outcome in step(event, join, engine_of, origin_of):
+                if type(outcome) is Recalibrated:
+                    answers.append(outcome)
+                elif isinstance(outcome, Joined):
+                    self._score(outcome)
+                elif isinstance(outcome, Rejected):
+                    rejects.append(self._reject(outcome.event.origin, outcome.reason))
+                elif isinstance(outcome, MapPublished):
+                    maps.append(self._map_row(outcome))
+                elif isinstance(outcome, DriftAlarm):
+                    alarms.append(outcome)
         return Outcome(answers, rejects, maps, alarms)
 
     def close(self) -> list[RejectRow]:
@@ -335,23 +277,31 @@ class Pipeline:
         if not self._stored:
             self._engines.rest()
 
-    def _make(self, key: str | None, data: bytes | None) -> _Scored:
+    def _make(self, key: str | None, data: bytes | None) -> Engine:
+        certifies = partial(self._certifies, key)
         if data is None:
-            engine = Recalibrator(self._config)
-        else:
-            engine = Recalibrator.from_bytes(data)
-            _check_options(engine.config, self._config, key)
-        begun = None if self._config.prior == "labels" else self._begun
-        return _Scored(key, engine, self.tally, self._observer, self._certifies, begun)
+            return Engine(self._config, key, certifies)
+        engine = Engine.from_bytes(data, key, certifies)
+        _check_options(engine.config, self._config, key)
+        return engine
+
+    def _score(self, joined: Joined) -> None:
+        """Count what a label says of the score and of the probability that were given before it."""
+        tally, label = self.tally, joined.label
+        tally.joined += 1
+        tally.squares_before += (joined.score - label) ** 2
+        tally.squares_after += (joined.probability - label) ** 2
+        if self._observer is not None:
+            self._observer(joined)
 
     def _certifies(self, key: str | None) -> bool:
         return key is None or len(self._engines) <= self._keys.certified
 
     def _learn(self, key: str | None, domain: Domain, scores: Sequence[float], labels: Sequence[int]) -> None:
         if scores:
-            engine = self._engines.of(key).engine
+            engine = self._engines.of(key)
             version = engine.version
-            engine.learn_many(scores, labels, domain)
+            engine.learn_many(checks.as_scores(scores), checks.as_labels(labels), domain, None, None)
             self.tally.source_labels += len(scores)
             if engine.version != version:
                 self._unpublished[key] = None

@@ -1,17 +1,33 @@
-"""Traffic: the scores of the target as they were observed, without their labels, with a buffer in front."""
+"""Traffic: the target's scores as they were observed, without their labels.
+
+Scores wait in one buffer until the sketch, and the estimate of the prior where it reads scores, have read
+them. Memory: that of the sketch, and at most `BUFFERED` scores.
+"""
 
 from __future__ import annotations
 
 from array import array
-from typing import Self
+from typing import Final, Self
 
+import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
-from streamcal.sketch.label_log import BLOCK, Scores
+from streamcal.sketch import checks
 from streamcal.sketch.score_sketch import ScoreSketch
 
-__all__ = ["Traffic"]
+__all__ = ["BUFFERED", "Traffic"]
+
+BUFFERED: Final = 8192
+"""How many scores may wait before they are sorted into the sketch."""
+
+Scores = npt.NDArray[np.float64]
+
+
+class _State(msgspec.Struct):
+    sketch: bytes
+    unread: bytes
 
 
 class Traffic:
@@ -21,63 +37,114 @@ class Traffic:
     ----------
     max_cells
         that of the sketch.
+    block
+        how many scores a second reader takes at a time, see `take_block`; 0: there is none.
     """
 
-    __slots__ = ("_buffer", "_sketch", "n")
+    __slots__ = ("_block", "_buffer", "_read", "_sketch", "_sketched", "n", "room")
 
-    def __init__(self, max_cells: int) -> None:
+    def __init__(self, max_cells: int, block: int = 0) -> None:
         self._sketch = ScoreSketch(max_cells, labelled=False)
         self._buffer = array("d")
+        self._sketched = 0  # how many of the buffered scores are in the sketch
+        self._read = 0  # how many of them the second reader has taken
+        self._block = block
         self.n = 0
         """How many scores were observed."""
+        self.room = block or BUFFERED
+        """How many more may be appended before `settle` must be called, at least 1."""
 
     @property
     def sketch(self) -> ScoreSketch:
-        """All of them; not to be changed."""
-        self._flush()
+        """All scores observed; not to be changed."""
+        self._sort()
         return self._sketch
 
-    def append(self, score: float) -> None:
-        """Take one checked score."""
+    def append(self, score: float) -> bool:
+        """Take one checked score; return whether `settle` is due."""
         self._buffer.append(score)
         self.n += 1
-        if len(self._buffer) >= BLOCK:
-            self._flush()
+        self.room -= 1
+        return not self.room
 
-    def extend(self, scores: Scores) -> None:
-        """Take checked scores, float64[n]."""
+    def extend(self, scores: Scores) -> bool:
+        """Take at most `room` checked scores, float64[k]; return whether `settle` is due."""
+        self._buffer.frombytes(scores.tobytes())
         self.n += len(scores)
-        if len(self._buffer) + len(scores) <= BLOCK:
-            self._buffer.frombytes(scores.tobytes())
-        else:
-            self._flush()
-            self._sketch._add(scores, None)
+        self.room -= len(scores)
+        return not self.room
 
-    def merge(self, other: Self) -> None:
-        """Add what the other observed."""
-        self._flush()
+    def add(self, scores: Scores) -> None:
+        """Take any number of checked scores, float64[k], where there is no second reader."""
+        self._sort()
+        self._sketch._add(scores, None)
+        self.n += len(scores)
+
+    def settle(self) -> Scores | None:
+        """Make room; return the block that the second reader is to take, None if there is no such reader."""
+        block = None
+        if self._block:
+            block = np.array(self._buffer[self._read :])
+            self._read = len(self._buffer)
+        if not self._block or len(self._buffer) >= BUFFERED:
+            self._sort()
+        self._set_room()
+        return block
+
+    def merge(self, other: Self) -> Scores:
+        """Add what the other observed; return the scores of this one that no block had taken.
+
+        Those of the other that no block has taken are the beginning of the next block here.
+        """
+        mine = np.array(self._buffer[self._read :])
+        self._sort()
         self._sketch.merge(other.sketch)
+        self._buffer = other._buffer[other._read :]
+        self._read, self._sketched = 0, len(self._buffer)
         self.n += other.n
+        self._set_room()
+        return mine
 
     def to_bytes(self) -> bytes:
         """Return the state; equal states give equal bytes."""
-        return self.sketch.to_bytes()
+        unread = np.array(self._buffer[self._read :], "<f8").tobytes() if self._block else b""
+        return msgspec.msgpack.encode(_State(self.sketch.to_bytes(), unread))
 
     def restore(self, data: bytes) -> Self:
-        """Take on the state that `to_bytes` gave.
+        """Replace the state by what `to_bytes` gave.
 
         Raises
         ------
         DamagedStateError
             if the bytes are not such a state.
         """
-        sketch = ScoreSketch.from_bytes(data)
+        try:
+            state = msgspec.msgpack.decode(data, type=_State)
+            unread = checks.as_scores(np.frombuffer(state.unread, "<f8"))
+        except ValueError as error:
+            raise DamagedStateError(f"not the state of the traffic: {error}") from None
+        sketch = ScoreSketch.from_bytes(state.sketch)
         if sketch.labelled or sketch.max_cells != self._sketch.max_cells:
-            raise DamagedStateError("not the state of the traffic: its sketch is not that of its options")
+            raise DamagedStateError("not the state of the traffic: its sketch does not fit the options")
+        if len(unread) >= max(self._block, 1):
+            raise DamagedStateError(f"not the state of the traffic: {len(unread)} scores wait")
         self._sketch, self.n = sketch, sketch.n
+        self._buffer, self._read = array("d", unread.tolist()), 0
+        self._sketched = len(self._buffer)
+        self._set_room()
         return self
 
-    def _flush(self) -> None:
-        if self._buffer:
-            self._sketch._add(np.frombuffer(self._buffer), None)
-            self._buffer = array("d")
+    def _sort(self) -> None:
+        """Sort the buffered scores into the sketch, and let go of those that were read as well."""
+        if self._sketched < len(self._buffer):
+            self._sketch._add(np.array(self._buffer[self._sketched :]), None)
+        if self._block:
+            self._buffer = self._buffer[self._read :]
+            self._sketched = len(self._buffer)
+        else:
+            self._buffer, self._sketched = array("d"), 0
+            self._set_room()
+        self._read = 0
+
+    def _set_room(self) -> None:
+        self.room = self._block - self.n % self._block if self._block else BUFFERED - len(self._buffer)

@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 
 from streamcal import LabelEvent, LabelledEvent, PredictionEvent, Recalibrated
 from streamcal.engine.emissions import Emission
-from streamcal.join.join import Joined
+from streamcal.engine.stepping import step
+from streamcal.events import Event
+from streamcal.join.join import Join, Joined
 
 EVENTS = st.lists(
     st.one_of(
@@ -27,9 +29,15 @@ class Recorder:
         self.learned: list[Joined] = []
         self.seen = 3
 
-    def answer(self, event: PredictionEvent | LabelledEvent) -> Recalibrated:
-        return Recalibrated(event.id, event.score, 0.5, 0, (1.0, 1.0))
+    def answer(self, event: PredictionEvent | LabelledEvent) -> tuple[Emission, ...]:
+        return (Recalibrated(event.id, event.score, 0.5, 0, (1.0, 1.0)),)
 
     def learn(self, joined: Joined) -> tuple[Emission, ...]:
         self.learned.append(joined)
         return ()
+
+
+def emissions(join: Join, event: Event, recorder: Recorder) -> tuple[Emission, ...]:
+    """What comes out of one event, but for the labels that were joined: the recorder has those."""
+    outcomes = step(event, join, lambda _: recorder)
+    return tuple(outcome for outcome in outcomes if not isinstance(outcome, Joined))

@@ -14,12 +14,12 @@ from streamcal import DamagedStateError, JoinConfig, LabelEvent, LabelledEvent, 
 from streamcal.engine.emissions import Emission, Rejected
 from streamcal.events import Event
 from streamcal.join.join import Join, JoinCounts, Joined
-from tests.join.recorder import EVENTS, Recorder
+from tests.join.recorder import EVENTS, Recorder, emissions
 
 
 def drive(events: list[Event], **options: float) -> tuple[Join, Recorder, list[Emission]]:
     join, recorder = Join(JoinConfig(**options)), Recorder()  # type: ignore[arg-type]
-    return join, recorder, [out for event in events for out in join.step(event, lambda _: recorder)]
+    return join, recorder, [out for event in events for out in emissions(join, event, recorder)]
 
 
 def counts(**wanted: int) -> JoinCounts:
@@ -47,7 +47,7 @@ def test_a_label_says_what_had_been_seen_when_its_prediction_was_made() -> None:
     def take(*events: Event) -> list[int]:
         recorder.learned.clear()
         for event in events:
-            join.step(event, lambda _: recorder)
+            emissions(join, event, recorder)
             recorder.seen += 1
         return [joined.seen for joined in recorder.learned]
 
@@ -130,7 +130,7 @@ def test_events_before_the_first_time_expire_from_then() -> None:
     ]
     join, _, _ = drive(events, label_ttl=10.0)
     assert join.counts.expired == 0
-    join.step(PredictionEvent("d", 0.3, 15.5), lambda _: Recorder())
+    emissions(join, PredictionEvent("d", 0.3, 15.5), Recorder())
     assert join.counts.expired == 2
 
 
@@ -138,7 +138,7 @@ def test_nothing_expires_beyond_the_watermark() -> None:
     join, recorder = Join(JoinConfig(label_ttl=10.0)), Recorder()
 
     def take(*events: Event) -> list[str]:
-        out = [each for event in events for each in join.step(event, lambda _: recorder)]
+        out = [each for event in events for each in emissions(join, event, recorder)]
         return [each.reason.split(":")[0] for each in out if isinstance(each, Rejected)]
 
     assert join.advance(-math.inf) == ()
@@ -160,7 +160,7 @@ def test_events_before_the_first_time_wait_for_the_watermark_too() -> None:
     join, recorder = Join(JoinConfig(label_ttl=10.0)), Recorder()
     join.advance(-math.inf)
     for id_, time in (("a", None), ("b", 5.0), ("c", 100.0)):
-        join.step(PredictionEvent(id_, 0.3, time), lambda _: recorder)
+        emissions(join, PredictionEvent(id_, 0.3, time), recorder)
     join.advance(15.0)
     assert join.counts.expired == 0
     join.advance(15.5)
@@ -171,9 +171,9 @@ def test_a_watermark_that_goes_back_holds_back() -> None:
     """A partition that was added is behind the others at first."""
     join, recorder = Join(JoinConfig(label_ttl=10.0)), Recorder()
     join.advance(50.0)
-    join.step(PredictionEvent("a", 0.3, 0.0), lambda _: recorder)
+    emissions(join, PredictionEvent("a", 0.3, 0.0), recorder)
     join.advance(5.0)
-    join.step(PredictionEvent("b", 0.3, 40.0), lambda _: recorder)
+    emissions(join, PredictionEvent("b", 0.3, 40.0), recorder)
     assert join.counts.expired == 0
     join.advance(40.0)
     assert join.counts.expired == 1
@@ -218,7 +218,7 @@ def test_a_restored_join_goes_on_the_same(events: list[Event], cut: int) -> None
     whole, _, out = drive(events, label_ttl=10.0)
     part, _, before = drive(events[:cut], label_ttl=10.0)
     restored = Join.from_bytes(part.to_bytes(), part.config)
-    after = [o for event in events[cut:] for o in restored.step(event, lambda _: Recorder())]
+    after = [o for event in events[cut:] for o in emissions(restored, event, Recorder())]
     assert before + after == out
     assert restored.to_bytes() == whole.to_bytes()
 
@@ -230,7 +230,7 @@ def test_without_an_end_the_watermark_changes_nothing(events: list[Event]) -> No
     join, advanced = Join(whole.config), []
     for event in events:
         advanced += join.advance(math.inf)
-        advanced += join.step(event, lambda _: Recorder())
+        advanced += emissions(join, event, Recorder())
     assert advanced == out
     assert join.to_bytes() == whole.to_bytes()
 
@@ -242,7 +242,7 @@ def test_what_has_expired_was_due(events: list[Event], watermarks: list[float]) 
     for event, watermark in zip(sorted(events, key=lambda each: each.time or 0.0), watermarks, strict=False):
         before = msgspec.json.decode(join.to_bytes())
         join.advance(watermark)
-        join.step(event, lambda _: Recorder())
+        emissions(join, event, Recorder())
         after = msgspec.json.decode(join.to_bytes())
         now = min(after["clock"], watermark)
         for table in ("pending", "early", "settled"):

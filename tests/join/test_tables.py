@@ -18,9 +18,10 @@ from streamcal import JoinConfig, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.engine.emissions import Rejected
 from streamcal.events import Event
 from streamcal.join.join import Join
-from streamcal.join.tables import Early, MemoryTables, Pending, Settled, StoredTable
+from streamcal.join.stored_table import StoredTable
+from streamcal.join.tables import Early, MemoryTables, Pending, Settled
 from streamcal.run.ports import Change
-from tests.join.recorder import EVENTS, Recorder
+from tests.join.recorder import EVENTS, Recorder, emissions
 
 
 class ListRows:
@@ -84,7 +85,7 @@ def join_both(events: list[Event], cuts: list[int], bound: int) -> None:
         start += size
         stored.prefetch([event.id for event in batch if event.id is not None])
         for event in batch:
-            assert stored.step(event, lambda _: learned[1]) == plain.step(event, lambda _: learned[0])
+            assert emissions(stored, event, learned[1]) == emissions(plain, event, learned[0])
             assert stored.pending == plain.pending
         if batch:
             tables.commit()
@@ -175,7 +176,7 @@ def test_sqlite_tables_join_as_those_in_memory(
         batch, events = events[:cut], events[cut:]
         stored.prefetch([event.id for event in batch if event.id is not None])
         for event in batch:
-            assert stored.step(event, lambda _: learned[1]) == plain.step(event, lambda _: learned[0])
+            assert emissions(stored, event, learned[1]) == emissions(plain, event, learned[0])
         store.commit(Change({}, b"{}", {}, {}, (), ()))
         if rng.random() < 0.2:  # as after a crash
             state = msgspec.json.decode(msgspec.json.encode(stored.state), type=type(stored.state))
@@ -210,7 +211,7 @@ def test_what_expires_at_once_goes_to_the_store_in_portions(
 
     def take(*events: Event) -> list[str]:
         join.prefetch([event.id for event in events if event.id is not None])
-        out = [each for event in events for each in join.step(event, lambda _: recorder)]
+        out = [each for event in events for each in emissions(join, event, recorder)]
         store.commit(Change({}, b"{}", {}, {}, (), ()))
         return [each.reason.split(":")[0] for each in out if isinstance(each, Rejected)]
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamcal import Recalibrator
+from streamcal import RecalibrationMap, Recalibrator, RecalibratorConfig
+from streamcal.engine.engine import Engine
 from streamcal.engine.schedule import Schedule
 from streamcal.errors import DamagedStateError
 from streamcal.maps.uniform_mass import form
@@ -49,15 +50,16 @@ def test_a_window_of_labels_equals_a_new_sketch_of_its_labels(
 ) -> None:
     n = sum(batches)
     scores, labels = stream(n, seed)
-    engine = Recalibrator(mode="target", window=length, max_cells=CELLS)
-    log, start = engine._serving.logs["target"], 0
+    engine = Engine(RecalibratorConfig(mode="target", window=length, max_cells=CELLS, prior_smoothing=0.0))
+    start = 0
     for size in batches:
-        engine.learn_many(scores[start : start + size], labels[start : start + size], "target")
+        part = slice(start, start + size)
+        engine.learn_many(scores[part], labels[part], "target", None, None)
         start += size
-        log.flush()
         held = held_of_labels(start, length)
-        assert log.sketch == fresh(scores[:start][held], labels[:start][held])
-        assert log.prior_counts == (int(labels[:start][held].sum()), len(labels[:start][held]))
+        assert engine.target.prior == labels[:start][held].mean()
+        assert engine.sketch_of("target") == fresh(scores[:start][held], labels[:start][held])
+        assert engine.target.prior == labels[:start][held].mean()
         assert length <= len(labels[:start][held]) + max(0, length - start)
         assert len(labels[:start][held]) <= length + -(-length // PANES) + PANES
 
@@ -80,18 +82,17 @@ def test_a_window_of_time_equals_a_new_sketch_of_its_labels(seed: int, batches: 
     scores, labels = stream(n, seed)
     rng = np.random.default_rng(seed)
     times = 1e9 + np.cumsum(rng.exponential(2.0, n)) + rng.normal(size=n) * 15.0  # out of order too
-    engine = Recalibrator(mode="target", window=timedelta(seconds=span), max_cells=CELLS)
-    log, start = engine._serving.logs["target"], 0
+    engine = Engine(RecalibratorConfig(mode="target", window=timedelta(seconds=span), max_cells=CELLS))
+    start = 0
     for size in batches:
         part = slice(start, start + size)
-        engine.learn_many(scores[part], labels[part], "target", times=times[part])
+        engine.learn_many(scores[part], labels[part], "target", times[part], None)
         start += size
-        log.flush()
         panes = np.floor(times[:start] / (span / PANES))
         # labels that were too old when they arrived were never in the window
         kept = (panes >= np.maximum.accumulate(panes) - PANES) & (panes >= panes.max() - PANES)
-        assert log.sketch == fresh(scores[:start][kept], labels[:start][kept])
-        assert log.n == start
+        assert engine.sketch_of("target") == fresh(scores[:start][kept], labels[:start][kept])
+        assert engine.target.labels == start
 
 
 def test_the_map_uses_only_the_window_and_is_formed_again_with_each_pane() -> None:
@@ -129,6 +130,13 @@ def test_a_window_of_time_starts_a_version_when_it_slides() -> None:
     assert engine.source.labels == 210
 
 
+def whole_map(engine: Recalibrator) -> RecalibrationMap:
+    """The map of all that the window holds now, off schedule as a merge forms it."""
+    copy = Recalibrator.from_bytes(engine.to_bytes())
+    copy.refresh()
+    return copy.map
+
+
 @pytest.mark.parametrize("length", [500, timedelta(seconds=100)])
 def test_state_and_merge(length: int | timedelta) -> None:
     scores, labels = stream(2000, 4)
@@ -144,7 +152,8 @@ def test_state_and_merge(length: int | timedelta) -> None:
     assert again.to_bytes() == whole.to_bytes()
     first.merge(second)
     if isinstance(length, timedelta):
-        assert first._serving.logs["target"].sketch == whole._serving.logs["target"].sketch
+        assert first.map.edges == whole_map(whole).edges
+        assert first.map.values == whole_map(whole).values
     assert Recalibrator.from_bytes(first.to_bytes()).to_bytes() == first.to_bytes()
 
 

@@ -21,7 +21,8 @@ import msgspec
 
 from streamcal.errors import StoreError
 from streamcal.events import LabelEvent, Origin
-from streamcal.join.tables import BLOCK, Early, Pending, Settled
+from streamcal.join.stored_table import BLOCK
+from streamcal.join.tables import Early, Pending, Settled
 
 __all__ = [
     "APPLICATION",

@@ -18,7 +18,8 @@ import msgspec
 import numpy as np
 
 from streamcal.errors import StoreError
-from streamcal.join.tables import BLOCK, Early, Pending, Settled, StoredTable
+from streamcal.join.stored_table import BLOCK, StoredTable
+from streamcal.join.tables import Early, Pending, Settled
 from streamcal_connectors.sqlite.id_index import IdIndex, Places, hashes
 from streamcal_connectors.sqlite.schema import (
     Counts,

@@ -29,8 +29,9 @@ import msgspec
 import pytest
 from kafka import KafkaProducer  # type: ignore[import-untyped]
 
-from streamcal import RecalibrationMap, Recalibrator
+from streamcal import RecalibrationMap
 from streamcal.cli.demo import data_folder
+from streamcal.engine.engine import Engine
 from streamcal.join.join import JoinCounts
 from streamcal.maps.shift import shift_correction_one
 from streamcal.run.ports import Connectors
@@ -162,11 +163,10 @@ class Stream:
         are does depend on it.
         """
         with self.store(name) as store:
-            serving = Recalibrator.from_bytes(store.load().engines[None])._serving
-        found = {"target": serving.logs["target"].sketch, "traffic": serving.traffic.sketch}
-        if not serving._certifier.generation:
-            found["source"] = serving.logs["source"].sketch
-        return {which: sketch.to_bytes() for which, sketch in found.items()}
+            engine = Engine.from_bytes(store.load().engines[None])
+        alarmed = any(alarm.assumption.startswith("label shift") for alarm in engine.alarms)
+        found = ["target", "traffic"] if alarmed else ["source", "target", "traffic"]
+        return {which: engine.sketch_of(which).to_bytes() for which in found}
 
     def counts(self, name: str) -> JoinCounts:
         with self.store(name) as store:

@@ -1,0 +1,280 @@
+"""DomainLabels: the labels of one domain, counted at once and buffered once.
+
+A label is kept, in the order of arrival, until every reader has read it: the log that it is sorted into, and
+in the target the mixture and the estimate of the prior, which read at their own moments. Readers name labels
+by number: the first label ever appended is number 0.
+
+Memory: that of the log, and 17 bytes for each of at most about `BUFFERED` labels.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Final, NamedTuple, Self
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from streamcal.errors import DamagedStateError
+from streamcal.sketch import checks
+from streamcal.sketch.label_log import LabelLog
+
+__all__ = ["AT_ONCE", "BUFFERED", "DomainLabels", "LabelRun"]
+
+BUFFERED: Final = 8192
+"""How many labels may wait before they are sorted into the log."""
+
+AT_ONCE: Final = -1
+"""In place of the number of scores observed before: the label came together with its prediction."""
+
+
+Scores = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.int8]
+
+
+class LabelRun(NamedTuple):
+    """Consecutive labels."""
+
+    scores: npt.NDArray[np.float64]
+    """float64[k] in [0, 1]."""
+    labels: npt.NDArray[np.int8]
+    """int8[k], 0 or 1."""
+    seen: npt.NDArray[np.int64]
+    """int64[k], how many target scores had been observed when each prediction was made, or `AT_ONCE`."""
+
+
+class _State(msgspec.Struct):
+    log: bytes
+    scores: bytes
+    labels: bytes
+    seen: bytes
+
+
+class DomainLabels:
+    """Running counts of a domain's labels, its log, and the buffer in front of all readers.
+
+    Parameters
+    ----------
+    log
+        what the labels are sorted into.
+    """
+
+    __slots__ = (
+        "_labels",
+        "_pane",
+        "_scores",
+        "_seen",
+        "_settled",
+        "_start",
+        "log",
+        "n",
+        "positives",
+        "windowed",
+    )
+
+    def __init__(self, log: LabelLog) -> None:
+        self.log = log
+        """The labels that have been sorted; those that wait are not in it."""
+        self.n = log.n
+        """Number of labels, those that a window has dropped among them."""
+        self.positives = log.positives
+        """How many of these are 1."""
+        self._scores = array("d")
+        self._labels = bytearray()
+        self._seen = array("q")
+        self._start = 0  # number of the first buffered label
+        self._settled = 0  # number of the first label that is not in the log
+        self._pane = 0  # of the window, where the labels lie that are not in the log
+        self.windowed = log.window is not None
+        """Whether the log is a sliding window: `next_pane` is then to be looked at before every label."""
+
+    @property
+    def end(self) -> int:
+        """The number of the next label."""
+        return self._start + len(self._labels)
+
+    @property
+    def settled(self) -> int:
+        """The number of the first label that is not in the log."""
+        return self._settled
+
+    @property
+    def room(self) -> int:
+        """How many labels may be appended before the log is to be settled."""
+        return BUFFERED - (self.end - self._settled)
+
+    @property
+    def remembered(self) -> tuple[int, int]:
+        """(positives, labels) that count for the prior: all, or those of the window."""
+        if not self.windowed:
+            return self.positives, self.n
+        positives, n = self.log.remembered
+        waiting = self._labels[self._settled - self._start :]
+        return positives + waiting.count(1), n + len(waiting)
+
+    def number_back(self, unread: int) -> int:
+        """Return the number of the first of the last so many labels.
+
+        Raises
+        ------
+        DamagedStateError
+            if not so many are kept.
+        """
+        if not 0 <= unread <= len(self._labels):
+            raise DamagedStateError(f"{unread} labels are to be read, of {len(self._labels)} that are kept")
+        return self.end - unread
+
+    # Appending
+
+    def append(self, score: float, label: int, seen: int | None) -> None:
+        """Take one checked label."""
+        self._scores.append(score)
+        self._labels.append(label)
+        self._seen.append(AT_ONCE if seen is None else seen)
+        self.n += 1
+        self.positives += label
+
+    def extend(self, scores: Scores, labels: Labels, seen: int | None) -> None:
+        """Take checked labels, float64[k] and int8[k]."""
+        self._scores.frombytes(scores.tobytes())
+        self._labels += labels.tobytes()
+        self._seen.frombytes(np.full(len(labels), AT_ONCE if seen is None else seen, np.int64).tobytes())
+        self.n += len(labels)
+        self.positives += int(np.count_nonzero(labels))
+
+    def add(self, scores: Scores, labels: Labels) -> None:
+        """Take checked labels past the buffer, straight into the log; it must be empty, see `clear`."""
+        self.log.add(scores, labels, self._pane)
+        self.n += len(labels)
+        self.positives += int(np.count_nonzero(labels))
+        self._start += len(labels)
+        self._settled = self._start
+
+    # Windows
+
+    def next_pane(self, time: float | None) -> int | None:
+        """Return the pane of the next label if it is another than that of the labels that wait, else None.
+
+        Raises
+        ------
+        ValueError
+            if panes are of event time, and the label has none.
+        """
+        window = self.log.window
+        pane = 0 if window is None else window.pane_of(time, self.end - self._settled)
+        return None if window is None or (pane == self._pane and window.total) else pane
+
+    def pane_cuts(self, size: int, times: Scores | None) -> list[int]:
+        """Cut the next ``size`` labels into runs of one pane; return where each of them ends, ascending.
+
+        Raises
+        ------
+        ValueError
+            as `next_pane`.
+        """
+        window = self.log.window
+        if not size:
+            return []
+        if window is None:
+            return [size]
+        if window.stride is not None:
+            room = window.stride - (window.total + self.end - self._settled) % window.stride
+            return [*range(room, size, window.stride), size]
+        each = [None] * size if times is None else times.tolist()
+        panes = [window.pane_of(time, 0) for time in each]
+        return [i for i in range(1, size) if panes[i] != panes[i - 1]] + [size]
+
+    def open(self, pane: int) -> bool:
+        """Open the pane of the next label; all labels before it must be settled.
+
+        Returns
+        -------
+        Whether the window slides by event time: a map version begins with the next label.
+        """
+        window = self.log.window
+        if window is None:
+            return False
+        slides = window.stride is None and window.n > 0 and pane > window.newest
+        window.open(pane)
+        self._pane = pane
+        return slides
+
+    # Reading
+
+    def since(self, number: int) -> LabelRun:
+        """Return a copy of the labels from this number on."""
+        first = number - self._start
+        return LabelRun(
+            np.frombuffer(self._scores[first:]),
+            np.frombuffer(self._labels[first:], np.int8),
+            np.frombuffer(self._seen[first:], np.int64),
+        )
+
+    def settle(self) -> None:
+        """Sort the labels that wait into the log."""
+        first = self._settled - self._start
+        if first < len(self._labels):
+            scores, labels = self._scores[first:], self._labels[first:]
+            self.log.add(np.frombuffer(scores), np.frombuffer(labels, np.int8), self._pane)
+            self._settled = self.end
+
+    def drop(self, number: int) -> None:
+        """Forget the labels before this number, those that are in the log: every reader has read them."""
+        count = min(number, self._settled) - self._start
+        if count > 0:
+            del self._scores[:count], self._labels[:count], self._seen[:count]
+            self._start += count
+
+    def replace(self, log: LabelLog) -> None:
+        """Take another log in place of this one; what waits is dropped."""
+        number = self.end
+        self.log, self.n, self.positives = log, log.n, log.positives
+        self.windowed = log.window is not None
+        self._scores, self._labels, self._seen = array("d"), bytearray(), array("q")
+        self._start = self._settled = number
+
+    def merge(self, other: Self) -> None:
+        """Add what another holds, as later labels if not by event time; both must be settled."""
+        self.log.merge(other.log)
+        self.n += other.n
+        self.positives += other.positives
+
+    # State
+
+    def to_bytes(self) -> bytes:
+        """Return the state, with the labels that not everybody has read; all must be settled."""
+        run = self.since(self._start)
+        state = _State(
+            self.log.to_bytes(),
+            run.scores.astype("<f8").tobytes(),
+            run.labels.tobytes(),
+            run.seen.astype("<i8").tobytes(),
+        )
+        return msgspec.msgpack.encode(state)
+
+    def restore(self, data: bytes) -> Self:
+        """Replace the state by what `to_bytes` gave.
+
+        Raises
+        ------
+        DamagedStateError
+            if the bytes are not such a state.
+        """
+        try:
+            state = msgspec.msgpack.decode(data, type=_State)
+            scores = checks.as_scores(np.frombuffer(state.scores, "<f8"))
+            labels = checks.as_labels(np.frombuffer(state.labels, np.int8))
+            seen = np.frombuffer(state.seen, "<i8").astype(np.int64)
+        except ValueError as error:
+            raise DamagedStateError(f"labels of a domain are damaged: {error}") from None
+        if not len(scores) == len(labels) == len(seen) <= 2 * BUFFERED or (seen < AT_ONCE).any():
+            raise DamagedStateError(f"{len(labels)} labels of a domain do not fit their predictions")
+        self.replace(self.log.restore(state.log))
+        self._scores.frombytes(scores.tobytes())
+        self._labels += labels.tobytes()
+        self._seen.frombytes(seen.tobytes())
+        self._settled = self.end
+        window = self.log.window
+        self._pane = 0 if window is None else window.newest
+        return self

@@ -1,0 +1,127 @@
+"""A table of the join whose rows are in a store.
+
+It holds what the current micro-batch may touch (`Tables.prefetch`) and what that batch has put. The rest
+stays in the store; `StoredTable.changes` says what the store has to write. Entries that expire by the
+thousand go to the store in portions (`Tables.flush`). So memory is bounded by the batch, whatever is pending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, Generic, Protocol, TypeVar
+
+from streamcal.join.tables import E, Early, Pending, Settled
+
+__all__ = ["BLOCK", "Rows", "StoredTable"]
+
+BLOCK: Final = 16
+"""A store may keep so many entries that arrive one after the other as one row."""
+
+_READ_AHEAD: Final = 1024  # rows of a store's table, from the oldest on, that are read at a time
+
+E_co = TypeVar("E_co", Pending, Early, Settled, covariant=True)
+
+
+class Rows(Protocol[E_co]):
+    """A table as its store holds it, by ``seq``, the number of arrival."""
+
+    def after(self, seq: int, limit: int) -> Sequence[tuple[int, str, E_co]]:
+        """Return the first rows beyond ``seq``, in order."""
+
+    def extent(self) -> tuple[int, int]:
+        """Return how many rows there are, and the largest ``seq``, 0 if there is none."""
+
+
+class StoredTable(Generic[E]):
+    """A `Table` whose rows are in a store: reads through, and gathers what changes until it is told to it.
+
+    Parameters
+    ----------
+    rows
+        with all changes told so far.
+    """
+
+    def __init__(self, rows: Rows[E]) -> None:
+        self.entries: dict[str, E] = {}
+        self._rows: Rows[E] = rows
+        self._loaded: dict[str, tuple[int, E]] = {}  # rows read since `changes`
+        self._stored, self._last = rows.extent()
+        self._passed = 0  # no row at or before this one is left
+        self._ahead: list[tuple[int, str, E]] = []  # the next oldest rows, last first
+        self._put: list[
+            tuple[str, E]
+        ] = []  # the oldest of what was put, last first: a dict is slow at its old end
+
+    def __len__(self) -> int:
+        return self._stored - len(self._loaded) + len(self.entries)
+
+    def take(self, rows: Iterable[tuple[int, str, E]]) -> None:
+        """Make (seq, id, entry) of the store ready to be looked up; once between two calls of `changes`."""
+        for seq, id_, entry in rows:
+            self._loaded[id_] = (seq, entry)
+            self.entries[id_] = entry
+
+    def oldest(self) -> tuple[str, E] | None:
+        """Return the first in order, None if there is none."""
+        while self._ahead or self._read_ahead():
+            _, id_, entry = self._ahead[-1]
+            loaded = self._loaded.get(id_)
+            if loaded is None:
+                return id_, entry
+            if self.entries.get(id_) is loaded[1]:
+                return id_, loaded[1]
+            self._passed = self._ahead.pop()[0]
+        for _ in range(2):
+            while self._put:
+                id_, entry = self._put[-1]
+                if self.entries.get(id_) is entry:
+                    return id_, entry
+                self._put.pop()
+            self._put = [
+                (id_, entry)
+                for id_, entry in reversed(self.entries.items())
+                if id_ not in self._loaded or self._loaded[id_][1] is not entry
+            ]
+        return None
+
+    def pop_oldest(self) -> tuple[str, E]:
+        """Remove the first in order, of which there must be one."""
+        found = self.oldest()
+        if found is None:
+            raise KeyError("the table is empty")
+        id_, entry = found
+        if self._ahead:
+            seq, _, stored = self._ahead.pop()
+            self._passed = seq
+            self._loaded.setdefault(id_, (seq, stored))
+        else:
+            self._put.pop()
+        self.entries.pop(id_, None)
+        return id_, entry
+
+    def changes(self) -> tuple[int, dict[str, E], list[tuple[int, str]]]:
+        """Return the entries to add, with the ``seq`` of the first, and (seq, id) of those to remove.
+
+        That ``seq`` is a multiple of BLOCK, so that a block is not added to later. Removal comes first: an id
+        may be in both. The rows have to be as told before the table is used again.
+        """
+        added, first = self.entries, (self._last // BLOCK + 1) * BLOCK
+        removed: list[tuple[int, str]] = []
+        for id_, (seq, entry) in self._loaded.items():
+            if added.get(id_) is entry:
+                del added[id_]  # nothing happened to it
+            else:
+                removed.append((seq, id_))
+        removed.sort()
+        self._last = first - 1 + len(added) if added else self._last
+        self._stored += len(added) - len(removed)
+        self.entries, self._loaded, self._ahead, self._put = {}, {}, [], []
+        return first, added, removed
+
+    def _read_ahead(self) -> bool:
+        if self._passed >= self._last:
+            return False
+        self._ahead = list(self._rows.after(self._passed, _READ_AHEAD))[::-1]
+        if not self._ahead:
+            self._passed = self._last
+        return bool(self._ahead)

@@ -185,7 +185,7 @@ class DomainLabels:
         panes = [window.pane_of(time, 0) for time in each]
         return [i for i in range(1, size) if panes[i] != panes[i - 1]] + [size]
 
-    def open(self, pane: int) -> bool:
+    def open_pane(self, pane: int) -> bool:
         """Open the pane of the next label; all labels before it must be settled.
 
         Returns
@@ -196,7 +196,7 @@ class DomainLabels:
         if window is None:
             return False
         slides = window.stride is None and window.n > 0 and pane > window.newest
-        window.open(pane)
+        window.slide_to(pane)
         self._pane = pane
         return slides
 

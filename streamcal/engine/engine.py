@@ -430,7 +430,7 @@ class Engine:
         if pane is None:
             return False
         self._settle(domain)
-        slides = labels.open(pane)
+        slides = labels.open_pane(pane)
         if slides:
             self._versions.hasten(domain, labels.n + 1)
             self._set_stops()

@@ -74,7 +74,7 @@ def _prediction(
     engine: Learner,
     origin_of: OriginOf | None,
 ) -> tuple[Outcome, ...]:
-    refused = join.open(event, origin_of)
+    refused = join.admit(event, origin_of)
     if refused is not None:
         return (refused,)
     seen, emissions = engine.seen, engine.answer(event)

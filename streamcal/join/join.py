@@ -220,7 +220,7 @@ class Join:
         """Whether a prediction with this id is pending or settled."""
         return id_ in self._tables.pending.entries or id_ in self._tables.settled.entries
 
-    def open(
+    def admit(
         self, event: PredictionEvent | LabelledEvent, origin_of: OriginOf | None = None
     ) -> Rejected | None:
         """Take a prediction that has an id: `hold` it once it is answered, unless it is rejected here."""
@@ -236,7 +236,7 @@ class Join:
         Parameters
         ----------
         event
-            that `open` has taken.
+            that `admit` has taken.
         probability
             the answer.
         seen

@@ -124,14 +124,14 @@ class SlidingWindow:
             )
         return math.floor(time / self._span)
 
-    def open(self, pane: int) -> None:
+    def slide_to(self, pane: int) -> None:
         """Slide on to a pane, unless it is an older one; drop what lies before the window."""
         if pane > self._index or not self._n:
             self._slide(pane)
 
     def add(self, scores: Scores, labels: Labels, pane: int) -> None:
         """Add checked scores, float64[n], and labels, int8[n], of one pane; drop it if it is too old."""
-        self.open(pane)
+        self.slide_to(pane)
         self._n += len(labels)
         if pane == self._index:
             self._current._add(scores, labels)

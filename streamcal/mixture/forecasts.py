@@ -99,6 +99,7 @@ class FitStack:
         "_binned",
         "_first",
         "_knot_keys",
+        "_knot_units",
         "_knots",
         "_platt",
         "_slopes",
@@ -116,11 +117,12 @@ class FitStack:
             self._bin_values: Floats = np.concatenate([step.values for step in steps])
         sizes = np.array([len(fit.isotonic.logits) for fit in fits])
         ends = np.cumsum(sizes)
-        self._first: Counts = ends - sizes
+        self._first: Counts = ends - sizes  # the index of the first knot of each fit
         self._knots: Floats = np.concatenate([fit.isotonic.logits for fit in fits])
         self._values: Floats = np.concatenate([fit.isotonic.values for fit in fits])
+        self._knot_units: Counts = _whole(self._knots)
         number = np.repeat(np.arange(len(fits)), sizes)
-        self._knot_keys: Counts = _whole(self._knots) + (number << _LOGIT_BITS)
+        self._knot_keys: Counts = self._knot_units + (number << _LOGIT_BITS)
         # From each knot to the next. A block of one cell has two equal knots; the line ends level.
         self._slopes: Floats = np.zeros(len(self._knots))
         gaps = self._knots[1:] - self._knots[:-1]
@@ -152,16 +154,32 @@ class FitStack:
         """Return the values of isotonic maps; otherwise as `uniform`."""
         found = np.searchsorted(self._knot_keys, points.units + (chosen << _LOGIT_BITS), side="right") - 1
         np.maximum(found, self._first[chosen], out=found)
-        # The line is level before the first knot. A score less than a unit below a knot may find that knot.
-        values = np.maximum(points.logits - self._knots[found], 0.0)
-        values *= self._slopes[found]
-        values += self._values[found]
-        return values
+        return self._interpolated(found, points)
+
+    def isotonic_of_all(self, points: Points) -> Floats:
+        """Return the values of the isotonic maps of all fits at points in ascending order, float64[F, n]."""
+        # Searching for the few knots among the points is faster than the other way round.
+        n, first = len(points.units), self._first
+        starts = np.searchsorted(points.units, self._knot_units)
+        starts[first] = 0
+        ends = np.append(starts[1:], n)
+        ends[first[1:] - 1] = n
+        found = np.repeat(np.arange(len(starts)), ends - starts).reshape(len(first), n)
+        return self._interpolated(found, points)
 
     def platt(self, chosen: Counts, points: Points) -> Floats:
         """Return the values of Platt maps; otherwise as `uniform`."""
         slopes, intercepts = self._platt
         return apply_platt(slopes[chosen], intercepts[chosen], points.logits)
+
+    def _interpolated(self, found: Counts, points: Points) -> Floats:
+        """Return the values at points, for the index of the last knot up to each, or of the first knot."""
+        # The line is level before the first knot. A score less than a unit below a knot may find that knot.
+        values = points.logits - self._knots[found]
+        np.maximum(values, 0.0, out=values)
+        values *= self._slopes[found]
+        values += self._values[found]
+        return values
 
 
 class Hindsight:
@@ -239,7 +257,7 @@ def refill(snapshot: Snapshot, points: Points, before: tuple[Snapshot, Floats] |
     Parameters
     ----------
     points
-        The n scores.
+        The n scores, in ascending order.
     before
         Another snapshot, and what it gave at the same points. That array is updated and returned, if its
         shape is right.
@@ -270,7 +288,7 @@ def refill(snapshot: Snapshot, points: Points, before: tuple[Snapshot, Floats] |
             values = stack.uniform(chosen[unbinned:], points)
             _put(out, _UNIFORM, values, ((index, row_of[id(fit)] - unbinned) for index, fit in changed))
         for family, values in (
-            (_ISOTONIC, stack.isotonic(chosen, points)),
+            (_ISOTONIC, stack.isotonic_of_all(points)),
             (_PLATT, stack.platt(chosen, points)),
         ):
             _put(out, family, values, ((index, row_of[id(fit)]) for index, fit in changed))

@@ -142,7 +142,7 @@ def test_every_candidate_forecasts_what_its_name_says(source_of: SourceOf) -> No
     scores, labels = NormalPair(0.2).sample(3000, rng)
     held, fit = fits_of(scores, labels)
     assert (fit.labels, fit.positives) == (3000, int(labels.sum()))
-    z = expit(rng.normal(0.0, 3.0, 500))
+    z = np.sort(expit(rng.normal(0.0, 3.0, 500)))
     table = dict(zip(NAMES, refill(Snapshot(0, source, (fit,) * (ALL + 1), 0.3), Points.of(z)), strict=True))
     assert np.array_equal(table["identity"], z)
     assert table["source/uniform/all"] == pytest.approx(h.predict_many(z))
@@ -186,7 +186,7 @@ def test_the_losses_of_a_source_are_those_on_new_labels(source_of: SourceOf) -> 
     below 2e-4.
     """
     pair = NormalPair(0.4)
-    z = pair.sample(20_000, np.random.default_rng(6))[0]
+    z = np.sort(pair.sample(20_000, np.random.default_rng(6))[0])
     truth, gaps = pair.optimal(z), []
     for seed in range(40):
         h, sketch = source_of(500, 0.4, 100 + seed)
@@ -293,7 +293,7 @@ def test_forecasts_of_many_snapshots_are_those_of_one_after_another(round_: int)
     sources = choices[round_ % len(choices)]
     snapshots = random_snapshots(rng, sources)
     snapshots = snapshots[: int(rng.integers(1, 4))] if round_ < 8 else snapshots
-    z = scores_for(rng, snapshots, 200)
+    z = np.sort(scores_for(rng, snapshots, 200))
     which = rng.integers(0, len(snapshots), len(z))
     values = Hindsight(snapshots).forecasts(which, Points.of(z), sourced=sources != [None])
     assert len(values) == (TARGET_ONLY if sources == [None] else len(NAMES))

@@ -351,7 +351,8 @@ class Spy:
             values = ask(kept, which, points, sourced=sourced)
             # Without a source the score stands for the candidates that need one.
             for index, snapshot in enumerate(snapshots):
-                at = np.flatnonzero(whose == index)
+                at = np.argsort(points.scores, kind="stable")
+                at = at[whose[at] == index]
                 alone = refill(snapshot, points.take(at))[: len(values)]
                 assert np.array_equal(values[: len(alone), at], alone)
                 assert (values[len(alone) :, at] == points.scores[at]).all()

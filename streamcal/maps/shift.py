@@ -78,7 +78,7 @@ def shift_correction_one(probability: float, weights: tuple[float, float]) -> fl
     return positive / total if total > 0.0 else probability
 
 
-def shift_odds(probabilities: npt.ArrayLike, odds: npt.ArrayLike) -> Floats:
+def shift_odds(probabilities: npt.ArrayLike, odds: npt.ArrayLike, out: Floats | None = None) -> Floats:
     """Apply the correction with weights (1, κ): κp / (κp + 1 − p).
 
     Parameters
@@ -88,6 +88,8 @@ def shift_odds(probabilities: npt.ArrayLike, odds: npt.ArrayLike) -> Floats:
     odds
         κ = w₁/w₀ in [0, ∞], broadcast against ``probabilities``. At its ends the result is the limit taken
         outward, which bounds what any κ near them gives: 0 everywhere for κ = 0, 1 everywhere for κ = ∞.
+    out
+        Where to put the result for odds of any shape but (), float64 of the shape that both broadcast to.
 
     Returns
     -------
@@ -99,11 +101,16 @@ def shift_odds(probabilities: npt.ArrayLike, odds: npt.ArrayLike) -> Floats:
             return np.ones_like(p)
         if odds == 0.0:
             return np.zeros_like(p)
-    positive, total = _parts(p, 1.0, odds)
-    return np.asarray(positive / total)
+    positive, total = _parts(p, 1.0, odds, out)
+    return np.divide(positive, total, out=out)
 
 
-def _parts(p: Floats, w0: npt.ArrayLike, w1: npt.ArrayLike) -> tuple[Floats, Floats]:
-    """Return numerator and denominator of w₁p / (w₁p + w₀(1−p)) (eq. 13), for arrays that broadcast."""
-    positive = np.multiply(w1, p)
+def _parts(
+    p: Floats, w0: npt.ArrayLike, w1: npt.ArrayLike, out: Floats | None = None
+) -> tuple[Floats, Floats]:
+    """Return numerator and denominator of w₁p / (w₁p + w₀(1−p)) (eq. 13), for arrays that broadcast.
+
+    ``out`` is an array for the numerator.
+    """
+    positive = np.multiply(w1, p, out=out)
     return positive, positive + np.multiply(w0, 1.0 - p)

@@ -121,8 +121,7 @@ class FitStack:
         self._knots: Floats = np.concatenate([fit.isotonic.logits for fit in fits])
         self._values: Floats = np.concatenate([fit.isotonic.values for fit in fits])
         self._knot_units: Counts = _whole(self._knots)
-        number = np.repeat(np.arange(len(fits)), sizes)
-        self._knot_keys: Counts = self._knot_units + (number << _LOGIT_BITS)
+        self._knot_keys: Counts | None = None  # made when first searched: the table never does
         # From each knot to the next. A block of one cell has two equal knots; the line ends level.
         self._slopes: Floats = np.zeros(len(self._knots))
         gaps = self._knots[1:] - self._knots[:-1]
@@ -152,6 +151,10 @@ class FitStack:
 
     def isotonic(self, chosen: Counts, points: Points) -> Floats:
         """Return the values of isotonic maps; otherwise as `uniform`."""
+        if self._knot_keys is None:
+            number = np.zeros(len(self._knots), np.int64)
+            number[self._first[1:]] = 1
+            self._knot_keys = self._knot_units + (number.cumsum() << _LOGIT_BITS)
         found = np.searchsorted(self._knot_keys, points.units + (chosen << _LOGIT_BITS), side="right") - 1
         np.maximum(found, self._first[chosen], out=found)
         return self._interpolated(found, points)
@@ -313,7 +316,7 @@ def _shift(out: Floats, odds: Floats) -> None:
     ``odds`` are float64[PRIORS, n], or [PRIORS, 1] for the same at all scores.
     """
     probabilities = np.concatenate((out[TARGET_ONLY:_BASES], out[:1]))[:, np.newaxis]
-    out[_BASES:].reshape(len(probabilities), len(PRIORS), -1)[:] = shift_odds(probabilities, odds)
+    shift_odds(probabilities, odds, out=out[_BASES:].reshape(len(probabilities), len(PRIORS), -1))
 
 
 def _distinct(snapshots: Sequence[Snapshot]) -> tuple[list[Fit], Counts]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit, log_expit
+from scipy.special import entr, expit, log_expit, logit
 
 from streamcal.certificates.inequalities import log_kt
 
@@ -167,7 +167,7 @@ class LabelShiftTest:
         learned = self.log_predictor()
         negatives, positives = self._source
         known = negatives + positives > 0
-        source = _logit((positives + 0.5) / (negatives + positives + 1.0))[known]
+        source = logit((positives + 0.5) / (negatives + positives + 1.0))[known]
         misses, hits = self._negatives.astype(np.float64), self._positives.astype(np.float64)
         free = -_entropy(hits[~known], (hits + misses)[~known])
         return learned - free - _composite_likelihood(source, misses[known], hits[known]) + _rounding(learned)
@@ -212,7 +212,7 @@ def _log_recalibrated(negatives: bytes, positives: bytes) -> tuple[Reals, Reals]
     key must be hashable, it is the bytes of the source counts, int64[B] each.
     """
     hits, misses = np.frombuffer(positives, np.int64), np.frombuffer(negatives, np.int64)
-    at = _SHIFTS[:, None, None] + _SCALES[:, None] * _logit((hits + 0.5) / (misses + hits + 1.0))
+    at = _SHIFTS[:, None, None] + _SCALES[:, None] * logit((hits + 0.5) / (misses + hits + 1.0))
     return log_expit(at), log_expit(-at)
 
 
@@ -269,10 +269,10 @@ def largest_likelihood(source_hits: Reals, source_totals: Reals, hits: Reals, to
     hits, totals
         the same of the target.
     """
-    m = _logit((source_hits + hits + 0.5) / (source_totals + totals + 1.0))
+    m = logit((source_hits + hits + 0.5) / (source_totals + totals + 1.0))
     t = 0.0
     for _ in range(_NEWTON_STEPS):
-        p, q = _sigmoid(m), _sigmoid(m + t)
+        p, q = expit(m), expit(m + t)
         curve_m = source_totals * p * (1 - p) + 1e-9
         curve_q = totals * q * (1 - q)
         slope_m = source_hits - source_totals * p + hits - totals * q
@@ -286,7 +286,7 @@ def largest_likelihood(source_hits: Reals, source_totals: Reals, hits: Reals, to
         m, t = m + step_m, t + step_t
         if abs(step_t) < 1e-9 and np.abs(step_m).max() < 1e-7:
             break
-    q = _sigmoid(m + t)
+    q = expit(m + t)
     room = totals * q * (1 - q)
     if room.sum() > 0:
         q = q + (hits.sum() - float(totals @ q)) * q * (1 - q) / room.sum()
@@ -306,16 +306,4 @@ def largest_likelihood(source_hits: Reals, source_totals: Reals, hits: Reals, to
 def _entropy(hits: Reals, totals: Reals) -> float:
     """Return Σ N H(S/N) in nats; a bin with N = 0 adds nothing."""
     rate = np.clip(hits / np.maximum(totals, 1e-300), 0.0, 1.0)
-    return float(-(totals * (_xlogx(rate) + _xlogx(1.0 - rate))).sum())
-
-
-def _logit(p: Reals) -> Reals:
-    return np.asarray(np.log(p) - np.log1p(-p))
-
-
-def _sigmoid(t: Reals) -> Reals:
-    return np.asarray(np.where(t >= 0, 1.0, np.exp(np.minimum(t, 0.0))) / (1.0 + np.exp(-np.abs(t))))
-
-
-def _xlogx(x: Reals) -> Reals:
-    return np.asarray(np.where(x > 0, x * np.log(np.where(x > 0, x, 1.0)), 0.0))
+    return float((totals * (entr(rate) + entr(1.0 - rate))).sum())

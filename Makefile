@@ -1,16 +1,20 @@
 # Everything below needs Python 3.11 or newer and make; `make venv` installs the rest, as locked.
 PYTHON ?= python3
+JOBS   ?= 2
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: bench demo figures lint lock paper schema test types venv
+.PHONY: bench demo figures lint lock paper quick schema test types venv
 
 demo: $(READY)            ## run the shipped example: table and flights.png
 	$(BIN)/streamcal demo
 
+quick: $(READY)           ## run the fast tests, in under a minute
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not (statistical or kafka or crash or slow)"
+
 test: $(READY)            ## run all tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 paper: $(READY)           ## reproduce the paper: pictures and tables of docs/paper.md
 	$(BIN)/python examples/paper/reproduce.py

@@ -106,6 +106,7 @@ def test_sketches(events: list[tuple[float, int]], cuts: list[int], labelled: bo
     assert sketch.to_bytes() == reference.sketch_of(scores, labels, 64).to_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STREAMS)
 @pytest.mark.parametrize("max_cells", [64, 4096, 1 << 17])
 @pytest.mark.parametrize("n", [1, 1000, 40_000, 100_000])
@@ -131,6 +132,7 @@ def test_a_sketch_made_coarse_goes_on_at_its_level(level: int) -> None:
     assert coarse == reference.sketch_of(scores, labels, 64).at_level(level)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STREAMS)
 @pytest.mark.parametrize("mode", ["source", "auto", "label_shift"])
 @pytest.mark.parametrize("bins", ["auto", 1, 2, 255, 3000])
@@ -147,6 +149,7 @@ def test_predictions_of_the_engine(name: str, mode: str, bins: int | str) -> Non
     assert many[-200:].tolist() == [engine.predict_one(score) for score in everywhere[-200:].tolist()]
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(
     st.sets(SCORES.filter(lambda z: 0.0 < z < 1.0), min_size=1, max_size=40),

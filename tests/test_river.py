@@ -96,6 +96,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int, str, int | N
 # River's checks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     [
@@ -172,6 +173,7 @@ def by_hand(rows: list[Row], delay: int) -> tuple[list[float], list[tuple[float,
     return probabilities, learned
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", [1, 7, 300])
 def test_late_labels_match_a_simulation_by_hand(
     delay: int, told: list[tuple[float, int, str, int | None]]
@@ -311,6 +313,7 @@ def test_an_overconfident_model_is_corrected(make: Any) -> None:
 # Classes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("negative", "positive"), [(0, 1), ("ham", "spam"), (-1, 1), (True, False)])
 def test_any_two_labels_work(negative: Any, positive: Any) -> None:
     rows = list(datasets.Phishing())

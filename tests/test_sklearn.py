@@ -69,6 +69,7 @@ def data(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 # scikit-learn's checks
 
 
+@pytest.mark.slow
 def test_it_passes_the_checks_of_scikit_learn() -> None:
     """No check is skipped: the one on array namespaces needs SCIPY_ARRAY_API before SciPy is imported.
 

@@ -28,6 +28,7 @@ def streamed(scores: np.ndarray, labels: np.ndarray, **options: object) -> Recal
     return engine
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(("n", "seeds"), [(10**3, 100), (10**4, 50), (10**5, 20), (10**6, 4), (10**7, 1)])
 def test_streaming_equals_batch(n: int, seeds: int) -> None:
     """Risk of the streamed map over that of uniform-mass binning on the raw sample: ≤ 1.01 in the mean.
@@ -44,6 +45,7 @@ def test_streaming_equals_batch(n: int, seeds: int) -> None:
     assert np.mean(ratios) <= 1.01
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     ("n", "seeds", "limit"),
     [(10**3, 200, 2.0e-3), (10**4, 200, 4.0e-4), (10**5, 50, 7.0e-5), (10**6, 8, 1.5e-5)],
@@ -82,6 +84,7 @@ def table_1_risks(seed: int) -> dict[str, Risk]:
     return risks
 
 
+@pytest.mark.statistical
 def test_table_1_of_the_paper() -> None:
     """Mean over 300 seeds. Standard errors: below a quarter of each tolerance (printed): below 1e-4."""
     runs = [table_1_risks(seed) for seed in range(300)]
@@ -94,6 +97,7 @@ def test_table_1_of_the_paper() -> None:
     assert all(run["label_shift"].sharpness == 0 for run in runs)
 
 
+@pytest.mark.statistical
 def test_a_broken_shift_correction_is_noticed() -> None:
     """Table 1's composite with w₀ and w₁ exchanged is far outside its tolerance."""
     engine = Recalibrator(mode="composite", bins=9, prior_smoothing=0)

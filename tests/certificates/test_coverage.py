@@ -94,6 +94,7 @@ def report(name: str, rule: str, ratios: np.ndarray, step: int) -> None:
     print(f"{name:14} {rule:9} violated {violated(ratios):.4f} slack {slack(ratios):.3g}; R at n {parts}")
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("rule", ["cube_root", "auto"])
 @pytest.mark.parametrize("name", list(TRUTHS))
 def test_certificates_hold_at_all_versions_together(name: str, rule: str) -> None:
@@ -125,6 +126,7 @@ def tightness(n: int, truth: Truth, seed: int = 0) -> tuple[float, ...]:
     return bound.risk, true[2], bound.bins, paper.risk, least, float(paper.met), spent
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("n", list(TARGETS))
 def test_certified_risk_reaches_the_targets(n: int) -> None:
     certified, true, bins, paper, least, met, spent = tightness(n, TRUTHS["D(0.5)"])
@@ -136,6 +138,7 @@ def test_certified_risk_reaches_the_targets(n: int) -> None:
     assert certified < least
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("name", ["constant 0.01", "cubic"])
 def test_certified_over_true_risk_is_printed(name: str) -> None:
     for n in (10_000, 100_000, 1_000_000):

@@ -48,6 +48,7 @@ def first_alarm(
     return None
 
 
+@pytest.mark.statistical
 def test_false_alarms_are_rarer_than_alpha() -> None:
     alarms = [first_alarm(gaussian(0.1), gaussian(0.5), 2_000, 2_000, s, 2.0) for s in range(1000)]
     rate = np.mean([alarm is not None for alarm in alarms])
@@ -55,6 +56,7 @@ def test_false_alarms_are_rarer_than_alpha() -> None:
     assert rate <= ALPHA
 
 
+@pytest.mark.statistical
 def test_dividing_by_the_served_map_would_alarm_falsely() -> None:
     """The broken formula: against the source rates themselves, their estimation error alone alarms."""
     alarms = 0
@@ -72,6 +74,7 @@ def test_dividing_by_the_served_map_would_alarm_falsely() -> None:
     assert alarms > 20
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(("n_source", "prior"), [(100_000, 0.5), (100_000, 0.1)])
 def test_changed_class_conditionals_are_detected(n_source: int, prior: float) -> None:
     """X | Y=1 moves from N(2, 1) to N(1, 1); nine streams, the median delay in labels."""

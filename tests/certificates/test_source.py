@@ -109,6 +109,7 @@ def test_any_other_map_is_bounded_by_the_triangle() -> None:
     assert centre.bound_of(ones, ones) > figure
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRUTHS)
 @pytest.mark.parametrize("n", [100, 1000, 10_000, 100_000])
 def test_the_best_is_found_by_looking_at_some(name: str, n: int) -> None:
@@ -170,6 +171,7 @@ def composite(n_source: int, n_target: int, seed: int) -> tuple[float, float]:
     return certified, risks(gaussian(0.1), edges, values)[2]
 
 
+@pytest.mark.statistical
 def test_target_certificate_covers_with_running_labels() -> None:
     """200 streams × 5 target counts: more than 10 % violated with probability below 1e-9 (none seen)."""
     table = np.array([[composite(2000, n, seed) for n in (10, 50, 200, 1000, 5000)] for seed in range(200)])
@@ -219,6 +221,7 @@ def test_target_certificate_is_one_when_nothing_is_known() -> None:
 # --- lemmas one by one: the terms cover for each other in the whole, so each is tested by itself ----------
 
 
+@pytest.mark.statistical
 def test_lemmas_3_6_7_cover_the_noise_and_a_tenth_of_them_does_not() -> None:
     """600 draws at 0.05 + 0.05 + 0.05: more than 15 % beyond V with probability below 1e-9 (0 seen)."""
     rng = np.random.default_rng(11)
@@ -269,6 +272,7 @@ def test_lemmas_4_and_5_hold_for_all_intervals_and_break_without_the_union() -> 
     assert np.mean(np.array(shapes) > -np.log(delta)) > 0.15
 
 
+@pytest.mark.statistical
 def test_lemma_8f_covers_the_form_and_its_estimate_alone_does_not() -> None:
     """400 draws at 0.05: √D ≤ t + √(t² + D̂); more than 5 % fail with probability below 1e-9 (0 seen)."""
     rng = np.random.default_rng(13)

@@ -49,6 +49,7 @@ BAD: dict[str, tuple[bytes, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("raw", "reason"), BAD.values(), ids=BAD.keys())
 def test_the_run_goes_on_past_bad_input(tmp_path: Path, raw: bytes, reason: str) -> None:
     done, answers, rejects = run(tmp_path, GOOD + raw + b"\n" + b'{"id":"last","score":0.25}\n')
@@ -97,6 +98,7 @@ def test_a_truncated_gzip_gives_what_it_still_has(tmp_path: Path) -> None:
     assert reject["line"] == len(answers) + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"junk\njunk\n", gzip.compress(b"")[:-4], b"not gzip"])
 def test_exit_1_when_nothing_could_be_read(tmp_path: Path, content: bytes) -> None:
     name = "events.jsonl.gz" if content[:1] in (b"\x1f", b"n") else "events.jsonl"
@@ -112,6 +114,7 @@ def test_exit_1_when_the_file_does_not_exist(tmp_path: Path) -> None:
     assert not (tmp_path / "out.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_exit_2_on_usage_errors(tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").write_bytes(GOOD)
     (tmp_path / "bad.toml").write_text("[recalibrator]\nbins = 0\n")
@@ -136,6 +139,7 @@ def test_a_csv_header_that_names_no_score_is_an_error(tmp_path: Path) -> None:
     assert "events.csv, line 1: a CSV header must name score or label" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_run_equals_the_engine_by_hand_and_is_reproducible(tmp_path: Path) -> None:
     source, events, labels = synthetic(tmp_path)
     out, map_file, config = tmp_path / "out.jsonl.gz", tmp_path / "map.json", tmp_path / "c.toml"
@@ -173,6 +177,7 @@ def test_a_run_equals_the_engine_by_hand_and_is_reproducible(tmp_path: Path) -> 
     assert read_lines(out) == first
 
 
+@pytest.mark.slow
 def test_apply_gives_what_the_map_gives(tmp_path: Path) -> None:
     recalibration = RecalibrationMap(version=4, edges=(0.0, 0.5, 1.0), values=(0.25, 0.75))
     (tmp_path / "map.json").write_text(recalibration.model_dump_json())

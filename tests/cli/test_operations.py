@@ -50,6 +50,7 @@ def event(id_: str, time: float, **fields: object) -> str:
     return json.dumps({"id": id_, "time": time, **fields}) + "\n"
 
 
+@pytest.mark.slow
 def test_sigterm_commits_and_exits_0_and_a_restart_goes_on(tmp_path: Path) -> None:
     source, _, _ = synthetic(tmp_path)
     events, labels = tmp_path / "e.jsonl", tmp_path / "l.jsonl"
@@ -89,6 +90,7 @@ def test_sigterm_commits_and_exits_0_and_a_restart_goes_on(tmp_path: Path) -> No
     assert versions == sorted(set(versions))
 
 
+@pytest.mark.slow
 def test_apply_follows_the_newest_map(tmp_path: Path) -> None:
     source, events, labels = synthetic(tmp_path)
     run = ["run", "--source", source, "--output", tmp_path / "o.jsonl", "--store", tmp_path / "s.db"]
@@ -177,6 +179,7 @@ def test_metrics_by_a_real_parser(tmp_path: Path) -> None:
     assert logged[-2]["join"]["joined"] == 100
 
 
+@pytest.mark.slow
 def test_metrics_that_cannot_be_served(tmp_path: Path) -> None:
     (tmp_path / "e.jsonl").write_bytes(GOOD)
     for address in ("99999", "x", "256.0.0.1:80"):
@@ -187,6 +190,7 @@ def test_metrics_that_cannot_be_served(tmp_path: Path) -> None:
         assert "cannot serve metrics" in done.stderr
 
 
+@pytest.mark.slow
 def test_show_and_replay(tmp_path: Path) -> None:
     source, events, labels = synthetic(tmp_path)
     inputs = ["--source", source, "--events", events, "--labels", labels]
@@ -223,6 +227,7 @@ def test_the_same_url_twice_is_a_usage_error(tmp_path: Path) -> None:
         assert "is given twice" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_next_days_files_go_on_from_the_same_store(tmp_path: Path) -> None:
     for day in (1, 2):
         events = "".join(event(f"d{day}-{i}", day * 100 + i, score=0.5) for i in range(5))
@@ -246,6 +251,7 @@ def test_a_password_in_a_url_is_not_shown(tmp_path: Path) -> None:
     assert "hunter2" not in done.stderr + done.stdout
 
 
+@pytest.mark.slow
 def test_the_connector_in_the_docs(tmp_path: Path) -> None:
     """docs/connectors.md shows a whole package; installed as it stands, the command line finds it."""
     text = (ROOT / "docs" / "connectors.md").read_text()

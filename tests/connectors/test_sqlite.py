@@ -62,6 +62,7 @@ def test_what_was_committed_is_there_again(tmp_path: Path) -> None:
     db.close()
 
 
+@pytest.mark.slow
 def test_a_second_process_is_refused(tmp_path: Path) -> None:
     store = opened(tmp_path / "state.db")
     done = streamcal(*options(tmp_path))
@@ -130,6 +131,7 @@ def test_what_was_flushed_is_there_with_the_commit_or_not_at_all(tmp_path: Path)
     store.close()
 
 
+@pytest.mark.slow
 def test_a_full_disk(tmp_path: Path) -> None:
     """RLIMIT_FSIZE stands for the full disk; then there is room again, and the run goes on."""
     whole = tmp_path / "whole"
@@ -158,6 +160,7 @@ def _ignore_sigxfsz() -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
 
+@pytest.mark.slow
 def test_an_output_on_a_full_disk(tmp_path: Path) -> None:
     arguments = options(tmp_path)
     arguments[arguments.index("--output") + 1] = Path("/dev/full")
@@ -190,6 +193,7 @@ def test_a_full_database(tmp_path: Path) -> None:
     again.close()
 
 
+@pytest.mark.slow
 def test_a_store_that_can_only_be_read(tmp_path: Path) -> None:
     assert streamcal(*options(tmp_path)).returncode == 0
     (tmp_path / "state.db").chmod(0o444)
@@ -278,6 +282,7 @@ def everything(path: Path) -> dict[str, object]:
     return read
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_is_noticed_or_does_not_matter(tmp_path: Path) -> None:
     """A bit of each byte of the header, and bits anywhere: nothing read back changes, nothing crashes."""
     path = tmp_path / "s.db"
@@ -501,6 +506,7 @@ def test_a_damaged_store_of_version_1_is_refused_and_left_alone(tmp_path: Path) 
     db.close()
 
 
+@pytest.mark.slow
 def test_damage_ends_a_run_and_changes_nothing(tmp_path: Path) -> None:
     assert streamcal(*options(tmp_path)).returncode == 0
     store, out = tmp_path / "state.db", tmp_path / "out.jsonl"
@@ -515,6 +521,7 @@ def test_damage_ends_a_run_and_changes_nothing(tmp_path: Path) -> None:
     assert out.read_bytes() == answers
 
 
+@pytest.mark.slow
 def test_other_options_are_refused(tmp_path: Path) -> None:
     assert streamcal(*options(tmp_path)).returncode == 0
     (tmp_path / "c.toml").write_text("[recalibrator]\nbins = 7\n")
@@ -523,6 +530,7 @@ def test_other_options_are_refused(tmp_path: Path) -> None:
     assert "the stored engine was made with other options: bins ('auto', now 7)" in done.stderr
 
 
+@pytest.mark.slow
 def test_an_output_that_was_cut_is_refused_and_one_moved_away_begun_anew(tmp_path: Path) -> None:
     assert streamcal(*options(tmp_path)).returncode == 0
     out = tmp_path / "out.jsonl"
@@ -538,6 +546,7 @@ def test_an_output_that_was_cut_is_refused_and_one_moved_away_begun_anew(tmp_pat
     assert [row["id"] for row in read_lines(out)] == ["new"]
 
 
+@pytest.mark.slow
 def test_an_input_that_shrank_is_refused(tmp_path: Path) -> None:
     assert streamcal(*options(tmp_path)).returncode == 0
     (tmp_path / "events.csv").write_text("id,time,score\n1,1,0.5\n")
@@ -546,6 +555,7 @@ def test_an_input_that_shrank_is_refused(tmp_path: Path) -> None:
     assert "events.csv is not the file that was read before" in done.stderr
 
 
+@pytest.mark.slow
 def test_map_versions_are_thinned_alike_however_they_are_committed(tmp_path: Path) -> None:
     rows = [MapRow(n, None, float(n), b"{}", b"null") for n in range(1, 2601)]  # type: ignore[arg-type]
     kept = []

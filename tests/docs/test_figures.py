@@ -281,6 +281,7 @@ def test_drift_by_week_leaves_out_the_week_cut_short(script: Modules) -> None:
     assert drift.weekly(days * 86_400.0, losses, -86_400.0)[1].tolist() == [1.5, 6.5]
 
 
+@pytest.mark.slow
 def test_operations_shows_what_the_store_holds(script: Modules, tmp_path: Path) -> None:
     operations = script("operations")
     shown = operations.run(tmp_path, 1500)

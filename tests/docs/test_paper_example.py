@@ -108,6 +108,7 @@ def test_the_page_is_what_the_script_writes(modules: Modules, committed: tuple) 
         assert 0 < (PAGE.parent / "paper" / name).stat().st_size < 150_000
 
 
+@pytest.mark.slow
 def test_exponents_of_a_small_grid_are_sane(modules: Modules) -> None:
     """Three sample sizes, 2 samples each: far from the paper's grid, so wide limits. Seeded."""
     experiments, analysis = modules["experiments"], modules["analysis"]
@@ -179,6 +180,7 @@ def test_a_page_without_a_place_for_a_table_is_refused(modules: Modules) -> None
         splice(page, {"one": "new", "two": "new"})
 
 
+@pytest.mark.slow
 def test_every_picture_is_drawn(modules: Modules, committed: tuple, tmp_path: Path) -> None:
     modules["figures"].draw_all(committed, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == set(modules["figures"].PICTURES)

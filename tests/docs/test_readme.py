@@ -80,6 +80,7 @@ def rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", SHELL)
 def test_the_command_line_runs(code: str, tmp_path: Path) -> None:
     predictions = files(tmp_path, seed=0)
@@ -119,6 +120,7 @@ def test_the_options_of_the_docs_are_the_defaults() -> None:
     }
 
 
+@pytest.mark.slow
 def test_the_demo_gives_what_the_readme_says(tmp_path: Path) -> None:
     text = (ROOT / "README.md").read_text()
     (said,) = re.findall(r"([\d,]+) forecasts[^#]*?Brier score falls from ([\d.]+) to ([\d.]+)\.", text)

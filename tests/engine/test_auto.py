@@ -270,6 +270,7 @@ def test_merge_is_weighed_again_from_all_labels() -> None:
     assert brier(left, scores, labels) < np.mean((scores - labels) ** 2)
 
 
+@pytest.mark.slow
 def test_scores_alone_move_the_map_before_the_labels_come() -> None:
     """The class balance jumps, labels are 2,000 predictions late: "both" follows, "labels" does not yet."""
     rng = np.random.default_rng(10)

@@ -104,6 +104,7 @@ def test_the_history_is_thinned_to_a_bounded_size() -> None:
     assert versions[-1] == engine.version > MOST_CERTIFICATES
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("mode", ["auto", "source", "composite", "target", "label_shift"])
 def test_certified_risks_cover_the_true_ones(mode: str) -> None:
     """40 streams a mode; each fails with probability at most δ = 0.1, so more than 12 of them with
@@ -120,6 +121,7 @@ def test_certified_risks_cover_the_true_ones(mode: str) -> None:
     assert failures <= 12
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(("n", "limit"), [(10**4, 4.5e-2), (10**5, 4.5e-3), (10**6, 5.0e-4), (10**7, 6.5e-5)])
 def test_the_served_maps_certificate_reaches_the_designs_figures(n: int, limit: float) -> None:
     """With ``bins="auto"``, the map that is served, every correction and share of δ in.
@@ -265,6 +267,7 @@ def test_a_certificate_is_one_line_and_in_a_notebook_a_table() -> None:
     assert LABEL_SHIFT_REFUTED in (rows["assumes"] or "")
 
 
+@pytest.mark.statistical
 def test_label_shift_is_not_refuted_where_it_holds() -> None:
     """60 streams; the engine's α is δ/10 = 0.01 a stream: more than 4 alarms with probability below 4e-4."""
     alarms = 0

@@ -158,6 +158,7 @@ def random_events(rng: random.Random, count: int) -> list[Event]:
     return events
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_sqlite_tables_join_as_those_in_memory(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch

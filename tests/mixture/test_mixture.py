@@ -361,6 +361,7 @@ class Spy:
         monkeypatch.setattr(Snapshots, "forecasts", spied)
 
 
+@pytest.mark.slow
 def test_a_late_label_is_scored_with_the_snapshot_of_its_prediction(monkeypatch: pytest.MonkeyPatch) -> None:
     spy = Spy(monkeypatch)
     rng = np.random.default_rng(12)
@@ -405,6 +406,7 @@ def test_a_label_that_came_at_once_is_scored_with_the_served_snapshot(
     assert len(spy.asked) == 1  # where all came at once, the table has it
 
 
+@pytest.mark.slow
 def test_labels_of_many_moments_are_scored_as_one_after_another(
     monkeypatch: pytest.MonkeyPatch, source_of: SourceOf
 ) -> None:
@@ -605,6 +607,7 @@ def test_restoring_at_any_point_changes_nothing(source_of: SourceOf) -> None:
     assert kept.n == 40 * 70
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", [0, 90, 2000])
 def test_restarts_between_weighings_change_nothing(source_of: SourceOf, delay: int) -> None:
     """With labels of random delays, over many steps and weighings."""

@@ -89,6 +89,7 @@ def test_nothing_is_no_change() -> None:
     assert change_point(counts, counts * alike, counts * alike**2, DELTA) == 0
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("q", [0.5, 0.03, 0.001])
 def test_false_alarms(q: float) -> None:
     """At most 2 in 15 streams of 40,000 values without a change.
@@ -102,6 +103,7 @@ def test_false_alarms(q: float) -> None:
     assert sum(alarms) <= 2
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     ("before", "after"), [(0.1, 0.4), (0.4, 0.05), (0.05, 0.4), (0.3, 0.2), (0.001, 0.01)]
 )

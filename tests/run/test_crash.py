@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from streamcal.cli.demo import data_folder
 
@@ -95,6 +96,7 @@ def crash(
     return contents, state, killed
 
 
+@pytest.mark.crash
 def test_killed_fifty_times_and_yet_the_same(tmp_path: Path) -> None:
     inputs = flights(tmp_path)
     start = time.monotonic()

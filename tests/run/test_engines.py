@@ -99,6 +99,7 @@ def states(pipeline: Pipeline) -> dict[str | None, bytes]:
     return {key: engine.to_bytes() for key, engine in pipeline.engines.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stored", [True, False], ids=["in a store", "in memory"])
 def test_parked_and_revived_engines_are_byte_equal(tmp_path: Path, stored: bool) -> None:
     fill(40)
@@ -126,6 +127,7 @@ def test_parked_and_revived_engines_are_byte_equal(tmp_path: Path, stored: bool)
     assert len(found[0][1][2]) > 20  # maps were published
 
 
+@pytest.mark.slow
 def test_maps_that_answers_begin_do_not_depend_on_batches_nor_on_parking(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +146,7 @@ def test_maps_that_answers_begin_do_not_depend_on_batches_nor_on_parking(
     assert len(found[0][0][2]) > labelled + 10
 
 
+@pytest.mark.slow
 def test_a_run_that_is_interrupted_goes_on_with_the_engines_it_needs(tmp_path: Path) -> None:
     fill(40)
     store = SqliteStore(tmp_path / "whole.db")

@@ -95,6 +95,7 @@ def _empty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamcal.run.runner.MAX_EVENTS", 64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("follow", [False, True], ids=["merged as wholes", "as they come"])
 @pytest.mark.parametrize("seed", range(4))
 def test_dying_at_any_step_loses_and_doubles_nothing(seed: int, follow: bool) -> None:
@@ -132,6 +133,7 @@ def test_dying_at_any_step_loses_and_doubles_nothing(seed: int, follow: bool) ->
     assert len(broken[0]["rejects"]) == len(whole[0]["rejects"])
 
 
+@pytest.mark.slow
 def test_the_order_is_that_of_event_times_whatever_the_partitions() -> None:
     seen = []
     for seed in range(20):

@@ -178,6 +178,7 @@ def test_different_sketches_do_not_merge() -> None:
         ScoreSketch(63)
 
 
+@pytest.mark.slow
 def test_tally_and_sorting_give_the_same_counts() -> None:
     rng = np.random.default_rng(2)
     scores, labels = rng.random(50_000), rng.integers(0, 2, 50_000)

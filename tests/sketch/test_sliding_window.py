@@ -39,7 +39,7 @@ def held_of_labels(n: int, length: int) -> slice:
     return slice(max(0, (newest - PANES) * pane), n)
 
 
-@settings(deadline=None)
+@pytest.mark.slow
 @given(
     st.integers(0, 2**32 - 1),
     st.integers(64, 400),
@@ -75,7 +75,7 @@ def test_one_by_one_or_in_blocks_gives_the_same_state() -> None:
     assert one.to_bytes() == many.to_bytes()
 
 
-@settings(deadline=None)
+@pytest.mark.slow
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(1, 60), min_size=1, max_size=12))
 def test_a_window_of_time_equals_a_new_sketch_of_its_labels(seed: int, batches: list[int]) -> None:
     n, span = sum(batches), 160.0

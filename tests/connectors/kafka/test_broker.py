@@ -47,6 +47,7 @@ from tests.connectors.kafka.fixtures import EXTERNAL, AnyBroker, Topics, broker_
 
 
 class TestBroker:
+    @pytest.mark.kafka
     def test_the_jars_are_fetched_once_by_concurrent_processes(self, tmp_path: Path) -> None:
         if os.environ.get(EXTERNAL):
             pytest.skip(f"{EXTERNAL} is set: no jars are fetched")
@@ -480,6 +481,7 @@ class TestWhatACommitDoesNotTell:
                 sender.commit_transaction()
         assert values(kafka_broker, topic) == []
 
+    @pytest.mark.crash
     def test_exactly_once_while_the_broker_is_killed(
         self, killable_broker: Broker, new_topic: Topics
     ) -> None:

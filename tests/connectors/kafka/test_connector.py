@@ -509,6 +509,7 @@ class TestSink:
         with pytest.raises(ValueError, match="share one transactional id"):
             connector.sink(url(kafka_broker, topic + "2", "?transactional_id=x"))
 
+    @pytest.mark.crash
     def test_the_broker_is_killed_under_the_commits(
         self, killable_broker: Broker, new_topic: Topics, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -745,6 +746,7 @@ class TestRun:
         assert answered(killable_broker, answers) == list(range(20))
         assert len(rejects.read_bytes().splitlines()) == 2
 
+    @pytest.mark.slow
     def test_sigterm_while_it_waits_for_the_cluster_at_the_start(self, tmp_path: Path) -> None:
         nowhere = f"kafka://127.0.0.1:{free_ports(1)[0]}/events"
         with started("run", "--events", nowhere, "--output", tmp_path / "out.jsonl") as (process, said):
@@ -752,6 +754,7 @@ class TestRun:
             process.terminate()
             assert process.wait(20) == 0, said()
 
+    @pytest.mark.slow
     def test_a_cluster_that_is_not_there(self, tmp_path: Path) -> None:
         nowhere = f"kafka://127.0.0.1:{free_ports(1)[0]}/events"
         done = streamcal(
@@ -763,6 +766,7 @@ class TestRun:
         assert "was away for 1 s" in done.stderr
         assert "Traceback" not in done.stderr
 
+    @pytest.mark.slow
     def test_without_kafka_python(self, tmp_path: Path) -> None:
         """And with a directory named kafka on the path, which is then an empty package of that name."""
         (tmp_path / "kafka").mkdir()
@@ -957,6 +961,7 @@ class TestConfiguration:
         with pytest.raises(ValueError, match="the connector for 'memory' takes no options"):
             Connectors({"memory": {"a": 1}}).sink("memory:x")
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("text", "message"),
         [

@@ -210,6 +210,7 @@ def check(stream: Stream, outputs: dict[str, str], ids: Sequence[bytes]) -> int:
     return len({msgspec.json.decode(record.value)["map_version"] for record in answers})
 
 
+@pytest.mark.crash
 @pytest.mark.parametrize("what", ["process", "broker", "both"])
 def test_killed_and_yet_every_id_once(
     killable_broker: Broker, new_topic: Topics, tmp_path: Path, what: str

@@ -1,0 +1,24 @@
+"""benchmarks/event_path.py: what it counts, and that the way of an event becomes no longer."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+TOOL = Path(__file__).parents[2] / "benchmarks" / "event_path.py"
+LONGEST = {"prediction": (11, 59), "label": (15, 67)}
+"""Files and switches when the tool was written."""
+
+
+def test_it_follows_one_prediction_and_one_label() -> None:
+    done = subprocess.run([sys.executable, TOOL, "--steps"], capture_output=True, text=True, check=True)
+    for kind, (files, switches) in LONGEST.items():
+        found = re.search(rf"^{kind}: (\d+) files, (\d+) switches\n((?:  .*\n)*)", done.stdout, re.MULTILINE)
+        assert found, done.stdout
+        steps = found[3].splitlines()
+        assert len(steps) == int(found[2]) <= switches
+        assert int(found[1]) <= files
+        assert steps[0].endswith("JsonDecoder.decode")
+        assert any("/engine/" in step for step in steps)

@@ -11,10 +11,10 @@ demo: $(READY)            ## run the shipped example: table and flights.png
 	$(BIN)/streamcal demo
 
 quick: $(READY)           ## run the fast tests, in under a minute
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not (statistical or kafka or crash or slow)"
+	$(BIN)/python -m pytest -n $(JOBS) -m "not (statistical or kafka or crash or slow)"
 
 test: $(READY)            ## run all tests
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+	$(BIN)/python -m pytest -n $(JOBS)
 
 paper: $(READY)           ## reproduce the paper: pictures and tables of docs/paper.md
 	$(BIN)/python examples/paper/reproduce.py

@@ -2,8 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 # A time limit per example would fail on a machine whose cores are taken, and nothing else.
 settings.register_profile("streamcal", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("streamcal")
+
+
+class OneBroker(LoadScopeScheduling):
+    """Give every worker one test after the other, but all tests of Kafka to the same: they share a broker.
+
+    ``--dist loadgroup`` is for this, but pytest-xdist 3.8 cannot tell groups under pytest 9.2.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        kafka = "tests/connectors/kafka/"
+        return kafka if nodeid.startswith(kafka) else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneBroker:
+    return OneBroker(config, log)

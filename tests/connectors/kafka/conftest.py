@@ -2,7 +2,6 @@
 
 import gc
 import warnings
-from pathlib import Path
 
 import pytest
 
@@ -10,24 +9,17 @@ from tests.connectors.kafka.fixtures import LEFT_BEHIND, kafka_broker, killable_
 
 __all__ = ["kafka_broker", "killable_broker", "new_topic"]
 
-HERE = Path(__file__).parent
-
 
 def pytest_configure(config: pytest.Config) -> None:
     """Fail no running test for a socket that kafka-python left to the garbage collector."""
     config.addinivalue_line("filterwarnings", f"ignore:{LEFT_BEHIND}:ResourceWarning")
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs a broker, and keep it in one worker of pytest-xdist: one broker serves all of it."""
+    """Mark the tests that use the broker."""
     for item in items:
-        if not item.path.is_relative_to(HERE) or not isinstance(item, pytest.Function):
-            continue
-        if "kafka_broker" in item.fixturenames:
+        if isinstance(item, pytest.Function) and "kafka_broker" in item.fixturenames:
             item.add_marker("kafka")
-        if item.get_closest_marker("kafka"):
-            item.add_marker(pytest.mark.xdist_group("kafka"))
 
 
 def pytest_sessionfinish() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ try:
         warnings.simplefilter("ignore", DeprecationWarning)
         from kafka import KafkaConsumer, KafkaProducer, TopicPartition  # type: ignore[import-untyped]
         from kafka import errors as kafka_errors
+        from kafka.net.sasl import get_sasl_mechanism  # type: ignore[import-untyped]
         from kafka.structs import OffsetAndMetadata  # type: ignore[import-untyped]
 except ImportError:
     INSTALLED = False
@@ -31,11 +33,14 @@ __all__ = [
     "Partition",
     "Producer",
     "Record",
+    "SaslClient",
+    "authentication_error",
     "brief",
     "is_out_of_range",
     "is_permanent",
     "kafka_consumer",
     "kafka_producer",
+    "sasl_client",
 ]
 
 _CLOSE_SECONDS: Final = 5.0
@@ -53,6 +58,9 @@ _PERMANENT: Final = (
     "UnsupportedSaslMechanismError",
     "UnsupportedVersionError",
 )  # no waiting helps against these
+
+
+_PASSING_TLS: Final = (ssl.SSLEOFError, ssl.SSLSyscallError, ssl.SSLZeroReturnError)
 
 
 class Partition(NamedTuple):
@@ -84,6 +92,19 @@ class Future(Protocol):
 
     def succeeded(self) -> bool:
         """Whether the broker has taken it."""
+
+
+class SaslClient(Protocol):
+    """One side of a SASL exchange."""
+
+    def auth_bytes(self) -> bytes:
+        """Return what to send next."""
+
+    def receive(self, auth_bytes: bytes) -> object:
+        """Take an answer; ValueError if it is not the right one."""
+
+    def is_done(self) -> bool:
+        """Whether nothing is left to send."""
 
 
 class Consumer:
@@ -245,10 +266,22 @@ def kafka_producer(**options: object) -> Any:
     return KafkaProducer(**options)
 
 
+def sasl_client(mechanism: str, options: Mapping[str, Any]) -> SaslClient:
+    """Make kafka-python's side of a SASL exchange."""
+    return cast("SaslClient", get_sasl_mechanism(mechanism)(**options))
+
+
+def authentication_error(text: str) -> Exception:
+    """Return the error of a broker that refuses SASL credentials; it is a KafkaError."""
+    return cast("Exception", kafka_errors.SaslAuthenticationFailedError(text))
+
+
 def is_permanent(error: BaseException) -> bool:
     """Whether waiting and trying again cannot help."""
-    if "CERTIFICATE_VERIFY_FAILED" in str(error):
-        return True
+    if isinstance(error, ssl.SSLError):
+        # The two sides spoke and did not agree: a certificate, a protocol version. An end in mid-handshake
+        # and an internal error may pass.
+        return not isinstance(error, _PASSING_TLS) and "INTERNAL_ERROR" not in str(error)
     return any(kind.__name__ in _PERMANENT for kind in type(error).__mro__)
 
 

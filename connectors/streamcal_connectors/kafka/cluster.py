@@ -1,15 +1,17 @@
-"""A Kafka cluster: clients of it, and patience while it is away.
+"""A Kafka cluster: makes clients of it, and is patient while it is away.
 
-kafka-python 3.0 makes clients that recover by themselves from a broker that restarts. What it does not do is
-kept here: a client whose construction fails leaves a thread behind, so the port is tried first; each refused
-attempt to reconnect is logged as an error, so its log is kept back, and `Cluster` says once that the cluster
-is away, and once that it is back. Why a client could not be made stands in that log alone.
+kafka-python 3.0 makes clients that recover by themselves when a broker restarts. Three things it leaves open:
+
+* A client whose construction fails leaves a thread behind. So a connection of our own first finds out whether
+  a broker lets us in (`login`).
+* It cannot always tell a refusal from an absent broker. That connection can.
+* It logs every failed attempt to reconnect as an error. So its log is held back, and `Cluster` logs once that
+  the cluster is away, and once that it is back. Only that log tells why, so the reason is taken from it.
 """
 
 from __future__ import annotations
 
 import logging
-import socket
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar, cast
@@ -26,28 +28,25 @@ from streamcal_connectors.kafka.client import (
     kafka_producer,
 )
 from streamcal_connectors.kafka.config import KafkaConfig
+from streamcal_connectors.kafka.login import connect, log_in
 
 __all__ = ["Cluster", "RefusedError", "require"]
 
 log = logging.getLogger("streamcal_connectors")
 
-_PROBE_SECONDS: Final = 2.0
-_PAUSES: Final = (0.1, 2.0)  # least and most seconds between attempts
-_SLICE_SECONDS: Final = 0.1  # of a pause, between looks whether the run is to stop
-_MISSING_SECONDS: Final = 2.0  # that a broker which has just started may not know its topics
+_PAUSES: Final = (0.1, 2.0)  # shortest and longest, in seconds, between two attempts
+_SLICE_SECONDS: Final = 0.1  # of a pause: how often to check whether the run is to stop
+_MISSING_SECONDS: Final = 2.0  # a broker that has just started may not know its topics for so long
 
 T = TypeVar("T")
 
 
 class RefusedError(OSError):
-    """The cluster refuses, and waiting cannot help."""
+    """The cluster refuses this client; waiting does not help."""
 
 
 class _LastWords(logging.Handler):
-    """Keeps kafka-python's log back, but for the error that says most of why there is no connection.
-
-    A broker that refuses a password at times drops the connection before its answer has come through.
-    """
+    """Holds kafka-python's log back, and keeps the error in it that says most about a failed connection."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -69,7 +68,7 @@ _last_words: Final = _LastWords()
 
 
 class Cluster:
-    """A cluster: makes clients, waits while it is away, and says so once.
+    """A cluster: makes clients, waits while it is away, and logs that once.
 
     Parameters
     ----------
@@ -78,7 +77,7 @@ class Cluster:
     config
         how to connect.
     stop
-        whether the run is to stop: nothing is waited for then.
+        whether the run is to stop; if so, nothing waits.
     """
 
     def __init__(
@@ -94,44 +93,44 @@ class Cluster:
         return ",".join(self.hosts)
 
     def consumer(self, group: str | None = None, *, patient: bool = False) -> Consumer:
-        """Make a consumer; wait for the cluster, as `call` does."""
+        """Make a consumer; waits for the cluster, as `call` does."""
         return self.call(lambda: self._consumer(group), patient=patient)
 
     def producer(self, transactional_id: str) -> Producer:
-        """Make a producer; the cluster must be there.
+        """Make a producer, without waiting for the cluster.
 
         Raises
         ------
         KafkaError, OSError
-            if it is not.
+            if the cluster is away or refuses.
         """
-        self.probe()
+        self.log_in()
         seconds = self.config.request_seconds
         client = kafka_producer(
             **self._common(),
             transactional_id=transactional_id,
             delivery_timeout_ms=int(seconds * 1500),
             max_block_ms=int(seconds * 1000),
-            linger_ms=1000,  # a commit flushes anyhow: until then, full batches only
+            linger_ms=1000,  # only full batches before a commit, which flushes
             batch_size=1 << 18,
             compression_type=None if self.config.compression == "none" else self.config.compression,
         )
         return Producer(client, seconds, self.stop)
 
     def call(self, request: Callable[[], T], *, patient: bool) -> T:
-        """Do what needs the cluster, again and again while it is away.
+        """Make a request, again and again while the cluster is away.
 
         Parameters
         ----------
         patient
-            wait for as long as it takes, rather than ``connect_seconds``.
+            wait for as long as it takes, and not only for ``connect_seconds``.
 
         Raises
         ------
         StoppedError
-            if it failed, and the run is to stop.
+            if the request failed and the run is to stop.
         OSError
-            if that helps nothing, or the time is over.
+            if the cluster refuses, or ``connect_seconds`` are over.
         """
         deadline = time.monotonic() + self.config.connect_seconds
         pause = _PAUSES[0]
@@ -143,7 +142,8 @@ class Cluster:
             except (RefusedError, StoppedError):
                 raise
             except (KafkaError, OSError) as met:
-                error = _last_words.take() or met
+                said = _last_words.take()
+                error = met if said is None or is_permanent(met) else said
                 self.refused(error)
                 self.away(error)
                 if self.stop():
@@ -160,18 +160,35 @@ class Cluster:
             pause = min(2 * pause, _PAUSES[1])
 
     def probe(self) -> None:
-        """Raise OSError unless one of the hosts takes connections."""
-        for host in self.hosts:
-            name, _, port = host.rpartition(":")
-            try:
-                with socket.create_connection((name.strip("[]"), int(port)), timeout=_PROBE_SECONDS):
-                    return
-            except OSError as error:
-                refused = error
-        raise refused
+        """Return if the cluster can be reached.
+
+        While it counts as away, logging in as well tells whether what seems to be its absence is a refusal.
+
+        Raises
+        ------
+        KafkaError, OSError
+            if it cannot be reached, or refuses.
+        """
+        if self._away:
+            self.log_in()
+        else:
+            connect(self.hosts)
+
+    def log_in(self) -> None:
+        """Return if a broker lets this client in.
+
+        Raises
+        ------
+        KafkaError, OSError
+            if none does.
+        """
+        if self.config.security_protocol == "PLAINTEXT":
+            connect(self.hosts)
+        else:
+            log_in(self.hosts, self._options, self.config.request_seconds)
 
     def topic_partitions(self, consumer: Consumer, topic: str) -> set[int]:
-        """Return the partitions of a topic; wait for the cluster, as `call` does.
+        """Return the partitions of a topic; waits for the cluster, as `call` does.
 
         Raises
         ------
@@ -185,44 +202,52 @@ class Cluster:
                 return found
             if time.monotonic() > deadline:
                 raise ValueError(
-                    f"there is no topic {topic!r} at {self}: make it first (docs/kafka.md says how)"
+                    f"there is no topic {topic!r} at {self}: create it first (see docs/kafka.md)"
                 )
             time.sleep(_PAUSES[0])
 
     def refused(self, error: BaseException) -> None:
-        """Raise RefusedError if waiting and trying again cannot help against an error."""
+        """Raise RefusedError if an error is one that waiting and trying again cannot help."""
         if is_permanent(error):
             raise RefusedError(f"Kafka at {self} refuses: {brief(error)}") from None
 
     def check(self, request: Callable[[], object]) -> None:
-        """After some silence: find out whether the cluster is there, and say so."""
+        """After some silence, find out whether the cluster is there, and log a change.
+
+        Raises
+        ------
+        RefusedError
+            if it refuses.
+        """
         try:
             self.probe()
             request()
         except (KafkaError, OSError) as error:
+            self.refused(error)
             self.away(error)
             time.sleep(_PAUSES[0])
         else:
             self.back()
 
     def away(self, why: BaseException) -> None:
-        """Say that the cluster is away, once."""
+        """Log, once, that the cluster is away."""
         if not self._away:
             self._away = True
             log.warning("Kafka at %s is away (%s): waiting for it", self, brief(why))
 
     def back(self) -> None:
-        """Say that the cluster is back, if it was away."""
+        """Log that the cluster is back, if it was away."""
         if self._away:
             self._away = False
             log.info("Kafka at %s is back: going on", self)
 
     @property
     def is_away(self) -> bool:
-        """Whether it was away when last looked at."""
+        """Whether the cluster was away when it was last asked."""
         return self._away
 
     def _consumer(self, group: str | None) -> Consumer:
+        self.log_in()
         client = kafka_consumer(
             **self._common(),
             group_id=group,
@@ -251,7 +276,13 @@ class Cluster:
 
 
 def require() -> None:
-    """Raise ValueError unless kafka-python is installed; keep its log back, unless somebody has set it up."""
+    """Hold kafka-python's log back, unless the application has set it up.
+
+    Raises
+    ------
+    ValueError
+        if kafka-python is not installed.
+    """
     if not INSTALLED:
         raise ValueError("kafka:// needs kafka-python: pip install 'streamcal-engine[kafka]'")
     logger = logging.getLogger("kafka")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import ssl
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -117,14 +118,7 @@ class KafkaConfig(_Options):
         """
         options: dict[str, Any] = {"security_protocol": self.security_protocol}
         if self.security_protocol.endswith("SSL"):
-            password = self.ssl_key_password()
-            options |= {
-                "ssl_check_hostname": self.ssl_check_hostname,
-                "ssl_cafile": _text(self.ssl_cafile),
-                "ssl_certfile": _text(self.ssl_certfile),
-                "ssl_keyfile": _text(self.ssl_keyfile),
-                "ssl_password": None if password is None else password.get_secret_value(),
-            }
+            options["ssl_context"] = self._ssl_context()
         if self.sasl_mechanism is not None:
             password = self.sasl_password()
             options |= {
@@ -133,6 +127,32 @@ class KafkaConfig(_Options):
                 "sasl_plain_password": None if password is None else password.get_secret_value(),
             }
         return options
+
+    def _ssl_context(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.check_hostname = self.ssl_check_hostname
+        try:
+            if self.ssl_cafile is None:
+                context.load_default_certs()
+            else:
+                context.load_verify_locations(self.ssl_cafile)
+        except OSError as error:
+            raise ValueError(
+                f"ssl_cafile: {self.ssl_cafile} is not a PEM file of certificates: {error}"
+            ) from None
+        if self.ssl_certfile is not None:
+            password = self.ssl_key_password()
+            try:
+                # Without a password, an empty one: OpenSSL would ask for it on the terminal.
+                secret = "" if password is None else password.get_secret_value()
+                context.load_cert_chain(self.ssl_certfile, self.ssl_keyfile, secret)
+            except OSError as error:
+                raise ValueError(
+                    f"ssl_certfile, ssl_keyfile: cannot use {self.ssl_certfile} with the key in"
+                    f" {self.ssl_keyfile or self.ssl_certfile}: {error}"
+                ) from None
+        return context
 
 
 class _UrlOptions(_Options):

@@ -19,6 +19,9 @@ UNCOMMITTED = "read_uncommitted"
 PATIENCE = 30.0
 """Seconds within which what must happen happens; a passing test takes far less."""
 
+WAIT = int(PATIENCE * 1000)
+"""The same in milliseconds. An int: a float ends the encoding of every request, told by a log line only."""
+
 RUN_PATIENCE = 180.0
 """Seconds within which a whole run ends."""
 
@@ -110,7 +113,7 @@ def committed_offset(broker: AnyBroker, group: str, partition: Any) -> int | Non
     is told the offset from before, even right after ``commit_transaction`` has returned.
     """
     with consumer(broker, group_id=group) as reader:
-        found = reader.committed(partition, timeout_ms=PATIENCE * 1000)
+        found = reader.committed(partition, timeout_ms=WAIT)
         return None if found is None else int(found)
 
 

@@ -34,6 +34,7 @@ from tests.connectors.kafka.clients import (
     PATIENCE,
     QUICK,
     UNCOMMITTED,
+    WAIT,
     committed_offset,
     consumer,
     discard,
@@ -346,7 +347,7 @@ class TestTransactions:
                 with pytest.raises(KafkaTimeoutError):
                     stable.committed(partition, timeout_ms=500)
                 sender.commit_transaction()
-                assert stable.committed(partition, timeout_ms=PATIENCE * 1000) == 5
+                assert stable.committed(partition, timeout_ms=WAIT) == 5
 
     def test_a_second_producer_fences_the_first(self, kafka_broker: AnyBroker, new_topic: Topics) -> None:
         """The error is a KafkaError, of no single class: it depends on the call that meets it."""
@@ -491,25 +492,28 @@ class TestWhatACommitDoesNotTell:
         rng = random.Random(1)
         progress = threading.Semaphore(0)
         over = threading.Event()
+        kills = 0
 
         def killer() -> None:
+            nonlocal kills
             try:
                 for _ in range(3):
                     # The first commit after a start, then somewhere in the next transactions.
-                    assert progress.acquire(timeout=2 * PATIENCE), "no transaction was committed"
+                    assert progress.acquire(timeout=5 * PATIENCE), "no transaction was committed"
                     time.sleep(rng.uniform(0.0, 0.1))
                     killable_broker.kill()
                     killable_broker.start()
                     while progress.acquire(blocking=False):
                         pass
-                assert progress.acquire(timeout=2 * PATIENCE), "no transaction was committed"
+                    kills += 1
+                assert progress.acquire(timeout=5 * PATIENCE), "no transaction was committed"
             finally:
                 over.set()
 
         with ThreadPoolExecutor() as pool:
             killing = pool.submit(killer)
             while not over.is_set():
-                transactions_until(over, progress, killable_broker, topic, name, source)
+                transactions_until(over, progress, lambda: kills, killable_broker, topic, name, source)
             killing.result()
         count = committed_offset(killable_broker, name, source)
         assert count
@@ -519,53 +523,71 @@ class TestWhatACommitDoesNotTell:
 def transactions_until(
     over: threading.Event,
     progress: threading.Semaphore,
+    kills: Callable[[], int],
     broker: Broker,
     topic: str,
     name: str,
     source: Any,
 ) -> None:
-    """Send numbers to `topic` in transactions, from the committed offset on, until an error."""
-    wait = 3000  # Milliseconds, an int: a float ends the encoding of every request, told by a log line only.
+    """Send numbers to `topic` in transactions, from the committed offset on, until an error.
+
+    A request that is lost with the broker is given up once the broker has been restarted, however long that
+    takes. A time limit instead would have to be short, and on a busy machine the broker needs longer than
+    that to settle what the producer before left open: every producer would then give up before it is done.
+    """
     if not eventually(lambda: serves(broker.port)):
         return
+    before = kills()
     try:
         sender = KafkaProducer(
             bootstrap_servers=broker.bootstrap,
             transactional_id=name,
-            bootstrap_timeout_ms=wait,
-            max_block_ms=wait,
-            request_timeout_ms=wait,
-            delivery_timeout_ms=wait,
+            bootstrap_timeout_ms=WAIT,
+            max_block_ms=WAIT,
+            request_timeout_ms=WAIT,
+            delivery_timeout_ms=WAIT,
             **QUICK,
         )
     except KafkaTimeoutError:
         return
+
+    def wait(done: Callable[[float], bool]) -> None:
+        deadline = time.monotonic() + 5 * PATIENCE
+        while not done(0.1):
+            if kills() != before:
+                raise KafkaTimeoutError("the broker was restarted meanwhile")
+            assert time.monotonic() < deadline, "a request was never answered, though nothing was killed"
+
+    def answered(result: Any) -> None:
+        sender._sender.wakeup()
+        wait(lambda seconds: bool(result.wait(timeout_ms=int(1000 * seconds))))
+
+    def flushed(seconds: float) -> bool:
+        try:
+            sender.flush(seconds)
+        except KafkaTimeoutError:
+            return False
+        return True
+
+    manager = sender._transaction_manager
     try:
-        sender.init_transactions()
+        answered(manager.initialize_transactions())
         at = committed_offset(broker, name, source) or 0
         while not over.is_set():
             sender.begin_transaction()
             sent = [sender.send(topic, b"%d" % i, partition=i % 2) for i in range(at, at + 20)]
             at += len(sent)
-            manager = sender._transaction_manager
             offsets = {source: OffsetAndMetadata(at, "", -1)}
-            bounded(sender, manager.send_offsets_to_transaction(offsets, name), wait)
-            sender.flush(2 * wait / 1000)
+            answered(manager.send_offsets_to_transaction(offsets, name))
+            wait(flushed)
             for future in sent:
                 future.get(0)
-            bounded(sender, manager.begin_commit(), wait)
+            answered(manager.begin_commit())
             progress.release()
     except KafkaError:
         pass
     finally:
         discard(sender)
-
-
-def bounded(sender: Any, result: Any, timeout_ms: int) -> None:
-    """Wait for a transactional request, as the producer's own methods do, but not for ever."""
-    sender._sender.wakeup()
-    if not result.wait(timeout_ms=timeout_ms):
-        raise KafkaTimeoutError(f"no answer within {timeout_ms} ms")
 
 
 def test_no_kafka_thread_is_left(kafka_broker: AnyBroker, new_topic: Topics) -> None:

@@ -9,23 +9,31 @@ import os
 import random
 import re
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 from kafka import KafkaAdminClient, TopicPartition  # type: ignore[import-untyped]
-from kafka.errors import KafkaConnectionError, KafkaTimeoutError  # type: ignore[import-untyped]
+from kafka.errors import (  # type: ignore[import-untyped]
+    KafkaConnectionError,
+    KafkaTimeoutError,
+    SaslAuthenticationFailedError,
+)
 from streamcal_connectors.kafka import client as kafka_client
 from streamcal_connectors.kafka import cluster as kafka_cluster
 from streamcal_connectors.kafka import sink as kafka_sink
 from streamcal_connectors.kafka.config import KafkaConfig, KafkaUrl, read_kafka_config
+from streamcal_connectors.kafka.login import log_in
 from streamcal_connectors.kafka.source import KafkaConnector, KafkaSource
 
 from streamcal import JoinConfig, RecalibrationMap
@@ -539,7 +547,6 @@ class TestSink:
 @contextmanager
 def broker_killer(broker: Broker, rng: random.Random, times: int) -> Iterator[Callable[[], bool]]:
     """Kill and start the broker in a thread; give what says whether that is over."""
-    import threading
 
     def kill() -> None:
         for _ in range(times):
@@ -982,11 +989,18 @@ class TestConfiguration:
         assert SECRET not in done.stderr
 
 
+class Secured(NamedTuple):
+    """A broker, the ports of its two listeners with TLS, and the certificate to trust."""
+
+    broker: Broker
+    sasl_port: int
+    mutual_port: int
+    certificate: Path
+
+
 @pytest.fixture(scope="module")
-def secure(
-    kafka_broker: AnyBroker, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Broker, int, Path]]:
-    """Return a broker with a listener of TLS and SASL, its port, and the certificate to trust."""
+def secure(kafka_broker: AnyBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """Return a broker that also listens with TLS and SASL, and with TLS and certificates of clients."""
     if not isinstance(kafka_broker, Broker):
         pytest.skip("the broker is not ours to configure")
     folder = tmp_path_factory.mktemp("tls")
@@ -997,31 +1011,42 @@ def secure(
     subprocess.run(
         ["keytool", "-exportcert", "-rfc", *store, "-file", str(certificate)], check=True, capture_output=True
     )
-    (port,) = free_ports(1)
+    trusted = ["-keystore", str(folder / "trust.p12"), "-storetype", "PKCS12", "-storepass", "changeit"]
+    subprocess.run(
+        ["keytool", "-importcert", "-noprompt", *trusted, "-alias", "ca", "-file", str(certificate)],
+        check=True,
+        capture_output=True,
+    )
+    port, mutual = free_ports(2)
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     text = (
         broker_module.SERVER_PROPERTIES.replace(
-            "PLAINTEXT://127.0.0.1:{port}", f"PLAINTEXT://127.0.0.1:{{port}},SECURE://127.0.0.1:{port}"
-        ).replace("protocol.map=", "protocol.map=SECURE:SASL_SSL,")
+            "PLAINTEXT://127.0.0.1:{port}",
+            f"PLAINTEXT://127.0.0.1:{{port}},SECURE://127.0.0.1:{port},MUTUAL://127.0.0.1:{mutual}",
+        ).replace("protocol.map=", "protocol.map=SECURE:SASL_SSL,MUTUAL:SSL,")
         + f"ssl.keystore.location={keys}\nssl.keystore.type=PKCS12\nssl.keystore.password=changeit\n"
+        + f"ssl.truststore.location={folder / 'trust.p12'}\nssl.truststore.type=PKCS12\n"
+        + "ssl.truststore.password=changeit\nlistener.name.mutual.ssl.client.auth=required\n"
         + "listener.name.secure.sasl.enabled.mechanisms=PLAIN\n"
+        # The broker closes at once behind its refusal: a client on a busy machine meets both together.
+        + "connection.failed.authentication.delay.ms=0\n"
         + f"listener.name.secure.plain.sasl.jaas.config={module} required"
         + f' username="admin" password="x" user_streamcal="{SECRET}";\n'
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(broker_module, "SERVER_PROPERTIES", text)
         with Broker() as started:
-            yield started, port, certificate
+            yield Secured(started, port, mutual, certificate)
 
 
 class TestSecurity:
     def test_tls_and_sasl(
         self,
-        secure: tuple[Broker, int, Path],
+        secure: Secured,
         tmp_path: Path,
     ) -> None:
         """Through the command line; the secret is in no output, not even when it is refused."""
-        broker, port, certificate = secure
+        broker, port, _, certificate = secure
         new = Topics(broker.bootstrap)
         events, answers = new("events"), new("answers")
         put(broker, events, [prediction(i) for i in range(10)])
@@ -1063,3 +1088,52 @@ class TestSecurity:
         ):
             assert SECRET not in text
         assert SECRET.encode() not in b"".join(path.read_bytes() for path in tmp_path.glob("s.db*"))
+
+    def test_a_broker_that_asks_for_a_certificate_refuses_a_client_without_one(
+        self, secure: Secured, tmp_path: Path
+    ) -> None:
+        options = tmp_path / "kafka.toml"
+        options.write_text(f'[kafka]\nsecurity_protocol = "SSL"\nssl_cafile = "{secure.certificate}"\n')
+        events = f"kafka://127.0.0.1:{secure.mutual_port}/events"
+        done = streamcal("run", "--config", options, "--events", events, "--output", tmp_path / "out.jsonl")
+        assert done.returncode == 1, done.stderr
+        assert "refuses: " in done.stderr
+        assert "CERTIFICATE" in done.stderr
+
+    def test_files_that_are_no_certificates(self, tmp_path: Path) -> None:
+        path = tmp_path / "ca.pem"
+        path.write_text("nothing")
+        with pytest.raises(ValueError, match=r"ssl_cafile: .*ca\.pem is not a PEM file"):
+            KafkaConfig(security_protocol="SSL", ssl_cafile=path).client_options()
+        with pytest.raises(ValueError, match=r"cannot use .*ca\.pem with the key in .*ca\.pem"):
+            KafkaConfig(security_protocol="SSL", ssl_certfile=path).client_options()
+
+    def test_a_refusal_is_read_though_the_broker_hangs_up_right_behind_it(self) -> None:
+        """A busy client meets both at once; kafka-python then sees only the end of the stream."""
+        text = b"Authentication failed"
+        answers = (
+            struct.pack(">ihi", 0, 0, 0),
+            struct.pack(">ihh", 0, 58, len(text)) + text + struct.pack(">i", 0),
+        )
+        with socket.create_server(("127.0.0.1", 0)) as server:
+
+            def refuse() -> None:
+                link, _ = server.accept()
+                with link:
+                    for answer in answers:
+                        (size,) = struct.unpack(">i", link.recv(4, socket.MSG_WAITALL))
+                        link.recv(size, socket.MSG_WAITALL)
+                        link.sendall(struct.pack(">i", len(answer)) + answer)
+
+            refusing = threading.Thread(target=refuse)
+            refusing.start()
+            options = {
+                "sasl_mechanism": "PLAIN",
+                "sasl_plain_username": "me",
+                "sasl_plain_password": SECRET,
+            }
+            host = f"127.0.0.1:{server.getsockname()[1]}"
+            with pytest.raises(SaslAuthenticationFailedError, match="Authentication failed") as caught:
+                log_in([host], options, 30.0)
+            refusing.join()
+        assert kafka_client.is_permanent(caught.value)

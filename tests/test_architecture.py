@@ -21,7 +21,6 @@ IMPURE = {
     "cli/app",
     "cli/demo",
     "cli/picture",
-    "cli/report",
     "cli/terminal",
     "run/apply",
     "run/config",

@@ -1,4 +1,4 @@
-"""Connectors of streamcal: where events come from and where results go.
+"""The connectors of streamcal: where events come from, where results go, and where state is kept.
 
-The interfaces are in `streamcal.ports`; connectors depend on streamcal, never the reverse.
+They implement the interfaces of `streamcal.run.ports`. Connectors depend on streamcal, never the reverse.
 """

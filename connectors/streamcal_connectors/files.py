@@ -1,6 +1,6 @@
 """Files and standard input/output: JSON lines or CSV, plain or gzip.
 
-The format follows the name: ``.csv`` is CSV, all else JSON lines; ``.gz`` behind it is gzip.
+The name tells the format: ``.csv`` is CSV, anything else JSON lines; ``.gz`` at the end is gzip.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ class FileConnector:
         return FileSink(path_of(url, "file"))
 
     def feed(self, url: str) -> FileFeed:
-        """Open what a sink has written, and will write; the file need not be there yet."""
+        """Open the file of a sink to read it back; it need not exist yet."""
         return FileFeed(path_of(url, "file"))
 
 
 class StdioConnector:
-    """``-``: standard input and output, JSON lines."""
+    """``-``: standard input and output, as JSON lines."""
 
     def source(self, url: str, domain: Domain, *, follow: bool) -> LineSource:  # noqa: ARG002  # a pipe ends
         """Return standard input."""
@@ -75,14 +75,18 @@ class StdioConnector:
 
 
 class _Encoder:
-    """Rows as JSON lines or CSV, packed or not; `encode` gives bytes that can stand alone."""
+    """Encodes rows as JSON lines or CSV, with gzip or without."""
 
     def __init__(self, *, is_csv: bool, is_gzip: bool) -> None:
-        self.header_done = False
+        self._header_done = False
         self._is_csv = is_csv
         self._is_gzip = is_gzip
         self._encode = msgspec.json.Encoder().encode_lines
         self._member: Any = None
+
+    def resume(self, *, header_done: bool) -> None:
+        """Start on an output that has its CSV header already, or not."""
+        self._header_done = header_done
 
     def encode(self, rows: Sequence[msgspec.Struct]) -> bytes:
         text = self._csv(rows) if self._is_csv else self._encode(rows)
@@ -94,31 +98,31 @@ class _Encoder:
         return packed
 
     def end_member(self) -> bytes:
-        """Return what has to be written for the output to be whole: the end of the gzip member."""
+        """Return the bytes that complete the output: the end of the gzip member."""
         member, self._member = self._member, None
         return b"" if member is None else member.flush()
 
     def empty(self) -> bytes:
-        """Return an output without rows."""
+        """Return the bytes of an output without rows."""
         return zlib.compress(b"", wbits=31) if self._is_gzip else b""
 
     def _csv(self, rows: Sequence[msgspec.Struct]) -> bytes:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         columns = rows[0].__struct_fields__
-        if not self.header_done:
-            self.header_done = True
+        if not self._header_done:
+            self._header_done = True
             writer.writerow(columns)
         writer.writerows([_cell(getattr(row, column)) for column in columns] for row in rows)
         return text.getvalue().encode()
 
 
 class FileSink:
-    """Rows in a file; see `streamcal.run.ports.Sink`.
+    """Writes rows to a file; see `streamcal.run.ports.Sink`.
 
-    Resumes at the length of the last commit; what is beyond it is cut off. A commit ends a gzip member,
-    and, where there is a store, waits until the rows are on the disk. A pipe or a device cannot be cut back:
-    it may get the rows of one micro-batch twice after a crash.
+    Resumes at the length of the last commit, and truncates the file to it. A commit ends a gzip member. If
+    there is a store, it also waits until the rows are on the disk. A pipe or a device cannot be truncated:
+    after a crash it may receive the rows of one micro-batch twice.
     """
 
     def __init__(self, path: Path) -> None:
@@ -131,7 +135,7 @@ class FileSink:
         self._encoder = _Encoder(is_csv=is_csv, is_gzip=path.suffix == ".gz")
 
     def resume(self, job: str, position: Position | None) -> Mapping[str, Positions] | None:
-        """Cut back to a commit, or empty it; see `streamcal.run.ports.Sink`."""
+        """Truncate the file to a commit, or to nothing; see `streamcal.run.ports.Sink`."""
         self._durable = job != "" and self._regular
         if not self._regular:
             return None
@@ -142,19 +146,19 @@ class FileSink:
                 f"{self._path} has {size} bytes, but {length} were written to it: it was changed since"
             )
         if size < length:
-            log.warning("%s is not there any more: it is begun anew", self._path)
+            log.warning("%s was removed or emptied after the last run: starting it anew", self._path)
             length = 0
         os.ftruncate(self._file.fileno(), length)
-        self._encoder.header_done = length > 0
+        self._encoder.resume(header_done=length > 0)
         return None
 
     def write(self, rows: Sequence[msgspec.Struct]) -> None:
-        """Write rows, each as one line."""
+        """Write rows, one line each."""
         if rows:
             self._put(self._encoder.encode(rows))
 
-    def commit(self, positions: Mapping[str, Positions]) -> Position:  # noqa: ARG002  # its length says it
-        """Hand all to the operating system, and, if it is durable, to the disk; return its length."""
+    def commit(self, positions: Mapping[str, Positions]) -> Position:  # noqa: ARG002  # the length of the file is enough
+        """Pass all rows to the operating system and, if there is a store, to the disk; return the length."""
         self._put(self._encoder.end_member())
         if self._durable:
             os.fsync(self._file.fileno())
@@ -177,7 +181,7 @@ class FileSink:
 
 
 class StreamSink:
-    """Rows on a byte stream that cannot be cut back: what was written stays, whatever comes after."""
+    """Writes rows to a byte stream that cannot be truncated."""
 
     name = "-"
 
@@ -190,11 +194,11 @@ class StreamSink:
         return None
 
     def write(self, rows: Sequence[msgspec.Struct]) -> None:
-        """Write rows, each as one line."""
+        """Write rows, one line each."""
         self._stream.write(self._encoder.encode(rows))
 
     def commit(self, positions: Mapping[str, Positions]) -> Position:  # noqa: ARG002
-        """Hand all to the operating system."""
+        """Pass all rows to the operating system."""
         self._stream.flush()
         return None
 
@@ -204,7 +208,7 @@ class StreamSink:
 
 
 class FileFeed:
-    """The lines of a file that a sink writes; see `streamcal.run.ports.Feed`."""
+    """Reads back the lines that a sink writes to a file; see `streamcal.run.ports.Feed`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -212,14 +216,14 @@ class FileFeed:
         self._rest = b""
 
     def poll(self, timeout: float) -> Sequence[bytes]:
-        """Return the lines that are whole; if there are none, wait for some."""
+        """Return the complete lines; if there are none, wait for some."""
         try:
             if self._reader is None:
                 self._reader = _reader(self._path, follow=True)
             data = self._reader.read(_FEED_BYTES, timeout) or b""
         except FileNotFoundError:
-            return ()  # not written yet
-        except ValueError:  # shorter than it was: cut back by its sink, or begun anew
+            return ()  # the sink has not created it yet
+        except ValueError:  # it became shorter: its sink truncated it, or started it anew
             self.close()
             return ()
         *lines, self._rest = (self._rest + data).split(b"\n")

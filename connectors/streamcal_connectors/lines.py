@@ -1,7 +1,7 @@
 """Bytes from files and pipes, and events from their lines: JSON lines or CSV, plain or gzip.
 
-Blank lines, CRLF and a byte order mark are taken. A line over 1 MiB is no event; it is rejected without
-being held in memory. Of damaged gzip, what can still be read is.
+Blank lines, CRLF and a byte order mark are accepted. A line over 1 MiB is rejected, and never held in memory
+as a whole. Damaged gzip is read up to the damage.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ __all__ = ["MAX_LINE_BYTES", "ByteReader", "DamagedGzipError", "GzipReader", "Li
 MAX_LINE_BYTES: Final = 1 << 20
 """A longer line is rejected."""
 
-_BLOCK: Final = (1 << 16, 1 << 22)  # least and most bytes to read at a time
-_EVENT_BYTES: Final = 64  # a guess, to read about as many events as asked for
-_KEPT: Final = 4096  # bytes of an overlong line that its reject shows
+_BLOCK: Final = (1 << 16, 1 << 22)  # minimum and maximum bytes of one read
+_EVENT_BYTES: Final = 64  # a guess, to read about as many events as were asked for
+_KEPT: Final = 4096  # bytes of an overlong line that its reject keeps
 _BOM: Final = b"\xef\xbb\xbf"
-_TAIL_SECONDS: Final = 0.05  # between looks at a file that may grow
+_TAIL_SECONDS: Final = 0.05  # between two checks of a file that may grow
 
-Place: TypeAlias = dict[str, Any]
-"""A position: ``offset`` in bytes (unpacked ones), ``line``, both of what comes next; the CSV ``header``."""
+FilePosition: TypeAlias = dict[str, Any]
+"""The position of the next event: ``offset`` in uncompressed bytes, ``line``, and the CSV ``header``."""
 
 
 class DamagedGzipError(Exception):
-    """Nothing can be read from here on; the message says why."""
+    """Nothing more can be read; the message says why."""
 
 
 class ByteReader(Protocol):
-    """Bytes from a place on."""
+    """Reads bytes from an offset on."""
 
     seekable: bool
 
     def read(self, size: int, timeout: float) -> bytes | None:
-        """Return some bytes, ``b""`` at the end, None if there were none in time."""
+        """Return some bytes, ``b""`` at the end, or None if none came in time."""
 
     def seek(self, offset: int) -> None:
-        """Go to an offset of what `read` gives; ValueError if it ends before."""
+        """Go to an offset in the bytes that `read` returns; ValueError if they end before it."""
 
     def left(self) -> int | None:
-        """Return how many bytes of the file were not read yet; None if that cannot be told."""
+        """Return how many bytes of the file were not read yet; None if that is unknown."""
 
     def close(self) -> None:
         """Release."""
@@ -61,11 +61,11 @@ class RawReader:
     Parameters
     ----------
     descriptor
-        open to read.
+        a file descriptor, open to read.
     follow
-        whether the end of a file is waited at, since it may grow.
+        whether to wait at the end of a file, which may grow.
     owned
-        whether `close` closes it.
+        whether `close` closes the descriptor.
     """
 
     def __init__(self, descriptor: int, *, follow: bool = False, owned: bool = True) -> None:
@@ -77,7 +77,7 @@ class RawReader:
         self.seekable = self._regular
 
     def read(self, size: int, timeout: float) -> bytes | None:
-        """Return some bytes, ``b""`` at the end, None if there were none in time."""
+        """Return some bytes, ``b""`` at the end, or None if none came in time."""
         if not self._regular:
             ready = select.select([self._descriptor], [], [], timeout)[0]
             return os.read(self._descriptor, size) if ready else None
@@ -86,7 +86,7 @@ class RawReader:
         if data or not self._follow:
             return data
         if (self.left() or 0) < 0:
-            raise ValueError(f"it is shorter than the {self._offset} bytes that were read of it")
+            raise ValueError(f"the file is shorter than the {self._offset} bytes that were read from it")
         time.sleep(min(timeout, _TAIL_SECONDS))
         return None
 
@@ -94,7 +94,7 @@ class RawReader:
         """Go to an offset; ValueError if the file ends before."""
         size = os.fstat(self._descriptor).st_size
         if offset > size:
-            raise ValueError(f"it has {size} bytes, but {offset} were read of it before")
+            raise ValueError(f"it has {size} bytes, but {offset} were read from it before")
         self._offset = os.lseek(self._descriptor, offset, os.SEEK_SET)
 
     def left(self) -> int | None:
@@ -109,7 +109,7 @@ class RawReader:
 
 
 class GzipReader:
-    """Unpacks gzip, of any number of members."""
+    """Decompresses gzip with any number of members."""
 
     def __init__(self, packed: RawReader) -> None:
         self._packed = packed
@@ -123,7 +123,7 @@ class GzipReader:
         Raises
         ------
         DamagedGzipError
-            if it is damaged, or ends within a member.
+            if the data is damaged, or ends within a member.
         """
         while True:
             if not self._input:
@@ -151,17 +151,17 @@ class GzipReader:
                 return data
 
     def seek(self, offset: int) -> None:
-        """Go to an offset of the unpacked bytes, by unpacking up to there."""
+        """Go to an offset in the uncompressed bytes, by decompressing up to there."""
         self._packed.seek(0)
         self._member, self._input = None, b""
         while offset > 0:
             data = self.read(min(offset, _BLOCK[1]), 0.0)
             if not data:
-                raise ValueError(f"it ends {offset} bytes before the place up to which it was read before")
+                raise ValueError(f"it ends {offset} bytes before the offset up to which it was read before")
             offset -= len(data)
 
     def left(self) -> int | None:
-        """Return how many packed bytes were not read yet."""
+        """Return how many compressed bytes were not read yet."""
         return self._packed.left()
 
     def close(self) -> None:
@@ -180,26 +180,26 @@ class _Block:
         data: bytes,
         events: Sequence[Event | Malformed],
         lines: Sequence[int] | None,
-        start: Place,
-        end: Place,
+        start: FilePosition,
+        end: FilePosition,
     ) -> None:
         self.events = events
         self._title = title
         self._data = data
-        self._lines = lines  # that of every event, from 0; None: one event a line
+        self._lines = lines  # the line of every event, from 0; None: one event per line
         self._start = start
         self._end = end
         self._split: list[bytes] | None = None
 
     def origin(self, index: int) -> Origin:
-        """Return where the event at an index came from."""
+        """Return the origin of the event at an index."""
         line = index if self._lines is None else self._lines[index]
         raw = self._texts()[line].removesuffix(b"\r").removeprefix(_BOM)
         return Origin(
             self._title, self._start["line"] + line + 1, raw[:_KEPT] if len(raw) > MAX_LINE_BYTES else raw
         )
 
-    def position(self, count: int) -> Place:
+    def position(self, count: int) -> FilePosition:
         """Return the position after the first ``count`` events."""
         if count == len(self.events):
             return self._end
@@ -216,22 +216,22 @@ class _Block:
 
 
 class LineSource:
-    """Events from lines; see `streamcal.run.ports.Source`.
+    """Reads events from lines; see `streamcal.run.ports.Source`.
 
-    Resumes at any line of a file; gzip is unpacked up to there. A pipe goes on with what it holds.
+    Resumes at any line of a file; gzip is decompressed up to it. A pipe continues with what it holds.
 
     Parameters
     ----------
     reader
         where the bytes come from.
     name, title
-        what positions, and rejects, call it.
+        its name in positions, and in rejects.
     domain
-        of events that name none.
+        domain of events that do not state one.
     is_csv
         CSV with a header, rather than JSON lines.
     follow
-        whether to wait for more at the end, rather than end.
+        whether to wait for more at the end, instead of ending.
     """
 
     def __init__(
@@ -256,34 +256,34 @@ class LineSource:
 
     @property
     def unknown_fields(self) -> int:
-        """How many fields were kept out so far because no event has them."""
+        """How many fields were ignored so far because events have no such field."""
         return self._json.unknown_fields + (self._csv.unknown_fields if self._csv else 0)
 
     def seek(self, positions: Positions) -> Positions:
         """Go to a position; see `streamcal.run.ports.Source`."""
-        place = positions.get("", {}) if self._reader.seekable else {}
-        self._offset, self._line = place.get("offset", 0), place.get("line", 0)
-        self._damaged = self._done = self.ended = place.get("damaged", False)
-        if "header" in place:
-            self._take_header(place["header"].encode())
+        position = positions.get("", {}) if self._reader.seekable else {}
+        self._offset, self._line = position.get("offset", 0), position.get("line", 0)
+        self._damaged = self._done = self.ended = position.get("damaged", False)
+        if "header" in position:
+            self._take_header(position["header"].encode())
         self._rest, self._size = b"", 0
         if self._offset and not self._done:
             try:
                 self._reader.seek(self._offset)
             except (ValueError, DamagedGzipError) as error:
                 raise ValueError(f"{self._title} is not the file that was read before: {error}") from error
-        return {"": self._place()}
+        return {"": self._position()}
 
     def limit(self, positions: Positions | None) -> None:
         """Deliver nothing beyond these positions; see `streamcal.run.ports.Source`."""
-        place = None if positions is None else positions.get("", {"offset": 0})
-        if place is not None and place.get("damaged"):
-            place = None  # which is at the end anyway
-        self._until = None if place is None else place["offset"]
+        position = None if positions is None else positions.get("", {"offset": 0})
+        if position is not None and position.get("damaged"):
+            position = None  # it is at the end anyway
+        self._until = None if position is None else position["offset"]
         self.ended = self._done or (self._until is not None and self._offset >= self._until)
 
     def poll(self, max_events: int, timeout: float) -> Sequence[_Block]:
-        """Return what there is; see `streamcal.run.ports.Source`."""
+        """Return the next events; see `streamcal.run.ports.Source`."""
         if self.ended:
             return ()
         size = min(max(max_events * _EVENT_BYTES, _BLOCK[0]), _BLOCK[1])
@@ -303,7 +303,7 @@ class LineSource:
         return [block for block in blocks if block.events]
 
     def lag(self) -> Mapping[str, float]:
-        """Return the bytes of the file that were not read yet."""
+        """Return how many bytes of the file were not read yet."""
         left = self._reader.left()
         return {} if left is None else {"": float(left)}
 
@@ -311,16 +311,16 @@ class LineSource:
         """Release."""
         self._reader.close()
 
-    def _place(self) -> Place:
-        place: Place = {"offset": self._offset, "line": self._line}
+    def _position(self) -> FilePosition:
+        position: FilePosition = {"offset": self._offset, "line": self._line}
         if self._header is not None:
-            place["header"] = self._header
+            position["header"] = self._header
         if self._damaged:
-            place["damaged"] = True
-        return place
+            position["damaged"] = True
+        return position
 
     def _take(self, data: bytes) -> list[_Block]:
-        """Return the lines that are whole now; keep the rest."""
+        """Return the complete lines; keep the rest."""
         blocks = []
         head, newline, tail = data.partition(b"\n")
         self._rest, self._size = self._rest + head, self._size + len(head)
@@ -339,7 +339,7 @@ class LineSource:
         return blocks
 
     def _finish(self) -> list[_Block]:
-        """Return the last line, if no line break was behind it."""
+        """Return the last line if it has no line break."""
         self.ended = True
         self._done = self._until is None
         if not self._size:
@@ -349,28 +349,28 @@ class LineSource:
         return [block]
 
     def _end_damaged(self, reason: str) -> list[_Block]:
-        start, kept = self._place(), self._rest[:_KEPT]
+        start, kept = self._position(), self._rest[:_KEPT]
         self.ended = self._done = self._damaged = True
         self._offset, self._line = self._offset + self._size, self._line + 1
-        return [_Block(self._title, kept, [Malformed(reason)], None, start, self._place())]
+        return [_Block(self._title, kept, [Malformed(reason)], None, start, self._position())]
 
     def _overlong(self, *, ended: int) -> _Block:
-        start, reason = self._place(), f"a line may have {MAX_LINE_BYTES} bytes, got {self._size}"
+        start, reason = self._position(), f"a line may have at most {MAX_LINE_BYTES} bytes, got {self._size}"
         self._offset, self._line = self._offset + self._size + ended, self._line + 1
-        return _Block(self._title, self._rest, [Malformed(reason)], None, start, self._place())
+        return _Block(self._title, self._rest, [Malformed(reason)], None, start, self._position())
 
     def _block(self, data: bytes) -> _Block:
-        start = self._place()
+        start = self._position()
         lines: list[int] | None = None
         events: Sequence[Event | Malformed] | None = None if self._is_csv else self._json.decode_lines(data)
         if events is None:
             events, lines = self._singly(data)
         self._offset += len(data)
         self._line += data.count(b"\n") + (not data.endswith(b"\n"))
-        return _Block(self._title, data, events, lines, start, self._place())
+        return _Block(self._title, data, events, lines, start, self._position())
 
     def _singly(self, data: bytes) -> tuple[list[Event | Malformed], list[int]]:
-        """Return the events of lines of any form, and the lines they are on."""
+        """Return the events of lines that need decoding one by one, and the line numbers, from 0."""
         events: list[Event | Malformed] = []
         lines: list[int] = []
         for line, text in enumerate(data.split(b"\n")):
@@ -381,7 +381,7 @@ class LineSource:
                 continue
             if len(raw) > MAX_LINE_BYTES:
                 event: Event | Malformed = Malformed(
-                    f"a line may have {MAX_LINE_BYTES} bytes, got {len(raw)}"
+                    f"a line may have at most {MAX_LINE_BYTES} bytes, got {len(raw)}"
                 )
             elif not self._is_csv:
                 event = self._json.decode(raw)

@@ -1,7 +1,7 @@
 """``memory:NAME``: sources, sinks and stores within one process, for tests.
 
-The sink is of the transactional kind: it cannot be cut back, and keeps the input positions of its last
-commit itself (see `streamcal.ports`).
+The sink is transactional: it cannot be truncated, and keeps the input positions of its last commit itself
+(see `streamcal.run.ports`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 
 
 class Log:
-    """What is under a name: records by partition, and the input positions of the last commit by job."""
+    """Records by partition, and the input positions of the last commit by job."""
 
     def __init__(self) -> None:
         self.partitions: defaultdict[str, list[bytes]] = defaultdict(list)
@@ -40,17 +40,17 @@ class Log:
 
 
 logs: Final[defaultdict[str, Log]] = defaultdict(Log)
-"""By name, all there are."""
+"""Every log of this process, by name."""
 
 stores: Final[dict[str, MemoryStore]] = {}
-"""By name, all there are."""
+"""Every store of this process, by name."""
 
 
 class MemoryConnector:
     """``memory:`` URLs."""
 
     def source(self, url: str, domain: Domain, *, follow: bool) -> MemorySource:
-        """Open a log to read; with ``follow``, it never ends."""
+        """Open a log to read; with ``follow`` it never ends."""
         return MemorySource(url, logs[_name(url)], domain, endless=follow)
 
     def sink(self, url: str) -> MemorySink:
@@ -61,7 +61,7 @@ class MemoryConnector:
         """Open the first partition of a log to read back."""
         return MemoryFeed(logs[_name(url)])
 
-    def store(self, url: str, *, read_only: bool) -> MemoryStore:  # noqa: ARG002  # one process
+    def store(self, url: str, *, read_only: bool) -> MemoryStore:  # noqa: ARG002  # there is one process
         """Open a store."""
         return stores.setdefault(_name(url), MemoryStore(_name(url)))
 
@@ -94,7 +94,7 @@ class MemorySource:
 
     @property
     def unknown_fields(self) -> int:
-        """How many fields were kept out so far because no event has them."""
+        """How many fields were ignored so far because events have no such field."""
         return self.decoder.unknown_fields
 
     def seek(self, positions: Positions) -> Positions:
@@ -106,8 +106,8 @@ class MemorySource:
         """Deliver nothing at or beyond these offsets."""
         self._until = positions
 
-    def poll(self, max_events: int, timeout: float) -> Sequence[_Records]:  # noqa: ARG002  # all is there
-        """Return what there is."""
+    def poll(self, max_events: int, timeout: float) -> Sequence[_Records]:  # noqa: ARG002  # all records are there
+        """Return the next records of every partition."""
         batches = []
         for partition, records in sorted(self._log.partitions.items()):
             start = self._next.setdefault(partition, 0)
@@ -119,7 +119,7 @@ class MemorySource:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing will come any more."""
+        """Whether nothing more will come."""
         if self.endless and self._until is None:
             return False
         return all(
@@ -128,7 +128,7 @@ class MemorySource:
         )
 
     def lag(self) -> Mapping[str, float]:
-        """Return the records that were not read yet."""
+        """Return how many records of each partition were not read yet."""
         return {
             partition: float(len(records) - self._next.get(partition, 0))
             for partition, records in self._log.partitions.items()
@@ -142,7 +142,7 @@ class MemorySource:
 
 
 class MemorySink:
-    """Rows onto a log; see `streamcal.run.ports.Sink`."""
+    """Writes rows to a log; see `streamcal.run.ports.Sink`."""
 
     def __init__(self, name: str, log: Log) -> None:
         self.name = name
@@ -156,18 +156,18 @@ class MemorySink:
         return self._log.committed.get(job)
 
     def write(self, rows: Sequence[msgspec.Struct]) -> None:
-        """Take rows."""
+        """Hold rows until the commit."""
         self._rows += map(msgspec.json.encode, rows)
 
     def commit(self, positions: Mapping[str, Positions]) -> Position:
-        """Append the rows and keep the positions."""
+        """Append the rows, and keep the positions."""
         self._log.partitions[""] += self._rows
         self._rows = []
         self._log.committed[self._job] = {name: dict(each) for name, each in positions.items()}
         return None
 
     def close(self) -> None:
-        """Drop what was not committed."""
+        """Drop rows that were not committed."""
         self._rows = []
 
 
@@ -178,8 +178,8 @@ class MemoryFeed:
         self._log = log
         self._next = 0
 
-    def poll(self, timeout: float) -> Sequence[bytes]:  # noqa: ARG002  # all is there
-        """Return what there is."""
+    def poll(self, timeout: float) -> Sequence[bytes]:  # noqa: ARG002  # all records are there
+        """Return the rows that are new."""
         rows = self._log.partitions[""][self._next :]
         self._next += len(rows)
         return rows
@@ -189,7 +189,7 @@ class MemoryFeed:
 
 
 class MemoryStore:
-    """State of a run; see `streamcal.run.ports.Store`. `close` drops what was not committed."""
+    """The state of a run; see `streamcal.run.ports.Store`. `close` drops changes that were not committed."""
 
     def __init__(self, name: str) -> None:
         self.job = f"memory {name}"
@@ -204,7 +204,7 @@ class MemoryStore:
         return self._checkpoint
 
     def commit(self, change: Change) -> None:
-        """Make a micro-batch last."""
+        """Commit the changes of a micro-batch."""
         self._engines.update(change.engines)
         self._checkpoint = Checkpoint(
             self._engines, change.run, copy.deepcopy(change.positions), dict(change.sinks)

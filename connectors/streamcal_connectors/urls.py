@@ -1,4 +1,4 @@
-"""From URLs to paths."""
+"""The path in a URL."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ __all__ = ["path_of"]
 
 
 def path_of(url: str, scheme: str) -> Path:
-    """Return the path that a bare path or a URL of a scheme (``file:x``, ``file:///x``) names."""
+    """Return the path of a bare path or of a URL with this scheme, such as ``file:x`` or ``file:///x``."""
     return Path(unquote(urlsplit(url).path)) if url.startswith(f"{scheme}:") else Path(url)

@@ -14,7 +14,7 @@ from flights import source
 from matplotlib.figure import Figure
 
 from streamcal import RecalibrationMap, Recalibrator
-from streamcal.cli.report import ReliabilityDiagram
+from streamcal.cli.picture import ReliabilityDiagram
 
 BINS: Final = 15
 """Of the reliability diagram, equal in mass."""

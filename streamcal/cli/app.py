@@ -1,9 +1,9 @@
 """The command line: ``streamcal run``, ``apply``, ``show``, ``replay``, ``demo``.
 
-Exit status: 0 when a run came to its end, rejects or not, or was ended by SIGTERM; 1 when nothing could be
-read, or a replay differs; 2 on a usage error; 3 when the store or an output cannot be used; 130 when
-interrupted. Whichever, all that was done so far is written; but where SIGTERM or an interruption finds an
-output away, the micro-batch that waits for it is left for the next run to read again.
+Exit status: 0 if a run reached its end, with or without rejects, or was ended by SIGTERM; 1 if nothing could
+be read, or a replay differs; 2 on a usage error; 3 if the store or an output cannot be used; 130 if
+interrupted. In every case, the micro-batches processed so far are written. If an output is away when SIGTERM
+or an interruption arrives, the micro-batch that waits for it is not written; the next run reads it again.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ _SHOWN_REJECTS: Final = 3
 log = logging.getLogger("streamcal")
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
-EventsUrl = Annotated[str, typer.Option(help="Predictions of the deployment; may hold labels too.")]
-LabelsUrl = Annotated[str | None, typer.Option(help="Labels, if they come apart.")]
+EventsUrl = Annotated[str, typer.Option(help="Predictions of the deployment; may contain labels too.")]
+LabelsUrl = Annotated[str | None, typer.Option(help="Labels, if they come separately.")]
 SourceUrl = Annotated[str | None, typer.Option(help="Labelled events to calibrate on first.")]
-RejectsUrl = Annotated[str | None, typer.Option(help="Where bad input goes, one line each.")]
-ConfigFile = Annotated[Path | None, typer.Option(help="Options, as TOML.")]
-JsonLog = Annotated[bool, typer.Option("--log-json", help="Log one JSON object a line.")]
+RejectsUrl = Annotated[str | None, typer.Option(help="Where rejected input goes, one line each.")]
+ConfigFile = Annotated[Path | None, typer.Option(help="Options, as a TOML file.")]
+JsonLog = Annotated[bool, typer.Option("--log-json", help="Log one JSON object per line.")]
 
 
 class _RejectLog:
-    """Shows the first few rejects when they go nowhere else."""
+    """Logs the first few rejects of a run without ``--rejects``."""
 
     def __init__(self) -> None:
         self._seen = 0
@@ -72,7 +72,7 @@ class _RejectLog:
             if self._seen <= _SHOWN_REJECTS:
                 log.warning("rejected: %s, line %s: %s", row.source, row.line, row.reason)
             else:
-                log.warning("further rejects are only counted; --rejects FILE keeps them all")
+                log.warning("further rejects are counted but not shown; --rejects FILE keeps them all")
 
 
 @app.command()
@@ -86,7 +86,7 @@ def run(
     map_file: Annotated[Path | None, typer.Option("--map", help="Where the last map goes, as JSON.")] = None,
     maps: Annotated[str | None, typer.Option(help="Where every map version goes, one line each.")] = None,
     store: Annotated[str | None, typer.Option(help="Where the state is kept: a SQLite file.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Wait for more at the end of files.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Wait for more data at the end of files.")] = False,
     metrics: Annotated[
         str | None, typer.Option(help="[HOST:]PORT for Prometheus to scrape; on 127.0.0.1 by default.")
     ] = None,
@@ -94,9 +94,9 @@ def run(
 ) -> None:
     """Recalibrate a stream of predictions while its labels arrive.
 
-    A URL is a path, file:PATH, - for standard input and output, or one of a connector that is installed;
-    .csv is CSV, all else JSON lines; .gz is gzip. Predictions and labels are merged by event time. With
-    --store, a run that was ended, or killed, goes on where it was, and every prediction comes out once.
+    A URL is a path, file:PATH, - for standard input or output, or the URL of an installed connector. A name
+    with .csv is CSV, any other JSON lines; .gz is gzip. Predictions and labels are merged by event time. With
+    --store, a run that was stopped or killed resumes where it was, and answers every prediction once.
     """
     set_up_logging(as_json=log_json)
     options = _read_config(config)
@@ -155,7 +155,7 @@ def run(
     else:
         Console(stderr=output == "-").print(run_table(pipeline, unknown))
     if stop():
-        log.warning("interrupted: what was done so far is written")
+        log.warning("interrupted: everything processed so far is written")
         raise typer.Exit(_stop_status(stop))
     if pipeline.tally.events == 0 or pipeline.tally.events == pipeline.tally.rejected:
         urls = ", ".join(public_url(url) for url in (source, events, labels) if url)
@@ -179,15 +179,15 @@ def _run(runner: Runner, stop: Stop) -> None:
 def apply(
     map_file: Annotated[Path | None, typer.Option("--map", help="A map, as JSON.")] = None,
     follow: Annotated[
-        str | None, typer.Option(help="Where a run's --maps go: always apply the newest of each key.")
+        str | None, typer.Option(help="The --maps of a run: always apply the newest map of each key.")
     ] = None,
     events: Annotated[str, typer.Option(help="Predictions to recalibrate.")] = "-",
     output: Annotated[str, typer.Option(help="Where the recalibrated predictions go.")] = "-",
     rejects: RejectsUrl = None,
-    config: Annotated[Path | None, typer.Option(help="Options of connectors, as TOML.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Options of connectors, as a TOML file.")] = None,
     log_json: JsonLog = False,
 ) -> None:
-    """Apply maps that are formed elsewhere to a stream of predictions; nothing is learned."""
+    """Apply maps from elsewhere to a stream of predictions, without learning."""
     set_up_logging(as_json=log_json)
     if (map_file is None) == (follow is None):
         fail("give either --map or --follow", EXIT_USAGE)
@@ -231,13 +231,13 @@ def apply(
 
 @app.command()
 def show(
-    store: Annotated[str, typer.Argument(help="The store of a run, which may be running.")],
+    store: Annotated[str, typer.Argument(help="The store of a run, which may still be running.")],
     key: Annotated[
         list[str] | None, typer.Option(help="A key to show, instead of the first ones; may be repeated.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Print what a store serves now, and how its maps and their certificates moved."""
+    """Print what a store serves now, and the history of its maps and certificates."""
     set_up_logging(as_json=False)
     with ExitStack() as stack:
         kept = _store(Connectors(), store, stack, read_only=True)
@@ -262,7 +262,7 @@ def replay(
 ) -> None:
     """Rebuild a store's state from its sources, and compare: exit status 0 if equal, 1 if not.
 
-    The sources are read from the beginning up to where the store is. The state is rebuilt in memory.
+    Reads the sources from the beginning up to the positions in the store, and rebuilds the state in memory.
     """
     set_up_logging(as_json=False)
     options = _read_config(config)
@@ -282,7 +282,7 @@ def replay(
             fail(str(error), EXIT_NOTHING_READ)
     Console().print(table)
     if not equal:
-        fail("the state differs from what the sources give", EXIT_NOTHING_READ)
+        fail("the state in the store differs from the state that the sources give", EXIT_NOTHING_READ)
 
 
 @app.command()
@@ -298,12 +298,14 @@ def _stop_status(stop: Stop) -> int:
 
 
 def _stopped(stop: Stop, error: StoppedError) -> NoReturn:
-    log.warning("interrupted while it waited: what was committed is kept, the rest is read again (%s)", error)
+    log.warning(
+        "interrupted while waiting: what was committed is kept, the rest will be read again (%s)", error
+    )
     raise typer.Exit(_stop_status(stop))
 
 
 def main() -> None:
-    """Enter the command line."""
+    """Run the command line."""
     app()
 
 
@@ -320,9 +322,9 @@ def _read_map(path: Path) -> RecalibrationMap:
     try:
         return RecalibrationMap.model_validate_json(path.read_bytes())
     except OSError as error:
-        fail(f"cannot read: {error}", EXIT_USAGE)
+        fail(f"cannot read the map: {error}", EXIT_USAGE)
     except ValidationError as error:
-        fail(f"{path} is no map: {error}", EXIT_USAGE)
+        fail(f"{path} is not a map: {error}", EXIT_USAGE)
 
 
 def _source(
@@ -377,7 +379,7 @@ def _serve_metrics(address: str, sources: list[Source]) -> RunMetrics:
 
 
 def _write_maps(pipeline: Pipeline, path: Path) -> None:
-    """Write the map of the run, or of every key, whose name then goes before the suffix."""
+    """Write the map of every key; the key, if there is one, goes before the suffix of the file name."""
     for key, engine in pipeline.engines.items():
         name = path if key is None else path.with_suffix(f".{quote(key, safe='')}{path.suffix}")
         name.write_bytes(msgspec.json.format(engine.map.model_dump_json().encode(), indent=2) + b"\n")

@@ -1,4 +1,4 @@
-"""The shipped example: a year of late flights (examples/flights), run as a user's own stream would be."""
+"""The shipped example: a year of late flights (examples/flights), run like a user's own stream."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from streamcal.cli.report import Month, ReliabilityDiagram, draw, run_table
+from streamcal.cli.picture import Month, ReliabilityDiagram, draw
+from streamcal.cli.report import run_table
 from streamcal.join.join import Joined
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import Connectors
@@ -19,13 +20,13 @@ __all__ = ["data_folder", "run"]
 
 
 def data_folder() -> Path:
-    """Return where the flights are: beside the package when installed, in examples/ in a checkout."""
+    """Return the folder of the flights: in the installed package, or examples/ in a checkout."""
     installed = Path(str(files("streamcal"))) / "flights"
     return installed if installed.is_dir() else Path(__file__).parents[2] / "examples" / "flights"
 
 
 def run(picture: Path, console: Console) -> None:
-    """Calibrate on March and April, recalibrate May to December as labels arrive; print, and draw."""
+    """Calibrate on March and April, recalibrate May to December; print a table and draw a picture."""
     before, after = ReliabilityDiagram(), ReliabilityDiagram()
     monthly: dict[str, Month] = {}
     priors: list[tuple[float, float]] = []

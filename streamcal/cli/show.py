@@ -1,4 +1,4 @@
-"""``streamcal show`` and ``streamcal replay``: what a store holds, and whether the sources give the same."""
+"""``streamcal show`` and ``streamcal replay``: what a store holds, and whether its sources reproduce it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from streamcal.run.runner import Inputs, NullSink, Outputs, Runner, pipeline_sta
 __all__ = ["SHOWN_KEYS", "Served", "replay_table", "served", "show_table"]
 
 SHOWN_KEYS: Final = 20
-"""How many keys are shown where none is asked for: the first ones that came."""
+"""How many keys are shown if none is asked for: the first that came."""
 
 
 class ServedEngine(msgspec.Struct):
@@ -36,11 +36,11 @@ class ServedEngine(msgspec.Struct):
     target_labels: int
     target_prior: float | None
     certificate: Any
-    """What may be claimed of it now; worked out when it is shown."""
+    """The certificate of the map as of now; computed when it is shown."""
 
 
 class ServedMap(msgspec.Struct):
-    """A map version, when it was published, and what was certified of it."""
+    """A map version: when it was published, and its certificate then."""
 
     version: int
     key: str | None
@@ -55,11 +55,11 @@ class Served(msgspec.Struct):
     """What a store holds."""
 
     keys: int
-    """How many there are."""
+    """How many keys there are."""
     engines: list[ServedEngine]
-    """Those of the keys that are shown."""
+    """The engines of the keys that are shown."""
     maps: list[ServedMap]
-    """Every version of theirs, in order."""
+    """Every map version of these keys, in order."""
     tally: Tally
     join: JoinCounts
     pending: int
@@ -72,21 +72,21 @@ def served(store: Store, keys: Sequence[str] = ()) -> Served:
     Parameters
     ----------
     keys
-        to show; if none are given, the first `SHOWN_KEYS` of them, with that of events without a key.
+        to show. If empty: the engine of events without a key and the first others, `SHOWN_KEYS` in all.
 
     Raises
     ------
     StoreError, DamagedStateError
-        if it cannot be read, or is damaged.
+        if the store cannot be read or is damaged.
     ValueError
-        if it has no such key.
+        if the store has no such key.
     """
     checkpoint = store.load()
     own = pipeline_state(checkpoint)
     known = set(checkpoint.engines)
     for name in keys:
         if name not in known:
-            raise ValueError(f"there is no key {name!r} among the {len(known)} of the store")
+            raise ValueError(f"the store has no key {name!r}; it has {len(known)} keys")
     chosen = _in_order([*keys] or _first(checkpoint.engines))
     engines = []
     for key in chosen:
@@ -127,7 +127,7 @@ def served(store: Store, keys: Sequence[str] = ()) -> Served:
 
 
 def show_table(found: Served) -> Group:
-    """Return what `served` found as tables."""
+    """Format the result of `served` as tables."""
     now = Table(title="Served now", title_justify="left", box=None, pad_edge=False)
     columns = ("key", "map version", "bins", "source labels", "prior", "target labels", "prior")
     for column in (*columns, "certified risk", "of the target"):
@@ -166,7 +166,7 @@ def show_table(found: Served) -> Group:
 def replay_table(
     store: Store, options: RunConfig, inputs: Inputs, stop: Callable[[], bool]
 ) -> tuple[Table, bool]:
-    """Rebuild the state from the sources up to where the store is; compare, and say whether it is equal.
+    """Rebuild the state from the sources, and return a comparison with the store and whether they are equal.
 
     Raises
     ------
@@ -182,7 +182,7 @@ def replay_table(
         source.limit(checkpoint.positions.get(source.name, {}))
     nowhere = Outputs(NullSink())
     if not Runner(pipeline, inputs, nowhere, None, clock=lambda: 0.0, stop=stop).run():
-        raise ValueError("stopped before the end: nothing was compared")
+        raise ValueError("the replay was stopped before its end, so nothing was compared")
     table = Table(box=None, pad_edge=False)
     for column in ("key", "source labels", "target labels", "state"):
         table.add_column(column)
@@ -210,7 +210,7 @@ def replay_table(
 
 
 def _first(keys: Iterable[str | None]) -> list[str | None]:
-    """Return those to show where there are many: that of events without a key, and the first others."""
+    """Return the keys to show: None, which is for events without a key, and the first others."""
     keys = list(keys)
     return list(islice(sorted(keys, key=lambda key: key is not None), SHOWN_KEYS))
 

@@ -1,4 +1,4 @@
-"""The command line's voice: messages on standard error, progress, signals, exit statuses."""
+"""The command line's terminal: messages on standard error, progress, signals and exit statuses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 EXIT_NOTHING_READ: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_UNUSABLE: Final = 3
-"""The store or an output cannot be used, or no longer."""
+"""The store or an output cannot be used."""
 EXIT_INTERRUPTED: Final = 130
 
 _EVERY_SECONDS: Final = 5.0
@@ -39,7 +39,7 @@ log = logging.getLogger("streamcal")
 
 
 class _JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, and what was given as ``extra={"fields": …}``."""
+    """One JSON object per line: time, level, logger, message, and the fields of ``extra={"fields": …}``."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = {
@@ -55,7 +55,7 @@ class _JsonFormatter(logging.Formatter):
 
 
 def set_up_logging(*, as_json: bool) -> None:
-    """Send what streamcal and its connectors log to standard error, from level ``info`` on."""
+    """Send the log of streamcal and its connectors to standard error, from level ``info`` on."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter() if as_json else logging.Formatter("%(message)s"))
     for name in ("streamcal", "streamcal_connectors"):
@@ -66,13 +66,13 @@ def set_up_logging(*, as_json: bool) -> None:
 
 
 def fail(message: str, status: int) -> NoReturn:
-    """Say why, and exit."""
+    """Log an error, and exit with a status."""
     log.error("streamcal: %s", message)
     raise typer.Exit(status)
 
 
 class Stop:
-    """Asks a run to stop at SIGTERM or SIGINT; a second SIGINT interrupts it at once."""
+    """Asks a run to stop on SIGTERM or SIGINT; a second SIGINT interrupts it at once."""
 
     def __init__(self) -> None:
         self.by: signal.Signals | None = None
@@ -80,16 +80,16 @@ class Stop:
             signal.signal(number, self._take)
 
     def __call__(self) -> bool:
-        """Whether to stop."""
+        """Whether the run is to stop."""
         return self.by is not None
 
-    def _take(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  # a handler's signature
+    def _take(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  # the signature of a handler
         self.by = signal.Signals(number)
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Meter:
-    """Shows progress: a live line on a terminal, otherwise a message every five seconds."""
+    """Shows progress: a live line on a terminal, a log message every five seconds elsewhere."""
 
     def __init__(self, stack: ExitStack, *, live: bool) -> None:
         self._start = self._shown = time.monotonic()
@@ -102,7 +102,7 @@ class Meter:
             self._task = self._progress.add_task("reading")
 
     def show(self, events: int) -> None:
-        """Take note of how many events were read in all."""
+        """Show how many events were read in all."""
         now = time.monotonic()
         if self._first is None:
             self._first, self._start = events, now

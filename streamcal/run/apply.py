@@ -1,4 +1,4 @@
-"""``streamcal apply``: maps that are formed elsewhere, applied to a stream of predictions."""
+"""``streamcal apply``: apply maps from elsewhere to a stream of predictions."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ log = logging.getLogger("streamcal")
 
 
 class Maps(Protocol):
-    """The maps to apply, by the events' key."""
+    """The maps to apply, by key."""
 
     def update(self, timeout: float) -> bool:
-        """Take what is new, waiting for it at most ``timeout`` seconds; return whether there is any map."""
+        """Fetch new maps, waiting at most ``timeout`` seconds; return whether there is any map."""
 
     def get(self, key: str | None) -> RecalibrationMap | None:
-        """Return the map for a key, None if there is none."""
+        """Return the map for a key, or None if there is none."""
 
     @property
     def description(self) -> str:
-        """What was applied."""
+        """The versions that were applied, for the log."""
 
 
 class FixedMap:
@@ -45,7 +45,7 @@ class FixedMap:
     def __init__(self, recalibration: RecalibrationMap) -> None:
         self._map = recalibration
 
-    def update(self, timeout: float) -> bool:  # noqa: ARG002  # nothing is new
+    def update(self, timeout: float) -> bool:  # noqa: ARG002  # the map is fixed
         """Do nothing."""
         return True
 
@@ -55,7 +55,7 @@ class FixedMap:
 
     @property
     def description(self) -> str:
-        """What was applied."""
+        """The versions that were applied, for the log."""
         return f"map version {self._map.version}"
 
 
@@ -67,29 +67,29 @@ class FollowedMaps:
         self._maps: dict[str | None, RecalibrationMap] = {}
 
     def update(self, timeout: float) -> bool:
-        """Take what is new; see `Maps`."""
+        """Fetch new maps; see `Maps`."""
         newest: dict[str | None, MapRow] = {}
         for data in self._feed.poll(timeout):
             try:
                 row = msgspec.json.decode(data, type=MapRow)
             except msgspec.DecodeError as error:
-                log.warning("a line of the maps is no map: %s", error)
+                log.warning("skipped a line of the maps that is not a map: %s", error)
                 continue
             newest[row.key] = row
         for key, row in newest.items():
             try:
                 self._maps[key] = RecalibrationMap.model_validate_json(bytes(row.map))
             except ValidationError as error:
-                log.warning("a line of the maps is no map: %s", error)
+                log.warning("skipped a line of the maps that is not a map: %s", error)
         return bool(self._maps)
 
     def get(self, key: str | None) -> RecalibrationMap | None:
-        """Return the newest map of a key, None if there is none yet."""
+        """Return the newest map of a key, or None if there is none yet."""
         return self._maps.get(key)
 
     @property
     def description(self) -> str:
-        """What was applied."""
+        """The versions that were applied, for the log."""
         return "map version " + ", ".join(
             f"{each.version}" if key is None else f"{each.version} [{key}]"
             for key, each in self._maps.items()
@@ -103,16 +103,16 @@ def apply_maps(
     stop: Callable[[], bool],
     after: Callable[[list[RejectRow]], None],
 ) -> tuple[int, int]:
-    """Answer every prediction of a source with the newest map; return how many, and how many rejects.
+    """Answer every prediction of a source with the newest map; return the number of answers and of rejects.
 
-    Nothing is read before there is a map.
+    Reads nothing before there is a map.
 
     Raises
     ------
     OutputError
         if a sink fails.
     StoppedError
-        if it was to stop while it waited for what is away.
+        if the run is to stop while a connector waits.
     OSError, ValueError
         if the source cannot be read at all.
     """
@@ -156,9 +156,9 @@ def _apply(maps: Maps, batch: Batch) -> tuple[Sequence[Recalibrated], list[Rejec
         if isinstance(event, Malformed):
             reason = event.reason
         elif isinstance(event, LabelEvent):
-            reason = "a prediction needs a score"
+            reason = "a prediction needs a score, got a label alone"
         elif (found := maps.get(event.key)) is None:
-            reason = f"there is no map yet for key {event.key!r}"
+            reason = f"there is no map for key {event.key!r} yet"
         else:
             probability = found.predict_one(event.score)
             rows.append(Recalibrated(event.id, event.score, probability, found.version, found.weights))

@@ -1,8 +1,8 @@
-"""From text to events and back: one JSON object a line, or one CSV row.
+"""Decodes events from text: one JSON object per line, or one CSV row.
 
-A prediction is ``{"id", "score", "time"?, "key"?, "domain"?}``, a label ``{"id", "label", "time"?}``, and
-both in one ``{"id"?, "score", "label", …}``. Fields that are none of these are kept out and counted. A time
-is seconds since the epoch or an ISO 8601 date and time (UTC unless it says otherwise).
+A prediction is ``{"id", "score", "time"?, "key"?, "domain"?}``, a label is ``{"id", "label", "time"?}``, and
+a labelled prediction is ``{"id"?, "score", "label", …}``. Other fields are ignored and counted. A time is
+seconds since the epoch, or an ISO 8601 date and time (UTC if it has no zone).
 """
 
 from __future__ import annotations
@@ -26,20 +26,22 @@ _FIELDS: Final = ("id", "score", "label", "time", "key", "domain")
 
 
 class Malformed(msgspec.Struct, frozen=True, gc=False):
-    """Text that is no event, and why."""
+    """Text that is not an event, and the reason."""
 
     reason: str
 
     @property
     def id(self) -> None:
-        """None: not known."""
+        """None: unknown."""
 
     @property
     def time(self) -> None:
-        """None: not known."""
+        """None: unknown."""
 
 
-_Id = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_ID_BYTES // 4)]  # longer ones go slowly
+_Id = Annotated[
+    str, msgspec.Meta(min_length=1, max_length=MAX_ID_BYTES // 4)
+]  # longer ids take the slow path
 _Score = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _Label = Annotated[int, msgspec.Meta(ge=0, le=1)]
 
@@ -67,7 +69,7 @@ class JsonDecoder:
     Parameters
     ----------
     domain
-        the domain of events that name none.
+        domain of events that do not state one.
     """
 
     def __init__(self, domain: Domain = "target") -> None:
@@ -75,27 +77,27 @@ class JsonDecoder:
         decoder = msgspec.json.Decoder(_Wire)
         self._decode, self._decode_lines = decoder.decode, decoder.decode_lines
         self._decode_predictions = msgspec.json.Decoder(_Prediction).decode_lines
-        self._predictions_only = True  # as far as the last block goes
+        self._predictions_only = True  # whether the last block held predictions only
         self.unknown_fields = 0
-        """How many fields were kept out because no event has them."""
+        """How many fields were ignored because events have no such field."""
 
     def decode(self, raw: bytes) -> Event | Malformed:
-        """Return the event of one line, or why it is none; never raises on bad input."""
+        """Return the event of one line, or why it is not one; never raises on bad input."""
         try:
             wire = self._decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return self._decode_slowly(raw)  # broken, or a rare but proper form: find out
+            return self._decode_slowly(raw)  # malformed, or valid in a rare form
         return self._event(wire) or self._decode_slowly(raw)
 
     def decode_lines(self, block: bytes) -> list[Event] | None:
-        """Return the events of a block of lines, one a line, or None if they have to be taken singly.
+        """Return the events of a block of lines, one per line, or None if the lines need `decode` each.
 
-        None is the answer if a line is blank or no event, or of a rare form.
+        They do if a line is blank, is not an event, or has a rare form.
         """
         text = np.frombuffer(block, np.uint8)
         breaks = np.flatnonzero(text == _BREAK)
         lines = len(breaks) + (not block.endswith(b"\n"))
-        # JSON lines are values one after the other: only a line break before every brace makes them lines.
+        # The decoder accepts several values on one line; a line break before every brace rules that out.
         begun = block.startswith(b"{") + np.count_nonzero(text[breaks[: lines - 1] + 1] == _BRACE)
         if begun != np.count_nonzero(text == _BRACE):
             return None
@@ -120,7 +122,7 @@ class JsonDecoder:
         return events if len(events) == lines else None
 
     def _event(self, wire: _Wire) -> Event | None:
-        """Return the event, None if it has to be looked at more closely."""
+        """Return the event, or None if the slow path must decide."""
         score, label = wire.score, wire.label
         if label is msgspec.UNSET:
             if type(score) is not float or wire.id is None:
@@ -150,19 +152,19 @@ class JsonDecoder:
 
 
 class CsvDecoder:
-    """Decode CSV rows into events; the header names the columns, an empty cell is an absent field.
+    """Decode CSV rows into events; the header names the columns, and an empty cell is an absent field.
 
     Parameters
     ----------
     header
-        the text of the first line. A row is one line: quoted line breaks are not taken.
+        the text of the first line. A row is one line: quoted line breaks are not supported.
     domain
-        the domain of events that name none.
+        domain of events that do not state one.
 
     Raises
     ------
     ValueError
-        if the header names neither score nor label, or a column twice.
+        if the header has neither a score nor a label column, or a column twice.
     """
 
     def __init__(self, header: bytes, domain: Domain = "target") -> None:
@@ -175,10 +177,10 @@ class CsvDecoder:
             )
         self._unknown = sum(column not in _FIELDS for column in self._columns)
         self.unknown_fields = 0
-        """How many fields were kept out because no event has them."""
+        """How many fields were ignored because events have no such field."""
 
     def decode(self, raw: bytes) -> Event | Malformed:
-        """Return the event of one row, or why it is none; never raises on bad input."""
+        """Return the event of one row, or why it is not one; never raises on bad input."""
         try:
             cells = next(csv.reader([raw.decode()], strict=True), [])
         except UnicodeDecodeError as error:
@@ -268,5 +270,5 @@ def _short(value: object) -> str:
 
 def _hint(raw: bytes) -> str:
     if any(word in raw for word in (b"NaN", b"Infinity", b"nan", b"inf")):
-        return "; NaN and Infinity are no JSON, and a score must be a number in [0, 1]"
+        return "; NaN and Infinity are not JSON, and a score must be a number in [0, 1]"
     return ""

@@ -1,4 +1,4 @@
-"""Options of a run: those of the engine and the join, of the keys, and of connectors."""
+"""The options of a run: of its engines, its join, its keys and its connectors."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ class _Options(BaseModel):
 
 
 class KeysConfig(_Options):
-    """Options of a run's keys, each of which has an engine of its own."""
+    """Options of the keys of a run; each key has an engine of its own."""
 
     limit: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
-    """How many keys there may be; an event of a further one is rejected."""
+    """How many keys a run may have; events with further keys are rejected."""
 
     active: Annotated[int, Field(ge=1, le=10_000_000)] = 1_000
-    """How many engines stay in memory between two micro-batches, those used last; the others are parked as
-    their bytes: in the store, or in memory where there is none."""
+    """How many engines stay in memory between two micro-batches: those used last. The others are kept as
+    bytes, in the store, or in memory if there is no store."""
 
     certified: Annotated[int, Field(ge=0)] = 16
-    """So long as there are no more keys than this, every map is published with its certificate; beyond it,
-    only maps of events without a key are. A certificate takes as long to work out as thousands of events."""
+    """Up to this number of keys, every map is published with its certificate; beyond it, only the maps of
+    events without a key are. A certificate costs as much time as thousands of events."""
 
 
 class RunConfig(_Options):
-    """Options of a run: the tables ``[recalibrator]``, ``[join]``, ``[keys]``, and those of connectors."""
+    """Options of a run: the tables ``[recalibrator]``, ``[join]``, ``[keys]``, and one for each connector."""
 
     recalibrator: RecalibratorConfig = RecalibratorConfig()
     join: JoinConfig = JoinConfig()
     keys: KeysConfig = KeysConfig()
     connectors: dict[str, dict[str, Any]] = {}
-    """By scheme: tables such as ``[kafka]``, which their connectors validate."""
+    """Tables such as ``[kafka]`` by scheme; the connectors validate them."""
 
 
 def read_config(path: Path, connectors: Collection[str] = ()) -> RunConfig:
@@ -50,32 +50,33 @@ def read_config(path: Path, connectors: Collection[str] = ()) -> RunConfig:
     Parameters
     ----------
     path
-        of the file.
+        the file.
     connectors
-        names of further tables that it may have: those of connectors.
+        the schemes of the connectors, whose tables are allowed as well.
 
     Raises
     ------
     OSError
-        if it cannot be read.
+        if the file cannot be read.
     ValueError
-        if it is no TOML, or has an unknown option or a value out of range; it names the file and both.
+        if it is not TOML, has an unknown option, or a value out of range. The message names the file, the
+        option and the value.
     """
     try:
         return _run_config(tomllib.loads(path.read_text("utf-8")), connectors)
-    except ValueError as error:  # that of TOML, of UTF-8 and of pydantic alike
+    except ValueError as error:  # of TOML, UTF-8 and pydantic
         raise ValueError(f"{path}: {error}") from error
 
 
 def _run_config(tables: dict[str, Any], connectors: Collection[str]) -> RunConfig:
     own = [name for name in RunConfig.model_fields if name != "connectors"]
     for name, table in tables.items():
-        # By its name only: what is in a table that nobody knows may be secret.
+        # Only the name is shown: an unknown table may hold secrets.
         if name not in own and name not in connectors:
             known = ", ".join([*own, *sorted(connectors)])
-            raise ValueError(f"there is no table [{name}]; known: {known}")
+            raise ValueError(f"unknown table [{name}]; known: {known}")
         if not isinstance(table, dict):
-            raise ValueError(f"{name} must be a table")  # noqa: TRY004  # a wrong file, no wrong call
+            raise ValueError(f"{name} must be a table")  # noqa: TRY004  # the file is wrong, not the call
     mine = {name: table for name, table in tables.items() if name in own}
     others = {name: table for name, table in tables.items() if name not in own}
     return RunConfig.model_validate(mine | {"connectors": others})

@@ -1,7 +1,7 @@
-"""What a run does, for Prometheus to scrape.
+"""Metrics of a run, for Prometheus to scrape.
 
-The figures are read off the run after each micro-batch, and handed out as they were then: a scrape never
-sees half a batch, and events cost nothing but a look at each joined label's delay.
+The run's figures are copied after each micro-batch, and a scrape returns that copy. So a scrape never sees
+half a batch, and an event costs nothing except one histogram entry for the delay of a joined label.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ __all__ = ["RunMetrics"]
 _DAY: Final = 86_400.0
 _DELAYS: Final = (1.0, 10.0, 60.0, 600.0, 3600.0, 6 * 3600.0, _DAY, 3 * _DAY, 7 * _DAY, 14 * _DAY, 30 * _DAY)
 _SECONDS: Final = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-_SHOWN_KEYS: Final = 20  # the first ones: what is scraped must not grow with the keys
+_SHOWN_KEYS: Final = 20  # the first keys: the size of a scrape must not grow with the number of keys
 _OUTCOMES: Final = ("joined", "early", "late", "duplicate", "corrected", "expired", "unmatched")
 
 
 class _Risks(msgspec.Struct):
-    """What is shown of a certificate."""
+    """The risks of a certificate that are exported."""
 
     risk: float | None = None
     calibration_risk: float | None = None
@@ -67,7 +67,7 @@ class RunMetrics(Collector):
     Parameters
     ----------
     sources
-        asked for their lag.
+        the sources of the run, whose lag is exported.
     """
 
     def __init__(self, sources: Sequence[Source]) -> None:
@@ -80,7 +80,7 @@ class RunMetrics(Collector):
         self._shown: list[Metric] = []
 
     def serve(self, host: str, port: int) -> int:
-        """Answer scrapes at ``http://host:port/metrics``, on a thread; return the port (0: a free one).
+        """Answer scrapes at ``http://host:port/metrics`` on a thread; return the port (0 takes a free one).
 
         Raises
         ------
@@ -93,12 +93,12 @@ class RunMetrics(Collector):
         return int(server.server_port)
 
     def joined(self, joined: Joined) -> None:
-        """Take note of a label that met its prediction."""
+        """Record the delay of a label that met its prediction."""
         if joined.labelled_at is not None and joined.predicted_at is not None:
             self._delays.add(joined.labelled_at - joined.predicted_at)
 
     def batch(self, seconds: float, outcome: Outcome) -> None:
-        """Take note of a micro-batch: how long it took, and what it gave."""
+        """Record a micro-batch: its duration in seconds and its outcome."""
         self._batches.add(seconds)
         self._alarms += len(outcome.alarms)
         for row in outcome.maps:
@@ -107,7 +107,7 @@ class RunMetrics(Collector):
             self._risks[row.key or ""] = msgspec.json.decode(row.certificate, type=_Risks | None) or _Risks()
 
     def update(self, pipeline: Pipeline) -> None:
-        """Read the figures off the run."""
+        """Copy the figures of the run."""
         self._shown = list(self._read(pipeline))
 
     def collect(self) -> Iterable[Metric]:

@@ -1,13 +1,13 @@
 """The order of events from several sources: by event time, the same in every run.
 
-Each partition of each source is a lane. An event without a time, or malformed, keeps its place behind its
-predecessor in its lane; one that is behind its predecessor in time is taken right after it. Of equal times
-the lane added first comes first.
+Each partition of each source is a lane, and the events of a lane keep their order. An event without a time, a
+malformed one, or one with an earlier time than its predecessor follows directly behind its predecessor. Of
+events with equal times, that of the lane added first comes first.
 
-Where all sources are finite, the order is that of the whole inputs: `Merge.take` gives what cannot be
-overtaken any more. Otherwise it gives all there is, in an order that depends on that alone, and one lane may
-be read far ahead of another. A watermark then says up to which event time all have been read: see
-`watermark`.
+If all sources are finite, the order is that of the whole inputs: `Merge.take` returns the events that no
+later one can precede. Otherwise it returns all events that were read, in an order that depends on them alone,
+and one lane may be read far ahead of another. `watermark` then says up to which event time all lanes have
+been read.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from streamcal.events import Event, Origin
 from streamcal.run.codec import Malformed
 from streamcal.run.ports import Batch, Position, Source
 
-__all__ = ["Merge", "MicroBatch", "Place", "watermark"]
+__all__ = ["LaneName", "Merge", "MicroBatch", "watermark"]
 
 _BEGINNING: Final = float("-inf")
 _END: Final = float("inf")
 
-Place = tuple[str, str]
-"""Name of a source, and of a partition of it."""
+LaneName = tuple[str, str]
+"""The names of a source and of one of its partitions."""
 
 
 class MicroBatch:
@@ -48,34 +48,42 @@ class MicroBatch:
     ) -> None:
         self.events = events
         self.positions = positions
-        """By source and partition, those that moved: where they stand after it."""
+        """By source and partition: the positions after this batch, of the partitions that moved."""
         self.times = times
-        """Likewise: the event time that the lane has reached; `Merge` goes on from it."""
+        """By source and partition: the event time that the lane has reached; `Merge` resumes there."""
         self.watermark = watermark
-        """What is due by this event time may expire; inf: by the time of each event."""
+        """Predictions due by this event time may expire; inf: due by the time of each event."""
         self._chunks = chunks
         self._starts = starts
         self._order = order
 
     def origin(self, index: int) -> Origin:
         """Return where the event at an index came from."""
-        place = index if self._order is None else int(self._order[index])
-        which = bisect_right(self._starts, place) - 1
+        read = index if self._order is None else int(self._order[index])
+        which = bisect_right(self._starts, read) - 1
         batch, first = self._chunks[which]
-        return batch.origin(first + place - self._starts[which])
+        return batch.origin(first + read - self._starts[which])
 
 
 class _Lane:
-    """One partition: what was read of it and not taken yet."""
+    """One partition: its events that were read but not taken yet."""
 
     def __init__(self, reached: float) -> None:
         self.open = True
-        self.reached = reached  # the time that taken events have come to
-        self.read = reached  # … that read ones have
+        self.reached = reached  # the latest time among the events taken
+        self.read = reached  # … and among those read
         self.chunks: list[tuple[Batch, int, npt.NDArray[np.float64]]] = []
 
     def __len__(self) -> int:
         return sum(len(keys) for *_, keys in self.chunks)
+
+    def end(self) -> None:
+        """Mark it as ended: it has no more events."""
+        self.open = False
+
+    def forget_times(self) -> None:
+        """Order the next events by their own times, not behind those read before."""
+        self.read = _BEGINNING
 
     def add(self, batch: Batch) -> None:
         times: list[Any] = [event.time for event in batch.events]
@@ -85,7 +93,7 @@ class _Lane:
         self.chunks.append((batch, 0, keys[1:]))
 
     def take(self, until: float, *, inclusive: bool) -> list[tuple[Batch, int, npt.NDArray[np.float64]]]:
-        """Remove and return what comes before ``until``, or at it."""
+        """Remove and return the events before the time ``until``; if inclusive, also those at it."""
         taken = []
         while self.chunks:
             batch, first, keys = self.chunks[0]
@@ -107,58 +115,58 @@ class Merge:
     Parameters
     ----------
     lanes
-        source and partition of each, and the time it had reached, -inf at its beginning.
+        the name of each lane and the event time it has reached, -inf at its beginning.
     whole
-        whether the inputs are finite, and merged as wholes.
+        whether the inputs are finite, and are merged as a whole.
     """
 
-    def __init__(self, lanes: Iterable[tuple[Place, float]], *, whole: bool) -> None:
-        self._lanes = {place: _Lane(reached) for place, reached in lanes}
+    def __init__(self, lanes: Iterable[tuple[LaneName, float]], *, whole: bool) -> None:
+        self._lanes = {name: _Lane(reached) for name, reached in lanes}
         self.whole = whole
         if not whole:
             for lane in self._lanes.values():
-                lane.read = _BEGINNING
+                lane.forget_times()
 
     def __len__(self) -> int:
         return sum(map(len, self._lanes.values()))
 
     def waits_for(self, source: str) -> bool:
-        """Whether nothing can be taken before more of this source is read."""
+        """Whether no event can be taken until more of this source is read."""
         return any(lane.open and not lane.chunks for (name, _), lane in self._lanes.items() if name == source)
 
     def add(self, source: str, batches: Iterable[Batch]) -> None:
-        """Take what was read of a source."""
+        """Add batches that were read from a source."""
         for batch in batches:
             if batch.events:
                 lane = self._lanes.setdefault((source, batch.partition), _Lane(_BEGINNING))
                 lane.add(batch)
 
     def end(self, source: str) -> None:
-        """Nothing more will come of a source."""
+        """Mark a source as ended: it has no more events."""
         for (name, _), lane in self._lanes.items():
             if name == source:
-                lane.open = False
+                lane.end()
 
     def take(self, watermark: float = _END) -> MicroBatch | None:
-        """Return what can be told to come next, None if nothing can.
+        """Return the events that come next, or None if that cannot be told yet.
 
-        Inputs that are merged as wholes come in the order of time: the watermark is then of no account.
+        Inputs that are merged as a whole come in the order of time and ignore the watermark.
         """
         bound, holder = self._bound()
         pieces: list[tuple[Batch, int, npt.NDArray[np.float64]]] = []
         positions: dict[str, dict[str, Position]] = {}
         times: dict[str, dict[str, float]] = {}
-        for rank, (place, lane) in enumerate(self._ordered()):
+        for rank, (name, lane) in enumerate(self._ordered()):
             taken = lane.take(bound, inclusive=rank <= holder)
             if not taken:
                 continue
             pieces += taken
-            source, partition = place
+            source, partition = name
             batch, first, keys = taken[-1]
             positions.setdefault(source, {})[partition] = batch.position(first + len(keys))
             times.setdefault(source, {})[partition] = lane.reached
             if not self.whole:
-                lane.read = _BEGINNING
+                lane.forget_times()
         if not pieces:
             return None
         parts = [batch.events[first : first + len(keys)] for batch, first, keys in pieces]
@@ -169,19 +177,19 @@ class Merge:
         if len(parts) > 1:
             order = np.argsort(np.concatenate([keys for *_, keys in pieces]), kind="stable")
             unordered = list(chain.from_iterable(parts))
-            events = [unordered[place] for place in order.tolist()]
+            events = [unordered[index] for index in order.tolist()]
         return MicroBatch(events, positions, times, chunks, starts, order, _END if self.whole else watermark)
 
-    def _ordered(self) -> list[tuple[Place, _Lane]]:
-        """Return the lanes, those of a source by name of the partition."""
+    def _ordered(self) -> list[tuple[LaneName, _Lane]]:
+        """Return the lanes by source, and within a source by partition name."""
         rank = {source: index for index, (source, _) in reversed(list(enumerate(self._lanes)))}
         return sorted(self._lanes.items(), key=lambda item: (rank[item[0][0]], item[0][1]))
 
     def _bound(self) -> tuple[float, int]:
-        """Return the time up to which nothing can be overtaken, and the last lane that may give it itself.
+        """Return the time before which no unread event can come, and the rank of the lane that sets it.
 
-        The open lane that has been read least far holds the others up: what is still to come of it may have
-        the very time it has come to, and then comes before those of that time in the lanes behind it.
+        The open lane with the earliest time read sets it. Its next event may have just that time; it would
+        then precede events of that time in lanes of higher rank.
         """
         lanes = self._ordered()
         if self.whole:
@@ -194,21 +202,21 @@ class Merge:
 def watermark(
     sources: Iterable[Source], times: Mapping[str, Mapping[str, float]], clock: float | None
 ) -> float:
-    """Return the event time up to which every lane has been read, -inf if that cannot be told.
+    """Return the event time up to which every lane has been read, or -inf if that is unknown.
 
-    It is the least of the times that the lanes have reached; but a lane that has been read to its end holds
-    nothing back, and if all have, it is the clock. Up to this time nothing that is there is still to be read,
-    as far as each lane is in the order of time.
+    It is the minimum of the times that the lanes have reached. A lane that has been read to its end does not
+    count; if all have, the watermark is the clock. If each lane is in the order of time, every available
+    event up to the watermark has been read.
 
     Parameters
     ----------
     sources
-        as they stand: asked for their lag. A finite one holds back until it has ended; one that cannot
-        tell its lag, never.
+        are asked for their lag. A finite source counts until it has ended; one that cannot tell its lag never
+        counts.
     times
-        by source and partition: the latest event time read, if there was any.
+        by source and partition: the latest event time read, if any.
     clock
-        the latest of all, None before the first.
+        the latest event time of all, None before the first.
     """
     held = [_BEGINNING if clock is None else clock]
     for source in sources:

@@ -1,4 +1,4 @@
-"""What a run writes, row by row: answers, rejects, and map versions."""
+"""The rows that a run writes: answers, rejects and map versions."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ __all__ = ["MapRow", "Recalibrated", "RejectRow"]
 
 
 class RejectRow(msgspec.Struct, frozen=True):
-    """Bad input, where it was, and why it was refused."""
+    """A rejected input: where it was, and why it was rejected."""
 
     source: str
-    """A file; topic and partition."""
+    """Path of the file, or topic and partition."""
     line: int
-    """Line of a file, from 1; offset in a partition."""
+    """Line in the file, from 1, or offset in the partition."""
     reason: str
     raw: str
-    """Its text."""
+    """The rejected text."""
 
 
 class MapRow(msgspec.Struct, frozen=True):
-    """A map version that is served from now on."""
+    """A map version that the run serves from now on."""
 
     version: int
     key: str | None
-    """The events' key it is for."""
+    """The key of the events that it is for; None: events without a key."""
     time: float | None
-    """Event time at which it came, seconds since the epoch; None before the first event with a time."""
+    """Event time of its publication, seconds since the epoch; None before the first event with a time."""
     map: msgspec.Raw
     """JSON of a `streamcal.RecalibrationMap`."""
     certificate: msgspec.Raw = msgspec.Raw(b"null")
-    """JSON of a `streamcal.Certificate`; ``null`` where nothing is certified."""
+    """JSON of a `streamcal.Certificate`; ``null`` if nothing is certified."""
     mixture: msgspec.Raw = msgspec.Raw(b"null")
-    """JSON of a `streamcal.engine.emissions.Mixing`; ``null`` where the map is not a mixture."""
+    """JSON of a `streamcal.engine.emissions.Mixing`; ``null`` if the map is not a mixture."""

@@ -1,11 +1,11 @@
-"""Drives sources through a pipeline into sinks and a store, exactly once: see `streamcal.ports`.
+"""Drives sources through a pipeline into sinks and a store, exactly once; see `streamcal.run.ports`.
 
-What is still in memory when a run stops, or is killed, is read again by the next: the store's positions are
-those of the last event processed, not of the last one read.
+The positions in the store are those of the last event processed, not of the last one read. So the next run
+reads again what was still in memory when a run stopped or was killed.
 
-What expires in a micro-batch is settled before it: the watermark is worked out when the batch before it is
-committed, and is part of that commit. So a batch that is processed again comes out the same, though more may
-have come onto the topics meanwhile.
+The watermark of a micro-batch, up to which predictions expire in it, is computed when the batch before is
+committed, and is part of that commit. So a batch that is processed again gives the same result, even if more
+events have arrived meanwhile.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from streamcal.run.ports import Change, Checkpoint, Position, Positions, Sink, S
 __all__ = ["Inputs", "NullSink", "Outputs", "Runner", "pipeline_state"]
 
 MAX_EVENTS: Final = 65_536
-"""About how many events a micro-batch has at most."""
+"""The approximate maximum number of events in a micro-batch."""
 LINGER: Final = 0.1
-"""Seconds that the first events of a micro-batch may wait for more, so that a trickle is not committed one
-by one."""
+"""Seconds that the first events of a micro-batch wait for more, so that a trickle of events is not committed
+one by one."""
 PATIENCE: Final = 0.2
-"""Seconds to wait for an idle source before asking whether to stop."""
+"""Seconds to wait for an idle source before checking whether to stop."""
 
 _BEGINNING: Final = float("-inf")
 _NO_SOURCE: Final = ""
-"""Under this name sinks keep, with the input positions, how many calibrations have published their maps."""
+"""The name under which sinks keep, beside the input positions, the number of calibrations published."""
 
 AllPositions = dict[str, dict[str, object]]
 Process = Callable[[MicroBatch], Outcome]
@@ -42,9 +42,9 @@ class Inputs(msgspec.Struct):
     """Where a run's events come from."""
 
     calibration: Sequence[Source]
-    """Labelled events, learned first; at most one."""
+    """Labelled events, learned first; at most one source."""
     deployment: Sequence[Source]
-    """Predictions and labels, merged; of equal times, those of the first source come first."""
+    """Predictions and labels, merged by event time; of equal times, the first source comes first."""
 
 
 class Outputs(msgspec.Struct):
@@ -56,7 +56,7 @@ class Outputs(msgspec.Struct):
 
     @property
     def sinks(self) -> list[Sink]:
-        """Those that there are."""
+        """The sinks that are given."""
         return [sink for sink in (self.answers, self.rejects, self.maps) if sink is not None]
 
 
@@ -85,9 +85,9 @@ class _State(msgspec.Struct, omit_defaults=True):
     times: dict[str, dict[str, float]]
     """By source and partition: the event time that the merge has reached."""
     watermark: float | None = None
-    """Of the next micro-batch of endless sources; None: nothing is known."""
+    """Of the next micro-batch of endless sources; None: unknown."""
     calibrations: int = 0
-    """How many have published their maps."""
+    """How many calibrations have published their maps."""
 
 
 class Runner:
@@ -96,15 +96,16 @@ class Runner:
     Parameters
     ----------
     pipeline
-        fresh, with the store's tables if there is a store.
+        a new one, with the store's tables if there is a store.
     inputs, outputs, store
-        opened; the caller closes them.
+        open; the caller closes them.
     clock
-        seconds that only move forward.
+        monotonic time in seconds.
     stop
-        asked between micro-batches.
+        whether to stop; asked between micro-batches.
     after
-        called after each micro-batch with what it gave and the seconds it took; when idle, with nothing.
+        called after each micro-batch with its outcome and its duration in seconds; when idle, with an empty
+        outcome.
     """
 
     def __init__(
@@ -135,14 +136,14 @@ class Runner:
         self._lengths: dict[str, object] = {}  # of sinks, by name, at their last commit
 
     def run(self) -> bool:
-        """Run to the end of all sources; return False if it was stopped before.
+        """Run to the end of all sources; return False if stopped earlier.
 
         Raises
         ------
         StoreError, OutputError
             if the store or a sink fails; what was committed before is kept.
         StoppedError
-            if it was to stop and could not commit; what was committed before is kept.
+            if the run was to stop and could not commit; what was committed before is kept.
         OSError, ValueError
             if a source cannot be read at all.
         """
@@ -155,14 +156,14 @@ class Runner:
             self._publish()
             finished = self._phase(deployment, self._pipeline.process)
         if finished and self._store is None:
-            rejects = self._pipeline.close()  # with a store, they wait on
+            rejects = self._pipeline.close()  # with a store, they keep waiting
             outcome = Outcome([], rejects, [])
             self._commit(outcome, None)
             self._after(outcome, 0.0)
         return finished
 
     def _resume(self) -> None:
-        """Put pipeline and sinks where the store is."""
+        """Restore pipeline and sinks to the last commit of the store."""
         checkpoint = Checkpoint() if self._store is None else self._store.load()
         if self._store is not None:
             try:
@@ -171,7 +172,7 @@ class Runner:
                     state = msgspec.json.decode(checkpoint.run, type=_State)
                 self._pipeline.restore(bytes(state.pipeline), checkpoint.engines)
             except ValueError as error:
-                raise StoreError(f"cannot go on from what the store holds: {error}") from error
+                raise StoreError(f"cannot resume from the state in the store: {error}") from error
             self._times = state.times
             self._watermark = _BEGINNING if state.watermark is None else state.watermark
             self._calibrations = state.calibrations
@@ -188,19 +189,21 @@ class Runner:
             if reached is None or reached == self._marked():
                 continue
             if self._ahead is not None and reached != self._ahead:
-                raise OutputError(f"{sink.name} and {self._suppressed[0].name} are at different batches")
+                raise OutputError(
+                    f"{sink.name} and {self._suppressed[0].name} are at different micro-batches"
+                )
             self._ahead = reached
             self._suppressed.append(sink)
         known = _names([*self._inputs.calibration, *self._inputs.deployment])
         for name, position in (self._ahead or {}).items():
             if name and position != self._positions.get(name, {}) and name not in known:
                 raise OutputError(
-                    f"{self._suppressed[0].name} is one micro-batch of {name} ahead of the store: run once"
-                    " more with that source first"
+                    f"{self._suppressed[0].name} is one micro-batch of {name} ahead of the store:"
+                    " run once more with that source first"
                 )
 
     def _catch_up(self) -> None:
-        """Do again what sinks are ahead of the store by, before anything else; nothing is written to them."""
+        """Process again, before anything else, the batch that sinks have and the store has not."""
         ahead = self._ahead or {}
         if ahead.get(_NO_SOURCE) != self._marked().get(_NO_SOURCE):
             self._publish()
@@ -214,14 +217,14 @@ class Runner:
         self._suppressed = []
 
     def _publish(self) -> None:
-        """Publish the maps that a calibration has formed."""
+        """Publish the maps of a calibration."""
         maps = self._pipeline.calibrated()
         if maps:
             self._calibrations += 1
             self._commit(Outcome([], [], maps), None)
 
     def _seek(self, sources: Sequence[Source]) -> None:
-        """Put sources where the store is, and take note of partitions that are new."""
+        """Move sources to the positions in the store, and record new partitions."""
         moved = False
         for source in sources:
             if source.name in self._opened:
@@ -235,7 +238,7 @@ class Runner:
             self._record(Outcome([], [], []))
 
     def _phase(self, sources: Sequence[Source], process: Process) -> bool:
-        """Process some of the sources to their end; return False if stopped before."""
+        """Process sources to their end; return False if stopped earlier."""
         if not sources:
             return True
         self._seek(sources)
@@ -254,7 +257,7 @@ class Runner:
         return False
 
     def _close_gap(self, sources: Sequence[Source], process: Process) -> None:
-        """Process again the one batch by which sinks are ahead of the store, without writing to them."""
+        """Process again the one batch by which sinks are ahead, without writing to those sinks."""
         ahead = self._ahead or {}
         merge = self._merge(sources)
         for source in sources:
@@ -279,7 +282,7 @@ class Runner:
         return Merge(lanes, whole=_whole(sources))
 
     def _collect(self, merge: Merge, sources: Sequence[Source]) -> MicroBatch | None:
-        """Read a while; return the next events, None if there are none yet."""
+        """Read for a while; return the next micro-batch, or None if there is none yet."""
         share = max(MAX_EVENTS // len(sources), 1)
         deadline = self._clock() + PATIENCE
         while True:
@@ -301,7 +304,7 @@ class Runner:
                 deadline = self._clock() + LINGER
 
     def _commit(self, outcome: Outcome, batch: MicroBatch | None) -> None:
-        """Commit a micro-batch; the steps and their order are those of `streamcal.ports`."""
+        """Commit a micro-batch, in the steps of `streamcal.run.ports`."""
         if batch is not None:
             self._move(batch)
         rows = (
@@ -324,7 +327,7 @@ class Runner:
         self._suppressed = []
 
     def _move(self, batch: MicroBatch) -> None:
-        """Take note of where the sources stand behind a batch, and of what that says for the next one."""
+        """Record the positions after a batch, and the watermark of the next one."""
         for name, each in batch.positions.items():
             self._positions.setdefault(name, {}).update(each)
         for name, reached in batch.times.items():
@@ -336,7 +339,7 @@ class Runner:
             self._watermark = watermark(deployment, self._times, self._pipeline.clock)
 
     def _marked(self) -> AllPositions:
-        """Return what sinks keep with a commit, to tell it from the one before."""
+        """Return what sinks keep with a commit: the input positions, and the number of calibrations."""
         if not self._calibrations:
             return self._positions
         return self._positions | {_NO_SOURCE: {_NO_SOURCE: self._calibrations}}
@@ -365,12 +368,12 @@ class Runner:
 
 
 def pipeline_state(checkpoint: Checkpoint) -> PipelineState | None:
-    """Return what a store says of its pipeline; None before the first commit.
+    """Return the pipeline's state in a store, or None before the first commit.
 
     Raises
     ------
     ValueError
-        if it is no such state.
+        if the state cannot be decoded.
     """
     if not checkpoint.run:
         return None

@@ -26,9 +26,9 @@ def run(folder: Path, events: bytes, *more: object, name: str = "events.jsonl") 
 
 
 BAD: dict[str, tuple[bytes, str]] = {
-    "NaN": (b'{"id":"a","score":NaN}', "NaN and Infinity are no JSON"),
-    "Infinity": (b'{"id":"a","score":Infinity}', "NaN and Infinity are no JSON"),
-    "-Infinity": (b'{"id":"a","score":-Infinity}', "NaN and Infinity are no JSON"),
+    "NaN": (b'{"id":"a","score":NaN}', "NaN and Infinity are not JSON"),
+    "Infinity": (b'{"id":"a","score":Infinity}', "NaN and Infinity are not JSON"),
+    "-Infinity": (b'{"id":"a","score":-Infinity}', "NaN and Infinity are not JSON"),
     "negative": (b'{"id":"a","score":-0.1}', "got -0.1"),
     "above 1": (b'{"id":"a","score":1.0000001}', "got 1.0000001"),
     "string": (b'{"id":"a","score":"0.5"}', "got '0.5'"),
@@ -42,7 +42,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     "invalid UTF-8": (b'{"id":"\xff","score":0.5}', "invalid UTF-8"),
     "10 MB line": (
         b'{"id":"' + b"x" * 10_000_000 + b'","score":0.5}',
-        "a line may have 1048576 bytes, got 100000",
+        "a line may have at most 1048576 bytes, got 100000",
     ),
     "duplicate id": (GOOD.strip(), "duplicate prediction: there was one with id 'good' before"),
     "never seen": (b'{"id":"nobody","label":1}', "no prediction with id 'nobody' has come"),
@@ -126,7 +126,7 @@ def test_exit_2_on_usage_errors(tmp_path: Path) -> None:
         ([*base, "-", "--config", tmp_path / "bad.toml"], "bins"),
         ([*base, "-", "--config", tmp_path / "absent.toml"], "cannot read the configuration"),
         (["apply", "--map", tmp_path / "absent.json"], "cannot read"),
-        (["apply", "--map", tmp_path / "events.jsonl"], "is no map"),
+        (["apply", "--map", tmp_path / "events.jsonl"], "is not a map"),
     ]:
         done = streamcal(*arguments)
         assert done.returncode == 2, (arguments, done.stderr)
@@ -257,5 +257,5 @@ def test_interruption_ends_cleanly_with_what_was_done_so_far(tmp_path: Path) -> 
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
     assert [row["id"] for row in read_lines(out)] == ["good"]
-    assert b"interrupted: what was done so far is written" in stderr
+    assert b"interrupted: everything processed so far is written" in stderr
     assert b"predictions" in stdout

@@ -75,7 +75,7 @@ def test_sigterm_commits_and_exits_0_and_a_restart_goes_on(tmp_path: Path) -> No
     process.send_signal(signal.SIGTERM)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 0, stderr
-    assert b"what was done so far is written" in stderr
+    assert b"everything processed so far is written" in stderr
 
     with events.open("a") as more:
         more.write('re":0.5}\n')
@@ -113,7 +113,7 @@ def test_apply_follows_the_newest_map(tmp_path: Path) -> None:
     second = json.loads(process.stdout.readline())
     assert second["map_version"] == newest["version"]
     assert process.stderr
-    assert b"there is no map yet for key 'unknown'" in process.stderr.read()
+    assert b"there is no map for key 'unknown' yet" in process.stderr.read()
     assert process.wait(60) == 0
     process.stdout.close()
     process.stderr.close()

@@ -91,7 +91,7 @@ def test_the_database_of_something_else_is_refused(tmp_path: Path) -> None:
     db.close()
     done = streamcal(*options(tmp_path))
     assert done.returncode == 3
-    assert "is no store of streamcal" in done.stderr
+    assert "is not a store of streamcal" in done.stderr
 
 
 def test_what_was_flushed_is_there_with_the_commit_or_not_at_all(tmp_path: Path) -> None:
@@ -446,7 +446,7 @@ def test_a_store_of_version_1_is_brought_up_to_date(tmp_path: Path) -> None:
     of_version_1(path)
     done = streamcal("show", path)
     assert done.returncode == 3
-    assert "has schema version 1: a run with --store brings it up to date" in done.stderr
+    assert "has schema version 1: a run with --store upgrades it" in done.stderr
     for _ in range(2):
         store = opened(path)
         assert store.job == "abc"

@@ -47,8 +47,8 @@ def test_events_that_are_taken(raw: str, event: Event) -> None:
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
-        ('{"id":"a","score":NaN}', "NaN and Infinity are no JSON, and a score must be a number in [0, 1]"),
-        ('{"id":"a","score":-Infinity}', "NaN and Infinity are no JSON"),
+        ('{"id":"a","score":NaN}', "NaN and Infinity are not JSON, and a score must be a number in [0, 1]"),
+        ('{"id":"a","score":-Infinity}', "NaN and Infinity are not JSON"),
         ('{"id":"a","score":-0.1}', "a score must be a number in [0, 1], got -0.1"),
         ('{"id":"a","score":1.0000001}', "a score must be a number in [0, 1], got 1.0000001"),
         ('{"id":"a","score":1e400}', "Number out of range"),

@@ -310,7 +310,7 @@ def test_many_keys_are_shown_without_making_all_engines(tmp_path: Path) -> None:
     one = served(spied, [last])
     assert [engine.key for engine in one.engines] == [last]
     assert len(read) == 21
-    with pytest.raises(ValueError, match="there is no key 'nobody' among the 40 of the store"):
+    with pytest.raises(ValueError, match="the store has no key 'nobody'; it has 40 keys"):
         served(spied, ["nobody"])
     store.close()
 

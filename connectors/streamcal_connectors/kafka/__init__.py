@@ -1,1 +1,1 @@
-"""Apache Kafka: topics as sources and sinks, exactly once by transactions."""
+"""Apache Kafka: topics as sources and sinks, exactly once through transactions."""

@@ -1,4 +1,4 @@
-"""The little of kafka-python that streamcal uses: typed, and bounded in time."""
+"""The part of kafka-python that streamcal uses, with types and time limits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ try:
         from kafka.structs import OffsetAndMetadata  # type: ignore[import-untyped]
 except ImportError:
     INSTALLED = False
-    KafkaError: type[Exception] = OSError  # nothing raises it: `require` comes first
+    KafkaError: type[Exception] = OSError  # never raised: `require` comes first
 else:
     INSTALLED = True
     KafkaError = kafka_errors.KafkaError
@@ -44,8 +44,8 @@ __all__ = [
 ]
 
 _CLOSE_SECONDS: Final = 5.0
-_STOP_SECONDS: Final = 5.0  # that a request under way may still take once the run is to stop
-_SLICE_SECONDS: Final = 0.25  # between looks whether it is
+_STOP_SECONDS: Final = 5.0  # for a pending request once the run is to stop
+_SLICE_SECONDS: Final = 0.25  # between two checks whether the run is to stop
 
 _PERMANENT: Final = (
     "AuthorizationError",
@@ -57,14 +57,14 @@ _PERMANENT: Final = (
     "UnsupportedForMessageFormatError",
     "UnsupportedSaslMechanismError",
     "UnsupportedVersionError",
-)  # no waiting helps against these
+)  # waiting does not help
 
 
 _PASSING_TLS: Final = (ssl.SSLEOFError, ssl.SSLSyscallError, ssl.SSLZeroReturnError)
 
 
 class Partition(NamedTuple):
-    """Equal to kafka-python's TopicPartition, which is a named tuple of the same fields."""
+    """A partition of a topic; equal to kafka-python's TopicPartition, a named tuple of the same fields."""
 
     topic: str
     partition: int
@@ -79,19 +79,19 @@ class Record(Protocol):
 
 
 class Committed(NamedTuple):
-    """An offset that a group has committed, with its text."""
+    """An offset that a group has committed, with its metadata, a text."""
 
     offset: int
     metadata: str
 
 
 class Future(Protocol):
-    """What becomes of a record that was sent."""
+    """The outcome of a record that was sent."""
 
     exception: BaseException | None
 
     def succeeded(self) -> bool:
-        """Whether the broker has taken it."""
+        """Whether the broker has accepted the record."""
 
 
 class SaslClient(Protocol):
@@ -108,65 +108,65 @@ class SaslClient(Protocol):
 
 
 class Consumer:
-    """A read_committed consumer that is assigned its partitions; raises KafkaError."""
+    """A read_committed consumer with assigned partitions; its methods raise KafkaError."""
 
     def __init__(self, client: Any, seconds: float) -> None:
         self._client = client
         self._milliseconds = int(seconds * 1000)
 
     def partitions(self, topic: str, *, refresh: bool = False) -> set[int]:
-        """Return a topic's partitions, as of the last refresh of what is known; empty if there is none."""
+        """Return the partitions of a topic as of the last refresh; empty if there is no such topic."""
         if refresh:
             self._client.topics()
         return set(self._client.partitions_for_topic(topic))
 
-    def assign(self, places: Mapping[Partition, int]) -> None:
-        """Read these partitions from these offsets on."""
-        self._client.assign([_real(place) for place in places])
-        for place, offset in places.items():
-            self.seek(place, offset)
+    def assign(self, partitions: Mapping[Partition, int]) -> None:
+        """Read from these partitions, starting at these offsets."""
+        self._client.assign([_real(partition) for partition in partitions])
+        for partition, offset in partitions.items():
+            self.seek(partition, offset)
 
-    def seek(self, place: Partition, offset: int) -> None:
-        """Go on at an offset."""
-        self._client.seek(_real(place), offset)
+    def seek(self, partition: Partition, offset: int) -> None:
+        """Continue at an offset."""
+        self._client.seek(_real(partition), offset)
 
-    def pause(self, place: Partition) -> None:
-        """Read no more of it until `resume`."""
-        self._client.pause(_real(place))
+    def pause(self, partition: Partition) -> None:
+        """Stop reading a partition until `resume`."""
+        self._client.pause(_real(partition))
 
-    def resume(self, place: Partition) -> None:
+    def resume(self, partition: Partition) -> None:
         """Undo `pause`."""
-        self._client.resume(_real(place))
+        self._client.resume(_real(partition))
 
     def poll(self, timeout: float, count: int) -> dict[Partition, list[Record]]:
-        """Return records, waiting for some; none while the cluster is away."""
+        """Return records, waiting for some; empty while the cluster is away."""
         found = self._client.poll(timeout_ms=max(int(timeout * 1000), 0), max_records=max(count, 1))
         return cast("dict[Partition, list[Record]]", found)
 
-    def position(self, place: Partition) -> int:
-        """Return the offset that comes next: behind records, aborted ones and markers that were passed."""
-        return int(self._client.position(_real(place), timeout_ms=1) or 0)
+    def position(self, partition: Partition) -> int:
+        """Return the next offset to read: after the records, aborted records and markers that were passed."""
+        return int(self._client.position(_real(partition), timeout_ms=1) or 0)
 
-    def high_water(self, place: Partition) -> int | None:
-        """Return the end of a partition, open transactions included, as of the last answer."""
-        return cast("int | None", self._client.highwater(_real(place)))
+    def high_water(self, partition: Partition) -> int | None:
+        """Return the end of a partition, including open transactions, as of the last response."""
+        return cast("int | None", self._client.highwater(_real(partition)))
 
-    def ends(self, places: Sequence[Partition], seconds: float | None = None) -> dict[Partition, int]:
-        """Return the offsets behind the last readable records; the cluster is asked."""
+    def ends(self, partitions: Sequence[Partition], seconds: float | None = None) -> dict[Partition, int]:
+        """Ask the cluster for the offsets after the last readable records."""
         limit = self._milliseconds if seconds is None else int(seconds * 1000)
-        found = self._client.end_offsets([_real(place) for place in places], timeout_ms=limit)
+        found = self._client.end_offsets([_real(partition) for partition in partitions], timeout_ms=limit)
         return cast("dict[Partition, int]", found)
 
-    def beginnings(self, places: Sequence[Partition]) -> dict[Partition, int]:
-        """Return the offsets of the first records that are kept; the cluster is asked."""
+    def beginnings(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        """Ask the cluster for the offsets of the first records that are kept."""
         found = self._client.beginning_offsets(
-            [_real(place) for place in places], timeout_ms=self._milliseconds
+            [_real(partition) for partition in partitions], timeout_ms=self._milliseconds
         )
         return cast("dict[Partition, int]", found)
 
-    def committed(self, place: Partition) -> Committed | None:
-        """Return the committed offset of the group, waiting for transactions that carry one."""
-        found = self._client.committed(_real(place), metadata=True, timeout_ms=self._milliseconds)
+    def committed(self, partition: Partition) -> Committed | None:
+        """Return the committed offset of the group; waits for pending transactions that write one."""
+        found = self._client.committed(_real(partition), metadata=True, timeout_ms=self._milliseconds)
         return None if found is None else Committed(found.offset, found.metadata)
 
     def close(self) -> None:
@@ -176,9 +176,9 @@ class Consumer:
 
 
 class Producer:
-    """A transactional producer whose every call is bounded in time; raises KafkaError.
+    """A transactional producer with a time limit on every call; its methods raise KafkaError.
 
-    After any error what became of the transaction is in doubt: `discard` it and make another.
+    After any error the outcome of the transaction is in doubt: `discard` the producer and make another.
 
     Parameters
     ----------
@@ -187,33 +187,34 @@ class Producer:
     seconds
         how long a request may take.
     stop
-        whether the run is to stop: a request then takes a few seconds more at most.
+        whether the run is to stop; if so, a request takes at most a few seconds more.
     """
 
     def __init__(self, client: Any, seconds: float, stop: Callable[[], bool]) -> None:
         self._client = client
         self._seconds = seconds
         self._stop = stop
-        # Bound once: these two are the hot path.
+        # Bound once: sending is the hot path.
         self.send: Callable[..., Future] = client.send
 
     def init(self) -> None:
-        """Fence and end what an earlier producer of this transactional id left open."""
+        """Fence earlier producers of this transactional id, and end their open transaction."""
         self._bounded(self._client._transaction_manager.initialize_transactions)
 
     def begin(self) -> None:
-        """Begin a transaction; the broker is not asked yet."""
+        """Begin a transaction; this sends nothing yet."""
         self._client.begin_transaction()
 
     def send_offsets(self, group: str, offsets: Mapping[Partition, Committed]) -> None:
-        """Let the transaction carry offsets of a group."""
+        """Add offsets of a group to the transaction."""
         real = {
-            _real(place): OffsetAndMetadata(each.offset, each.metadata, -1) for place, each in offsets.items()
+            _real(partition): OffsetAndMetadata(each.offset, each.metadata, -1)
+            for partition, each in offsets.items()
         }
         self._bounded(lambda: self._client._transaction_manager.send_offsets_to_transaction(real, group))
 
     def flush(self) -> None:
-        """Wait until every record was taken or refused."""
+        """Wait until every record was accepted or refused."""
 
         def flushed(seconds: float) -> bool:
             try:
@@ -225,12 +226,12 @@ class Producer:
         self._wait(flushed, self._seconds * 2)
 
     def commit(self) -> None:
-        """Commit the transaction: whether it was is in doubt if this raises."""
+        """Commit the transaction; if this raises, the outcome is in doubt."""
         self._bounded(self._client._transaction_manager.begin_commit)
 
     def discard(self) -> None:
-        """Release whatever it was doing; never raises. An open transaction waits for the next `init`."""
-        # close() alone flushes first, and on an error closes nothing.
+        """Release the producer in any state; never raises. The next `init` ends an open transaction."""
+        # close() alone flushes first and, if that fails, closes nothing.
         with suppress(Exception):
             self._client._sender.force_close()
             self._client._sender.join(_CLOSE_SECONDS)
@@ -238,13 +239,13 @@ class Producer:
             self._client.close(timeout=0)
 
     def _bounded(self, request: Callable[[], Any]) -> None:
-        """Do what the client's own method does, but not for ever: a lost request is never answered."""
+        """Do what the client's own method does, with a time limit: a lost request is never answered."""
         result = request()
         self._client._sender.wakeup()
         self._wait(lambda seconds: bool(result.wait(timeout_ms=int(seconds * 1000))), self._seconds)
 
     def _wait(self, done: Callable[[float], bool], seconds: float) -> None:
-        """Wait, a slice at a time, until something is done; ``done`` waits for so many seconds."""
+        """Wait in slices until ``done``, which waits for a number of seconds, returns True."""
         begun = time.monotonic()
         until = begun + seconds
         stopping = False
@@ -257,12 +258,12 @@ class Producer:
 
 
 def kafka_consumer(**options: object) -> Any:
-    """Make kafka-python's consumer."""
+    """Make a consumer of kafka-python."""
     return KafkaConsumer(**options)
 
 
 def kafka_producer(**options: object) -> Any:
-    """Make kafka-python's producer."""
+    """Make a producer of kafka-python."""
     return KafkaProducer(**options)
 
 
@@ -277,7 +278,7 @@ def authentication_error(text: str) -> Exception:
 
 
 def is_permanent(error: BaseException) -> bool:
-    """Whether waiting and trying again cannot help."""
+    """Whether the error is one that waiting and trying again cannot help."""
     if isinstance(error, ssl.SSLError):
         # The two sides spoke and did not agree: a certificate, a protocol version. An end in mid-handshake
         # and an internal error may pass.
@@ -286,18 +287,18 @@ def is_permanent(error: BaseException) -> bool:
 
 
 def is_out_of_range(error: BaseException) -> bool:
-    """Whether an offset that was to be read is not there."""
+    """Whether the error says that an offset to read does not exist."""
     names = ("OffsetOutOfRangeError", "NoOffsetForPartitionError", "LogTruncationError")
     return any(kind.__name__ in names for kind in type(error).__mro__)
 
 
 def brief(error: BaseException) -> str:
-    """Return an error in one line."""
+    """Format an error on one line."""
     name, text = type(error).__name__, " ".join(str(error).split())
     if not text:
         return name
     return text if name in text else f"{name}: {text}"
 
 
-def _real(place: Partition) -> Any:
-    return TopicPartition(place.topic, place.partition)
+def _real(partition: Partition) -> Any:
+    return TopicPartition(partition.topic, partition.partition)

@@ -1,10 +1,9 @@
-"""How to reach a Kafka cluster: URLs, and the options of connections; secrets are never printed.
+"""How to reach a Kafka cluster: URLs and the options of connections. Secrets are never printed.
 
-``kafka://host:9092[,host2:9092]/topic?option=value``. What concerns the connection (TLS, SASL, time limits)
-comes from the table ``[kafka]`` of the run's ``--config``, or of another TOML file that the URL's option
-``config`` or the environment's ``STREAMCAL_KAFKA_CONFIG`` names, and from the environment's
-``STREAMCAL_KAFKA_<OPTION>``, which goes first. A secret is in none of them: an option names the variable or
-the file that holds it.
+A URL is ``kafka://host:9092[,host2:9092]/topic?option=value``. The options of the connection (TLS, SASL, time
+limits) come from the table ``[kafka]`` of the run's ``--config``, or of another TOML file that the URL's
+option ``config`` or the variable ``STREAMCAL_KAFKA_CONFIG`` names. A variable ``STREAMCAL_KAFKA_<OPTION>``
+overrides the table. None of them holds a secret: an option names the variable or the file that does.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _Seconds = Annotated[float, Field(gt=0.0, le=86_400.0, allow_inf_nan=False)]
 
 
 class _Options(BaseModel):
-    # The input of an option that is refused may be a secret in the wrong place.
+    # The value of a rejected option may be a misplaced secret.
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
@@ -43,38 +42,38 @@ class KafkaConfig(_Options):
     Raises
     ------
     pydantic.ValidationError
-        on an unknown option, a value out of range, or options that do not go together; it shows no value.
+        on an unknown option, a value out of range, or options that exclude each other. It shows no value.
     """
 
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     ssl_cafile: Path | None = None
-    """PEM of the authorities to trust; None: those of the system."""
+    """PEM file of the authorities to trust; None: those of the system."""
     ssl_certfile: Path | None = None
-    """PEM of this client's certificate, where the brokers ask for one."""
+    """PEM file of this client's certificate, if the brokers ask for one."""
     ssl_keyfile: Path | None = None
-    """PEM of its key."""
+    """PEM file of the certificate's key."""
     ssl_key_password_env: str | None = None
-    """Variable that holds the key's password."""
+    """Name of the variable that holds the key's password."""
     ssl_key_password_file: Path | None = None
-    """File that holds the key's password."""
+    """Path of the file that holds the key's password."""
     ssl_check_hostname: bool = True
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None = None
     sasl_username: str | None = None
     sasl_password_env: str | None = None
-    """Variable that holds the password."""
+    """Name of the variable that holds the password."""
     sasl_password_file: Path | None = None
-    """File that holds the password."""
+    """Path of the file that holds the password."""
 
     connect_seconds: _Seconds = 300.0
-    """How long a run waits for the cluster at its start; later it waits for as long as it takes."""
+    """How long a run waits for the cluster when it starts; later it waits without limit."""
     request_seconds: _Seconds = 15.0
     """How long a request may take before it counts as failed."""
     stall_seconds: _Seconds = 60.0
-    """After how long without progress a partition with records to read is reported."""
+    """A partition with records to read but without progress is reported after this time."""
     refresh_seconds: _Seconds = 5.0
-    """How often to look for partitions that were added."""
+    """How often to look for new partitions."""
     compression: Literal["none", "gzip"] = "none"
-    """Of what is written."""
+    """Compression of the records that are written."""
 
     @model_validator(mode="after")
     def _together(self) -> Self:
@@ -100,7 +99,7 @@ class KafkaConfig(_Options):
         Raises
         ------
         ValueError
-            if the variable is not set, or the file cannot be read or is empty.
+            if the variable is unset, or the file cannot be read or is empty.
         """
         return _secret("sasl_password", self.sasl_password_env, self.sasl_password_file)
 
@@ -109,12 +108,12 @@ class KafkaConfig(_Options):
         return _secret("ssl_key_password", self.ssl_key_password_env, self.ssl_key_password_file)
 
     def client_options(self) -> dict[str, Any]:
-        """Return what kafka-python's clients are to be called with to connect, secrets and all.
+        """Return the options of a connection for kafka-python's clients, with the secrets.
 
         Raises
         ------
         ValueError
-            if a secret cannot be had.
+            if a secret or a TLS file cannot be read.
         """
         options: dict[str, Any] = {"security_protocol": self.security_protocol}
         if self.security_protocol.endswith("SSL"):
@@ -156,7 +155,7 @@ class KafkaConfig(_Options):
 
 
 class _UrlOptions(_Options):
-    """What may stand behind the ``?`` of a URL."""
+    """The options after the ``?`` of a URL."""
 
     start: Literal["earliest", "latest"] = Field("earliest", alias="from")
     until: Literal["end"] | None = None
@@ -176,7 +175,7 @@ class KafkaUrl:
     Raises
     ------
     ValueError
-        if it is no such URL; the message repeats it without what may be secret.
+        if the URL has another form; the message repeats it without user, password and options.
     """
 
     def __init__(self, url: str) -> None:
@@ -184,8 +183,8 @@ class KafkaUrl:
         shown = public_url(url)
         if "@" in parts.netloc:
             raise ValueError(
-                f"{shown!r}: no user or password in a URL: use sasl_username and sasl_password_env or"
-                " sasl_password_file of the [kafka] options (docs/kafka.md)"
+                f"{shown!r}: a URL must not have a user or password: use sasl_username and sasl_password_env"
+                " or sasl_password_file of the [kafka] options (docs/kafka.md)"
             )
         hosts = parts.netloc.split(",")
         self.topic = unquote(parts.path.removeprefix("/"))
@@ -193,7 +192,7 @@ class KafkaUrl:
             raise ValueError(f"a Kafka URL is kafka://host:9092[,host2:9092]/topic, got {shown!r}")
         if not _TOPIC.fullmatch(self.topic) or self.topic in (".", ".."):
             raise ValueError(
-                f"a topic has 1 to 249 letters, digits, '.', '_' or '-', got {self.topic!r} in {shown!r}"
+                f"a topic name has 1 to 249 letters, digits, '.', '_' or '-', got {self.topic!r} in {shown!r}"
             )
         self.hosts: tuple[str, ...] = tuple(
             host if _HOST.fullmatch(host)[2] else f"{host}:9092"  # type: ignore[index]  # matched above
@@ -210,7 +209,7 @@ class KafkaUrl:
         self.transactional_id = options.transactional_id
         self.config_file = options.config
         self.name = f"kafka:{options.cluster}/{self.topic}" if options.cluster else f"kafka:{self.topic}"
-        """Without hosts: the list of them may change while the topic stays what it is."""
+        """The name in positions. It has no hosts: their list may change while the topic stays the same."""
 
 
 def read_kafka_config(
@@ -218,21 +217,21 @@ def read_kafka_config(
     environment: Mapping[str, str] = os.environ,
     table: Mapping[str, object] | None = None,
 ) -> KafkaConfig:
-    """Read the options of connections from a table ``[kafka]`` and the environment, which goes first.
+    """Read the options of connections from a table ``[kafka]`` and from the environment, which overrides it.
 
     Parameters
     ----------
     path
-        of a file with the table; None: the environment may name it.
+        a TOML file with the table; None: the file that the environment names, if any.
     environment
         variables by name.
     table
-        that of the run's own configuration, which holds where no other file is named.
+        the table in the run's own configuration, which is used if no other file is named.
 
     Raises
     ------
     ValueError
-        if the file cannot be read, or an option is refused; no value is shown, for it may be a secret.
+        if the file cannot be read, or an option is rejected. The message shows no value: it may be a secret.
     """
     if path is None and environment.get(f"{_PREFIX}CONFIG"):
         path = Path(environment[f"{_PREFIX}CONFIG"])
@@ -242,8 +241,8 @@ def read_kafka_config(
             read = tomllib.loads(path.read_text("utf-8")).get("kafka", {})
         except OSError as error:
             raise ValueError(f"cannot read the Kafka options: {error}") from None
-        except ValueError:  # of TOML, or of UTF-8; its text may show the line
-            raise ValueError(f"{path} is no TOML") from None
+        except ValueError:  # of TOML or UTF-8; its text may show the line
+            raise ValueError(f"{path} is not a TOML file") from None
         if not isinstance(read, dict):
             raise ValueError(f"{path}: [kafka] must be a table")
         found |= read
@@ -268,7 +267,7 @@ def _brief(error: ValidationError) -> str:
 def _secret(name: str, variable: str | None, path: Path | None) -> SecretStr | None:
     if variable is not None:
         if not (value := os.environ.get(variable)):
-            raise ValueError(f"{name}_env: the environment has no {variable}")
+            raise ValueError(f"{name}_env: the environment has no variable {variable}")
         return SecretStr(value)
     if path is None:
         return None

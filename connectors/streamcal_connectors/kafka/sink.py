@@ -1,21 +1,21 @@
-"""Rows onto topics, exactly once, in transactions that carry the input positions.
+"""Writes rows to topics, exactly once, in transactions that include the input positions.
 
-One micro-batch is one transaction, whatever number of topics it goes to. Its commit:
+One micro-batch is one transaction, however many topics it is written to. Its commit has these steps:
 
 1. Begin. Nothing is sent before `Sink.commit`: rows wait in memory, so that they can be sent again.
-2. Send every row, and keep what the client says will become of each.
-3. Send the input positions into the same transaction: they become visible with the rows, or not at all.
-4. Flush, and look at *every* future. kafka-python's ``commit_transaction`` returns normally although a
-   record expired, or although the broker had timed the transaction out with a batch in flight.
-5. Commit, and wait for a limited time: a request that is lost is never answered.
+2. Send every row, and keep its future.
+3. Add the input positions to the same transaction: they become visible with the rows, or not at all.
+4. Flush, and check *every* future. kafka-python's ``commit_transaction`` returns normally even if a record
+   expired, or if the broker timed the transaction out while a batch was in flight.
+5. Commit, with a time limit: a request that is lost is never answered.
 
-Whatever fails, and be it step 5, the outcome is in doubt: the producer is discarded, a new one ends what
-the old one left open, and the number of the last transaction, which goes with the positions, tells whether
-it was committed. If not, all is sent again.
+If any step fails, including step 5, the outcome is in doubt. The producer is discarded, and a new one ends
+the open transaction. The number of the last transaction, which is stored with the positions, then tells
+whether it was committed. If not, everything is sent again.
 
-Fencing: a run writes its mark into a group of its transactional id when it begins. The broker refuses the
-transactions of a run whose id another has taken over; such a run finds the other's mark, and stops. If it
-finds its own, it was only the broker that timed its transaction out.
+Fencing: when a run begins, it writes its mark into a group named like its transactional id. The broker
+refuses the transactions of a run whose transactional id another run has taken over. Such a run finds the
+other run's mark, and stops. If it finds its own mark, the broker had only timed its transaction out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import gc
 import logging
 import uuid
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final, TypeAlias
 
@@ -41,19 +41,17 @@ __all__ = ["KafkaSink", "Transactions"]
 
 log = logging.getLogger("streamcal_connectors")
 
-_ATTEMPTS: Final = 20  # at one commit, while the cluster is there
-_PACKED_FROM: Final = 2048  # characters; a broker takes 4096 by default
-_REJECT_BYTES: Final = (
-    1 << 19
-)  # of a longer one, only the beginning of the text is kept: a record holds 1 MiB
-_REJECT_KEPT: Final = 4096
+_ATTEMPTS: Final = 20  # to commit one micro-batch, while the cluster can be reached
+_PACKED_FROM: Final = 2048  # characters; a broker accepts 4096 by default
+_REJECT_BYTES: Final = 1 << 19  # a broker accepts records of 1 MiB by default
+_REJECT_KEPT: Final = 4096  # characters that are kept of a longer rejected text
 
 
 class _Mark(msgspec.Struct):
-    """What a transaction carries as the text of an offset."""
+    """What a transaction stores as the metadata of an offset."""
 
     number: int
-    """Of the transaction, in its job."""
+    """The number of the transaction in its job."""
     positions: dict[str, dict[str, Position]]
 
 
@@ -62,15 +60,14 @@ _Row: TypeAlias = tuple[str, bytes | None, bytes]
 
 
 class Transactions:
-    """The producer that all sinks of a run on one cluster share, and what it has to commit."""
+    """The producer that all sinks of a run on one cluster share, and the rows it has to commit."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.topics: dict[str, str] = {}
-        """By name: the topics of sources on this cluster; their offsets are committed as such, too."""
         self.name = ""
-        """The transactional id, and group of the mark; set by the first sink."""
-        self.rows: list[_Row] = []
+        """The transactional id, and the group of the mark; set by the first sink."""
+        self._topics: dict[str, str] = {}  # of sources on this cluster, by name of the source
+        self._rows: list[_Row] = []
         self._sinks: list[KafkaSink] = []
         self._owner = uuid.uuid4().hex
         self._job: str | None = None
@@ -79,12 +76,20 @@ class Transactions:
         self._number = 0
         self._positions: dict[str, dict[str, Position]] | None = None
 
+    def add_source(self, name: str, topic: str) -> None:
+        """Commit the offsets of a source as such too, for tools that show lag."""
+        self._topics[name] = topic
+
+    def add_rows(self, rows: Iterable[_Row]) -> None:
+        """Hold rows until the next commit."""
+        self._rows += rows
+
     def join(self, sink: KafkaSink, transactional_id: str | None) -> None:
-        """Take a sink in; the first one's topic gives the transactional id, unless an option does."""
+        """Add a sink. The transactional id is the option's, or else named after the first sink's topic."""
         if transactional_id is not None and self._sinks and self.name != transactional_id:
             raise ValueError(
-                f"the outputs of a run on one cluster share one transactional id: {self.name!r}, and now"
-                f" {transactional_id!r}; give it with the first"
+                f"the outputs of a run on one cluster share one transactional id, got {self.name!r} and"
+                f" {transactional_id!r}: give it with the first output"
             )
         if not self._sinks:
             self.name = transactional_id or f"streamcal.{sink.topic}"
@@ -92,7 +97,7 @@ class Transactions:
 
     @property
     def _anchor(self) -> Partition:
-        """The partition under whose name the groups keep their texts."""
+        """The partition under which the groups store their marks."""
         return Partition(self._sinks[0].topic, 0)
 
     @property
@@ -100,12 +105,12 @@ class Transactions:
         return f"{self.name}.{self._job}"
 
     def open(self, job: str) -> _Mark | None:
-        """Fence other runs, end what they left open; return what was last committed for this job.
+        """Fence other runs and end their open transactions; return the last mark of this job.
 
         Raises
         ------
         OSError, ValueError
-            if the cluster stays away, or refuses, or has not the topics.
+            if the cluster stays away or refuses, or a topic does not exist.
         """
         if self._job is None:
             self._job = job or f"once.{self._owner}"
@@ -124,17 +129,17 @@ class Transactions:
         return None if self._positions is None else _Mark(self._number, self._positions)
 
     def commit(self, positions: Mapping[str, Positions]) -> Position:
-        """Commit all rows and the positions, unless that is done; return what the store is to record.
+        """Commit all rows and the positions, unless that is done already; return what the store is to record.
 
         Raises
         ------
         StoppedError
-            if it failed, and the run is to stop: whether it was done, the next run finds out.
+            if it failed and the run is to stop; the next run finds out whether it was committed.
         OSError
-            if that cannot be done: fenced, or refused.
+            if the run is fenced, or the cluster refuses.
         """
         wanted = {name: dict(each) for name, each in positions.items()}
-        if not self.rows and wanted == (self._positions or {}):
+        if not self._rows and wanted == (self._positions or {}):
             return {"transaction": self._number}
         mark = _Mark(self._number + 1, wanted)
         failed = 0
@@ -154,50 +159,50 @@ class Transactions:
                 failed += 1
                 if failed >= _ATTEMPTS:
                     raise OSError(
-                        f"{self.name}: {failed} transactions failed, lastly: {brief(error)}"
+                        f"{self.name}: {failed} attempts at one transaction failed; the last: {brief(error)}"
                     ) from None
                 log.info("%s: transaction %s in doubt (%s)", self.name, mark.number, brief(error))
             else:
                 break
-        self.rows = []
+        self._rows = []
         self._number, self._positions = mark.number, wanted
         return {"transaction": mark.number}
 
     def close(self) -> None:
         """Release without a commit; may be called twice."""
-        self.rows = []
+        self._rows = []
         self._discard()
 
     # Inside
 
     def _transact(self, producer: Producer, mark: _Mark) -> None:
-        """Do steps 1 to 5 of the module."""
+        """Do steps 1 to 5 of the module's docstring."""
         producer.begin()
         send, keyed = producer.send, self._keyed
         futures = [
             send(topic, value, key) if topic in keyed else send(topic, value, key, None, 0)
-            for topic, key, value in self.rows
+            for topic, key, value in self._rows
         ]
         producer.send_offsets(self._group, self._offsets(mark))
         producer.flush()
         for future in futures:
             if not future.succeeded():
-                raise future.exception or KafkaError("a record was neither taken nor refused")
+                raise future.exception or KafkaError("a record was neither accepted nor refused")
         producer.commit()
 
     def _offsets(self, mark: _Mark) -> dict[Partition, Committed]:
-        """Return what the group is to keep: the text, and for tools that show lag, offsets as such."""
+        """Return the offsets to store: the mark and, for tools that show lag, those of the sources."""
         offsets = {
-            Partition(self.topics[name], int(partition)): Committed(offset, "")
+            Partition(self._topics[name], int(partition)): Committed(offset, "")
             for name, each in mark.positions.items()
-            if name in self.topics
+            if name in self._topics
             for partition, offset in each.items()
         }
         offsets[self._anchor] = Committed(mark.number, _pack(mark))
         return offsets
 
     def _claim(self) -> Producer:
-        """Make the producer, and write this run's mark."""
+        """Make the producer, and write the mark of this run."""
         producer = self._make()
         try:
             producer.begin()
@@ -209,15 +214,15 @@ class Transactions:
         return producer
 
     def _recover(self) -> tuple[Producer, int]:
-        """Make the producer anew after an error; return it with the number of the last transaction.
+        """Make a new producer after an error; return it with the number of the last transaction committed.
 
-        The mark is read first: to end another run's transactions would be to fence it in turn.
+        The mark is read first: ending the transactions of another run would fence that run in turn.
         """
         owner = self._committed(self.name)
         if owner is None or owner.metadata != self._owner:
             raise _FencedError(
-                f"another run writes with the transactional id {self.name!r} since then: this one stops."
-                " If both are wanted, give one of them the option transactional_id"
+                f"another run writes with the transactional id {self.name!r}, so this run stops."
+                " To keep both, give one of them another id with the URL's option transactional_id"
             )
         producer = self._make()
         try:
@@ -251,7 +256,7 @@ class Transactions:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Hold the garbage collector off: it would walk through the futures of all records again and again."""
+    """Pause the garbage collector, which would visit the futures of all records again and again."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -262,16 +267,16 @@ def _uncollected() -> Iterator[None]:
 
 
 class _FencedError(Exception):
-    """Another run has taken over."""
+    """Another run has taken over the transactional id."""
 
 
 class KafkaSink:
-    """Rows onto a topic; see `streamcal.run.ports.Sink`.
+    """Writes rows to a topic; see `streamcal.run.ports.Sink`.
 
-    Resumes at the last transaction, whose input positions it returns. Delivers every row exactly once to
-    readers at ``read_committed``, provided that the run has a store; without one, once as long as the
-    process lives. The record's key is the id of a prediction, the engine's key of a map (empty if it has
-    none, so that a compacted topic keeps the newest), topic and partition of a reject.
+    Resumes at the last transaction, whose input positions it returns. If the run has a store, it delivers
+    every row exactly once to readers with ``read_committed``; without a store, exactly once during the life
+    of the process. The key of a record is the id of a prediction, the key of a map (empty if it has none, so
+    that a compacted topic keeps the newest), or topic and partition of a reject.
     """
 
     def __init__(self, transactions: Transactions, url: KafkaUrl) -> None:
@@ -287,19 +292,19 @@ class KafkaSink:
         if mark is None and job and position is not None and position["transaction"]:
             raise ValueError(
                 f"{self.name}: the store has committed transaction {position['transaction']}, but the cluster"
-                f" knows of none under {self._transactions.name!r}: the topic or the transactional id is"
-                " another, or the run was away for longer than offsets.retention.minutes. Whether the last"
-                " micro-batch was written cannot be told; to go on, begin with a new store"
+                f" knows of none under {self._transactions.name!r}. Either the topic or the transactional id"
+                " has changed, or the run was down for longer than offsets.retention.minutes. It is unknown"
+                " whether the last micro-batch was written; start with a new store"
             )
         return None if mark is None or not job else mark.positions
 
     def write(self, rows: Sequence[msgspec.Struct]) -> None:
-        """Take rows, to be sent at the commit."""
+        """Hold rows, which are sent at the commit."""
         topic, encode = self.topic, self._encode
-        self._transactions.rows += [(topic, _key(row), encode(_cut(row))) for row in rows]
+        self._transactions.add_rows([(topic, _key(row), encode(_cut(row))) for row in rows])
 
     def commit(self, positions: Mapping[str, Positions]) -> Position:
-        """Commit the run's transaction, unless another sink has; see the module."""
+        """Commit the run's transaction, unless another sink has done so."""
         try:
             return self._transactions.commit(positions)
         except _FencedError as error:
@@ -319,14 +324,14 @@ def _key(row: msgspec.Struct) -> bytes | None:
 
 
 def _cut(row: msgspec.Struct) -> msgspec.Struct:
-    """Return a row that fits a record."""
+    """Return a row that fits into a record."""
     if type(row) is RejectRow and len(row.raw) > _REJECT_BYTES // 6:  # JSON escapes may take six times that
         return msgspec.structs.replace(row, raw=row.raw[:_REJECT_KEPT])
     return row
 
 
 def _pack(mark: _Mark) -> str:
-    """Return a text; that of many partitions is packed, since a broker limits it."""
+    """Return the mark as a text; a long one is compressed, because brokers limit its length."""
     data = msgspec.json.encode(mark)
     return data.decode() if len(data) < _PACKED_FROM else base64.b85encode(zlib.compress(data)).decode()
 
@@ -338,4 +343,4 @@ def _unpack(text: str) -> _Mark:
     try:
         return msgspec.json.decode(zlib.decompress(base64.b85decode(data)), type=_Mark)
     except (ValueError, zlib.error):
-        raise ValueError(f"a group's text is none of streamcal's: {text[:100]!r}") from None
+        raise ValueError(f"the metadata of a group was not written by streamcal: {text[:100]!r}") from None

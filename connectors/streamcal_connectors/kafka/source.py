@@ -1,4 +1,4 @@
-"""``kafka://host:9092[,host2:9092]/topic``: sources, sinks and feeds; docs/kafka.md says how to run them.
+"""``kafka://host:9092[,host2:9092]/topic``: sources, sinks and feeds; see docs/kafka.md.
 
 Needs the extra: ``pip install 'streamcal-engine[kafka]'``.
 """
@@ -23,15 +23,15 @@ __all__ = ["KafkaConnector", "KafkaFeed", "KafkaSource"]
 
 log = logging.getLogger("streamcal_connectors")
 
-_LOOK_SECONDS: Final = 1.0  # between looks at partitions, and at stalls
-_ASK_SECONDS: Final = 2.0  # of silence, after which the cluster is asked whether it is there
-_LAG_SECONDS: Final = 1.0  # that the cluster may take to say where partitions end
+_LOOK_SECONDS: Final = 1.0  # between two checks for new and for stalled partitions
+_ASK_SECONDS: Final = 2.0  # without records, after which to check that the cluster is there
+_LAG_SECONDS: Final = 1.0  # time limit of asking the cluster where partitions end
 _FEED_RECORDS: Final = 10_000
-_SETTLE_SECONDS: Final = 10.0  # that a broker which has just started may show fewer records than it has
+_SETTLE_SECONDS: Final = 10.0  # a broker that has just started may show fewer records than it has for so long
 
 
 class KafkaConnector:
-    """``kafka:`` URLs; all sinks of a run on one cluster share one producer and its transactions."""
+    """``kafka:`` URLs. All sinks of a run on one cluster share one producer and its transactions."""
 
     def __init__(self) -> None:
         require()
@@ -45,7 +45,7 @@ class KafkaConnector:
         self._table, self._stop = options, stop
 
     def source(self, url: str, domain: Domain, *, follow: bool) -> KafkaSource:  # noqa: ARG002  # endless
-        """Open a topic to read; ``--source`` ends where the topic ends at the start of the run.
+        """Open a topic to read; a source of calibration ends where the topic ends when the run starts.
 
         Raises
         ------
@@ -56,7 +56,7 @@ class KafkaConnector:
         cluster = self._cluster(parsed)
         until_end = parsed.until_end or domain == "source"
         opened = KafkaSource(cluster, parsed, domain, until_end=until_end)
-        self._shared(cluster).topics[opened.name] = parsed.topic
+        self._shared(cluster).add_source(opened.name, parsed.topic)
         return opened
 
     def sink(self, url: str) -> KafkaSink:
@@ -89,13 +89,13 @@ class _Records:
         self.partition = str(partition)
         self._topic = topic
         self._start = start
-        # Not the records: the garbage collector would walk through all of them.
+        # Not the records: the garbage collector would visit all of them.
         self._offsets = [record.offset for record in records]
         self._values = [record.value for record in records]
         self.events = _decode(self._values, decoder)
 
     def origin(self, index: int) -> Origin:
-        """Return where the event at an index came from: topic and partition, offset."""
+        """Return the origin of the event at an index: topic and partition, offset."""
         return Origin(f"{self._topic}/{self.partition}", self._offsets[index], self._values[index] or b"")
 
     def position(self, count: int) -> Position:
@@ -104,14 +104,14 @@ class _Records:
 
 
 class KafkaSource:
-    """Events of a topic; see `streamcal.run.ports.Source`. Positions are offsets.
+    """Reads the events of a topic; see `streamcal.run.ports.Source`. Positions are offsets.
 
-    Resumes at the offsets that it is given: what a consumer group has committed plays no part. Delivers
-    every committed record once, those of a partition in order; aborted ones never (``read_committed``).
-    A partition that is added is read from its beginning, within ``refresh_seconds``.
+    Resumes at the offsets that it is given; offsets of consumer groups play no part. Delivers every committed
+    record once, in the order of its partition, and aborted records never (``read_committed``). It finds new
+    partitions within ``refresh_seconds`` and reads them from their beginning.
 
-    While the cluster is away it is idle, and says so once. A partition with records but no progress is
-    reported once: some producer has left a transaction open, or the partition has no leader.
+    While the cluster is away it is idle, and logs that once. It reports once if a partition has records but
+    makes no progress: then a producer has left a transaction open, or the partition has no leader.
     """
 
     def __init__(self, cluster: Cluster, url: KafkaUrl, domain: Domain, *, until_end: bool) -> None:
@@ -122,19 +122,19 @@ class KafkaSource:
         self._from_latest = url.start == "latest"
         self._decoder = JsonDecoder(domain)
         self._consumer: Consumer | None = None
-        self._next: dict[int, int] = {}  # by partition: the offset to deliver
+        self._next: dict[int, int] = {}  # by partition: the next offset to deliver
         self._last: dict[int, int] | None = None  # where a finite source ends
         self._limit: dict[int, int] | None = None
-        self._ends: dict[int, int] = {}  # by partition: where it ended when the cluster was asked
-        self._asked = False  # for that, since the last poll
+        self._ends: dict[int, int] = {}  # by partition: its end when the cluster was asked
+        self._asked = False  # whether it was asked since the last poll
         self._paused: set[int] = set()
         self._looked = self._heard = time.monotonic()
-        self._moved: dict[int, tuple[int, float]] = {}  # by partition: position, and since when it is that
+        self._moved: dict[int, tuple[int, float]] = {}  # by partition: its position, and since when
         self._stalled: set[int] = set()
 
     @property
     def unknown_fields(self) -> int:
-        """How many fields were kept out so far because no event has them."""
+        """How many fields were ignored so far because events have no such field."""
         return self._decoder.unknown_fields
 
     def seek(self, positions: Positions) -> Positions:
@@ -143,43 +143,51 @@ class KafkaSource:
         Raises
         ------
         OSError
-            if it stays away, or refuses.
+            if the cluster stays away or refuses.
         ValueError
-            if there is no such topic, or it no longer has those offsets.
+            if the topic does not exist, or no longer has those offsets.
         """
         if self._consumer is None:
             self._consumer = self._cluster.consumer()
         consumer, settle = self._consumer, time.monotonic() + _SETTLE_SECONDS
         numbers = sorted(self._cluster.topic_partitions(consumer, self._topic))
-        places = [self._place(number) for number in numbers]
-        first = self._cluster.call(lambda: consumer.beginnings(places), patient=False)
+        partitions = [self._partition(number) for number in numbers]
+        first = self._cluster.call(lambda: consumer.beginnings(partitions), patient=False)
         fresh = not positions and self._from_latest
         while True:
-            ends = self._cluster.call(lambda: consumer.ends(places), patient=False)
+            ends = self._cluster.call(lambda: consumer.ends(partitions), patient=False)
             found = {}
-            for place in places:
-                start = ends[place] if fresh else first[place]
-                found[place] = int(positions.get(str(place.partition), start))
-            beyond = [place for place in places if found[place] > max(ends[place], first[place])]
+            for partition in partitions:
+                start = ends[partition] if fresh else first[partition]
+                found[partition] = int(positions.get(str(partition.partition), start))
+            beyond = [
+                partition
+                for partition in partitions
+                if found[partition] > max(ends[partition], first[partition])
+            ]
             if not beyond or time.monotonic() > settle:
                 break
             time.sleep(_LOOK_SECONDS / 4)
         lost = sorted(set(positions) - {str(number) for number in numbers})
         if lost:
             raise ValueError(
-                f"topic {self._topic} has no partition {', '.join(lost)} any more: it was made anew"
+                f"topic {self._topic} has no partition {', '.join(lost)} any more:"
+                " it was deleted and created again"
             )
-        for place in beyond:
+        for partition in beyond:
             raise ValueError(
-                f"topic {self._topic}, partition {place.partition} ends at offset {ends[place]}, but was read"
-                f" up to {found[place]}: it was made anew, or has lost records"
+                f"topic {self._topic}, partition {partition.partition} ends at offset {ends[partition]},"
+                f" but was read up to {found[partition]}:"
+                " it was deleted and created again, or has lost records"
             )
-        for place in places:
-            if found[place] < first[place]:
-                raise self._gone(f"partition {place.partition} begins at {first[place]}, not {found[place]}")
+        for partition in partitions:
+            if found[partition] < first[partition]:
+                raise self._gone(
+                    f"partition {partition.partition} begins at {first[partition]}, not {found[partition]}"
+                )
         consumer.assign(found)
-        self._next = {place.partition: offset for place, offset in found.items()}
-        self._ends = {place.partition: ends[place] for place in places}
+        self._next = {partition.partition: offset for partition, offset in found.items()}
+        self._ends = {partition.partition: ends[partition] for partition in partitions}
         if not self.endless:
             self._last = dict(self._ends)
         self._heard = time.monotonic()
@@ -191,20 +199,20 @@ class KafkaSource:
         if self._consumer is None:
             return
         for number in self._paused:
-            self._consumer.resume(self._place(number))
+            self._consumer.resume(self._partition(number))
         self._paused.clear()
         for number, offset in self._next.items():
-            self._consumer.seek(self._place(number), offset)  # what was fetched beyond a limit comes again
+            self._consumer.seek(self._partition(number), offset)  # records fetched beyond a limit come again
 
     def poll(self, max_events: int, timeout: float) -> Sequence[_Records]:
-        """Return what there is; see `streamcal.run.ports.Source`.
+        """Return the next events; see `streamcal.run.ports.Source`.
 
         Raises
         ------
         OSError
             if the cluster refuses.
         ValueError
-            if the offsets that come next were deleted.
+            if the next records were deleted.
         """
         consumer = self._opened()
         self._asked = False
@@ -215,7 +223,7 @@ class KafkaSource:
         if self._limit is not None or self._last is not None:
             for number in self._next:
                 if number not in self._paused and self._reached(number):
-                    consumer.pause(self._place(number))
+                    consumer.pause(self._partition(number))
                     self._paused.add(number)
         if not self._next or self.ended:
             return ()
@@ -233,21 +241,21 @@ class KafkaSource:
             return ()
         self._heard = time.monotonic()
         self._cluster.back()
-        batches = [self._take(place.partition, found[place]) for place in sorted(found)]
+        batches = [self._take(partition.partition, found[partition]) for partition in sorted(found)]
         return [batch for batch in batches if batch.events]
 
     @property
     def ended(self) -> bool:
-        """Whether nothing will come any more."""
+        """Whether nothing more will come."""
         if self._limit is None and self.endless:
             return False
         return self._consumer is not None and all(self._reached(number) for number in self._next)
 
     def lag(self) -> Mapping[str, float]:
-        """Return the offsets of each partition that were not read yet; see `streamcal.run.ports.Source`.
+        """Return how many offsets of each partition were not read yet; see `streamcal.run.ports.Source`.
 
-        Open transactions are among them. Of partitions that seem to have been read to their end, the cluster
-        is asked whether they have; NaN if it does not answer.
+        Open transactions count. If a partition seems to have been read to its end, the cluster is asked
+        whether it has; the lag is NaN if it does not answer.
         """
         if self._consumer is None:
             return {}
@@ -270,38 +278,38 @@ class KafkaSource:
 
     def _opened(self) -> Consumer:
         if self._consumer is None:
-            raise ValueError(f"{self.name} is not open: seek comes before poll")
+            raise ValueError(f"{self.name} is not open: call seek before poll")
         return self._consumer
 
-    def _place(self, number: int) -> Partition:
+    def _partition(self, number: int) -> Partition:
         return Partition(self._topic, number)
 
     def _positions(self) -> dict[str, int]:
         return {str(number): offset for number, offset in self._next.items()}
 
     def _left(self, number: int) -> float:
-        """Return the offsets that are to be read and were not yet, as far as is known."""
-        consumer, place = self._opened(), self._place(number)
-        end = max(self._ends.get(number, 0), consumer.high_water(place) or 0)
+        """Return how many offsets are still to be read, as far as is known."""
+        consumer, partition = self._opened(), self._partition(number)
+        end = max(self._ends.get(number, 0), consumer.high_water(partition) or 0)
         if self._last is not None:
             end = min(end, self._last.get(number, 0))
-        return float(max(end - consumer.position(place), 0))
+        return float(max(end - consumer.position(partition), 0))
 
     def _ask_ends(self, numbers: Sequence[int]) -> bool:
         """Ask the cluster where partitions end; return whether it has answered."""
         if self._cluster.is_away:
             return False
         try:
-            ends = self._opened().ends([self._place(number) for number in numbers], _LAG_SECONDS)
+            ends = self._opened().ends([self._partition(number) for number in numbers], _LAG_SECONDS)
         except KafkaError as error:
             self._cluster.away(error)
             return False
         self._asked = True
-        self._ends |= {place.partition: end for place, end in ends.items()}
+        self._ends |= {partition.partition: end for partition, end in ends.items()}
         return True
 
     def _bound(self, number: int) -> int | None:
-        """Return the offset at which to stop, None if there is none."""
+        """Return the offset at which to stop, or None."""
         bounds = []
         if self._limit is not None:
             bounds.append(self._limit.get(number, 0))
@@ -313,8 +321,8 @@ class KafkaSource:
         bound = self._bound(number)
         if bound is None:
             return False
-        # The last offsets before the end may be markers, which only the position passes.
-        return self._next[number] >= bound or self._opened().position(self._place(number)) >= bound
+        # The last offsets before the end may be markers: only the position passes those.
+        return self._next[number] >= bound or self._opened().position(self._partition(number)) >= bound
 
     def _take(self, number: int, records: Sequence[Record]) -> _Records:
         bound = self._bound(number)
@@ -326,23 +334,23 @@ class KafkaSource:
         return _Records(self._topic, number, start, records, self._decoder)
 
     def _look(self, now: float) -> None:
-        """Pick up partitions that were added; report one that makes no progress."""
+        """Add new partitions, and report partitions that make no progress."""
         consumer = self._opened()
         try:
             added = consumer.partitions(self._topic) - set(self._next)
             if added and self.endless:
-                first = consumer.beginnings([self._place(number) for number in sorted(added)])
-                self._next |= {place.partition: offset for place, offset in first.items()}
-                consumer.assign({self._place(number): offset for number, offset in self._next.items()})
+                first = consumer.beginnings([self._partition(number) for number in sorted(added)])
+                self._next |= {partition.partition: offset for partition, offset in first.items()}
+                consumer.assign({self._partition(number): offset for number, offset in self._next.items()})
                 for number in self._paused:
-                    consumer.pause(self._place(number))
+                    consumer.pause(self._partition(number))
                 log.info("topic %s has new partitions: %s", self._topic, sorted(added))
         except KafkaError as error:
             self._cluster.away(error)
             return
         for number in self._next:
-            place = self._place(number)
-            position, end = consumer.position(place), consumer.high_water(place)
+            partition = self._partition(number)
+            position, end = consumer.position(partition), consumer.high_water(partition)
             if self._moved.get(number, (-1, now))[0] != position or end is None or end <= position:
                 self._moved[number] = position, now
                 if number in self._stalled:
@@ -356,48 +364,48 @@ class KafkaSource:
                 self._stalled.add(number)
                 log.warning(
                     "topic %s, partition %s is stalled: no progress for %.0f s at offset %s, though it"
-                    " goes on to %s; perhaps a producer has left a transaction open",
+                    " ends at %s; perhaps a producer has left a transaction open",
                     *(self._topic, number, now - self._moved[number][1], position, end),
                 )
 
     def _ask(self) -> None:
-        """After some silence, find out whether the cluster is there at all."""
+        """After some time without records, check that the cluster is there."""
         if time.monotonic() - self._heard < _ASK_SECONDS:
             return
-        places = [self._place(number) for number in self._next]
-        self._cluster.check(lambda: self._opened().ends(places, _ASK_SECONDS))
+        partitions = [self._partition(number) for number in self._next]
+        self._cluster.check(lambda: self._opened().ends(partitions, _ASK_SECONDS))
         self._heard = time.monotonic()
 
     def _gone(self, what: str) -> ValueError:
         return ValueError(
             f"topic {self._topic} no longer has the records that come next ({what}): they were deleted before"
-            " they were read. Raise the topic's retention; only a run with a new store can go on from here"
+            " they were read. Raise the retention of the topic, and start with a new store"
         )
 
 
 class KafkaFeed:
-    """The values of a topic from its first record on; see `streamcal.run.ports.Feed`.
+    """Reads back the values of a topic from its first record on; see `streamcal.run.ports.Feed`.
 
-    Gives nothing before it has read all that there was when it was opened, so that whoever follows maps
-    begins with the newest. Of a compacted topic that is one row a key, or a few. Only committed rows; it
-    waits while the cluster is away, and says so once.
+    Returns nothing until it has read everything that the topic held when it was opened, so that a follower of
+    maps begins with the newest ones. A compacted topic holds one row per key, or a few. Returns committed
+    rows only. While the cluster is away it waits, and logs that once.
     """
 
     def __init__(self, cluster: Cluster, url: KafkaUrl) -> None:
         self._cluster = cluster
         self._url = url
         self._consumer: Consumer | None = None
-        self._behind: dict[Partition, int] = {}  # partitions that have not come to where they ended at first
-        self._rows: list[bytes] = []  # read, and not given yet
+        self._behind: dict[Partition, int] = {}  # by partition: its end at first, until it is reached
+        self._rows: list[bytes] = []  # read but not returned yet
         self._heard = time.monotonic()
 
     def poll(self, timeout: float) -> Sequence[bytes]:
-        """Return the rows there are now; see `streamcal.run.ports.Feed`.
+        """Return the rows that are there; see `streamcal.run.ports.Feed`.
 
         Raises
         ------
         OSError, ValueError
-            if the cluster stays away at the start, or refuses, or there is no such topic.
+            if the cluster stays away at the start or refuses, or the topic does not exist.
         """
         deadline = time.monotonic() + timeout
         consumer = self._consumer or self._open()
@@ -415,8 +423,8 @@ class KafkaFeed:
             elif time.monotonic() - self._heard > _ASK_SECONDS:
                 self._cluster.check(lambda: consumer.partitions(self._url.topic, refresh=True))
                 self._heard = time.monotonic()
-            for place in sorted(found):
-                self._rows += [record.value for record in found[place] if record.value is not None]
+            for partition in sorted(found):
+                self._rows += [record.value for record in found[partition] if record.value is not None]
             self._behind = {p: end for p, end in self._behind.items() if consumer.position(p) < end}
             if not found or time.monotonic() > deadline:
                 break
@@ -434,17 +442,17 @@ class KafkaFeed:
     def _open(self) -> Consumer:
         consumer = self._consumer = self._cluster.consumer()
         numbers = sorted(self._cluster.topic_partitions(consumer, self._url.topic))
-        places = [Partition(self._url.topic, number) for number in numbers]
-        first = self._cluster.call(lambda: consumer.beginnings(places), patient=False)
-        self._behind = self._cluster.call(lambda: consumer.ends(places), patient=False)
+        partitions = [Partition(self._url.topic, number) for number in numbers]
+        first = self._cluster.call(lambda: consumer.beginnings(partitions), patient=False)
+        self._behind = self._cluster.call(lambda: consumer.ends(partitions), patient=False)
         consumer.assign(first)
         return consumer
 
 
 def _decode(values: Sequence[bytes | None], decoder: JsonDecoder) -> Sequence[Event | Malformed]:
-    """Return an event for every value."""
+    """Decode every value."""
     if None not in values:
-        block = b"\n".join(values)  # type: ignore[arg-type]  # as the line above says
+        block = b"\n".join(values)  # type: ignore[arg-type]  # none is None
         if block.count(b"\n") == len(values) - 1:
             events = decoder.decode_lines(block)
             if events is not None and len(events) == len(values):

@@ -1,7 +1,8 @@
-"""The tables of the SQLite store, how older ones are brought up to date, and what tells damage.
+"""The tables of the SQLite store, the migration of older ones, and the checksums that reveal damage.
 
 Every row of engines, maps and rejects ends with a checksum of its values, as does every block of the join's
-entries. What is beside the rows, `Sealed`, has one checksum together, and tells how many there are of each.
+entries. The other tables, `Sealed`, have one checksum together; they also hold the number of rows of each
+table.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ __all__ = [
 ]
 
 SCHEMA_VERSION: Final = 2
-"""What ``PRAGMA user_version`` says; a store of an older one is migrated, of a newer one refused."""
+"""The value of ``PRAGMA user_version``. A store of an older version is migrated, of a newer one refused."""
 
 APPLICATION: Final = 0x5343414C
 """``PRAGMA application_id``: "SCAL", in the header of the file."""
 
-# Numbers stand in columns without a type, so that each comes back as the very one that its checksum is of:
-# a REAL column would turn 5 into 5.0.
+# Columns of numbers have no type, so that a number comes back exactly as its checksum saw it: a REAL column
+# would turn 5 into 5.0.
 SCHEMA: Final = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE engines (number INTEGER PRIMARY KEY, key TEXT, state BLOB NOT NULL, crc INTEGER NOT NULL);
@@ -66,8 +67,8 @@ CREATE TABLE rejects (
     crc INTEGER NOT NULL)
 """
 
-# Of the join's tables: blocks of entries, the bits of those that are gone, and a view of the others. The
-# paths are into an entry as JSON: its id, and what msgspec makes of the types of streamcal.tables.
+# Each table of the join has blocks of entries, the bits of the removed ones, and a view of the others. The
+# paths lead into an entry as JSON: its id, and msgspec's encoding of the types of streamcal.join.tables.
 JOIN_SCHEMA: Final = """
 CREATE TABLE {table}_blocks (block INTEGER PRIMARY KEY, rows TEXT NOT NULL, crc INTEGER NOT NULL);
 CREATE TABLE {table}_gone (block INTEGER PRIMARY KEY, bits INTEGER NOT NULL, crc INTEGER NOT NULL);
@@ -104,7 +105,7 @@ _ROWS_AT_ONCE: Final = 256 * BLOCK  # of a migration
 
 
 def _plain(value: Any) -> Any:
-    """Return one of Python's own numbers for any other, such as numpy's."""
+    """Return a number of another type, such as numpy's, as one of Python's own."""
     return float(value) if isinstance(value, float) else operator.index(value)
 
 
@@ -115,17 +116,17 @@ _encode_json: Final = msgspec.json.Encoder(enc_hook=_plain).encode
 
 
 def with_sum(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return a row with the CRC-32 of its values, and of their types, behind it."""
+    """Return a row followed by the CRC-32 of its values and their types."""
     return (*row, crc32(_encode(row)))
 
 
 def checked(path: Path, table: str, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    """Return the rows, their checksums behind them.
+    """Return the rows, each still followed by its checksum, after checking it.
 
     Raises
     ------
     StoreError
-        at the first row that is another than was written.
+        at the first row that does not match its checksum.
     """
     for row in rows:
         if crc32(_encode(row[:-1])) != row[-1]:
@@ -137,7 +138,7 @@ def checked(path: Path, table: str, rows: Iterable[tuple[Any, ...]]) -> Iterator
 
 
 def blocks_of(block: int, entries: Sequence[tuple[str, Any]]) -> Iterator[tuple[int, str, int]]:
-    """Return (id, entry) pairs as rows of a table of blocks, numbered from ``block`` on."""
+    """Return (id, entry) pairs as rows of a table of blocks, numbered from ``block``."""
     for number, start in enumerate(range(0, len(entries), BLOCK), block):
         text = _encode_json(entries[start : start + BLOCK])
         yield number, text.decode(), crc32(text, number & _MASK)
@@ -154,7 +155,7 @@ def checked_text(path: Path, table: str, block: int, text: Any, crc: Any) -> byt
     Raises
     ------
     StoreError
-        if it is another than was written.
+        if it does not match its checksum.
     """
     found = text.encode() if isinstance(text, str) else b""
     if crc32(found, block & _MASK) != crc:
@@ -168,18 +169,18 @@ def checked_bits(path: Path, table: str, block: int, bits: Any, crc: Any) -> int
     Raises
     ------
     StoreError
-        if they are others than were written.
+        if they do not match their checksum.
     """
     if not isinstance(bits, int) or bits_sum(block, bits) != crc:
         raise StoreError(damaged(path, f"block {block} of table {table}_gone does not match its checksum"))
     return bits
 
 
-# What is beside the rows
+# Sealed tables
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """How many rows a table has, and the largest ``seq`` it ever had."""
+    """The number of rows of a table, and the largest ``seq`` it ever had."""
 
     rows: int = 0
     last: int = 0
@@ -201,7 +202,7 @@ class Sealed(msgspec.Struct):
         return msgspec.json.decode(self.meta["counts"], type=dict[str, Counts])
 
     def seal(self) -> int:
-        """Return the checksum of it all."""
+        """Return the checksum of the three tables."""
         return crc32(_encode([sorted(each.items()) for each in (self.meta, self.positions, self.sinks)]))
 
 
@@ -222,7 +223,7 @@ def read_sealed(db: sqlite3.Connection, path: Path) -> Sealed:
     )
     try:
         whole = found.seal() == seal
-    except TypeError:  # names that cannot be put in order
+    except TypeError:  # names that cannot be sorted
         whole = False
     if not whole:
         raise StoreError(damaged(path, "its last commit does not match its checksum"))
@@ -230,7 +231,7 @@ def read_sealed(db: sqlite3.Connection, path: Path) -> Sealed:
 
 
 def write_sealed(db: sqlite3.Connection, before: Sealed | None, after: Sealed) -> None:
-    """Write what changed of the tables meta, positions and sinks, in the transaction that is open."""
+    """Write the changes of the tables meta, positions and sinks, in the open transaction."""
     old = before or Sealed({})
     db.executemany(
         "REPLACE INTO positions VALUES (?, ?, ?)",
@@ -248,7 +249,7 @@ def write_sealed(db: sqlite3.Connection, before: Sealed | None, after: Sealed) -
 
 
 def make_new(db: sqlite3.Connection) -> None:
-    """Make the tables of a new store, in the transaction that is open."""
+    """Create the tables of a new store, in the open transaction."""
     _make_tables(db)
     write_sealed(
         db, None, Sealed({"job": uuid.uuid4().hex, "run": "", "counts": "{}", "streamcal_version": _maker()})
@@ -256,12 +257,12 @@ def make_new(db: sqlite3.Connection) -> None:
 
 
 def migrate(db: sqlite3.Connection, path: Path, found: int) -> None:
-    """Bring a store of an older version up to date, in the transaction that is open.
+    """Upgrade a store of an older version, in the open transaction.
 
     Raises
     ------
     StoreError
-        if it is damaged, as far as that version can tell.
+        if it is damaged, as far as the older version can tell.
     """
     for step in range(found, SCHEMA_VERSION):
         _MIGRATIONS[step](db, path)
@@ -279,7 +280,7 @@ def _make_tables(db: sqlite3.Connection) -> None:
 
 
 def _from_1(db: sqlite3.Connection, path: Path) -> None:
-    """Put the join's rows into blocks, with ``seen`` 0: not known; add checksums, and maps' mixtures."""
+    """Put the join's rows into blocks, with ``seen`` 0 (unknown); add checksums, and mixtures of maps."""
     meta = dict(db.execute("SELECT name, value FROM meta"))
     seal = meta.pop("seal", None)
     old = Sealed(
@@ -342,7 +343,7 @@ def _seal_1(found: Sealed) -> int:
 
 
 _MIGRATIONS: Final[dict[int, Callable[[sqlite3.Connection, Path], None]]] = {1: _from_1}
-"""What brings a store of each older version to the next."""
+"""By version: the upgrade of a store from it to the next version."""
 
 
 def _maker() -> str:
@@ -353,7 +354,7 @@ def _maker() -> str:
 
 
 def damaged(path: Path, why: object) -> str:
-    """Return what is said of a damaged store."""
+    """Return the message about a damaged store."""
     return (
         f"{path} is damaged: {why}. Restore it from a copy, or move it away and run again from the"
         " beginning of the sources"
@@ -362,7 +363,7 @@ def damaged(path: Path, why: object) -> str:
 
 @contextmanager
 def store_errors(path: Path, what: str) -> Iterator[None]:
-    """Turn what SQLite and the system raise into StoreError; ``what`` could not be done."""
+    """Turn errors of SQLite and the system into StoreError; ``what`` says what failed, such as "read"."""
     try:
         yield
     except sqlite3.Error as error:
@@ -372,7 +373,7 @@ def store_errors(path: Path, what: str) -> Iterator[None]:
         if name.startswith("SQLITE_FULL"):
             raise StoreError(f"{path} cannot be {what}: the disk is full ({error})") from error
         raise StoreError(f"{path} cannot be {what}: {error}") from error
-    except UnicodeDecodeError as error:  # in a name of the schema, which is in SQLite's own messages
+    except UnicodeDecodeError as error:  # a damaged name in the schema, which SQLite repeats in its message
         raise StoreError(damaged(path, error)) from error
     except (OSError, msgspec.DecodeError, json.JSONDecodeError) as error:
         raise StoreError(f"{path} cannot be {what}: {error}") from error

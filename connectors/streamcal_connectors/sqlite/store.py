@@ -1,8 +1,8 @@
 """The embedded store: one SQLite file, which a person can read with ``sqlite3`` (docs/store.md).
 
-Write-ahead log, ``synchronous=FULL``: a commit that has returned survives a power cut, which the outputs
-count on, since they were made last just before. One process has it at a time: an advisory lock
-(``flock``) on ``<file>.lock``, which the kernel releases however the process ends.
+It uses a write-ahead log with ``synchronous=FULL``, so a commit that has returned survives a power cut. The
+outputs, which are committed before, rely on this. One process at a time has the store: it holds an advisory
+lock (``flock``) on ``<file>.lock``, which the kernel releases however the process ends.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from streamcal_connectors.urls import path_of
 __all__ = ["SCHEMA_VERSION", "SqliteConnector", "SqliteStore"]
 
 KEPT_MAPS: Final = 1000
-"""How many map versions the store keeps; beyond it, every second one of the older half goes."""
+"""How many map versions the store keeps; beyond it, every second one of the older half is deleted."""
 
 KEPT_REJECTS: Final = 10_000
-"""How many of the latest rejects the store keeps; the ``--rejects`` output has them all."""
+"""How many of the latest rejects the store keeps; the ``--rejects`` output has all of them."""
 
-_CHECKED_BYTES: Final = 64 << 20  # of larger files, a damaged page is noticed when it is read
-_CACHE_KIB: Final = 16 << 10  # the pages that the labels of a micro-batch are on; the system keeps the others
+_CHECKED_BYTES: Final = 64 << 20  # in larger files, damage is noticed when a page is read
+_CACHE_KIB: Final = 16 << 10  # for the pages of one micro-batch; the system caches the others
 _NONE: Final = Counts()
-_LOG_PAGES: Final = 4096  # 32 MiB of log before it is copied into the file: a page that changes often, once
+_LOG_PAGES: Final = 4096  # 32 MiB; a page that changes often is copied into the file once
 
 
 class SqliteConnector:
@@ -66,7 +66,7 @@ class SqliteConnector:
 class SqliteStore:
     """A store in one file; see `streamcal.run.ports.Store`.
 
-    One that is only read shows the last commit as of when it was opened, until it is closed.
+    A read-only store shows the last commit at the time it was opened, until it is closed.
     """
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
@@ -75,7 +75,7 @@ class SqliteStore:
         if read_only and not path.exists():
             raise StoreError(f"there is no store {path}")
         if not read_only and path.exists() and not os.access(path, os.W_OK):
-            raise StoreError(f"{path} cannot be opened: it may only be read")
+            raise StoreError(f"{path} cannot be opened: there is no permission to write to it")
         try:
             if not read_only:
                 self._lock = _locked(path)
@@ -118,7 +118,7 @@ class SqliteStore:
         return checkpoint
 
     def commit(self, change: Change) -> None:
-        """Make a micro-batch last; see `streamcal.run.ports.Store`."""
+        """Commit a micro-batch; see `streamcal.run.ports.Store`."""
         with store_errors(self._path, "written"), _transaction(self._db) as db:
             self._tables.write()
             counts = self._sealed.counts | self._tables.counts
@@ -136,7 +136,7 @@ class SqliteStore:
         self._sealed = sealed
 
     def maps(self) -> Iterator[MapRow]:
-        """Return the map versions that were served, in order; of the older ones, thinned."""
+        """Return the map versions that were served, in order; older ones are thinned out."""
         for _, number, key, time, text, certificate, mixture, _ in self._all("maps"):
             yield MapRow(number, key, time, _raw(text), _raw(certificate), _raw(mixture))
 
@@ -146,9 +146,9 @@ class SqliteStore:
             yield RejectRow(*values)
 
     def _append_maps(self, counts: Counts, maps: Sequence[MapRow]) -> Counts:
-        """Add map versions; whenever there are too many, let every second one of the older half go.
+        """Add map versions; whenever there are too many, delete every second one of the older half.
 
-        What is left does not depend on how the versions are cut into commits.
+        The result does not depend on how the versions are divided into commits.
         """
         start = 0
         while start < len(maps) or not start:
@@ -171,7 +171,7 @@ class SqliteStore:
     def _prepare(self, *, read_only: bool) -> None:
         db, path = self._db, self._path
         if read_only:
-            db.execute("BEGIN")  # all that is read is of one commit, though a run goes on
+            db.execute("BEGIN")  # every read sees the same commit, even while a run writes
         (found,) = db.execute("PRAGMA user_version").fetchone()
         (application,) = db.execute("PRAGMA application_id").fetchone()
         (objects,) = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
@@ -179,13 +179,13 @@ class SqliteStore:
             with _transaction(db):
                 make_new(db)
         elif application != APPLICATION:
-            raise StoreError(f"{path} is no store of streamcal: it is the database of something else")
+            raise StoreError(f"{path} is not a store of streamcal: it is a database of another application")
         elif found > SCHEMA_VERSION:
             made = db.execute("SELECT value FROM meta WHERE name = 'streamcal_version'").fetchone()
             maker, mine = made[0] if made else "(unknown)", version("streamcal-engine")
             raise StoreError(
                 f"{path} has schema version {found}, from streamcal {maker}; this is streamcal {mine}, which"
-                f" knows schema version {SCHEMA_VERSION}: upgrade it"
+                f" supports schema version {SCHEMA_VERSION}: upgrade it"
             )
         elif found < 1 or not objects:
             raise StoreError(damaged(path, f"it has schema version {found} and {objects} tables and indices"))
@@ -195,9 +195,7 @@ class SqliteStore:
                 raise StoreError(damaged(path, verdict))
         if 1 <= found < SCHEMA_VERSION:
             if read_only:
-                raise StoreError(
-                    f"{path} has schema version {found}: a run with --store brings it up to date"
-                )
+                raise StoreError(f"{path} has schema version {found}: a run with --store upgrades it")
             with _transaction(db):
                 migrate(db, path, found)
 
@@ -212,7 +210,7 @@ class SqliteStore:
         return Counts(rows, rows)
 
     def _sealed_with(self, change: Change, counts: Mapping[str, Counts]) -> Sealed:
-        """Return what is beside the rows, as it is after a change."""
+        """Return the sealed tables as they are after a change."""
         meta = {"run": change.run.decode(), "counts": msgspec.json.encode(counts).decode()}
         positions = {
             (source, partition): json.dumps(position)
@@ -224,7 +222,7 @@ class SqliteStore:
         return Sealed(before.meta | meta, before.positions | positions, before.sinks | sinks)
 
     def _append(self, table: str, before: Counts, rows: Sequence[tuple[Any, ...]]) -> Counts:
-        """Add rows, numbered from the last one on; return how many there are then."""
+        """Append rows, numbered on from the last one; return the new counts."""
         if not rows:
             return before
         numbered = ((seq, *row) for seq, row in zip(count(before.last + 1), rows, strict=False))
@@ -246,7 +244,7 @@ class SqliteStore:
 
 
 class _Engines(Mapping[str | None, bytes]):
-    """The states of the engines as of the last commit, each read when it is asked for."""
+    """The states of the engines as of the last commit; each is read on demand."""
 
     def __init__(self, db: sqlite3.Connection, path: Path, rows: int) -> None:
         self._db = db
@@ -284,7 +282,7 @@ def _map_values(rows: Sequence[MapRow]) -> list[tuple[Any, ...]]:
 
 
 def _locked(path: Path) -> IO[bytes]:
-    """Take the lock of a store; it holds until the file is closed, or the process ends."""
+    """Take the lock of a store, until the file is closed or the process ends."""
     name = path.with_name(f"{path.name}.lock")
     try:
         lock = name.open("ab")
@@ -310,7 +308,7 @@ def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")
             db.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
-            # Last: SQLite counts it in pages of the size that it knows of then.
+            # Last: SQLite converts it to pages, of the page size set by then.
             db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
     except BaseException:
         db.close()
@@ -320,7 +318,7 @@ def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
 
 @contextmanager
 def _transaction(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    if not db.in_transaction:  # begun by a flush of the join's tables
+    if not db.in_transaction:  # a flush of the join's tables may have begun it
         db.execute("BEGIN IMMEDIATE")
     try:
         yield db

@@ -1,10 +1,11 @@
-"""The join's tables in SQLite: what waits, and how predictions ended.
+"""The join's tables in SQLite: pending predictions, early labels and settled predictions.
 
-`BLOCK` entries are one row of the file, a block: JSON with one checksum, which a view shows entry by entry.
-A block is written once. For an entry that is gone a bit is set; with its last entry a block goes. So a
-prediction costs a sixteenth of an insertion, and its end a bit.
+One row of the file is a block of `BLOCK` entries: JSON with one checksum. A view shows the entries one by
+one. A block is written once. Removing an entry sets a bit; removing the last one deletes the block. So adding
+a prediction costs a fraction of an insertion, and removing it a bit.
 
-An entry is known by its number of arrival, ``seq``; which numbers an id has is in memory, in an `IdIndex`.
+An entry is identified by ``seq``, its number in the order of arrival. An `IdIndex` in memory maps ids to
+numbers.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 from streamcal.errors import StoreError
 from streamcal.join.stored_table import BLOCK, StoredTable
 from streamcal.join.tables import Early, Pending, Settled
-from streamcal_connectors.sqlite.id_index import IdIndex, Places, hashes
+from streamcal_connectors.sqlite.id_index import IdIndex, Int64s, hashes
 from streamcal_connectors.sqlite.schema import (
     Counts,
     bits_sum,
@@ -33,7 +34,7 @@ from streamcal_connectors.sqlite.schema import (
 
 __all__ = ["SqliteTables"]
 
-_BLOCKS_AT_ONCE: Final = 2048  # always as many, so that there is but one statement to keep
+_BLOCKS_AT_ONCE: Final = 2048  # always the same number, so that there is one prepared statement
 _READ_BLOCKS: Final = 1024
 
 E = TypeVar("E", Pending, Early, Settled)
@@ -45,7 +46,7 @@ class SqliteTables:
     Parameters
     ----------
     counts
-        by table, as of the last commit.
+        of each table, as of the last commit.
     """
 
     def __init__(self, db: sqlite3.Connection, path: Path, counts: Mapping[str, Counts]) -> None:
@@ -55,23 +56,23 @@ class SqliteTables:
         self.pending: StoredTable[Pending] = StoredTable(self._pending)
         self.early: StoredTable[Early] = StoredTable(self._early)
         self.settled: StoredTable[Settled] = StoredTable(self._settled)
-        self._index: IdIndex | None = None  # of all three, made when it is first asked
-        self._asked: Places = hashes(())  # of the ids prefetched last
+        self._index: IdIndex | None = None  # of all three tables, made when it is first needed
+        self._asked: Int64s = hashes(())  # the hashes of the ids prefetched last
         self._db = db
         self._path = path
 
     @property
     def counts(self) -> dict[str, Counts]:
-        """How many entries there are, by table."""
+        """How many entries each table has."""
         return {rows.table: rows.counts for rows in (self._pending, self._early, self._settled)}
 
     def prefetch(self, ids: Iterable[str]) -> None:
-        """Make ids ready to be looked up; see `streamcal.join.tables.Tables`."""
+        """Load the entries of ids; see `streamcal.join.tables.Tables`."""
         self._asked = hashes(ids)
         self._fetch()
 
     def flush(self) -> None:
-        """Write what has changed, in a transaction that a commit ends; see `streamcal.join.tables.Tables`."""
+        """Write the changes, in a transaction that a commit ends; see `streamcal.join.tables.Tables`."""
         with store_errors(self._path, "written"):
             if not self._db.in_transaction:
                 self._db.execute("BEGIN IMMEDIATE")
@@ -81,8 +82,8 @@ class SqliteTables:
     def _fetch(self) -> None:
         if self._index is None:
             self._index = self._read_through()
-        places = self._index.find(self._asked)
-        table, seqs = places % 3, places // 3
+        numbers = self._index.find(self._asked)
+        table, seqs = numbers % 3, numbers // 3
         self.pending.take(self._pending.read(seqs[table == 0].tolist()))
         self.early.take(self._early.read(seqs[table == 1].tolist()))
         self.settled.take(self._settled.read(seqs[table == 2].tolist()))
@@ -103,7 +104,7 @@ class SqliteTables:
             self._index.add(hashes(added), 3 * new + number)
 
     def _read_through(self) -> IdIndex:
-        """Return the index of what is stored; so every block is checked when a run begins."""
+        """Return the index of all entries; reading them checks every block when a run begins."""
         index = IdIndex()
         everything = self._pending.all_ids(), self._early.all_ids(), self._settled.all_ids()
         for number, some in enumerate(everything):
@@ -123,9 +124,8 @@ class _Rows(Generic[E]):
         self._db = db
         self._path = path
         self._decode = msgspec.json.Decoder(list[tuple[str, kind]]).decode  # type: ignore[valid-type]
-        self._read: dict[
-            int, tuple[int, int]
-        ] = {}  # blocks read since the last write: size, bits of the gone
+        # Blocks that were read since the last write: their sizes, and the bits of removed entries.
+        self._read: dict[int, tuple[int, int]] = {}
         blocks = f"SELECT b.block, rows, b.crc, bits, g.crc FROM {table}_blocks b LEFT JOIN {table}_gone g"  # noqa: S608  # names from above
         blocks += " ON g.block = b.block WHERE b.block"
         marks = ", ".join("?" * _BLOCKS_AT_ONCE)
@@ -133,46 +133,49 @@ class _Rows(Generic[E]):
         self._from = f"{blocks} >= ? ORDER BY b.block LIMIT ?"
 
     def read(self, seqs: Sequence[int]) -> list[tuple[int, str, E]]:
-        """Return the entries of these numbers, all of which are there."""
+        """Return the entries with these numbers, all of which must exist."""
         wanted: dict[int, list[int]] = {}
         for seq in seqs:
             wanted.setdefault(seq // BLOCK, []).append(seq % BLOCK)
         found: list[tuple[int, str, E]] = []
-        blocks = [*wanted, *[None] * (-len(wanted) % _BLOCKS_AT_ONCE)]  # NULL equals nothing
+        blocks = [
+            *wanted,
+            *[None] * (-len(wanted) % _BLOCKS_AT_ONCE),
+        ]  # padded with NULL, which equals nothing
         with store_errors(self._path, "read"):
             for start in range(0, len(blocks), _BLOCKS_AT_ONCE):
                 rows = self._db.execute(self._find, blocks[start : start + _BLOCKS_AT_ONCE])
                 for block, entries, bits in self._entries(rows):
                     self._read[block] = len(entries), bits
-                    for place in wanted[block]:
-                        if place < len(entries) and not bits >> place & 1:
-                            id_, entry = entries[place]
-                            found.append((block * BLOCK + place, id_, entry))
+                    for slot in wanted[block]:
+                        if slot < len(entries) and not bits >> slot & 1:
+                            id_, entry = entries[slot]
+                            found.append((block * BLOCK + slot, id_, entry))
         if len(found) != len(seqs):
             raise StoreError(damaged(self._path, f"entries of table {self.table} are missing"))
         return found
 
     def after(self, seq: int, limit: int) -> list[tuple[int, str, E]]:
-        """Return the first entries beyond ``seq``, in order."""
+        """Return the first entries after ``seq``, in order."""
         found: list[tuple[int, str, E]] = []
         with store_errors(self._path, "read"):
-            # Of the first block there may be nothing left beyond seq; of any other there is.
+            # Only the first block may have no entry after seq.
             rows = self._db.execute(self._from, (max(seq, 0) // BLOCK, limit // BLOCK + 2))
             for block, entries, bits in self._entries(rows):
                 self._read[block] = len(entries), bits
                 found += [
-                    (block * BLOCK + place, id_, entry)
-                    for place, (id_, entry) in enumerate(entries)
-                    if block * BLOCK + place > seq and not bits >> place & 1
+                    (block * BLOCK + slot, id_, entry)
+                    for slot, (id_, entry) in enumerate(entries)
+                    if block * BLOCK + slot > seq and not bits >> slot & 1
                 ]
         return found
 
     def extent(self) -> tuple[int, int]:
-        """Return how many entries there are, and the largest ``seq`` there was."""
+        """Return the number of entries, and the largest ``seq`` ever used."""
         return self.counts.rows, self.counts.last
 
     def all_ids(self) -> Iterator[tuple[list[int], list[str]]]:
-        """Return number and id of all entries in order, some at a time."""
+        """Return the numbers and ids of all entries in order, in batches."""
         count = 0
         with store_errors(self._path, "read"):
             rows = self._db.execute(self._from, (0, -1))
@@ -180,9 +183,9 @@ class _Rows(Generic[E]):
                 seqs: list[int] = []
                 ids: list[str] = []
                 for block, entries, bits in self._entries(some):
-                    for place, (id_, _) in enumerate(entries):
-                        if not bits >> place & 1:
-                            seqs.append(block * BLOCK + place)
+                    for slot, (id_, _) in enumerate(entries):
+                        if not bits >> slot & 1:
+                            seqs.append(block * BLOCK + slot)
                             ids.append(id_)
                 count += len(ids)
                 yield seqs, ids
@@ -192,7 +195,7 @@ class _Rows(Generic[E]):
             )
 
     def write(self, first: int, added: Mapping[str, E], removed: Sequence[int]) -> None:
-        """Remove entries by number, and add others from the number ``first`` on, a multiple of BLOCK."""
+        """Remove entries by number, and add others, numbered from ``first``, a multiple of `BLOCK`."""
         gone: dict[int, int] = {}
         for seq in removed:
             gone[seq // BLOCK] = gone.get(seq // BLOCK, 0) | 1 << seq % BLOCK
@@ -219,7 +222,7 @@ class _Rows(Generic[E]):
         )
 
     def _entries(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[int, list[tuple[str, E]], int]]:
-        """Return every block as its number, its entries, and the bits of those that are gone."""
+        """Return every block as its number, its entries and the bits of the removed ones."""
         for block, text, crc, bits, bits_crc in rows:
             entries: list[tuple[str, E]] = self._decode(
                 checked_text(self._path, self.table, block, text, crc)

@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: bench demo figures lint lock paper quick schema test types venv
+.PHONY: bench demo docs figures lint lock paper quick schema test types venv
 
 demo: $(READY)            ## run the shipped example: table and flights.png
 	$(BIN)/streamcal demo
@@ -22,6 +22,9 @@ paper: $(READY)           ## reproduce the paper: pictures and tables of docs/pa
 figures: $(READY)         ## draw the pictures of docs/ anew, and fill the tables beside them
 	for page in recalibration label_shift certificates drift operations; do \
 		$(BIN)/python docs/figures/$$page.py || exit 1; done
+
+docs: $(READY)            ## build the site into build/site, strictly: open build/site/index.html
+	$(BIN)/python -m sphinx -q -E -W --keep-going -c docs -d build/doctrees . build/site
 
 bench: $(READY)           ## measure against the yardsticks, side by side
 	$(BIN)/python benchmarks/bench.py
@@ -49,4 +52,4 @@ schema: $(READY)          ## write the JSON schema of a map into docs/
 
 lock:                     ## work out requirements.lock anew (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --quiet \
-		--extra dev --group build pyproject.toml -o requirements.lock
+		--extra dev --extra docs --group build pyproject.toml -o requirements.lock

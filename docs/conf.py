@@ -17,6 +17,7 @@ from importlib.metadata import version as version_of
 from typing import Any
 
 from docutils import nodes
+from pydantic import BaseModel
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
@@ -78,6 +79,29 @@ def read_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, li
         lines[:] = NumpyDocstring(list(lines), app.config, app, what, name, obj, options).lines()
 
 
+def skip_member(app: Sphinx, what: str, name: str, obj: object, skip: bool, options: Any) -> bool | None:  # noqa: ARG001
+    """Leave out pydantic's own attribute."""
+    return True if name == "model_config" else None
+
+
+def shorten_signature(
+    app: Sphinx,  # noqa: ARG001
+    what: str,  # noqa: ARG001
+    name: str,  # noqa: ARG001
+    obj: object,
+    options: Any,  # noqa: ARG001
+    signature: str | None,  # noqa: ARG001
+    returns: str | None,  # noqa: ARG001
+) -> tuple[str, None] | None:
+    """Show the fields of a pydantic model by name: the types and ranges stand beside each below."""
+    if not (isinstance(obj, type) and issubclass(obj, BaseModel)):
+        return None
+    fields = (
+        key if field.is_required() else f"{key}={field.default!r}" for key, field in obj.model_fields.items()
+    )
+    return f"(*, {', '.join(fields)})", None
+
+
 def find_reference(
     app: Sphinx,
     env: BuildEnvironment,
@@ -86,18 +110,21 @@ def find_reference(
 ) -> nodes.Node | None:
     """Resolve a name that Sphinx does not: as a documented name, or else as any name that exists.
 
-    The API's pages name objects by the module that exports them. A docstring names them as its own
-    module sees them, or names what is internal or another library's; that is shown without a link. A name that
-    does not exist is a warning, and fails the build.
+    The API's pages name objects by the module that exports them; a docstring names them as its own module
+    sees them. What is internal or another library's is shown without a link. A name that does not exist is a
+    warning, and fails the build.
     """
     if node.get("refdomain") != "py":
         return None
     target = node["reftarget"].strip("~.")
     documented = env.domains.python_domain.objects
-    matches = [name for name in documented if f".{name}".endswith(f".{target}")]
+    matches = {
+        (entry.docname, entry.node_id)
+        for name, entry in documented.items()
+        if f".{name}".endswith(f".{target}")
+    }
     if len(matches) == 1:
-        entry = documented[matches[0]]
-        return make_refnode(app.builder, node["refdoc"], entry.docname, entry.node_id, shown)
+        return make_refnode(app.builder, node["refdoc"], *matches.pop(), shown)
     if node["reftype"] == "class":  # from a signature: mypy has checked it
         return shown
     return shown if any(_reaches(start, target) for start in _starts(node, target)) else None
@@ -107,7 +134,9 @@ def _starts(node: pending_xref, target: str) -> Iterator[object]:
     """Yield what a name may start at: the class or module of the docstring, our modules, any module."""
     ours = [module for name, module in list(sys.modules.items()) if name.startswith("streamcal")]
     for module in ours:
-        yield from (getattr(module, name) for name in [node.get("py:class")] if name and hasattr(module, name))
+        yield from (
+            getattr(module, name) for name in [node.get("py:class")] if name and hasattr(module, name)
+        )
     yield from ours
     first = target.split(".")[0]
     try:
@@ -129,6 +158,6 @@ def setup(app: Sphinx) -> None:
     """Register what is above."""
     app.connect("source-read", add_navigation)
     app.connect("autodoc-process-docstring", read_docstring)
+    app.connect("autodoc-process-signature", shorten_signature)
+    app.connect("autodoc-skip-member", skip_member)
     app.connect("missing-reference", find_reference)
-
-

@@ -24,7 +24,9 @@ def code(cell: str) -> list[str]:
     return re.findall(r"`([\w.]+)`", cell)
 
 
-FORMULAS = [(row[0], row[1], name) for row in table("Where a formula of the paper lives") for name in code(row[2])]
+FORMULAS = [
+    (row[0], row[1], name) for row in table("Where a formula of the paper lives") for name in code(row[2])
+]
 
 
 @pytest.mark.parametrize("name", [name for _, _, name in FORMULAS])
@@ -43,7 +45,9 @@ def test_every_module_has_its_room() -> None:
         for room in code(rooms):
             folder = ROOT / "connectors" / room if "connectors" in room else ROOT / "streamcal" / room
             if folder.is_dir():
-                found = {path.stem for path in folder.iterdir() if path.name[0] not in "_." and path.stem != "py"}
+                found = {
+                    path.stem for path in folder.iterdir() if path.name[0] not in "_." and path.stem != "py"
+                }
                 assert set(code(modules)) == found, room
             else:
                 assert folder.with_suffix(".py").is_file()
@@ -52,4 +56,6 @@ def test_every_module_has_its_room() -> None:
 def test_the_layers_are_those_that_lint_checks() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     (layers,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
-    assert [set(code(row[1])) for row in table("Imports")] == [set(re.findall(r"\w+", layer)) for layer in layers]
+    assert [set(code(row[1])) for row in table("Imports")] == [
+        set(re.findall(r"\w+", layer)) for layer in layers
+    ]

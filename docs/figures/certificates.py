@@ -22,14 +22,14 @@ SOURCE, TARGET = NormalPair(0.5), NormalPair(0.1)
 DELTA: Final = 0.1
 CHUNK: Final = 1_000_000
 COUNTS: Final = tuple(round(10 ** (k / 4)) for k in range(8, 29))
-"""Source labels at which the map of the first stream is looked at: 10² to 10⁷."""
+"""Numbers of source labels at which the first stream's map is measured: 10² to 10⁷."""
 SOURCE_LABELS: Final = 1_000_000
 TARGET_COUNTS: Final = tuple(round(10 ** (k / 4)) for k in range(4, 25))
-"""Target labels at which that of the second is: 10 to 10⁶."""
+"""Numbers of target labels at which the second stream's map is measured: 10 to 10⁶."""
 
 
 class Point(NamedTuple):
-    """One look at a stream."""
+    """The measurements at one moment of a stream."""
 
     labels: int
     bins: int
@@ -37,19 +37,19 @@ class Point(NamedTuple):
     """The exact risk."""
     certified: float
     paper: float
-    """The theorem's figure, at most 1."""
+    """The theorem's bound, cut at 1."""
     met: bool
     """Whether its premises hold."""
 
 
 def learn(engine: Recalibrator, truth: NormalPair, count: int, rng: np.random.Generator, domain: str) -> None:
-    """Learn so many labels of a truth, a chunk at a time."""
+    """Learn a number of labels of a truth, a chunk at a time."""
     for start in range(0, count, CHUNK):
         engine.learn_many(*truth.sample(min(CHUNK, count - start), rng), domain)
 
 
 def of_source(counts: Sequence[int], rng: np.random.Generator) -> list[Point]:
-    """Return what holds of the map at each number of source labels."""
+    """Return the measurements of the map at each number of source labels."""
     engine = Recalibrator(mode="source", delta=DELTA)
     points = []
     for start, end in zip((0, *counts), counts, strict=False):
@@ -61,7 +61,7 @@ def of_source(counts: Sequence[int], rng: np.random.Generator) -> list[Point]:
 
 
 def of_target(source_labels: int, counts: Sequence[int], rng: np.random.Generator) -> list[Point]:
-    """Return what holds of the composite map in the target at each number of target labels."""
+    """Return the measurements of the composite map in the target at each number of target labels."""
     engine = Recalibrator(mode="composite", delta=DELTA)
     learn(engine, SOURCE, source_labels, rng, "source")
     points = []
@@ -84,7 +84,7 @@ def known(engine: Recalibrator) -> Certificate:
 
 
 def point(labels: int, certificate: Certificate, risk: float, certified: float, paper: PaperBound) -> Point:
-    """Return one look as a record."""
+    """Return the measurements at one moment."""
     return Point(labels, certificate.bins, risk, certified, paper.risk, paper.met)
 
 

@@ -1,4 +1,4 @@
-"""What the scripts of this folder share: a look, SVG that comes out the same every time, and tables in pages.
+"""What the scripts of this folder share: one style, reproducible SVG files, and tables in pages.
 
 Colours are Okabe and Ito's. Every script draws one picture into this folder and fills the tables of the page
 that shows it; ``make figures`` runs them all.
@@ -44,12 +44,12 @@ PURPLE, SKY, VERMILION = "#CC79A7", "#56B4E9", "#D55E00"
 
 
 def canvas(width: float, height: float) -> Figure:
-    """Return an empty figure of so many inches."""
+    """Return an empty figure; width and height are in inches."""
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def plain(axes: Iterable[Axes]) -> None:
-    """Take away what is not needed to read the axes."""
+    """Remove what is not needed to read the axes."""
     for each in axes:
         each.spines[["top", "right"]].set_visible(False)
         each.grid(color="0.92", linewidth=0.8)
@@ -64,7 +64,7 @@ def months(axes: Axes) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Save as SVG: without a date, and with the same ids whenever the drawing is the same."""
+    """Save as SVG, without a date; the same drawing gives the same bytes."""
     plain(figure.axes)
     with mpl.rc_context({"svg.hashsalt": path.stem, "path.simplify_threshold": 0.5}):
         figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
@@ -78,7 +78,7 @@ def publish(figure: Figure, tables: Mapping[str, str], page: str, folder: Path =
     figure
         goes to ``figures/<page>.svg``.
     tables
-        by the name at their mark in the page.
+        by the name in their marker in the page.
     page
         without its suffix.
     folder
@@ -93,12 +93,12 @@ def publish(figure: Figure, tables: Mapping[str, str], page: str, folder: Path =
 
 
 def fill(page: str, tables: Mapping[str, str]) -> str:
-    """Return the page with the tables between their marks, ``<!-- table: NAME -->`` and ``<!-- end -->``.
+    """Return the page with the tables between their markers, ``<!-- table: NAME -->`` and ``<!-- end -->``.
 
     Raises
     ------
     ValueError
-        if the page has not one mark for each table.
+        if the markers of the page are not those of the tables.
     """
     marks = re.findall(r"<!-- table: (\S+) -->", page)
     if sorted(marks) != sorted(tables):

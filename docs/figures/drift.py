@@ -65,10 +65,10 @@ class Published(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """What one engine said of the flights, in the order in which their labels came."""
+    """The forecasts of one engine for the flights, in the order in which the labels came."""
 
     times: Values
-    """Of the label, in seconds."""
+    """Times of the labels, in seconds."""
     scores: Values
     forecasts: Values
     """At prediction time."""
@@ -84,7 +84,7 @@ class Replay(NamedTuple):
 
     @property
     def raw_losses(self) -> Values:
-        """The Brier loss of every score as it came."""
+        """The Brier loss of every raw score."""
         squares: Values = (self.scores - self.labels) ** 2
         return squares
 
@@ -115,7 +115,7 @@ def replay(options: Mapping[str, Any], stream: Sequence[PredictionEvent | LabelE
 
 
 def group_of(candidate: str) -> str:
-    """Return which of the groups a candidate belongs to; they are named mode/family/window."""
+    """Return the group of a candidate; candidates are named mode/family/window."""
     mode, _, rest = candidate.partition("/")
     if mode != "target":
         return mode
@@ -134,7 +134,7 @@ def grouped(mixtures: Sequence[Published]) -> dict[str, Values]:
 
 
 def weekly(times: Values, values: Values, start: float) -> tuple[list[datetime], Values]:
-    """Return the beginning of every week and the mean of the values in it; a week cut short is left out.
+    """Return the start of every week and the mean of its values; an incomplete week is left out.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ def weekly(times: Values, values: Values, start: float) -> tuple[list[datetime],
 
 
 def tables(replays: Mapping[str, Replay]) -> dict[str, str]:
-    """Return the tables of the page: Brier by way of forgetting, what the mixture did, its candidates."""
+    """Return the tables of the page: Brier scores by way of forgetting, and what the mixture did."""
     return {"brier": brier_table(replays), "changes": changes_table(replays["auto"])}
 
 
@@ -174,7 +174,7 @@ def brier_table(replays: Mapping[str, Replay]) -> str:
 
 
 def changes_table(auto: Replay) -> str:
-    """Return when label shift was refuted, and who led at the end of every month of 2013."""
+    """Return when label shift was refuted, and which candidate led at the end of every month of 2013."""
     rows = [
         (f"{moment(time):%d %B}", f"alarm after {alarm.target_labels:,} labels", alarm.reason)
         for time, alarm in auto.alarms
@@ -211,7 +211,7 @@ def draw_weights(axes: Axes, auto: Replay) -> None:
 
 
 def draw_losses(axes: Axes, replays: Mapping[str, Replay]) -> None:
-    """Draw by how much each forecast is better than the score, week by week."""
+    """Draw how much better each forecast is than the raw score, week by week."""
     shown = {"source": ORANGE, "composite, prior_window = 3000": BLUE, "target": GREEN, "auto": VERMILION}
     for name, colour in shown.items():
         each = replays[name]

@@ -32,7 +32,7 @@ def source() -> tuple[Scores, Labels]:
 
 
 def events() -> list[PredictionEvent | LabelEvent]:
-    """Return May to December in order of event time; of equal times, predictions come first."""
+    """Return May to December in order of event time; at equal times, predictions come first."""
     predictions = [PredictionEvent(row["id"], row["score"], row["time"]) for row in _rows("predictions")]
     labels = [LabelEvent(row["id"], row["label"], row["time"]) for row in _rows("labels")]
     return sorted([*predictions, *labels], key=lambda event: event.time or 0.0)

@@ -54,14 +54,14 @@ STRIDE: Final = 1000
 """Labels between two points of the running prior."""
 
 DELAY: Final = 2000
-"""Predictions until a label comes, where the prior jumps."""
+"""Predictions until a label comes, on the stream whose prior jumps."""
 BLOCKS: Final = (0.1, 0.4, 0.05)
-"""The target's prior, jumping."""
+"""The target's priors, one per block."""
 BLOCK_LENGTH: Final = 8000
 LATE_SOURCE_LABELS: Final = 100_000
 LATE_SEEDS: Final = 5
 LOOK: Final = 100
-"""Predictions between two looks at the estimate."""
+"""Predictions between two readings of the estimate."""
 NEAR: Final = 0.05
 Window = int | Literal["adwin"]
 WAYS: Final[tuple[tuple[PriorKind, Window], ...]] = (
@@ -82,7 +82,7 @@ class Prior(NamedTuple):
 
 
 def engines(labels: int, rng: np.random.Generator) -> dict[Mode, Recalibrator]:
-    """Return an engine of each mode that has learned so many labels of the source."""
+    """Return an engine of each mode that has learned a number of source labels."""
     sample = SOURCE.sample(labels, rng)
     found: dict[Mode, Recalibrator] = {mode: Recalibrator(mode=mode) for mode in STYLE}
     for engine in found.values():
@@ -91,7 +91,7 @@ def engines(labels: int, rng: np.random.Generator) -> dict[Mode, Recalibrator]:
 
 
 def risks(seeds: int, counts: Sequence[int]) -> dict[Mode, Values]:
-    """Return the exact risk in the target, a mean over seeds, by mode and number of target labels."""
+    """Return the exact risk in the target, averaged over seeds, by mode and number of target labels."""
     total = {mode: np.zeros(len(counts)) for mode in STYLE}
     for seed in range(seeds):
         rng = np.random.default_rng(seed)
@@ -107,7 +107,7 @@ def risks(seeds: int, counts: Sequence[int]) -> dict[Mode, Values]:
 def running_priors(
     times: Values, scores: Values, labels: npt.NDArray[np.int8], windows: Sequence[int | None]
 ) -> dict[int | None, Prior]:
-    """Return the prior of the flights' target as labels come, by ``prior_window``."""
+    """Return the running prior of the flights' target, by ``prior_window``."""
     found = {}
     for window in windows:
         engine = Recalibrator(mode="composite", prior_window=window)
@@ -153,7 +153,7 @@ def jumps(kind: PriorKind, window: Window, seed: int, blocks: Sequence[float], l
 
 
 def late_by(found: Values, blocks: Sequence[float], length: int) -> list[int]:
-    """Return for each block but the first after how many predictions the estimate comes `NEAR` its prior."""
+    """Return the predictions until the estimate is `NEAR` the prior, for each block after the first."""
     looks = length // LOOK
     late = []
     for place, prior in enumerate(blocks[1:], 1):
@@ -234,7 +234,7 @@ def draw_priors(axes: Axes, found: Mapping[int | None, Prior]) -> None:
 
 
 def draw_jumps(axes: Axes, followed: Mapping[tuple[PriorKind, Window], Values]) -> None:
-    """Draw the estimates of the jumping prior, those of the first seed."""
+    """Draw the first seed's estimates of the jumping prior."""
     (first, *_) = followed.values()
     predictions = LOOK * np.arange(1, first.shape[1] + 1)
     truth = np.repeat(BLOCKS, BLOCK_LENGTH // LOOK)

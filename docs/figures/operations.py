@@ -40,7 +40,7 @@ def streamcal(*arguments: str) -> bytes:
 
 
 def run(folder: Path, predictions: int | None = None) -> dict[str, Any]:
-    """Run the flights, or the first so many, with a store; return what ``streamcal show`` says of it."""
+    """Run the flights, or the first of them, with a store; return what ``streamcal show`` reports."""
     for name in FILES:
         with gzip.open(data_folder() / f"{name}.jsonl.gz") as whole:
             (folder / f"{name}.jsonl").write_bytes(b"".join(islice(whole, predictions)))
@@ -68,7 +68,7 @@ def days_of(maps: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def refutation(maps: list[dict[str, Any]]) -> str:
-    """Return what was refuted first, and of how many versions; they are certified by what remains."""
+    """Return what was refuted first, and in how many versions; the remaining assumptions certify these."""
     refuted = [row for row in maps if row["certificate"] and row["certificate"]["refuted"]]
     if not refuted:
         return "nothing"
@@ -97,11 +97,11 @@ def tables(shown: dict[str, Any], waited: Values) -> dict[str, str]:
 
 
 def draw_risks(axes: Axes, maps: list[dict[str, Any]]) -> None:
-    """Draw what is certified at the end of every day."""
+    """Draw the certified risk at the end of every day."""
     rows = days_of(maps)
     days = [datetime.fromtimestamp(row["time"], UTC) for row in rows]
     for kind, colour, style in (("risk", BLUE, "-"), ("target_risk", VERMILION, "--")):
-        # What is not known yet is no better than what says nothing.
+        # A missing claim is drawn as 1, which claims nothing.
         values = [1.0 if (value := row["certificate"][kind]) is None else value for row in rows]
         axes.plot(days, values, color=colour, linestyle=style, linewidth=1.1, label=kind)  # type: ignore[arg-type]
     axes.axhline(1.0, color=GREY, linewidth=0.8)
@@ -116,7 +116,7 @@ def draw_risks(axes: Axes, maps: list[dict[str, Any]]) -> None:
 
 
 def draw_delays(axes: Axes, waited: Values) -> None:
-    """Draw the share of labels that have come after so many hours."""
+    """Draw the share of labels that have come, against the hours since the prediction."""
     hours = np.linspace(0.0, 12.0, 241)
     axes.plot(hours, np.searchsorted(waited, hours, side="right") / len(waited), color=BLUE)
     axes.set(

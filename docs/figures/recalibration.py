@@ -17,7 +17,7 @@ from streamcal import RecalibrationMap, Recalibrator
 from streamcal.cli.picture import ReliabilityDiagram
 
 BINS: Final = 15
-"""Of the reliability diagram, equal in mass."""
+"""Number of bins in the reliability diagram; they have equal mass."""
 
 Scores = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int8]
@@ -31,7 +31,7 @@ class Judged(NamedTuple):
     labels: Labels
 
     def reliability(self) -> tuple[Scores, Scores]:
-        """Return mean forecast and rate of label 1 of bins of equal mass."""
+        """Return the mean forecast and the rate of label 1 in bins of equal mass."""
         diagram = ReliabilityDiagram()
         for forecast, label in zip(self.forecasts.tolist(), self.labels.tolist(), strict=True):
             diagram.add(forecast, label)
@@ -47,13 +47,13 @@ class Judged(NamedTuple):
         return float(-np.mean(np.where(self.labels == 1, np.log(p), np.log(1.0 - p))))
 
     def gap(self) -> float:
-        """Return the mean |rate - forecast| over the bins of the diagram, which hold about as many each."""
+        """Return the mean |rate - forecast| over the diagram's bins, which hold about equally many."""
         forecasts, rates = self.reliability()
         return float(np.mean(np.abs(rates - forecasts)))
 
 
 def measure(scores: Scores, labels: Labels) -> tuple[RecalibrationMap, Judged, Judged]:
-    """Learn from every second flight; return the map, and how it did on the others, before and after."""
+    """Learn from every second flight; return the map, and the others' forecasts before and after."""
     engine = Recalibrator(mode="source")
     engine.learn_many(scores[::2], labels[::2])
     engine.refresh()  # from all of them: the schedule has left the last few out

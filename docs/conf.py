@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Iterator
 from importlib.metadata import version as version_of
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
@@ -55,7 +56,8 @@ NAVIGATION = {
 }
 """The pages of docs/ as the side bar groups them."""
 
-MORE = ["examples/flights/README", "examples/kafka/README", "benchmarks/README", "CHANGELOG"]
+MORE = ["examples/flights/README", "examples/kafka/README", "benchmarks/README"]
+MORE += sorted(page.stem for page in Path(__file__).parents[1].glob("*.md") if page.stem != root_doc)
 
 
 def add_navigation(app: Sphinx, page: str, source: list[str]) -> None:  # noqa: ARG001

@@ -125,7 +125,8 @@ class Auto:
     def set_source(self, uniform_mass: RecalibrationMap, sketch: ScoreSketch) -> None:
         """Take h_P, formed anew from this sketch, for the candidates that follow from the source."""
         if self._mixture is not None:
-            self._mixture.set_source(uniform_mass, sketch, new_generation=self._renewed)
+            waiting = self._target.end - self._counted - self._mixture.weighed
+            self._mixture.set_source(uniform_mass, sketch, new_generation=self._renewed, waiting=waiting)
         self._renewed = False
         self._source = uniform_mass, class_prior(sketch.n_positives, sketch.n, _SMOOTHING) or 0.5
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.certificates.e_process import LabelShiftTest
 from streamcal.errors import DamagedStateError
 from streamcal.maps.binning import uniform_mass
 from streamcal.sketch.grid import LAST_KEY, MIN_LEVEL, left_edges
 from streamcal.sketch.score_sketch import ScoreSketch
+
+if TYPE_CHECKING:
+    from streamcal.certificates.e_process import LabelShiftTest
 
 __all__ = ["LabelShiftWatch"]
 
@@ -109,7 +111,7 @@ class LabelShiftWatch:
         if self.refuted or not source.n:
             return False
         if self._test is None:
-            self._test = LabelShiftTest(*self._source_counts(source, target), self._alpha)
+            self._test = _test_class()(*self._source_counts(source, target), self._alpha)
             return False
         self.refuted = self._test.alarm()
         if not self.refuted and self._test.due:
@@ -143,9 +145,16 @@ class LabelShiftWatch:
         """
         try:
             state = msgspec.json.decode(data, type=_State)
-            self._test = None if state.test is None else LabelShiftTest.from_dict(state.test)
+            self._test = None if state.test is None else _test_class().from_dict(state.test)
             self._cells = np.array(state.cells, np.int32)
         except (msgspec.DecodeError, KeyError, TypeError, ValueError, OverflowError) as error:
             raise DamagedStateError(f"not the state of a label-shift watch: {error}") from None
         self.refuted, self.labels, self.next_look = state.refuted, state.labels, state.next_look
         return self
+
+
+def _test_class() -> type[LabelShiftTest]:
+    """Return the test of label shift; it is imported at the first look, as scipy.special takes a while."""
+    from streamcal.certificates.e_process import LabelShiftTest
+
+    return LabelShiftTest

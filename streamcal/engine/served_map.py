@@ -44,6 +44,11 @@ class ServedMap:
         return self._base
 
     @property
+    def shifts(self) -> bool:
+        """Whether g is applied on top of h, so that every label moves the map."""
+        return self._priors is not None
+
+    @property
     def weights(self) -> tuple[float, float]:
         """(w₀, w₁) of g, as of the latest label."""
         if self._priors is None:

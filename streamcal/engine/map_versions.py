@@ -1,0 +1,364 @@
+"""MapVersions: forms the map versions of one engine, serves them, and keeps account of what they may claim.
+
+In the modes of the paper's estimators, h is formed anew at scheduled label counts, and g follows every target
+label. In mode ``auto`` the map is a tracked mixture, which is mixed anew at label counts of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final, Self
+
+import msgspec
+
+from streamcal.certificates.claims import Formed, Target
+from streamcal.certificates.ledger import Ledger, Scope
+from streamcal.certificates.record import Certificate
+from streamcal.engine.auto import Auto
+from streamcal.engine.class_priors import ClassPriors
+from streamcal.engine.config import Mode, RecalibratorConfig
+from streamcal.engine.domain_labels import DomainLabels
+from streamcal.engine.emissions import DriftAlarm, Mixing
+from streamcal.engine.schedule import NEVER, Schedule, Versions
+from streamcal.engine.served_map import ServedMap
+from streamcal.errors import DamagedStateError
+from streamcal.events import Domain
+from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.maps.uniform_mass import form
+from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.sketch.traffic import Traffic
+
+__all__ = ["MapVersions"]
+
+_MOVED: Final = 0.1  # log odds: mode auto mixes anew when scores have moved the prior by so much
+
+_DOMAINS: Final[tuple[Domain, ...]] = ("source", "target")
+
+_SCOPES: Final[dict[Mode, Scope]] = {
+    "auto": Scope("served", by_label_shift=True, replaces_source=True),
+    "source": Scope("formed", by_label_shift=False),
+    "label_shift": Scope("identity", by_label_shift=True),
+    "target": Scope("formed", by_label_shift=False),
+    "composite": Scope("formed", by_label_shift=True),
+}
+
+
+class _State(msgspec.Struct):
+    off_schedule: int
+    begun: dict[Domain, int]
+    base: bytes | None
+    ledger: bytes
+    auto: bytes | None
+    mixed_prior: float | None
+
+
+class MapVersions:
+    """The map versions of one engine.
+
+    Parameters
+    ----------
+    config
+        of the engine.
+    source, target, traffic, priors
+        what it has learned and observed.
+    """
+
+    __slots__ = (
+        "_auto",
+        "_config",
+        "_ledger",
+        "_mixed_prior",
+        "_priors",
+        "_source",
+        "_target",
+        "_traffic",
+        "_versions",
+        "_watched",
+        "served",
+    )
+
+    def __init__(
+        self,
+        config: RecalibratorConfig,
+        source: DomainLabels,
+        target: DomainLabels,
+        traffic: Traffic,
+        priors: ClassPriors,
+    ) -> None:
+        self._config = config
+        self._source, self._target, self._traffic, self._priors = source, target, traffic, priors
+        mode = config.mode
+        self.served = ServedMap(priors if mode in ("composite", "label_shift") else None)
+        """The map that is served now."""
+        self._auto = Auto(config.max_cells, target) if mode == "auto" else None
+        windowed = config.window is not None
+        self._ledger = Ledger(config.delta, config.max_cells, _SCOPES[mode], windowed=windowed)
+        counted = (mode,) if mode == "source" or mode == "target" else _DOMAINS
+        strides = {"source": source.log.stride, "target": target.log.stride}
+        self._versions = Versions(
+            {domain: Schedule(config.growth, strides[domain]) for domain in counted},
+            ("source",) if mode == "auto" else counted,
+        )
+        self._mixed_prior: float | None = None  # the prior from scores, as of the last mix
+        self._watched = 0  # number of the first target label that the test of label shift has not counted
+
+    # What there is
+
+    @property
+    def mixing(self) -> Mixing | None:
+        """How the map is mixed; None but in mode ``auto``, and before its first step."""
+        return None if self._auto is None else self._auto.mixing
+
+    @property
+    def alarms(self) -> tuple[DriftAlarm, ...]:
+        """The assumptions refuted so far."""
+        return self._ledger.alarms
+
+    @property
+    def certificates(self) -> tuple[Certificate, ...]:
+        """The certificates that were asked for, thinned."""
+        return self._ledger.history
+
+    @property
+    def log_e_value(self) -> float | None:
+        """The log of the e-value against label shift, as of the last look; None before there is one."""
+        watch = self._ledger.watch
+        return None if watch is None else watch.log_e
+
+    def certificate(self, time: float | None) -> Certificate | None:
+        """Return what may be claimed of the served map now, at this event time."""
+        labels = self._target.positives, self._target.n
+        return self._ledger.certificate(self.served.map, Target(self._target_scores, labels), time)
+
+    # When something is due
+
+    def room(self, domain: Domain) -> int:
+        """Return how many labels of a domain may come before `catch_up` must be called."""
+        if domain == "source":
+            return self._versions.due["source"] - self._source.n
+        room = min(self._versions.due["target"] - self._target.n, self._watch_room)
+        return room if self._auto is None else min(room, self._auto.room)
+
+    def last_version(self, domain: Domain, more: int) -> int:
+        """Return the label count of the last version that the next ``more`` labels of a domain begin.
+
+        A caller that learns them all at once may have the versions before it only counted, not formed: their
+        maps would be served to nobody. 0: all must be formed, or there are none.
+        """
+        if self._auto is not None and self._auto.begun and domain == "source":
+            return 0  # the mixture takes a step with each of them
+        labels = self._target if domain == "target" else self._source
+        return self._versions.last_due(domain, labels.n, more)
+
+    def hasten(self, domain: Domain) -> None:
+        """Let the next label of a domain begin a version: a window slides with it."""
+        labels = self._target if domain == "target" else self._source
+        self._versions.hasten(domain, labels.n + 1)
+
+    @property
+    def reads_target(self) -> bool:
+        """Whether target labels are read here, beyond their log and their counts."""
+        return self._auto is not None or self._ledger.watch is not None
+
+    def catch_up(self, domain: Domain, *, forms: bool = True) -> None:
+        """Do what is due at this label count; without ``forms``, a version that begins is only counted."""
+        labels = self._target if domain == "target" else self._source
+        if labels.n >= self._versions.due[domain]:
+            self._begin_version(domain, forms=forms)
+        if domain == "target":
+            if self._auto is not None and (self._auto.room <= 0 or not self._auto.begun):
+                self._mix_on_time(self._auto)
+            if self._watch_room <= 0:
+                self._look()
+
+    def scores_read(self) -> bool:
+        """Take note that the prior has read scores; return whether it moved so far that a version begins."""
+        self.served.forget_weights()
+        prior, before, auto = self._priors.fused, self._mixed_prior, self._auto
+        if auto is None or prior is None or not self._source.n:
+            return False
+        if before is not None and abs(_log_odds(prior) - _log_odds(before)) < _MOVED:
+            return False
+        self._versions.begin_off_schedule()
+        self._mix(auto)
+        return True
+
+    def refresh(self) -> None:
+        """Re-form the map from all labels so far, off schedule: a new version."""
+        self._versions.begin_off_schedule()
+        if self._auto is None:
+            self._form("target" if self._config.mode == "target" else "source")
+            self._ledger.form_off_schedule()
+            self._serve(self.served.base)
+        else:
+            self._form("source")
+            self._mix(self._auto)
+
+    def settle(self, domain: Domain) -> None:
+        """Let everybody but the mixture read the labels that wait; drop what everybody has read."""
+        if domain == "source":
+            self._source.settle()
+            self._source.drop(self._source.end)
+            return
+        target, watch = self._target, self._ledger.watch
+        if watch is not None and self._watched < target.end:
+            run = target.since(self._watched)
+            watch.count(run.scores, run.labels)
+        self._watched = target.end
+        self._priors.read_labels()
+        target.settle()
+        if self._auto is not None:
+            self._auto.gather()
+        target.drop(target.end if self._auto is None else self._auto.read)
+
+    # Merging, and state
+
+    def merge_mixture(self, other: Self) -> None:
+        """Add what the mixture of another has learned, before the labels are merged."""
+        if self._auto is not None and other._auto is not None:
+            if other._auto.begun and not self._auto.begun:
+                self._begin_to_mix(self._auto, self._target.end)
+            self._auto.merge(other._auto)
+
+    def merge_counts(self, other: Self) -> None:
+        """Add the versions that another has begun, after the labels were merged."""
+        self._versions.merge(other._versions, {"source": self._source.n, "target": self._target.n})
+
+    def to_bytes(self) -> bytes:
+        """Return the state, all labels settled; equal states give equal bytes."""
+        state = _State(
+            self._versions.off_schedule,
+            self._versions.begun,
+            self.served.base.model_dump_json().encode() if self._auto is None else None,
+            self._ledger.to_bytes(),
+            None if self._auto is None else self._auto.to_bytes(),
+            self._mixed_prior,
+        )
+        return msgspec.msgpack.encode(state)
+
+    def restore(self, data: bytes) -> None:
+        """Replace the state by what `to_bytes` gave; labels, traffic and priors must be restored before.
+
+        Raises
+        ------
+        DamagedStateError
+            if the bytes are not such a state.
+        """
+        try:
+            state = msgspec.msgpack.decode(data, type=_State)
+            base = RecalibrationMap(version=0)
+            if self._auto is None:
+                base = RecalibrationMap.model_validate_json(state.base or b"")
+        except ValueError as error:  # those of msgspec and of pydantic alike
+            raise DamagedStateError(f"map versions are damaged: {error}") from None
+        if not {"source", "target"} <= state.begun.keys():
+            raise DamagedStateError(f"map versions of {sorted(state.begun)} only")
+        self._mixed_prior, self._watched = state.mixed_prior, self._target.end
+        self._versions.restore(state.off_schedule, state.begun, self._source.n, self._target.n)
+        self._ledger.restore(state.ledger)
+        if self._auto is not None:
+            base = self._auto.restore(state.auto or b"").served
+        self._serve(base)
+
+    # Versions
+
+    def _begin_version(self, domain: Domain, *, forms: bool) -> None:
+        """Begin the version that is due by the labels of a domain."""
+        self._versions.begin(domain, self._target.n if domain == "target" else self._source.n)
+        mode = self._config.mode
+        if forms and (mode == "auto" or domain == ("target" if mode == "target" else "source")):
+            self._form_on_schedule(domain)
+        if self._auto is not None and domain == "source":
+            self._mix(self._auto)
+            return
+        self._serve(self.served.base)
+        self._ledger.serve(self.served.version)
+
+    def _form_on_schedule(self, domain: Domain) -> None:
+        formed = self._form(domain)
+        if formed is not None:
+            self._ledger.form(formed)
+
+    def _form(self, domain: Domain) -> Formed | None:
+        """Form h from the labels of a domain so far; None if there are none."""
+        labels = self._target if domain == "target" else self._source
+        if not labels.n:
+            return None
+        self.settle(domain)
+        sketch = labels.log.sketch
+        formed = form(sketch, self._config.bins)
+        if domain == "source":
+            self._priors.set_source(formed.map)
+        if self._auto is None:
+            if self._config.mode != "label_shift":
+                self.served.serve(formed.map, self.served.version)
+        elif domain == "source":
+            # Of the target the mixture keeps its own windows; what is formed there only certifies it.
+            self._auto.set_source(formed.map, sketch)
+        version = self._versions.begun[domain] - 1
+        return Formed(sketch.to_bytes(), formed.splits, formed.choices, version, domain)
+
+    def _serve(self, base: RecalibrationMap) -> None:
+        steps = 0 if self._auto is None else self._auto.steps
+        self.served.serve(base, self._versions.number + steps)
+
+    # Mode auto
+
+    def _begin_to_mix(self, auto: Auto, first: int) -> None:
+        self.settle("source")
+        auto.begin(self._source.log.sketch, self._traffic.n, self._mixed_prior, first)
+
+    def _mix_on_time(self, auto: Auto) -> None:
+        """Do what the count of target labels has made due for the mixture; that may begin a version."""
+        if not auto.begun:
+            self._begin_to_mix(auto, self._target.end - 1)
+            return
+        if auto.step_due:
+            self._mix(auto)
+        elif auto.reweigh():
+            self._serve_mixed(auto)
+
+    def _mix(self, auto: Auto) -> None:
+        """Mix the map of mode ``auto`` anew: a new version."""
+        generation = auto.take_generation()
+        if generation is not None:
+            self._versions.begin_generation(generation.n)
+            self._source.replace(generation)
+            self._ledger.replace_source()
+            self._watched = max(self._target.end - 1, 0)
+            self._form_on_schedule("source")
+        self._mixed_prior = self._priors.fused
+        auto.step(self._traffic.n, self._mixed_prior)
+        self._serve_mixed(auto)
+
+    def _serve_mixed(self, auto: Auto) -> None:
+        self._serve(auto.served)
+        self._ledger.serve(self.served.version)
+
+    def _target_scores(self) -> ScoreSketch:
+        if self._traffic.n >= self._target.n:
+            return self._traffic.sketch
+        self.settle("target")
+        return self._target.log.sketch
+
+    # The test of label shift
+
+    @property
+    def _watch_room(self) -> int:
+        """How many target labels may come before the test of label shift is due."""
+        watch = self._ledger.watch
+        return NEVER if watch is None else watch.next_look - watch.labels - (self._target.end - self._watched)
+
+    def _look(self) -> None:
+        """Look whether the target's labels refute label shift."""
+        self.settle("source")
+        self.settle("target")
+        refuted = self._ledger.look(self._source.log.sketch, self._target.log.sketch, self._target.n)
+        if refuted and self._auto is not None:
+            self._auto.refute_label_shift()
+            self._versions.begin_off_schedule()
+            self._mix(self._auto)
+
+
+def _log_odds(prior: float) -> float:
+    return math.log(prior / (1.0 - prior))

@@ -1,4 +1,4 @@
-"""Where events come from, where results go, and where the state is kept: what connectors implement (stable).
+"""The interfaces that connectors implement: sources of events, sinks of rows, stores of state (stable).
 
 A connector is found by the scheme of a URL through the entry-point group ``streamcal.connectors``; a bare
 path is a ``file`` (a ``sqlite`` store), and ``-`` is ``stdio``. It is a class without arguments that has
@@ -67,25 +67,25 @@ _GROUP: Final = "streamcal.connectors"
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]+):")
 
 Position: TypeAlias = Any
-"""A place in one partition, or the length of an output: any JSON value that its connector understands."""
+"""A position in a partition, or the length of an output: any JSON value that its connector understands."""
 
 Positions: TypeAlias = Mapping[str, Position]
 """Partition to position: the next event to deliver."""
 
 
 class StoppedError(OSError):
-    """The run is to stop, and what was waited for is still away; what was not committed is read again."""
+    """The run is to stop while a connector waits; what was not committed will be read again."""
 
 
 class Batch(Protocol):
-    """Consecutive events of one partition, in its order; bad input is among them as `Malformed`.
+    """Consecutive events of one partition, in its order; bad input is included as `Malformed`.
 
-    Events come without ``origin``: it is asked for when one is rejected.
+    Events have no ``origin``; `origin` returns it when an event is rejected.
     """
 
     @property
     def partition(self) -> str:
-        """Its name, unique in its source; ``""`` where a source has but one."""
+        """Its name, unique in its source; ``""`` if the source has only one."""
 
     @property
     def events(self) -> Sequence[Event | Malformed]:
@@ -110,7 +110,7 @@ class Source(Protocol):
 
     @property
     def name(self) -> str:
-        """What positions and rejects call it: the same in every run, and without secrets."""
+        """Its name in positions and rejects: the same in every run, and without secrets."""
 
     @property
     def endless(self) -> bool:
@@ -122,7 +122,7 @@ class Source(Protocol):
 
     @property
     def unknown_fields(self) -> int:
-        """How many fields were kept out so far because no event has them."""
+        """How many fields were ignored so far because events have no such field."""
 
     def seek(self, positions: Positions) -> Positions:
         """Go to positions, before the first `poll`; return where every partition now stands.
@@ -132,7 +132,7 @@ class Source(Protocol):
         Raises
         ------
         OSError, ValueError
-            if there is no such place, for instance since a file is shorter than what was read of it.
+            if a position does not exist, for instance because a file is shorter than what was read of it.
         """
 
     def limit(self, positions: Positions | None) -> None:
@@ -153,7 +153,7 @@ class Source(Protocol):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing will come any more."""
+        """Whether nothing more will come."""
 
     def lag(self) -> Mapping[str, float]:
         """Return how much of each partition is there to be read: records, or bytes of a file.
@@ -176,7 +176,7 @@ class Sink(Protocol):
 
     @property
     def name(self) -> str:
-        """What the store and messages call it: the same in every run, and without secrets."""
+        """Its name in the store and in messages: the same in every run, and without secrets."""
 
     def resume(self, job: str, position: Position | None) -> Mapping[str, Positions] | None:
         """Get ready, once, before the first `write`.
@@ -247,17 +247,17 @@ class Feed(Protocol):
 
 
 class Checkpoint(msgspec.Struct):
-    """What a store knows of the last commit; a new store's is empty."""
+    """The last commit of a store; that of a new store is empty."""
 
     engines: Mapping[str | None, bytes] = {}
     """State of the engine of every key. A run asks for one at a time, when it needs it: for as long as the
     store is open, this shows what was committed last."""
     run: bytes = b""
-    """State of the pipeline beside engines and tables: JSON, its own affair."""
+    """State of the pipeline apart from engines and tables: JSON, opaque to the store."""
     positions: dict[str, dict[str, Position]] = {}
     """By name of the source."""
     sinks: dict[str, Position] = {}
-    """What every sink's commit returned, by its name."""
+    """The result of every sink's last commit, by name of the sink."""
 
 
 class Change(msgspec.Struct):
@@ -298,7 +298,7 @@ class Store(Protocol):
         """
 
     def commit(self, change: Change) -> None:
-        """Make a micro-batch last: its changes and those of the tables, all or nothing.
+        """Commit a micro-batch: its changes and those of the tables, all or nothing.
 
         Raises
         ------

@@ -214,13 +214,7 @@ def read_sealed(db: sqlite3.Connection, path: Path) -> Sealed:
     StoreError
         if they do not match their checksum.
     """
-    meta = dict(db.execute("SELECT name, value FROM meta"))
-    seal = meta.pop("seal", None)
-    found = Sealed(
-        meta,
-        {row[:2]: row[2] for row in db.execute("SELECT source, partition, position FROM positions")},
-        dict(db.execute("SELECT name, position FROM sinks")),
-    )
+    found, seal = _tables_and_seal(db)
     try:
         whole = found.seal() == seal
     except TypeError:  # names that cannot be sorted
@@ -228,6 +222,14 @@ def read_sealed(db: sqlite3.Connection, path: Path) -> Sealed:
     if not whole:
         raise StoreError(damaged(path, "its last commit does not match its checksum"))
     return found
+
+
+def _tables_and_seal(db: sqlite3.Connection) -> tuple[Sealed, Any]:
+    """Return the tables meta, positions and sinks, and the checksum in the file."""
+    meta = dict(db.execute("SELECT name, value FROM meta"))
+    seal = meta.pop("seal", None)
+    positions = {row[:2]: row[2] for row in db.execute("SELECT source, partition, position FROM positions")}
+    return Sealed(meta, positions, dict(db.execute("SELECT name, position FROM sinks"))), seal
 
 
 def write_sealed(db: sqlite3.Connection, before: Sealed | None, after: Sealed) -> None:
@@ -281,13 +283,8 @@ def _make_tables(db: sqlite3.Connection) -> None:
 
 def _from_1(db: sqlite3.Connection, path: Path) -> None:
     """Put the join's rows into blocks, with ``seen`` 0 (unknown); add checksums, and mixtures of maps."""
-    meta = dict(db.execute("SELECT name, value FROM meta"))
-    seal = meta.pop("seal", None)
-    old = Sealed(
-        meta,
-        {row[:2]: row[2] for row in db.execute("SELECT source, partition, position FROM positions")},
-        dict(db.execute("SELECT name, position FROM sinks")),
-    )
+    old, seal = _tables_and_seal(db)
+    meta = old.meta
     if meta.setdefault("run", "") and seal != _seal_1(old):
         raise StoreError(damaged(path, "its last commit does not match its checksum"))
     join: dict[str, Callable[..., Any]] = {

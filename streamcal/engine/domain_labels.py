@@ -127,13 +127,14 @@ class DomainLabels:
 
     # Appending
 
-    def append(self, score: float, label: int, seen: int | None) -> None:
-        """Take one checked label."""
+    def append(self, score: float, label: int, seen: int | None) -> int:
+        """Take one checked label; return the number of labels."""
         self._scores.append(score)
         self._labels.append(label)
         self._seen.append(AT_ONCE if seen is None else seen)
-        self.n += 1
         self.positives += label
+        self.n = n = self.n + 1
+        return n
 
     def extend(self, scores: Scores, labels: Labels, seen: int | None) -> None:
         """Take checked labels, float64[k] and int8[k]."""

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from streamcal.certificates.record import Certificate
 from streamcal.engine.class_priors import ClassPriors
 from streamcal.engine.config import RecalibratorConfig
-from streamcal.engine.domain_labels import BUFFERED, DomainLabels
+from streamcal.engine.domain_labels import DomainLabels
 from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Mixing, Recalibrated
 from streamcal.engine.map_versions import MapVersions
 from streamcal.engine.state import pack, unpack
@@ -220,10 +220,10 @@ class Engine:
         labels = self._target if domain == "target" else self._source
         if labels.windowed:
             self._turn(domain, labels, time)
-        labels.append(score, label, seen)
+        n = labels.append(score, label, seen)
         if self._shifts:
             self.served.forget_weights()
-        if labels.n >= self._stops[domain]:
+        if n >= self._stops[domain]:
             self._catch_up(domain)
 
     def learn_many(
@@ -233,13 +233,15 @@ class Engine:
         known = self._target if domain == "target" else self._source
         size, start = len(scores), 0
         last = self._versions.last_version(domain, size)
+        direct = not self._reads_labels(domain)  # past the buffer, where only the log reads labels
         for cut in known.pane_cuts(size, times):
             if known.windowed and self._turn(domain, known, None if times is None else float(times[start])):
                 last = min(last, known.n + 1)
             while start < cut:
-                end = min(cut, start + max(1, self._stops[domain] - known.n))
+                room = self._versions.room(domain) if direct else self._stops[domain] - known.n
+                end = min(cut, start + max(1, room))
                 part, start = slice(start, end), end
-                if end - part.start > BUFFERED and not self._reads_labels(domain):
+                if direct and end - part.start > known.room:
                     self._versions.settle(domain)
                     known.add(scores[part], labels[part])
                 else:
@@ -255,7 +257,7 @@ class Engine:
 
     def observe_many(self, scores: Scores) -> None:
         """Take checked target scores, their labels not known."""
-        if len(scores) > BUFFERED and not self._priors.takes_scores:
+        if len(scores) > self._traffic.room and not self._priors.takes_scores:
             self._traffic.add(scores)
             return
         start = 0

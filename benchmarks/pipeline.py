@@ -1,8 +1,8 @@
 """Files → store → files: events a second, end to end, and what the time goes into.
 
-Usage: python benchmarks/pipeline.py [PREDICTIONS]. Budget: 150,000 events/s (design, section 8); if it falls
-short, the profile's top ten follow. The second half is shown apart, and so is a run whose engine learns
-nothing: what reading, joining, storing and writing take by themselves.
+Usage: python benchmarks/pipeline.py [PREDICTIONS]. Budget: 150,000 events/s; if it falls short,
+the profile's top ten follow. The second half is shown apart, and so is a run whose engine learns nothing:
+what reading, joining, storing and writing take by themselves.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _NODES, _NODE_WEIGHTS = np.polynomial.legendre.leggauss(8)
 
 
 class Risk(NamedTuple):
-    """The risks of a map (Definitions 4 to 6), each in [0, 1]."""
+    """The risks of a map (Definitions 3 to 5), each in [0, 1]."""
 
     calibration: float
     sharpness: float

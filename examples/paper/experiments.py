@@ -52,7 +52,7 @@ class RiskRow(NamedTuple):
     """Risks of ĥ at one n and B under D(0.5): means over the seeds, sd, and the largest.
 
     ``calibration`` and ``sharpness`` condition on the bin, as the proof of Theorem 1 does; ``merged_…``
-    condition on the value ĥ(Z), as Definitions 4 and 5 say. They differ when two bins have the same mean.
+    condition on the value ĥ(Z), as Definitions 3 and 4 say. They differ when two bins have the same mean.
     """
 
     n: int

@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 BALANCE_CONSTANT: Final = 2420.0
-"""c of Theorems 1 and 2. The paper's remark after Lemma 5 derives it from Kumar et al., Lemma 4.3."""
+"""c of Theorems 1 and 2. The paper gives it after its Lemma 3, which is Lemma 4.3 of Kumar et al."""
 
 
 class Premise(NamedTuple):
@@ -100,7 +100,7 @@ def theorem2(
     source_prior: float,
     target_prior: float,
 ) -> TheoremBound:
-    """Return Theorem 2 in its sample form (eq. 16): a bound on R_Q(ĝ∘ĥ_P) with probability 1 − δ.
+    """Return Theorem 2 in its sample form (eq. 19): a bound on R_Q(ĝ∘ĥ_P) with probability 1 − δ.
 
     2 w_max³/w_min² {(√(log(8B/δ)/(2(⌊n_P/B⌋−1))) + 1/⌊n_P/B⌋)² + 8K²/B²}
     + 54 max{1/(p_min n_P), 1/(q_min n_Q)} log(16/δ).
@@ -152,7 +152,7 @@ def theorem2_ratio(
     target_prior: float,
     estimated_weights: tuple[float, float],
 ) -> float:
-    """Return Theorem 2 in its ratio form (eq. 15): 2{((ρ₀−ρ₁)/(ρ₀+ρ₁))² + w_max³/w_min² R_P}.
+    """Return Theorem 2 in its ratio form (eq. 18): 2{((ρ₀−ρ₁)/(ρ₀+ρ₁))² + w_max³/w_min² R_P}.
 
     It holds without premises, but needs the true priors and the true source risk: use it in experiments.
 

@@ -12,7 +12,7 @@ from streamcal.errors import DamagedStateError
 __all__ = ["pack", "unpack"]
 
 _MAGIC: Final = b"SCRC"
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _LENGTH: Final = struct.Struct("<I")
 
 
@@ -32,8 +32,10 @@ def unpack(data: bytes, count: int) -> list[bytes]:
     """
     if data[:4] != _MAGIC:
         raise DamagedStateError(f"not an engine state: it begins with {data[:4]!r}, not {_MAGIC!r}")
-    if data[4:5] != bytes([_FORMAT]):
-        raise DamagedStateError(f"engine state format {data[4:5]!r} is unknown here, {_FORMAT} is known")
+    if len(data) > 4 and data[4] != _FORMAT:
+        raise DamagedStateError(
+            f"this engine state has format {data[4]}; this version of streamcal reads format {_FORMAT} only"
+        )
     body = data[:-4]
     if len(data) < 9 or _LENGTH.pack(zlib.crc32(body)) != data[-4:]:
         raise DamagedStateError("engine state checksum does not match: the bytes were altered or cut")

@@ -6,8 +6,8 @@ matched within ``label_ttl`` of event time expires. Every outcome is counted, no
 The join's clock is the latest event time seen. An entry's time to live counts from what the clock showed
 when it arrived, so expiry follows the order of arrival and costs O(1) an event. It ends when clock and
 watermark have both passed it: where one partition is read ahead of another, the watermark (`Join.advance`)
-is the time up to which all have been read. At most ``max_pending`` entries of each kind; where they wait, in
-memory or in a store, is the affair of `streamcal.tables`.
+is the time up to which all have been read. At most ``max_pending`` entries of each kind; the tables decide
+where they wait, in memory (`streamcal.join.tables`) or in a store (`streamcal.join.stored_table`).
 """
 
 from __future__ import annotations

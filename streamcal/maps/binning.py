@@ -33,7 +33,7 @@ _KERNEL: Final = np.exp(-0.5 * (np.arange(-_REACH, _REACH + 1) / 2.0) ** 2)
 
 
 def uniform_mass(totals: Counts, bins: int) -> Counts:
-    """Return the splits of the uniform-mass binning (Definition 7: u_b = z_(⌊nb/B⌋)) over cells.
+    """Return the splits of the uniform-mass binning (Definition 6: u_b = z_(⌊nb/B⌋)) over cells.
 
     Each edge is the cell boundary nearest to the rank ⌊nb/B⌋, the lower of two equally near ones. So no edge
     splits a cell, and no bin is empty. Large cells (ties) can lead to fewer than B bins.

@@ -1,6 +1,6 @@
 """RecalibrationMap: a frozen, portable map from score to probability, h or g∘h.
 
-The base h is a step function on bins (eq. 10, uniform-mass binning) or the identity; g is the label-shift
+The base h is a step function on bins (eq. 9, uniform-mass binning) or the identity; g is the label-shift
 correction (eq. 13). As JSON, a map is an object with ``version``, ``edges``, ``values`` and ``weights``
 (schema: docs/recalibration-map.schema.json).
 """

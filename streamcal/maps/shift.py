@@ -1,7 +1,8 @@
 """Label shift: class priors, the weights that follow from them, and the correction g (eq. 13).
 
-This is the only place where equation 13 is written down. The paper's weights (w₀, w₁) and their ratio
-κ = w₁/w₀ give the same g: `shift_odds` is the correction with weights (1, κ).
+This is the only place where equation 13 is written down; equation 16 is the same with estimated weights.
+The paper's weights (w₀, w₁) and their ratio κ = w₁/w₀ give the same g: `shift_odds` is the correction with
+weights (1, κ).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def class_prior(positives: int, n: int, smoothing: float) -> float | None:
 
 
 def shift_weights(source: float | None, target: float | None) -> tuple[float, float]:
-    """Return (w₀, w₁), w_k = Q̂[Y=k] / P̂[Y=k] (eq. 13).
+    """Return (w₀, w₁), w_k = Q̂[Y=k] / P̂[Y=k]: eq. 13 with estimated priors, which is eq. 16.
 
     Parameters
     ----------

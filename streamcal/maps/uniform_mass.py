@@ -1,4 +1,4 @@
-"""Uniform-mass maps (Definition 7, eq. 10): from the cells of a sketch, or from a sample."""
+"""Uniform-mass maps (Definition 6, eq. 9): from the cells of a sketch, or from a sample."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class UniformMass(NamedTuple):
     """A uniform-mass map, and how its bins were chosen."""
 
     map: RecalibrationMap
-    """h (eq. 10), as version 0."""
+    """h (eq. 9), as version 0."""
     splits: npt.NDArray[np.int64]
     """int64[B+1] from 0 to m: the index of the cell at which each bin begins, and m."""
     choices: int
@@ -50,7 +50,7 @@ def form(sketch: ScoreSketch, rule: binning.BinRule) -> UniformMass:
 
 
 def uniform_mass_binning(scores: Any, labels: Any, bins: int) -> RecalibrationMap:
-    """Return the recalibration map ĥ of the uniform-mass binning scheme (Definition 7, eq. 10).
+    """Return the recalibration map ĥ of the uniform-mass binning scheme (Definition 6, eq. 9).
 
     Bin b contains the scores in (u_{b−1}, u_b], u_b = z_(⌊nb/B⌋), and maps them to the mean of their labels.
     Bins that are empty because of ties are dropped, so there may be fewer than B.

@@ -109,7 +109,7 @@ def fits_of(scores: Floats, labels: Labels) -> tuple[ScoreSketch, Fit]:
 
 
 def check_uniform_mass(held: ScoreSketch, fit: Fit) -> None:
-    """Compare bins with Definition 7 and their number with the best of the engine's rule."""
+    """Compare bins with Definition 6, and their number with the best of the engine's rule."""
     lefts = grid.left_edges(held.cells, held.level)
     splits = np.searchsorted(lefts, grid.left_edges(fit.uniform.edges, grid.MIN_LEVEL))
     splits = np.concatenate(([0], splits, [len(lefts)]))

@@ -114,7 +114,7 @@ class SqliteTables:
 
 
 class _Rows(Generic[E]):
-    """The entries of one table; see `streamcal.join.tables.Rows`."""
+    """The entries of one table; see `streamcal.join.stored_table.Rows`."""
 
     def __init__(
         self, db: sqlite3.Connection, path: Path, counts: Mapping[str, Counts], table: str, kind: type[E]

@@ -118,7 +118,7 @@ class GridRow(NamedTuple):
 
 
 class CurveRow(NamedTuple):
-    """Figure 3: one bin of a step map, value on [left, right); ``label_shift`` is given by its weights."""
+    """Figure 4: one bin of a step map, value on [left, right); ``label_shift`` is given by its weights."""
 
     method: str
     left: float
@@ -244,7 +244,7 @@ def cell_rows(jobs: int, seeds: int = 4) -> list[CellRow]:
     ]
 
 
-# Table 1 and Figure 3
+# Table 1 and Figure 4
 
 
 def noise(pair: NormalPair) -> float:

@@ -227,10 +227,10 @@ def draw_surface(axes: Axes, rows: Sequence[RiskRow], best: Sequence[tuple[float
     axes.legend(loc="lower right", fontsize=8.5)
 
 
-# Figure 3
+# Figure 4
 
 
-def figure_3(results: Results, path: Path) -> None:
+def figure_4(results: Results, path: Path) -> None:
     """Draw the four calibration curves of one realisation with h*, and the density of Z."""
     target = NormalPair(0.1)
     z = np.linspace(1e-4, 1.0 - 1e-4, 4000)
@@ -372,7 +372,7 @@ def draw_panel(axes: Axes, rows: Sequence[GridRow], priors: Sequence[float]) -> 
 PICTURES: Final = {
     "figure1.png": figure_1,
     "figure2.png": figure_2,
-    "figure3.png": figure_3,
+    "figure4.png": figure_4,
     "label-shift-grid.png": label_shift_grid,
 }
 

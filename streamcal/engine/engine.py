@@ -21,6 +21,7 @@ from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Mixing, Recalibrated
 from streamcal.engine.map_versions import MapVersions
+from streamcal.engine.served_map import NO_SHIFT
 from streamcal.engine.state import pack, unpack
 from streamcal.errors import DamagedStateError
 from streamcal.events import Domain, LabelledEvent, PredictionEvent
@@ -173,20 +174,21 @@ class Engine:
 
     # Events
 
-    def answer(self, event: PredictionEvent | LabelledEvent) -> tuple[Emission, ...]:
+    def answer(self, event: PredictionEvent | LabelledEvent) -> tuple[int, tuple[Emission, ...]]:
         """Answer a prediction, and take note of its score if it is of the target.
 
         Returns
         -------
-        The answer, and behind it the map version that the score has begun, if it has: scores alone can move
-        the prior. That map comes without a certificate, which uses labels only.
+        How many target scores were observed before; and the answer, behind it the map version that the score
+        has begun, if it has: scores alone can move the prior. That map comes without a certificate, which
+        uses labels only.
         """
-        served = self.served
-        score = event.score
-        answer = Recalibrated(event.id, score, served.predict_one(score), served.version, served.weights)
+        served, score, seen = self.served, event.score, self._traffic.n
+        weights = served.weights if self._shifts else NO_SHIFT
+        answer = Recalibrated(event.id, score, served.predict_one(score), served.version, weights)
         if event.domain == "target" and self.observe_one(float(score)):
-            return answer, MapPublished(self.map, None, self._key, self.mixing)
-        return (answer,)
+            return seen, (answer, MapPublished(self.map, None, self._key, self.mixing))
+        return seen, (answer,)
 
     def learn(self, joined: Joined) -> tuple[Emission, ...]:
         """Learn from a prediction that met its label.
@@ -200,6 +202,10 @@ class Engine:
             time = self._time or 0.0  # a window of event time takes it for as late as the latest
         elif self._time is None or time > self._time:
             self._time = time
+        labels = self._target if joined.domain == "target" else self._source
+        if labels.n + 1 < self._stops[joined.domain] and not labels.windowed:
+            self.learn_one(joined.score, joined.label, joined.domain, time, joined.seen)
+            return ()  # nothing is due with it
         version, alarms = self.served.version, len(self.alarms)
         self.learn_one(joined.score, joined.label, joined.domain, time, joined.seen)
         published: tuple[Emission, ...] = ()

@@ -6,6 +6,7 @@ It is g∘h: h changes with a map version, the weights of g with every label.
 from __future__ import annotations
 
 from bisect import bisect_right
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +16,10 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import shift_correction_one
 from streamcal.sketch import checks
 
-__all__ = ["ServedMap"]
+__all__ = ["NO_SHIFT", "ServedMap"]
 
-_NO_SHIFT = (1.0, 1.0)
+NO_SHIFT: Final = (1.0, 1.0)
+"""The weights of g where h is served as it is."""
 
 
 class ServedMap:
@@ -52,7 +54,7 @@ class ServedMap:
     def weights(self) -> tuple[float, float]:
         """(w₀, w₁) of g, as of the latest label."""
         if self._priors is None:
-            return _NO_SHIFT
+            return NO_SHIFT
         if self._weights is None:
             self._weights = self._priors.weights()
         return self._weights

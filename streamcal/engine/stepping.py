@@ -22,12 +22,8 @@ Outcome: TypeAlias = Emission | Joined
 class Learner(Protocol):
     """What answers predictions and learns from joined labels: an `Engine`."""
 
-    @property
-    def seen(self) -> int:
-        """How many target scores were observed so far."""
-
-    def answer(self, event: PredictionEvent | LabelledEvent) -> tuple[Emission, ...]:
-        """Return the answer to a prediction, and what else it begins."""
+    def answer(self, event: PredictionEvent | LabelledEvent) -> tuple[int, tuple[Emission, ...]]:
+        """Return how many target scores were observed before, and the answer with what it begins."""
 
     def learn(self, joined: Joined) -> tuple[Emission, ...]:
         """Learn from a prediction that met its label; return what that begins."""
@@ -77,7 +73,7 @@ def _prediction(
     refused = join.admit(event, origin_of)
     if refused is not None:
         return (refused,)
-    seen, emissions = engine.seen, engine.answer(event)
+    seen, emissions = engine.answer(event)
     joined = join.hold(event, _probability(emissions), seen)
     return emissions if joined is None else (*emissions, joined, *engine.learn(joined))
 
@@ -103,7 +99,7 @@ def _labelled(
     """Take prediction and label in turn; of a prediction that came before, only the label."""
     engine = engine_of(event.key)
     if event.id is None:
-        seen, emissions = engine.seen, engine.answer(event)
+        seen, emissions = engine.answer(event)
         joined = join.join(event, _probability(emissions), seen)
         return (*emissions, joined, *engine.learn(joined))
     answered = () if join.knows(event.id) else _prediction(event, join, engine, origin_of)

@@ -142,6 +142,7 @@ class Join:
         "_settled_room",
         "_tables",
         "_unflushed",
+        "_watermark",
     )
 
     def __init__(
@@ -155,6 +156,7 @@ class Join:
         state = state or JoinState(None, None, JoinCounts())
         self._clock = ExpiryClock(self._config.label_ttl, state.clock, state.start)
         self._counts = state.counts
+        self._watermark = float("inf")  # that holds now
         self._unflushed = 0  # entries that expired since the last flush or prefetch
         self._portion = PORTION
         self._room = self._settled_room = 0  # entries that may be put before the bound has to be looked at
@@ -204,6 +206,9 @@ class Join:
         -------
         The rejects of labels that expire by it.
         """
+        if watermark == self._watermark:
+            return ()
+        self._watermark = watermark
         return self._expire() if self._clock.set_watermark(watermark) else ()
 
     def move_to(self, time: float) -> tuple[Rejected, ...]:

@@ -49,13 +49,13 @@ class KeyedEngines:
     def __init__(self, config: KeysConfig, make: Callable[[Key, bytes | None], Engine]) -> None:
         self._config = config
         self._make = make
-        self._used: _Used = _Used(self._fetch)
-        self._idle: OrderedDict[Key, Engine] = (
-            OrderedDict()
-        )  # not used since the last snapshot; used last is last
+        self._used = _Used(self._fetch)  # since the last snapshot or rest
+        self._idle: OrderedDict[Key, Engine] = OrderedDict()  # unused since the last snapshot, latest last
         self._parked: dict[Key, bytes] = {}  # what is neither in memory nor in the store
         self._stored: Mapping[Key, bytes] | None = None
-        self._keys: dict[Key, None] = {}  # all, in the order of their first event
+        self._keys: dict[Key, None] = {}
+        self.known: Mapping[Key, None] = self._keys
+        """All keys that have an engine, in the order of their first event."""
         self._new: list[Key] = []  # of them, since the last snapshot
         self.of: Callable[[Key], Engine] = self._used.__getitem__
         """Gives the engine of a key; it may be changed until the next snapshot or rest."""
@@ -65,11 +65,6 @@ class KeyedEngines:
 
     def __iter__(self) -> Iterator[Key]:
         return iter(self._keys)
-
-    @property
-    def used(self) -> Mapping[Key, Engine]:
-        """The engines used since the last snapshot or rest."""
-        return self._used
 
     @property
     def in_memory(self) -> int:
@@ -119,7 +114,8 @@ class KeyedEngines:
         self._idle.clear()
         self._parked.clear()
         self._stored = stored
-        self._keys = dict.fromkeys(stored)
+        self._keys.clear()
+        self._keys.update(dict.fromkeys(stored))
         self._new = []
 
     def _fetch(self, key: Key) -> Engine:

@@ -134,18 +134,20 @@ class Merge:
         """Whether no event can be taken until more of this source is read."""
         return any(lane.open and not lane.chunks for (name, _), lane in self._lanes.items() if name == source)
 
-    def add(self, source: str, batches: Iterable[Batch]) -> None:
-        """Add batches that were read from a source."""
+    def add(self, source: str, batches: Iterable[Batch], *, ended: bool = False) -> int:
+        """Add batches that were read from a source; return how many events wait in all.
+
+        Once it has ``ended``, it has no more events.
+        """
         for batch in batches:
             if batch.events:
                 lane = self._lanes.setdefault((source, batch.partition), _Lane(_BEGINNING))
                 lane.add(batch)
-
-    def end(self, source: str) -> None:
-        """Mark a source as ended: it has no more events."""
-        for (name, _), lane in self._lanes.items():
-            if name == source:
-                lane.end()
+        if ended:
+            for (name, _), lane in self._lanes.items():
+                if name == source:
+                    lane.end()
+        return len(self)
 
     def take(self, watermark: float = _END) -> MicroBatch | None:
         """Return the events that come next, or None if that cannot be told yet.

@@ -199,10 +199,12 @@ class Pipeline:
         alarms: list[DriftAlarm] = []
         events = batch.events
         self._begin(batch)
-        self._join.prefetch([id_ for event in events if (id_ := event.id) is not None])
+        if self._tables is not None:
+            self._join.prefetch([id_ for event in events if (id_ := event.id) is not None])
         expired = self._join.advance(batch.watermark)
         rejects += [self._reject(each.event.origin, each.reason) for each in expired]
-        join, engine_of, used, admits = self._join, self._engines.of, self._engines.used, self._engines.admits
+        join, engine_of = self._join, self._engines.of
+        known, admits = self._engines.known, self._engines.admits
         index = 0
 
         def origin_of() -> Origin:
@@ -212,7 +214,7 @@ class Pipeline:
             if isinstance(event, Malformed):
                 rejects.append(self._reject(origin_of(), event.reason))
                 continue
-            if not isinstance(event, LabelEvent) and event.key not in used and not admits(event.key):
+            if not isinstance(event, LabelEvent) and event.key not in known and not admits(event.key):
                 rejects.append(self._refuse(origin_of(), event.key))
                 continue
             for outcome in step(event, join, engine_of, origin_of):

@@ -266,7 +266,7 @@ class Runner:
                 merge.add(source.name, source.poll(MAX_EVENTS, PATIENCE))
                 if self._stop():
                     return
-            merge.end(source.name)
+            merge.add(source.name, (), ended=True)
         batch = merge.take(self._watermark)
         for source in sources:
             source.limit(None)
@@ -285,22 +285,23 @@ class Runner:
         """Read for a while; return the next micro-batch, or None if there is none yet."""
         share = max(MAX_EVENTS // len(sources), 1)
         deadline = self._clock() + PATIENCE
+        reading = [source for source in sources if not source.ended]
+        held = len(merge)
         while True:
-            few = len(merge) < MAX_EVENTS // 2
-            wanted = [
-                source
-                for source in sources
-                if not source.ended and (few or (merge.whole and merge.waits_for(source.name)))
-            ]
+            wanted = reading
+            if held >= MAX_EVENTS // 2:
+                wanted = [source for source in reading if merge.whole and merge.waits_for(source.name)]
             left = deadline - self._clock()
             if not wanted or left <= 0.0:
                 return merge.take(self._watermark)
-            before = len(merge)
-            for source in wanted:
-                merge.add(source.name, source.poll(share, max(left, 0.0) / len(wanted)))
-                if source.ended:
-                    merge.end(source.name)
-            if not before and len(merge):
+            before = held
+            for source in list(wanted):
+                batches = source.poll(share, max(left, 0.0) / len(wanted))
+                ended = source.ended
+                held = merge.add(source.name, batches, ended=ended)
+                if ended:
+                    reading.remove(source)
+            if not before and held:
                 deadline = self._clock() + LINGER
 
     def _commit(self, outcome: Outcome, batch: MicroBatch | None) -> None:

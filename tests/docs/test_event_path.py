@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 TOOL = Path(__file__).parents[2] / "benchmarks" / "event_path.py"
-LONGEST = {"prediction": (13, 61), "label": (14, 57)}
+LONGEST = {"prediction": (11, 39), "label": (10, 33)}
 """Files and switches, at most."""
 
 

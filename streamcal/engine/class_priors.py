@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Final, Self
 
-import numpy as np
-import numpy.typing as npt
-
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.events import Domain
@@ -14,13 +11,12 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import class_prior, shift_weights
 from streamcal.priors.factory import make_tracker
 from streamcal.priors.tracker import PriorTracker
+from streamcal.sketch.arrays import Scores
 
 __all__ = ["ClassPriors"]
 
 _LEAST: Final = 1e-6  # a prior estimated from scores is kept this far from 0 and 1
 _UNBOUNDED: Final = 1 << 62
-
-Scores = npt.NDArray[np.float64]
 
 
 class ClassPriors:

@@ -14,33 +14,27 @@ from typing import Final, NamedTuple, Self
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
 from streamcal.sketch import checks
+from streamcal.sketch.arrays import Counts, Labels, Scores
 from streamcal.sketch.label_log import LabelLog
+from streamcal.sketch.traffic import BUFFERED
 
-__all__ = ["AT_ONCE", "BUFFERED", "DomainLabels", "LabelRun"]
-
-BUFFERED: Final = 8192
-"""How many labels may wait before they are sorted into the log."""
+__all__ = ["AT_ONCE", "DomainLabels", "LabelRun"]
 
 AT_ONCE: Final = -1
 """In place of the number of scores observed before: the label came together with its prediction."""
 
 
-Scores = npt.NDArray[np.float64]
-Labels = npt.NDArray[np.int8]
-
-
 class LabelRun(NamedTuple):
     """Consecutive labels."""
 
-    scores: npt.NDArray[np.float64]
+    scores: Scores
     """float64[k] in [0, 1]."""
-    labels: npt.NDArray[np.int8]
+    labels: Labels
     """int8[k], 0 or 1."""
-    seen: npt.NDArray[np.int64]
+    seen: Counts
     """int64[k], how many target scores had been observed when each prediction was made, or `AT_ONCE`."""
 
 
@@ -95,9 +89,9 @@ class DomainLabels:
         return self._start + len(self._labels)
 
     @property
-    def settled(self) -> int:
-        """The number of the first label that is not in the log."""
-        return self._settled
+    def start(self) -> int:
+        """The number of the first label that is still buffered; `end` if none is."""
+        return self._start
 
     @property
     def room(self) -> int:

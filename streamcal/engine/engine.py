@@ -12,8 +12,6 @@ from collections.abc import Callable
 from typing import Final, Literal, Self
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from streamcal.certificates.record import Certificate
 from streamcal.engine.class_priors import ClassPriors
@@ -28,6 +26,7 @@ from streamcal.events import Domain, LabelledEvent, PredictionEvent
 from streamcal.join.join import Joined
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.priors.tracker import BLOCK
+from streamcal.sketch.arrays import Labels, Scores
 from streamcal.sketch.label_log import LabelLog
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.traffic import Traffic
@@ -35,9 +34,6 @@ from streamcal.sketch.traffic import Traffic
 __all__ = ["DomainSummary", "Engine"]
 
 _DOMAINS: Final[tuple[Domain, ...]] = ("source", "target")
-
-Scores = npt.NDArray[np.float64]
-Labels = npt.NDArray[np.int8]
 
 
 class DomainSummary(msgspec.Struct, frozen=True):

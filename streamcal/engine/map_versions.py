@@ -325,7 +325,7 @@ class MapVersions:
             self._versions.begin_generation(generation.n)
             self._source.replace(generation)
             self._ledger.replace_source()
-            self._watched = max(self._target.end - 1, 0)
+            self._watched = max(self._target.end - 1, self._target.start)
             self._form_on_schedule("source")
         self._mixed_prior = self._priors.fused
         auto.step(self._traffic.n, self._mixed_prior)

@@ -8,13 +8,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
-
 from streamcal.engine.class_priors import ClassPriors
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import shift_correction_one
 from streamcal.sketch import checks
+from streamcal.sketch.arrays import Scores
 
 __all__ = ["NO_SHIFT", "ServedMap"]
 
@@ -85,6 +83,6 @@ class ServedMap:
             return probability
         return shift_correction_one(probability, self._weights or self.weights)
 
-    def predict_many(self, scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def predict_many(self, scores: Scores) -> Scores:
         """Return the probabilities of checked scores, float64[n]."""
-        return self._base._apply(scores, self.weights)
+        return self._base.apply_checked(scores, self.weights)

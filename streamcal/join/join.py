@@ -1,13 +1,16 @@
 """The join of predictions and labels under delay: late, out of order, twice, early, or never.
 
-First label wins; a duplicate is counted and dropped; an early label waits for its prediction; what is not
-matched within ``label_ttl`` of event time expires. Every outcome is counted, none is silent.
+The first label wins. A duplicate is counted and dropped. An early label waits for its prediction. What is not
+matched within ``label_ttl`` of event time expires (`streamcal.join.clock`). Every outcome is counted.
 
-The join's clock is the latest event time seen. An entry's time to live counts from what the clock showed
-when it arrived, so expiry follows the order of arrival and costs O(1) an event. It ends when clock and
-watermark have both passed it: where one partition is read ahead of another, the watermark (`Join.advance`)
-is the time up to which all have been read. At most ``max_pending`` entries of each kind; the tables decide
-where they wait, in memory (`streamcal.join.tables`) or in a store (`streamcal.join.stored_table`).
+The join calls nobody. Each method takes one step of an event, and returns what became of it:
+
+* a prediction: `Join.admit`, then, once it is answered, `Join.hold`;
+* a label: `Join.match`;
+* before either, `Join.move_to` the event's time.
+
+At most ``max_pending`` entries of each kind wait, in memory or in a store (`streamcal.join.tables`,
+`streamcal.join.stored_table`).
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from streamcal.join.tables import E, Early, Pending, Settled
 
-__all__ = ["BLOCK", "Rows", "StoredTable"]
+__all__ = ["BLOCK_SIZE", "Rows", "StoredTable"]
 
-BLOCK: Final = 16
+BLOCK_SIZE: Final = 16
 """A store may keep so many entries that arrive one after the other as one row."""
 
 _READ_AHEAD: Final = 1024  # rows of a store's table, from the oldest on, that are read at a time
@@ -102,10 +102,10 @@ class StoredTable(Generic[E]):
     def changes(self) -> tuple[int, dict[str, E], list[tuple[int, str]]]:
         """Return the entries to add, with the ``seq`` of the first, and (seq, id) of those to remove.
 
-        That ``seq`` is a multiple of BLOCK, so that a block is not added to later. Removal comes first: an id
-        may be in both. The rows have to be as told before the table is used again.
+        That ``seq`` is a multiple of `BLOCK_SIZE`, so that a block is not added to later. Remove first: an id
+        may be in both. The store must have written the changes before the table is used again.
         """
-        added, first = self.entries, (self._last // BLOCK + 1) * BLOCK
+        added, first = self.entries, (self._last // BLOCK_SIZE + 1) * BLOCK_SIZE
         removed: list[tuple[int, str]] = []
         for id_, (seq, entry) in self._loaded.items():
             if added.get(id_) is entry:

@@ -124,9 +124,9 @@ class RecalibrationMap(BaseModel):
         ValueError
             if a value is not a number in [0, 1]; the message names its index.
         """
-        return self._apply(checks.as_scores(scores), self.weights)
+        return self.apply_checked(checks.as_scores(scores), self.weights)
 
-    def _apply(self, scores: Scores, weights: tuple[float, float]) -> Scores:
+    def apply_checked(self, scores: Scores, weights: tuple[float, float]) -> Scores:
         """Return g∘h of checked scores under these weights: a new array, float64[n]."""
         out = np.empty(len(scores))
         if self.values:

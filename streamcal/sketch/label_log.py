@@ -7,16 +7,13 @@ from typing import Self
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
+from streamcal.sketch.arrays import Labels, Scores
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.sliding_window import SlidingWindow
 
 __all__ = ["LabelLog"]
-
-Scores = npt.NDArray[np.float64]
-Labels = npt.NDArray[np.int8]
 
 
 class _State(msgspec.Struct):
@@ -74,7 +71,7 @@ class LabelLog:
         if not len(labels):
             return
         if self._window is None:
-            self._all._add(scores, labels)
+            self._all.add_checked(scores, labels)
         else:
             self._window.add(scores, labels, pane)
         self.n += len(labels)

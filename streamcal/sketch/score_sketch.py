@@ -131,19 +131,19 @@ class ScoreSketch:
                 "a labelled sketch needs labels" if self.labelled else "this sketch has no labels"
             )
         if labels is None:
-            self._add(values, None)
+            self.add_checked(values, None)
             return
         classes = checks.as_labels(labels)
         if len(classes) != len(values):
             raise ValueError(f"{len(values)} scores but {len(classes)} labels")
-        self._add(values, classes)
+        self.add_checked(values, classes)
 
-    def _add(self, scores: Scores, labels: Labels | None) -> None:
-        """Add checked arrays."""
+    def add_checked(self, scores: Scores, labels: Labels | None) -> None:
+        """Add scores and labels that are checked already: float64[n], and int8[n] if it is labelled."""
         if self._level > grid.MAX_STRIP_LEVEL:  # only after `at_level`: 64 cells fit at a finer level
             finer = ScoreSketch(self._max_cells, labelled=self.labelled)
             finer._level = grid.MAX_STRIP_LEVEL
-            finer._add(scores, labels)
+            finer.add_checked(scores, labels)
             self.merge(finer)
             return
         if len(scores):

@@ -134,7 +134,7 @@ class SlidingWindow:
         self.slide_to(pane)
         self._n += len(labels)
         if pane == self._index:
-            self._current._add(scores, labels)
+            self._current.add_checked(scores, labels)
         elif pane >= self._index - PANES:
             self._add_late(scores, labels, pane)
 
@@ -203,7 +203,7 @@ class SlidingWindow:
 
     def _add_late(self, scores: Scores, labels: Labels, index: int) -> None:
         sketch = ScoreSketch(self._max_cells)
-        sketch._add(scores, labels)
+        sketch.add_checked(scores, labels)
         self._merge_late(sketch, index)
 
     def _merge_late(self, sketch: ScoreSketch, index: int) -> None:

@@ -11,18 +11,16 @@ from typing import Final, Self
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
 from streamcal.sketch import checks
+from streamcal.sketch.arrays import Scores
 from streamcal.sketch.score_sketch import ScoreSketch
 
 __all__ = ["BUFFERED", "Traffic"]
 
 BUFFERED: Final = 8192
-"""How many scores may wait before they are sorted into the sketch."""
-
-Scores = npt.NDArray[np.float64]
+"""How many scores, or labels of a domain, may wait before they are sorted into a sketch."""
 
 
 class _State(msgspec.Struct):
@@ -77,7 +75,7 @@ class Traffic:
     def add(self, scores: Scores) -> None:
         """Take any number of checked scores, float64[k], where there is no second reader."""
         self._sort()
-        self._sketch._add(scores, None)
+        self._sketch.add_checked(scores, None)
         self.n += len(scores)
 
     def settle(self) -> Scores | None:
@@ -137,7 +135,7 @@ class Traffic:
     def _sort(self) -> None:
         """Sort the buffered scores into the sketch, and let go of those that were read as well."""
         if self._sketched < len(self._buffer):
-            self._sketch._add(np.array(self._buffer[self._sketched :]), None)
+            self._sketch.add_checked(np.array(self._buffer[self._sketched :]), None)
         if self._block:
             self._buffer = self._buffer[self._read :]
             self._sketched = len(self._buffer)

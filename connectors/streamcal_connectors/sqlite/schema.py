@@ -22,7 +22,7 @@ import msgspec
 
 from streamcal.errors import StoreError
 from streamcal.events import LabelEvent, Origin
-from streamcal.join.stored_table import BLOCK
+from streamcal.join.stored_table import BLOCK_SIZE
 from streamcal.join.tables import Early, Pending, Settled
 
 __all__ = [
@@ -101,7 +101,7 @@ _COLUMNS: Final = {
 
 _MASK: Final = 0xFFFFFFFF
 _encode: Final = msgspec.msgpack.Encoder().encode
-_ROWS_AT_ONCE: Final = 256 * BLOCK  # of a migration
+_ROWS_AT_ONCE: Final = 256 * BLOCK_SIZE  # of a migration
 
 
 def _plain(value: Any) -> Any:
@@ -139,8 +139,8 @@ def checked(path: Path, table: str, rows: Iterable[tuple[Any, ...]]) -> Iterator
 
 def blocks_of(block: int, entries: Sequence[tuple[str, Any]]) -> Iterator[tuple[int, str, int]]:
     """Return (id, entry) pairs as rows of a table of blocks, numbered from ``block``."""
-    for number, start in enumerate(range(0, len(entries), BLOCK), block):
-        text = _encode_json(entries[start : start + BLOCK])
+    for number, start in enumerate(range(0, len(entries), BLOCK_SIZE), block):
+        text = _encode_json(entries[start : start + BLOCK_SIZE])
         yield number, text.decode(), crc32(text, number & _MASK)
 
 
@@ -275,7 +275,7 @@ def _make_tables(db: sqlite3.Connection) -> None:
         db.execute(statement)
     for table, paths in _COLUMNS.items():
         columns = ", ".join(f"json_extract(e.value, '${path}') AS {name}" for name, path in paths.items())
-        for statement in JOIN_SCHEMA.format(table=table, size=BLOCK, columns=columns).split(";"):
+        for statement in JOIN_SCHEMA.format(table=table, size=BLOCK_SIZE, columns=columns).split(";"):
             db.execute(statement)
     db.execute(f"PRAGMA application_id = {APPLICATION}")
     db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
@@ -311,10 +311,10 @@ def _from_1(db: sqlite3.Connection, path: Path) -> None:
             entries = [(id_, entry_of(id_, *values)) for _, id_, *values in block]
             db.executemany(
                 f"INSERT INTO {table}_blocks VALUES (?, ?, ?)",  # noqa: S608
-                blocks_of(1 + count // BLOCK, entries),
+                blocks_of(1 + count // BLOCK_SIZE, entries),
             )
             count += len(entries)
-        counts[table] = Counts(count, BLOCK + count - 1)
+        counts[table] = Counts(count, BLOCK_SIZE + count - 1)
     for table, columns in tables.items():
         rows = db.execute(f"SELECT {columns} FROM {table}_1 ORDER BY rowid")  # noqa: S608  # names from above
         marks = ", ".join("?" * (columns.count(",") + 2))

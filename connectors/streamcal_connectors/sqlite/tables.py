@@ -1,8 +1,8 @@
 """The join's tables in SQLite: pending predictions, early labels and settled predictions.
 
-One row of the file is a block of `BLOCK` entries: JSON with one checksum. A view shows the entries one by
-one. A block is written once. Removing an entry sets a bit; removing the last one deletes the block. So adding
-a prediction costs a fraction of an insertion, and removing it a bit.
+One row of the file is a block of `BLOCK_SIZE` entries: JSON with one checksum. A view shows the entries one
+by one. A block is written once. Removing an entry sets a bit; removing the last one deletes the block. So
+adding a prediction costs a fraction of an insertion, and removing it a bit.
 
 An entry is identified by ``seq``, its number in the order of arrival. An `IdIndex` in memory maps ids to
 numbers.
@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from streamcal.errors import StoreError
-from streamcal.join.stored_table import BLOCK, StoredTable
+from streamcal.join.stored_table import BLOCK_SIZE, StoredTable
 from streamcal.join.tables import Early, Pending, Settled
 from streamcal_connectors.sqlite.id_index import IdIndex, Int64s, hashes
 from streamcal_connectors.sqlite.schema import (
@@ -136,7 +136,7 @@ class _Rows(Generic[E]):
         """Return the entries with these numbers, all of which must exist."""
         wanted: dict[int, list[int]] = {}
         for seq in seqs:
-            wanted.setdefault(seq // BLOCK, []).append(seq % BLOCK)
+            wanted.setdefault(seq // BLOCK_SIZE, []).append(seq % BLOCK_SIZE)
         found: list[tuple[int, str, E]] = []
         blocks = [
             *wanted,
@@ -150,7 +150,7 @@ class _Rows(Generic[E]):
                     for slot in wanted[block]:
                         if slot < len(entries) and not bits >> slot & 1:
                             id_, entry = entries[slot]
-                            found.append((block * BLOCK + slot, id_, entry))
+                            found.append((block * BLOCK_SIZE + slot, id_, entry))
         if len(found) != len(seqs):
             raise StoreError(damaged(self._path, f"entries of table {self.table} are missing"))
         return found
@@ -160,13 +160,13 @@ class _Rows(Generic[E]):
         found: list[tuple[int, str, E]] = []
         with store_errors(self._path, "read"):
             # Only the first block may have no entry after seq.
-            rows = self._db.execute(self._from, (max(seq, 0) // BLOCK, limit // BLOCK + 2))
+            rows = self._db.execute(self._from, (max(seq, 0) // BLOCK_SIZE, limit // BLOCK_SIZE + 2))
             for block, entries, bits in self._entries(rows):
                 self._read[block] = len(entries), bits
                 found += [
-                    (block * BLOCK + slot, id_, entry)
+                    (block * BLOCK_SIZE + slot, id_, entry)
                     for slot, (id_, entry) in enumerate(entries)
-                    if block * BLOCK + slot > seq and not bits >> slot & 1
+                    if block * BLOCK_SIZE + slot > seq and not bits >> slot & 1
                 ]
         return found
 
@@ -185,7 +185,7 @@ class _Rows(Generic[E]):
                 for block, entries, bits in self._entries(some):
                     for slot, (id_, _) in enumerate(entries):
                         if not bits >> slot & 1:
-                            seqs.append(block * BLOCK + slot)
+                            seqs.append(block * BLOCK_SIZE + slot)
                             ids.append(id_)
                 count += len(ids)
                 yield seqs, ids
@@ -195,10 +195,10 @@ class _Rows(Generic[E]):
             )
 
     def write(self, first: int, added: Mapping[str, E], removed: Sequence[int]) -> None:
-        """Remove entries by number, and add others, numbered from ``first``, a multiple of `BLOCK`."""
+        """Remove entries by number, and add others, numbered from ``first``, a multiple of `BLOCK_SIZE`."""
         gone: dict[int, int] = {}
         for seq in removed:
-            gone[seq // BLOCK] = gone.get(seq // BLOCK, 0) | 1 << seq % BLOCK
+            gone[seq // BLOCK_SIZE] = gone.get(seq // BLOCK_SIZE, 0) | 1 << seq % BLOCK_SIZE
         dead, alive = [], []
         for block, bits in gone.items():
             size, before = self._read[block]
@@ -213,7 +213,7 @@ class _Rows(Generic[E]):
         db.executemany(f"REPLACE INTO {table}_gone VALUES (?, ?, ?)", alive)  # noqa: S608
         db.executemany(
             f"INSERT INTO {table}_blocks VALUES (?, ?, ?)",  # noqa: S608
-            blocks_of(first // BLOCK, list(added.items())),
+            blocks_of(first // BLOCK_SIZE, list(added.items())),
         )
         self._read.clear()
         self.counts = Counts(

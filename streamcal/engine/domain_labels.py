@@ -35,7 +35,8 @@ class LabelRun(NamedTuple):
     labels: Labels
     """int8[k], 0 or 1."""
     seen: Counts
-    """int64[k], how many target scores had been observed when each prediction was made, or `AT_ONCE`."""
+    """int64[k], how many target scores had been observed when each prediction was made, or `AT_ONCE`; empty
+    where that is not kept."""
 
 
 class _State(msgspec.Struct):
@@ -52,9 +53,12 @@ class DomainLabels:
     ----------
     log
         what the labels are sorted into.
+    keeps_seen
+        whether a reader asks how many scores had been observed at each prediction (of target labels).
     """
 
     __slots__ = (
+        "_keeps_seen",
         "_labels",
         "_pane",
         "_scores",
@@ -67,13 +71,14 @@ class DomainLabels:
         "windowed",
     )
 
-    def __init__(self, log: LabelLog) -> None:
+    def __init__(self, log: LabelLog, *, keeps_seen: bool = False) -> None:
         self.log = log
         """The labels that have been sorted; those that wait are not in it."""
         self.n = log.n
         """Number of labels, those that a window has dropped among them."""
         self.positives = log.positives
         """How many of these are 1."""
+        self._keeps_seen = keeps_seen
         self._scores = array("d")
         self._labels = bytearray()
         self._seen = array("q")
@@ -125,7 +130,8 @@ class DomainLabels:
         """Take one checked label; return the number of labels."""
         self._scores.append(score)
         self._labels.append(label)
-        self._seen.append(AT_ONCE if seen is None else seen)
+        if self._keeps_seen:
+            self._seen.append(AT_ONCE if seen is None else seen)
         self.positives += label
         self.n = n = self.n + 1
         return n
@@ -134,7 +140,8 @@ class DomainLabels:
         """Take checked labels, float64[k] and int8[k]."""
         self._scores.frombytes(scores.tobytes())
         self._labels += labels.tobytes()
-        self._seen.frombytes(np.full(len(labels), AT_ONCE if seen is None else seen, np.int64).tobytes())
+        if self._keeps_seen:
+            self._seen.extend([AT_ONCE if seen is None else seen] * len(labels))
         self.n += len(labels)
         self.positives += int(np.count_nonzero(labels))
 
@@ -263,7 +270,8 @@ class DomainLabels:
             seen = np.frombuffer(state.seen, "<i8").astype(np.int64)
         except ValueError as error:
             raise DamagedStateError(f"labels of a domain are damaged: {error}") from None
-        if not len(scores) == len(labels) == len(seen) <= 2 * BUFFERED or (seen < AT_ONCE).any():
+        expected = len(labels) if self._keeps_seen else 0
+        if len(scores) != len(labels) or len(seen) != expected or (seen < AT_ONCE).any():
             raise DamagedStateError(f"{len(labels)} labels of a domain do not fit their predictions")
         self.replace(self.log.restore(state.log))
         self._scores.frombytes(scores.tobytes())

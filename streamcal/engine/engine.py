@@ -97,7 +97,7 @@ class Engine:
         self._key, self._certifies = key, certifies
         cells = config.max_cells
         self._source = DomainLabels(LabelLog(cells, config.window_of("source")))
-        self._target = DomainLabels(LabelLog(cells, config.window_of("target")))
+        self._target = DomainLabels(LabelLog(cells, config.window_of("target")), keeps_seen=True)
         self._priors = ClassPriors(config, self._source, self._target)
         self._traffic = Traffic(cells, BLOCK if self._priors.takes_scores else 0)
         self._versions = MapVersions(config, self._source, self._target, self._traffic, self._priors)
@@ -233,22 +233,25 @@ class Engine:
     ) -> None:
         """Learn checked scores with their labels; see `Recalibrator.learn_many`."""
         known = self._target if domain == "target" else self._source
-        size, start = len(scores), 0
-        last = self._versions.last_version(domain, size)
+        versions, size, start = self._versions, len(scores), 0
+        last = versions.last_version(domain, size)
         direct = not self._reads_labels(domain)  # past the buffer, where only the log reads labels
         for cut in known.pane_cuts(size, times):
             if known.windowed and self._turn(domain, known, None if times is None else float(times[start])):
                 last = min(last, known.n + 1)
             while start < cut:
-                room = self._versions.room(domain) if direct else self._stops[domain] - known.n
+                room = self._stops[domain] - known.n
+                if direct:
+                    skips = not known.windowed and known.n < last
+                    room = last - known.n if skips else versions.room(domain)
                 end = min(cut, start + max(1, room))
                 part, start = slice(start, end), end
                 if direct and end - part.start > known.room:
-                    self._versions.settle(domain)
+                    versions.settle(domain)
                     known.add(scores[part], labels[part])
                 else:
                     known.extend(scores[part], labels[part], seen)
-                if known.n >= self._stops[domain]:
+                if versions.room(domain) <= 0 or (known.n >= self._stops[domain] and not direct):
                     self._catch_up(domain, forms=known.n >= last)
         if self._shifts:
             self.served.forget_weights()

@@ -1,0 +1,126 @@
+"""URLs, the table `[kafka]`, and messages that keep secrets."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamcal_connectors.kafka import cluster as kafka_cluster
+from streamcal_connectors.kafka.config import KafkaConfig, KafkaUrl, read_kafka_config
+
+from streamcal.run.ports import Connectors
+from tests.connectors.kafka.topics import SECRET, streamcal
+
+pytestmark = pytest.mark.usefixtures("quick_cluster")
+
+
+class TestConfiguration:
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("kafka://h:1/", "a topic name has"),
+            ("kafka:///topic", "a Kafka URL is"),
+            ("kafka://h:1:2/topic", "a Kafka URL is"),
+            ("kafka://h/a/b", "a topic name has"),
+            (f"kafka://me:{SECRET}@h/topic", "a URL must not have a user"),
+            ("kafka://h/t?frm=latest", "frm: Extra inputs.*options: cluster, config, from, trans"),
+            ("kafka://h/t?from=now", "'earliest' or 'latest'"),
+            (f"kafka://h/t?sasl_password={SECRET}", "sasl_password: Extra inputs"),
+        ],
+    )
+    def test_a_url_that_is_none(self, text: str, message: str) -> None:
+        with pytest.raises(ValueError, match=message) as caught:
+            KafkaUrl(text)
+        assert SECRET not in str(caught.value)
+
+    def test_a_url(self) -> None:
+        parsed = KafkaUrl("kafka://a,[::1]:9,b:19092/my.topic?from=latest&cluster=eu")
+        assert parsed.hosts == ("a:9092", "[::1]:9", "b:19092")
+        assert (parsed.topic, parsed.start, parsed.name) == ("my.topic", "latest", "kafka:eu/my.topic")
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            (f'[kafka]\nsasl_password = "{SECRET}"', "sasl_password: Extra inputs are not permitted"),
+            (f'[kafka]\nstall_seconds = "{SECRET}"', "stall_seconds"),
+            (f"[kafka]\n{SECRET}", "is not a TOML file"),
+            ("kafka = 3", "must be a table"),
+            ('[kafka]\nssl_cafile = "/nowhere"\nsecurity_protocol = "SSL"', "ssl_cafile: there is no file"),
+            ('[kafka]\nsecurity_protocol = "SASL_SSL"', "needs sasl_mechanism and sasl_username"),
+            ('[kafka]\nsasl_mechanism = "PLAIN"', "needs security_protocol"),
+            (
+                '[kafka]\nsecurity_protocol = "SASL_SSL"\nsasl_mechanism = "PLAIN"\nsasl_username = "u"',
+                "needs sasl_password_env or sasl_password_file",
+            ),
+        ],
+    )
+    def test_options_that_are_refused(self, tmp_path: Path, text: str, message: str) -> None:
+        path = tmp_path / "kafka.toml"
+        path.write_text(text)
+        with pytest.raises(ValueError, match=message) as caught:
+            read_kafka_config(path)
+        assert SECRET not in repr(caught.value)
+        assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+    def test_a_secret_comes_from_the_environment_or_a_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        file = tmp_path / "secret"
+        base = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "sasl_username": "me"}
+        monkeypatch.setenv("THE_SECRET", SECRET)
+        by_name = KafkaConfig(**base, sasl_password_env="THE_SECRET")  # type: ignore[arg-type]
+        by_file = KafkaConfig(**base, sasl_password_file=file)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="cannot read"):
+            by_file.client_options()
+        file.write_text(SECRET + "\n")
+        for config in (by_name, by_file):
+            assert config.client_options()["sasl_plain_password"] == SECRET
+            cluster = kafka_cluster.Cluster(["h:1"], config)
+            password = config.sasl_password()
+            shown = f"{config!r} {config} {config.model_dump_json()} {password!r} {cluster!r} {cluster}"
+            assert SECRET not in shown
+        monkeypatch.delenv("THE_SECRET")
+        with pytest.raises(ValueError, match="the environment has no variable THE_SECRET"):
+            by_name.client_options()
+
+    def test_the_environment_goes_before_the_file_and_that_before_the_runs_own(self, tmp_path: Path) -> None:
+        path = tmp_path / "kafka.toml"
+        path.write_text("[recalibrator]\nbins = 3\n[kafka]\nstall_seconds = 7\nrequest_seconds = 8\n")
+        table = {"stall_seconds": 1, "refresh_seconds": 2, "request_seconds": 3}
+        environment = {"STREAMCAL_KAFKA_CONFIG": str(path), "STREAMCAL_KAFKA_STALL_SECONDS": "9"}
+        config = read_kafka_config(None, environment, table)
+        assert (config.stall_seconds, config.request_seconds, config.refresh_seconds) == (9.0, 8.0, 5.0)
+        del environment["STREAMCAL_KAFKA_CONFIG"]
+        config = read_kafka_config(None, environment, table)
+        assert (config.stall_seconds, config.request_seconds, config.refresh_seconds) == (9.0, 3.0, 2.0)
+
+    def test_the_runs_own_table_is_that_of_its_connector(self) -> None:
+        connectors = Connectors({"kafka": {"stall_seconds": 0.125}})
+        source: Any = connectors.source("kafka://h:1/t")
+        assert source._cluster.config.stall_seconds == 0.125
+        with pytest.raises(ValueError, match="--config, Kafka options: stal_seconds: Extra inputs"):
+            Connectors({"kafka": {"stal_seconds": SECRET}}).sink("kafka://h:1/t")
+        with pytest.raises(ValueError, match="the connector for 'memory' takes no options"):
+            Connectors({"memory": {"a": 1}}).sink("memory:x")
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            (f'[kafka]\nsasl_password = "{SECRET}"', "sasl_password: Extra inputs are not permitted"),
+            (f'[kafak]\nsasl_password = "{SECRET}"', r"unknown table \[kafak\]; known: .*kafka"),
+            (f'kafka = "{SECRET}"', "kafka must be a table"),
+            (f"[connectors.kafka]\na = '{SECRET}'", r"unknown table \[connectors\]"),
+        ],
+    )
+    def test_a_configuration_that_is_refused_shows_no_secret(
+        self, tmp_path: Path, text: str, message: str
+    ) -> None:
+        path = tmp_path / "run.toml"
+        path.write_text(text)
+        done = streamcal("run", "--config", path, "--events", "kafka://h/t", "--output", "-")
+        assert done.returncode == 2
+        assert re.search(message, done.stderr), done.stderr
+        assert SECRET not in done.stderr

@@ -1,0 +1,176 @@
+"""TLS and SASL against a real broker: what is refused, and what is only away."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from kafka.errors import (  # type: ignore[import-untyped]
+    SaslAuthenticationFailedError,
+)
+from streamcal_connectors.kafka import client as kafka_client
+from streamcal_connectors.kafka.config import KafkaConfig
+from streamcal_connectors.kafka.login import log_in
+
+from tests.connectors.kafka import broker as broker_module
+from tests.connectors.kafka.broker import Broker, free_ports
+from tests.connectors.kafka.fixtures import AnyBroker, Topics
+from tests.connectors.kafka.topics import SECRET, answered, prediction, put, streamcal
+
+pytestmark = pytest.mark.usefixtures("quick_cluster")
+
+
+class Secured(NamedTuple):
+    """A broker, the ports of its two listeners with TLS, and the certificate to trust."""
+
+    broker: Broker
+    sasl_port: int
+    mutual_port: int
+    certificate: Path
+
+
+@pytest.fixture(scope="module")
+def secure(kafka_broker: AnyBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """Return a broker that also listens with TLS and SASL, and with TLS and certificates of clients."""
+    if not isinstance(kafka_broker, Broker):
+        pytest.skip("the broker is not ours to configure")
+    folder = tmp_path_factory.mktemp("tls")
+    keys, certificate = folder / "keys.p12", folder / "ca.pem"
+    store = ["-keystore", str(keys), "-storetype", "PKCS12", "-storepass", "changeit", "-alias", "broker"]
+    made = ["-keyalg", "RSA", "-dname", "CN=localhost", "-ext", "san=ip:127.0.0.1,dns:localhost"]
+    subprocess.run(["keytool", "-genkeypair", *store, *made], check=True, capture_output=True)
+    subprocess.run(
+        ["keytool", "-exportcert", "-rfc", *store, "-file", str(certificate)], check=True, capture_output=True
+    )
+    trusted = ["-keystore", str(folder / "trust.p12"), "-storetype", "PKCS12", "-storepass", "changeit"]
+    subprocess.run(
+        ["keytool", "-importcert", "-noprompt", *trusted, "-alias", "ca", "-file", str(certificate)],
+        check=True,
+        capture_output=True,
+    )
+    port, mutual = free_ports(2)
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    text = (
+        broker_module.SERVER_PROPERTIES.replace(
+            "PLAINTEXT://127.0.0.1:{port}",
+            f"PLAINTEXT://127.0.0.1:{{port}},SECURE://127.0.0.1:{port},MUTUAL://127.0.0.1:{mutual}",
+        ).replace("protocol.map=", "protocol.map=SECURE:SASL_SSL,MUTUAL:SSL,")
+        + f"ssl.keystore.location={keys}\nssl.keystore.type=PKCS12\nssl.keystore.password=changeit\n"
+        + f"ssl.truststore.location={folder / 'trust.p12'}\nssl.truststore.type=PKCS12\n"
+        + "ssl.truststore.password=changeit\nlistener.name.mutual.ssl.client.auth=required\n"
+        + "listener.name.secure.sasl.enabled.mechanisms=PLAIN\n"
+        # The broker closes at once behind its refusal: a client on a busy machine meets both together.
+        + "connection.failed.authentication.delay.ms=0\n"
+        + f"listener.name.secure.plain.sasl.jaas.config={module} required"
+        + f' username="admin" password="x" user_streamcal="{SECRET}";\n'
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(broker_module, "SERVER_PROPERTIES", text)
+        with Broker() as started:
+            yield Secured(started, port, mutual, certificate)
+
+
+class TestSecurity:
+    def test_tls_and_sasl(
+        self,
+        secure: Secured,
+        tmp_path: Path,
+    ) -> None:
+        """Through the command line; the secret is in no output, not even when it is refused."""
+        broker, port, _, certificate = secure
+        new = Topics(broker.bootstrap)
+        events, answers = new("events"), new("answers")
+        put(broker, events, [prediction(i) for i in range(10)])
+        password = tmp_path / "password"
+        options = tmp_path / "kafka.toml"
+        options.write_text(
+            '[kafka]\nsecurity_protocol = "SASL_SSL"\nsasl_mechanism = "PLAIN"\nsasl_username = "streamcal"\n'
+            f'ssl_cafile = "{certificate}"\nsasl_password_file = "{password}"\n'
+        )
+        store = tmp_path / "s.db"
+        command = [
+            *("run", "--log-json", "--events", f"kafka://127.0.0.1:{port}/{events}?until=end"),
+            *("--output", f"kafka://127.0.0.1:{port}/{answers}", "--store", store),
+        ]
+        environment = {"STREAMCAL_KAFKA_CONFIG": str(options), "STREAMCAL_KAFKA_CONNECT_SECONDS": "30"}
+        password.write_text(SECRET + "wrong")
+        refused = streamcal(*command, **environment)
+        assert refused.returncode in (1, 3), refused.stderr
+        assert "refuses: " in refused.stderr
+        assert "SaslAuthenticationFailedError" in refused.stderr
+        another = tmp_path / "another.toml"
+        another.write_text(options.read_text().replace("ssl_cafile", "# "))
+        untrusted = streamcal(*command, **environment | {"STREAMCAL_KAFKA_CONFIG": str(another)})
+        assert "refuses: " in untrusted.stderr
+        assert "CERTIFICATE_VERIFY_FAILED" in untrusted.stderr
+        password.write_text(SECRET)
+        del environment["STREAMCAL_KAFKA_CONFIG"]
+        done = streamcal(*command, "--config", options, **environment)
+        assert done.returncode == 0, done.stderr
+        assert answered(broker, answers) == list(range(10))
+        shown = streamcal("show", "--json", store)
+        for text in (
+            refused.stdout,
+            refused.stderr,
+            untrusted.stderr,
+            done.stdout,
+            done.stderr,
+            shown.stdout,
+        ):
+            assert SECRET not in text
+        assert SECRET.encode() not in b"".join(path.read_bytes() for path in tmp_path.glob("s.db*"))
+
+    def test_a_broker_that_asks_for_a_certificate_refuses_a_client_without_one(
+        self, secure: Secured, tmp_path: Path
+    ) -> None:
+        options = tmp_path / "kafka.toml"
+        options.write_text(f'[kafka]\nsecurity_protocol = "SSL"\nssl_cafile = "{secure.certificate}"\n')
+        events = f"kafka://127.0.0.1:{secure.mutual_port}/events"
+        done = streamcal("run", "--config", options, "--events", events, "--output", tmp_path / "out.jsonl")
+        assert done.returncode == 1, done.stderr
+        assert "refuses: " in done.stderr
+        assert "CERTIFICATE" in done.stderr
+
+    def test_files_that_are_no_certificates(self, tmp_path: Path) -> None:
+        path = tmp_path / "ca.pem"
+        path.write_text("nothing")
+        with pytest.raises(ValueError, match=r"ssl_cafile: .*ca\.pem is not a PEM file"):
+            KafkaConfig(security_protocol="SSL", ssl_cafile=path).client_options()
+        with pytest.raises(ValueError, match=r"cannot use .*ca\.pem with the key in .*ca\.pem"):
+            KafkaConfig(security_protocol="SSL", ssl_certfile=path).client_options()
+
+    def test_a_refusal_is_read_though_the_broker_hangs_up_right_behind_it(self) -> None:
+        """A busy client meets both at once; kafka-python then sees only the end of the stream."""
+        text = b"Authentication failed"
+        answers = (
+            struct.pack(">ihi", 0, 0, 0),
+            struct.pack(">ihh", 0, 58, len(text)) + text + struct.pack(">i", 0),
+        )
+        with socket.create_server(("127.0.0.1", 0)) as server:
+
+            def refuse() -> None:
+                link, _ = server.accept()
+                with link:
+                    for answer in answers:
+                        (size,) = struct.unpack(">i", link.recv(4, socket.MSG_WAITALL))
+                        link.recv(size, socket.MSG_WAITALL)
+                        link.sendall(struct.pack(">i", len(answer)) + answer)
+
+            refusing = threading.Thread(target=refuse)
+            refusing.start()
+            options = {
+                "sasl_mechanism": "PLAIN",
+                "sasl_plain_username": "me",
+                "sasl_plain_password": SECRET,
+            }
+            host = f"127.0.0.1:{server.getsockname()[1]}"
+            with pytest.raises(SaslAuthenticationFailedError, match="Authentication failed") as caught:
+                log_in([host], options, 30.0)
+            refusing.join()
+        assert kafka_client.is_permanent(caught.value)

@@ -1,0 +1,239 @@
+"""Topics as sinks: transactions, and what a sink that is ahead of the store gives back."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from kafka import TopicPartition  # type: ignore[import-untyped]
+from kafka.errors import (  # type: ignore[import-untyped]
+    KafkaConnectionError,
+    KafkaTimeoutError,
+)
+from streamcal_connectors.kafka import client as kafka_client
+from streamcal_connectors.kafka import sink as kafka_sink
+from streamcal_connectors.kafka.source import KafkaConnector
+
+from streamcal.run.rows import RejectRow
+from tests.connectors.kafka.broker import Broker
+from tests.connectors.kafka.clients import consumer, rows_of, unique
+from tests.connectors.kafka.fixtures import AnyBroker, Topics
+from tests.connectors.kafka.topics import answer, answered, map_row, url
+
+pytestmark = pytest.mark.usefixtures("quick_cluster")
+
+
+class TestSink:
+    def test_rows_keys_and_positions(self, kafka_broker: AnyBroker, new_topic: Topics) -> None:
+        answers, rejects, maps = new_topic("answers", 2), new_topic("rejects"), new_topic("maps")
+        positions = {"kafka:in": {"0": 3, "1": 4}, "/a/file": {"": {"offset": 17, "line": 2}}}
+        connector = KafkaConnector()
+        sinks = [connector.sink(url(kafka_broker, topic)) for topic in (answers, rejects, maps)]
+        assert [sink.resume("job", None) for sink in sinks] == [None, None, None]
+        for sink, rows in zip(
+            sinks,
+            (
+                [answer(i) for i in range(20)],
+                [RejectRow("in/1", 3, "bad", "{"), RejectRow("in/1", 4, "long", "\x01" * 1_000_000)],
+                [map_row(1), map_row(2, "eu")],
+            ),
+            strict=True,
+        ):
+            sink.write(rows)
+        assert [sink.commit(positions) for sink in sinks] == [{"transaction": 1}] * 3
+        for sink in sinks:
+            sink.close()
+        assert answered(kafka_broker, answers) == list(range(20))
+        assert {record.key for record in rows_of(kafka_broker, answers)} == {b"%d" % i for i in range(20)}
+        assert len({record.partition for record in rows_of(kafka_broker, answers)}) == 2
+        short, long = rows_of(kafka_broker, rejects)
+        assert msgspec.json.decode(short.value) == {"source": "in/1", "line": 3, "reason": "bad", "raw": "{"}
+        assert len(msgspec.json.decode(long.value)["raw"]) == 4096
+        assert [record.key for record in rows_of(kafka_broker, maps)] == [b"", b"eu"]
+
+        again = KafkaConnector().sink(url(kafka_broker, answers))
+        assert again.resume("job", {"transaction": 1}) == positions
+        again.close()
+        other = KafkaConnector().sink(url(kafka_broker, answers))
+        assert other.resume("another job", None) is None
+        other.close()
+        third = KafkaConnector().sink(url(kafka_broker, answers))
+        with pytest.raises(ValueError, match="committed transaction 7, but the cluster knows of none"):
+            third.resume("third", {"transaction": 7})
+        third.close()
+
+    def test_a_row_that_is_not_committed_is_not_there(
+        self, kafka_broker: AnyBroker, new_topic: Topics
+    ) -> None:
+        topic = new_topic("answers")
+        sink = KafkaConnector().sink(url(kafka_broker, topic))
+        sink.resume("job", None)
+        sink.write([answer(1)])
+        sink.close()
+        again = KafkaConnector().sink(url(kafka_broker, topic))
+        assert again.resume("job", None) is None
+        again.write([answer(2)])
+        again.commit({})
+        again.close()
+        assert answered(kafka_broker, topic) == [2]
+
+    def test_tools_see_the_offsets_of_the_topics(self, kafka_broker: AnyBroker, new_topic: Topics) -> None:
+        events, answers = new_topic("events", 2), new_topic("answers")
+        connector = KafkaConnector()
+        source = connector.source(url(kafka_broker, events), "target", follow=False)
+        sink = connector.sink(url(kafka_broker, answers))
+        sink.resume("job", None)
+        sink.commit({source.name: {"0": 5, "1": 6}})
+        sink.close()
+        source.close()
+        with consumer(kafka_broker, group_id=f"streamcal.{answers}.job") as reader:
+            assert [reader.committed(TopicPartition(events, p)) for p in (0, 1)] == [5, 6]
+
+    @pytest.mark.parametrize("committed", [True, False], ids=["committed", "not committed"])
+    @pytest.mark.parametrize("job", ["job", ""], ids=["with a store", "without"])
+    def test_a_commit_in_doubt(
+        self,
+        kafka_broker: AnyBroker,
+        new_topic: Topics,
+        monkeypatch: pytest.MonkeyPatch,
+        committed: bool,
+        job: str,
+    ) -> None:
+        """It raised: whether it was done is found out, and nothing is lost or doubled."""
+        topic = new_topic("answers", 2)
+        sink = KafkaConnector().sink(url(kafka_broker, topic))
+        sink.resume(job, None)
+        real = kafka_client.Producer.commit
+        failures = iter([True, True, False])
+
+        def commit(self: kafka_client.Producer) -> None:
+            fails = next(failures, False)
+            if committed or not fails:
+                real(self)
+            if fails:
+                raise KafkaTimeoutError("no answer")
+
+        monkeypatch.setattr(kafka_client.Producer, "commit", commit)
+        for number in range(5):
+            sink.write([answer(2 * number), answer(2 * number + 1)])
+            sink.commit({"in": {"": number}})
+        sink.close()
+        assert answered(kafka_broker, topic) == list(range(10))
+
+    def test_a_record_that_failed_is_seen_though_the_client_would_commit(
+        self, kafka_broker: AnyBroker, new_topic: Topics, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        topic = new_topic("answers")
+        sink = KafkaConnector().sink(url(kafka_broker, topic))
+        sink.resume("job", None)
+
+        class Lost:
+            exception = KafkaConnectionError("expired")
+
+            def succeeded(self) -> bool:
+                return False
+
+        transact = kafka_sink.Transactions._transact
+        times = iter([1])
+
+        def lossy(self: Any, maker: Any, mark: Any) -> None:
+            if next(times, None):
+                real = maker.send
+                maker.send = lambda name, value, *more: (
+                    Lost() if b'"id":"1"' in value else real(name, value, *more)
+                )
+            transact(self, maker, mark)
+
+        monkeypatch.setattr(kafka_sink.Transactions, "_transact", lossy)
+        sink.write([answer(0), answer(1)])
+        sink.commit({})
+        sink.close()
+        assert answered(kafka_broker, topic) == [0, 1]
+
+    def test_a_zombie_is_fenced_and_stops(self, kafka_broker: AnyBroker, new_topic: Topics) -> None:
+        topic = new_topic("answers")
+        first, second = (KafkaConnector().sink(url(kafka_broker, topic)) for _ in range(2))
+        first.resume("job 1", None)
+        first.write([answer(1)])
+        first.commit({"in": {"": 1}})
+        second.resume("job 2", None)
+        first.write([answer(2)])
+        with pytest.raises(OSError, match="another run writes with the transactional id"):
+            first.commit({"in": {"": 2}})
+        second.write([answer(3)])
+        second.commit({"in": {"": 3}})
+        first.close()
+        second.close()
+        assert answered(kafka_broker, topic) == [1, 3]
+
+    def test_runs_that_share_a_topic_need_ids_of_their_own(
+        self, kafka_broker: AnyBroker, new_topic: Topics
+    ) -> None:
+        topic = new_topic("answers")
+        sinks = [
+            KafkaConnector().sink(url(kafka_broker, topic, f"?transactional_id={unique(name)}"))
+            for name in "ab"
+        ]
+        for sink in sinks:
+            sink.resume("job", None)
+        for number, sink in enumerate(sinks):
+            sink.write([answer(number)])
+            sink.commit({})
+            sink.close()
+        assert answered(kafka_broker, topic) == [0, 1]
+        connector = KafkaConnector()
+        connector.sink(url(kafka_broker, topic))
+        with pytest.raises(ValueError, match="share one transactional id"):
+            connector.sink(url(kafka_broker, topic + "2", "?transactional_id=x"))
+
+    @pytest.mark.crash
+    def test_the_broker_is_killed_under_the_commits(
+        self, killable_broker: Broker, new_topic: Topics, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO)
+        topic = new_topic("answers", 2)
+        sink = KafkaConnector().sink(url(killable_broker, topic))
+        sink.resume("job", None)
+        rng = random.Random(1)
+        with broker_killer(killable_broker, rng, 3) as over:
+            number = 0
+            while not over():
+                sink.write([answer(i) for i in range(number, number + 20)])
+                number += 20
+                sink.commit({"in": {"": number}})
+        sink.close()
+        assert answered(killable_broker, topic) == list(range(number))
+
+    def test_positions_of_many_partitions_fit(self) -> None:
+        rng = random.Random(1)
+        offsets = {str(p): rng.randrange(10**6) for p in range(500)}
+        mark = kafka_sink._Mark(12, {"kafka:predictions": offsets})
+        text = kafka_sink._pack(mark)
+        assert len(text) < 4096
+        assert kafka_sink._unpack(text) == mark
+
+
+@contextmanager
+def broker_killer(broker: Broker, rng: random.Random, times: int) -> Iterator[Callable[[], bool]]:
+    """Kill and start the broker in a thread; give what says whether that is over."""
+
+    def kill() -> None:
+        for _ in range(times):
+            time.sleep(rng.uniform(0.3, 0.6))
+            broker.kill()
+            broker.start()
+        time.sleep(0.5)
+
+    killing = threading.Thread(target=kill)
+    killing.start()
+    try:
+        yield lambda: not killing.is_alive()
+    finally:
+        killing.join()

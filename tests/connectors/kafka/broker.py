@@ -339,6 +339,17 @@ class Broker:
         self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
 
+    @property
+    def lost_transactions(self) -> int:
+        """How often it has forgotten how a transaction was to end, by its log.
+
+        A broker that was killed, and is started before its controller has fenced the killed one, at once
+        loads what is to be committed or aborted. If the fencing comes before that is done, it finds no leader
+        for the partitions, takes them for deleted, and drops the markers that end the transaction.
+        """
+        log = self.directory / "broker.log"
+        return log.read_text(errors="replace").count("Couldn't find leader endpoint for partitions")
+
     def log_tail(self, lines: int = 40) -> str:
         """Return the last `lines` lines of what the broker printed and logged."""
         parts = []

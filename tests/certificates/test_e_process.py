@@ -123,6 +123,7 @@ def random_test(seed: int) -> LabelShiftTest:
     return test
 
 
+@pytest.mark.slow
 def test_the_cheap_limit_is_above_the_exact_value_and_changes_no_alarm() -> None:
     """It settles most of the looks that do not alarm, here with extreme counts, and none that does."""
     alarms = spared = 0

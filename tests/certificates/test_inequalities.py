@@ -110,6 +110,7 @@ def test_the_largest_proxy_is_at_the_nearest_point_to_a_half() -> None:
 
 
 @pytest.mark.parametrize("prior", [0.5, 0.1, 0.01])
+@pytest.mark.statistical
 def test_prior_limits_hold_at_all_times_together(prior: float) -> None:
     """1,000 streams of 3,000 labels at α = 0.1: more than 10 % fail with probability below 1e-6."""
     rng = np.random.default_rng(6)

@@ -125,6 +125,7 @@ def test_apply_needs_one_of_map_and_follow() -> None:
     assert "give either --map or --follow" in done.stderr
 
 
+@pytest.mark.slow
 def test_metrics_by_a_real_parser(tmp_path: Path) -> None:
     source, _, _ = synthetic(tmp_path)
     events = tmp_path / "e.jsonl"

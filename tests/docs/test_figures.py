@@ -215,6 +215,7 @@ def test_certificates_are_above_the_truth_and_beside_the_theorem(script: Modules
     assert len(picture) < LARGEST
 
 
+@pytest.mark.slow
 def test_drift_scores_what_was_said_when_it_was_said(script: Modules, tmp_path: Path) -> None:
     drift, flights = script("drift"), script("flights")
     stream = flights.events()[:5000]

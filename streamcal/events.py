@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-__all__ = ["Domain", "Event", "LabelEvent", "LabelledEvent", "Origin", "PredictionEvent"]
+__all__ = ["DOMAINS", "Domain", "Event", "LabelEvent", "LabelledEvent", "Origin", "PredictionEvent"]
 
 Domain = Literal["source", "target"]
 """``source``: the calibration domain P; ``target``: the deployment domain Q."""
+
+DOMAINS: Final[tuple[Domain, ...]] = ("source", "target")
+"""Both of them."""
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):

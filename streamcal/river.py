@@ -13,6 +13,7 @@ import numpy as np
 
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, every_option, names_options
 from streamcal.engine.recalibrator import Recalibrator
+from streamcal.sketch import checks
 
 try:
     from river import base
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from river.base.typing import ClfTarget, FeatureName
 
 __all__ = ["Recalibrate", "RecalibratedClassifier"]
-
-_ROUNDING: Final = 1e-9
-"""A probability this little outside [0, 1] counts as 0 or 1: models that work with logarithms round."""
 
 _UNDECIDED: Final = 0.5
 """The score of a model that gives none, as of river's linear models before they learn."""
@@ -320,7 +318,7 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], _Stage):
         if score is None or len(classes) != 2:
             self._check_classes(classes)
             score = classes.get(self.pos_val, 0.0) if classes else _UNDECIDED
-        return score if 0.0 <= score <= 1.0 else _within(score)
+        return score if 0.0 <= score <= 1.0 else checks.clip_one(score)
 
     def _scores_of(self, X: Any, kwargs: dict[str, Any]) -> npt.NDArray[np.float64]:  # noqa: N803
         n = len(frames.into_frame(X))
@@ -334,7 +332,7 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], _Stage):
         if self.pos_val not in columns:
             return np.zeros(n)
         scores = frames.to_numpy(classes)[:, columns.index(self.pos_val)]
-        return np.where(np.abs(scores - 0.5) <= 0.5 + _ROUNDING, np.clip(scores, 0.0, 1.0), scores)
+        return checks.clip_many(scores)
 
     def _check_classes(self, classes: Any) -> None:
         other = [label for label in classes if label != self.pos_val and label != self.neg_val]
@@ -431,8 +429,3 @@ class Recalibrate(_Stage, base.MiniBatchClassifier):
 
 def _without_weight(kwargs: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in kwargs.items() if name != "w"} if kwargs else kwargs
-
-
-def _within(score: float) -> float:
-    """Return 0 or 1 for a score that rounding moved outside; the engine refuses other bad scores."""
-    return min(max(score, 0.0), 1.0) if -_ROUNDING <= score <= 1.0 + _ROUNDING else score

@@ -8,6 +8,7 @@ import numpy as np
 
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, every_option, names_options
 from streamcal.engine.recalibrator import Recalibrator
+from streamcal.sketch import checks
 
 try:
     from sklearn.base import (  # type: ignore[import-untyped]
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 __all__ = ["StreamingCalibratedClassifier"]
-
-_ROUNDING: Final = 1e-9
-"""A probability this little outside [0, 1] counts as 0 or 1: estimators round."""
 
 _FOLDS: Final = 5
 
@@ -314,4 +312,4 @@ def _as_scores(answers: npt.NDArray[Any], column: int) -> npt.NDArray[np.float64
     if answers.ndim == 1:
         return np.asarray(expit(answers.astype(np.float64)))
     scores = answers[:, column].astype(np.float64)
-    return np.where(np.abs(scores - 0.5) <= 0.5 + _ROUNDING, np.clip(scores, 0.0, 1.0), scores)
+    return checks.clip_many(scores)

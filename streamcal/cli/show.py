@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from streamcal.engine.engine import Engine
+from streamcal.events import DOMAINS
 from streamcal.join.join import JoinCounts
 from streamcal.run.config import RunConfig
 from streamcal.run.pipeline import Pipeline, Tally
@@ -200,7 +201,7 @@ def replay_table(
             _cell(key),
             *(
                 " / ".join("none" if each is None else f"{getattr(each, domain).labels:,}" for each in counts)
-                for domain in ("source", "target")
+                for domain in DOMAINS
             ),
             "byte-equal" if same else "differs (store / rebuilt)",
         )

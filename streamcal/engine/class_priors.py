@@ -10,13 +10,12 @@ from streamcal.events import Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import class_prior, shift_weights
 from streamcal.priors.factory import make_tracker
-from streamcal.priors.tracker import PriorTracker
+from streamcal.priors.tracker import NO_LIMIT, PriorTracker
 from streamcal.sketch.arrays import Scores
 
 __all__ = ["ClassPriors"]
 
 _LEAST: Final = 1e-6  # a prior estimated from scores is kept this far from 0 and 1
-_UNBOUNDED: Final = 1 << 62
 
 
 class ClassPriors:
@@ -58,7 +57,7 @@ class ClassPriors:
     def room(self) -> int:
         """How many target labels may come before they must be read."""
         if self._tracker is None:
-            return _UNBOUNDED
+            return NO_LIMIT
         return self._tracker.room - (self._target.end - self._read)
 
     def of(self, domain: Domain) -> float | None:

@@ -9,7 +9,7 @@ depend on whether labels come one by one or many at a time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Literal, Self
+from typing import Self
 
 import msgspec
 
@@ -22,18 +22,15 @@ from streamcal.engine.map_versions import MapVersions
 from streamcal.engine.served_map import NO_SHIFT
 from streamcal.engine.state import pack, unpack
 from streamcal.errors import DamagedStateError
-from streamcal.events import Domain, LabelledEvent, PredictionEvent
+from streamcal.events import DOMAINS, Domain, LabelledEvent, PredictionEvent
 from streamcal.join.join import Joined
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.priors.tracker import BLOCK
 from streamcal.sketch.arrays import Labels, Scores
 from streamcal.sketch.label_log import LabelLog
-from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.traffic import Traffic
 
 __all__ = ["DomainSummary", "Engine"]
-
-_DOMAINS: Final[tuple[Domain, ...]] = ("source", "target")
 
 
 class DomainSummary(msgspec.Struct, frozen=True):
@@ -161,13 +158,6 @@ class Engine:
         """The log of the e-value against label shift, as of the last look; None before there is one."""
         return self._versions.log_e_value
 
-    def sketch_of(self, what: Literal["source", "target", "traffic"]) -> ScoreSketch:
-        """Return the labelled scores of a domain, or all observed target scores; not to be changed."""
-        if what == "traffic":
-            return self._traffic.sketch
-        self._versions.settle(what)
-        return (self._source if what == "source" else self._target).log.sketch
-
     # Events
 
     def answer(self, event: PredictionEvent | LabelledEvent) -> tuple[int, tuple[Emission, ...]]:
@@ -280,7 +270,7 @@ class Engine:
     def merge(self, others: list[Self]) -> None:
         """Add what others have learned, and re-form the map: a new version."""
         for other in others:
-            for domain in _DOMAINS:
+            for domain in DOMAINS:
                 self._versions.settle(domain)
                 other._versions.settle(domain)
             self._priors.read_scores(self._traffic.merge(other._traffic))
@@ -295,7 +285,7 @@ class Engine:
 
     def to_bytes(self) -> bytes:
         """Return the state; equal states give equal bytes."""
-        for domain in _DOMAINS:
+        for domain in DOMAINS:
             self._versions.settle(domain)
         state = _State(
             self._time,

@@ -22,7 +22,7 @@ from streamcal.engine.emissions import DriftAlarm, Mixing
 from streamcal.engine.schedule import NEVER, Schedule, Versions
 from streamcal.engine.served_map import ServedMap
 from streamcal.errors import DamagedStateError
-from streamcal.events import Domain
+from streamcal.events import DOMAINS, Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.uniform_mass import form
 from streamcal.sketch.score_sketch import ScoreSketch
@@ -31,8 +31,6 @@ from streamcal.sketch.traffic import Traffic
 __all__ = ["MapVersions"]
 
 _MOVED: Final = 0.1  # log odds: mode auto mixes anew when scores have moved the prior by so much
-
-_DOMAINS: Final[tuple[Domain, ...]] = ("source", "target")
 
 _SCOPES: Final[dict[Mode, Scope]] = {
     "auto": Scope("served", by_label_shift=True, replaces_source=True),
@@ -93,7 +91,7 @@ class MapVersions:
         self._auto = Auto(config.max_cells, target) if mode == "auto" else None
         windowed = config.window is not None
         self._ledger = Ledger(config.delta, config.max_cells, _SCOPES[mode], windowed=windowed)
-        counted = (mode,) if mode == "source" or mode == "target" else _DOMAINS
+        counted = (mode,) if mode == "source" or mode == "target" else DOMAINS
         strides = {"source": source.log.stride, "target": target.log.stride}
         self._versions = Versions(
             {domain: Schedule(config.growth, strides[domain]) for domain in counted},

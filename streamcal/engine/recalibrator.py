@@ -21,7 +21,7 @@ from streamcal.engine.engine import DomainSummary, Engine
 from streamcal.engine.state import pack, unpack
 from streamcal.engine.stepping import step
 from streamcal.errors import DamagedStateError
-from streamcal.events import Domain, Event, LabelledEvent, PredictionEvent
+from streamcal.events import DOMAINS, Domain, Event, LabelledEvent, PredictionEvent
 from streamcal.join.join import Join, JoinConfig, Joined
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch import checks
@@ -224,7 +224,7 @@ class Recalibrator:
         values, classes = checks.as_scores(scores), checks.as_labels(labels)
         if len(values) != len(classes):
             raise ValueError(f"{len(values)} scores but {len(classes)} labels")
-        if domain not in ("source", "target"):
+        if domain not in DOMAINS:
             raise ValueError(_bad_domain(domain))
         moments = None if times is None else checks.as_times(times, len(values))
         self._engine.learn_many(values, classes, domain, moments, seen)

@@ -5,7 +5,7 @@ Every public entry point uses these functions, so a bad value gets the same erro
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,9 @@ import numpy.typing as npt
 from streamcal.sketch.arrays import Labels, Scores
 from streamcal.sketch.grid import CHUNK
 
-__all__ = ["as_labels", "as_scores", "as_times", "check_label", "check_score"]
+__all__ = ["as_labels", "as_scores", "as_times", "check_label", "check_score", "clip_many", "clip_one"]
+
+_ROUNDING: Final = 1e-9  # models that work with logarithms move a probability so far outside [0, 1]
 
 
 def check_score(score: object) -> float:
@@ -110,6 +112,18 @@ def as_times(times: Any, n: int) -> npt.NDArray[np.float64]:
     if len(bad):
         raise ValueError(f"index {bad[0]}: an event time must be a finite number, got {values[bad[0]]}")
     return values
+
+
+def clip_one(probability: float) -> float:
+    """Return 0 or 1 for a probability that rounding moved outside [0, 1], any other number as it is."""
+    inside = -_ROUNDING <= probability <= 1.0 + _ROUNDING
+    return min(max(probability, 0.0), 1.0) if inside else probability
+
+
+def clip_many(probabilities: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Do the same for an array, float64[n]."""
+    inside = np.abs(probabilities - 0.5) <= 0.5 + _ROUNDING
+    return np.where(inside, np.clip(probabilities, 0.0, 1.0), probabilities)
 
 
 def _binary(labels: npt.NDArray[Any]) -> bool:

@@ -18,10 +18,7 @@ from streamcal_connectors.kafka.client import KafkaError, authentication_error, 
 __all__ = ["connect", "log_in"]
 
 _CONNECT_SECONDS: Final = 2.0
-_LEAST_BYTES, _MOST_BYTES = (
-    6,
-    1 << 20,
-)  # of a response: its header and an error code; a longer one is not Kafka's
+_LEAST_BYTES, _MOST_BYTES = 6, 1 << 20  # of a response: at least its header and an error code
 _API_VERSIONS, _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 18, 17, 36
 
 

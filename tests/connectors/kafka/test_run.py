@@ -165,8 +165,10 @@ class Stream:
         with self.store(name) as store:
             engine = Engine.from_bytes(store.load().engines[None])
         alarmed = any(alarm.assumption.startswith("label shift") for alarm in engine.alarms)
-        found = ["target", "traffic"] if alarmed else ["source", "target", "traffic"]
-        return {which: engine.sketch_of(which).to_bytes() for which in found}
+        sketches = {"target": engine._target.log.sketch, "traffic": engine._traffic.sketch}
+        if not alarmed:
+            sketches["source"] = engine._source.log.sketch
+        return {which: sketch.to_bytes() for which, sketch in sketches.items()}
 
     def counts(self, name: str) -> JoinCounts:
         with self.store(name) as store:

@@ -26,6 +26,11 @@ def fresh(scores: np.ndarray, labels: np.ndarray) -> ScoreSketch:
     return sketch
 
 
+def labels_in(engine: Engine) -> ScoreSketch:
+    engine._versions.settle("target")
+    return engine._target.log.sketch
+
+
 def stream(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Scores whose spread shrinks, so that a late window fits a finer grid than an early one."""
     rng = np.random.default_rng(seed)
@@ -58,7 +63,7 @@ def test_a_window_of_labels_equals_a_new_sketch_of_its_labels(
         start += size
         held = held_of_labels(start, length)
         assert engine.target.prior == labels[:start][held].mean()
-        assert engine.sketch_of("target") == fresh(scores[:start][held], labels[:start][held])
+        assert labels_in(engine) == fresh(scores[:start][held], labels[:start][held])
         assert engine.target.prior == labels[:start][held].mean()
         assert length <= len(labels[:start][held]) + max(0, length - start)
         assert len(labels[:start][held]) <= length + -(-length // PANES) + PANES
@@ -91,7 +96,7 @@ def test_a_window_of_time_equals_a_new_sketch_of_its_labels(seed: int, batches: 
         panes = np.floor(times[:start] / (span / PANES))
         # labels that were too old when they arrived were never in the window
         kept = (panes >= np.maximum.accumulate(panes) - PANES) & (panes >= panes.max() - PANES)
-        assert engine.sketch_of("target") == fresh(scores[:start][kept], labels[:start][kept])
+        assert labels_in(engine) == fresh(scores[:start][kept], labels[:start][kept])
         assert engine.target.labels == start
 
 

@@ -32,6 +32,8 @@ import msgspec
 import numpy as np
 from streamcal_connectors.memory import MemoryConnector, MemorySink, MemorySource, logs
 
+from streamcal.run.ports import SourceOptions
+
 try:
     from streamcal.run.pipeline import Pipeline
     from streamcal.run.runner import Inputs, Outputs, Runner
@@ -118,8 +120,8 @@ def trace() -> dict[str, EventPath]:
 
     connector = MemoryConnector()
     inputs = Inputs(
-        [connector.source("memory:source", "source", follow=False)],
-        [connector.source("memory:events", "target", follow=False)],
+        [connector.source("memory:source", SourceOptions(domain="source"))],
+        [connector.source("memory:events", SourceOptions())],
     )
     outputs = Outputs(*(connector.sink(f"memory:{name}") for name in ("answers", "rejects", "maps")))
     Runner(Pipeline(), inputs, outputs, None, clock=lambda: 0.0, after=after).run()

@@ -19,8 +19,11 @@ PACKAGE = ROOT / "streamcal"
 # The modules that may read the clock, files or the environment. All others are pure.
 IMPURE = {
     "cli/app",
+    "cli/apply",
     "cli/demo",
+    "cli/opening",
     "cli/picture",
+    "cli/run",
     "cli/terminal",
     "run/apply",
     "run/config",

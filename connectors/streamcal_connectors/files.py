@@ -18,8 +18,7 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
-from streamcal.events import Domain
-from streamcal.run.ports import Position, Positions
+from streamcal.run.ports import Position, Positions, SourceOptions
 from streamcal_connectors.lines import ByteReader, GzipReader, LineSource, RawReader
 from streamcal_connectors.urls import path_of
 
@@ -33,7 +32,7 @@ log = logging.getLogger("streamcal_connectors")
 class FileConnector:
     """``file:`` URLs and bare paths."""
 
-    def source(self, url: str, domain: Domain, *, follow: bool) -> LineSource:
+    def source(self, url: str, options: SourceOptions) -> LineSource:
         """Open a file to read.
 
         Raises
@@ -43,8 +42,8 @@ class FileConnector:
         """
         path = path_of(url, "file")
         is_csv = path.name.removesuffix(".gz").endswith(".csv")
-        reader = _reader(path, follow=follow)
-        return LineSource(reader, str(path.absolute()), str(path), domain, is_csv=is_csv, follow=follow)
+        reader = _reader(path, follow=options.follow)
+        return LineSource(reader, str(path.absolute()), str(path), options, is_csv=is_csv)
 
     def sink(self, url: str) -> FileSink:
         """Open a file to write.
@@ -64,10 +63,10 @@ class FileConnector:
 class StdioConnector:
     """``-``: standard input and output, as JSON lines."""
 
-    def source(self, url: str, domain: Domain, *, follow: bool) -> LineSource:  # noqa: ARG002  # a pipe ends
+    def source(self, url: str, options: SourceOptions) -> LineSource:  # noqa: ARG002  # one standard input
         """Return standard input."""
         reader = RawReader(sys.stdin.fileno(), follow=False, owned=False)
-        return LineSource(reader, "-", "-", domain, is_csv=False, follow=False)
+        return LineSource(reader, "-", "-", options, is_csv=False)
 
     def sink(self, url: str) -> StreamSink:  # noqa: ARG002  # one standard output
         """Return standard output."""

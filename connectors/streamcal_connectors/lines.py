@@ -14,9 +14,9 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
-from streamcal.events import Domain, Event, Origin
+from streamcal.events import Event, Origin
 from streamcal.run.codec import CsvDecoder, JsonDecoder, Malformed
-from streamcal.run.ports import Positions
+from streamcal.run.ports import Positions, SourceOptions
 
 __all__ = ["MAX_LINE_BYTES", "ByteReader", "DamagedGzipError", "GzipReader", "LineSource", "RawReader"]
 
@@ -226,25 +226,23 @@ class LineSource:
         where the bytes come from.
     name, title
         its name in positions, and in rejects.
-    domain
-        domain of events that do not state one.
+    options
+        how it is to be read; a pipe is not followed beyond its end.
     is_csv
         CSV with a header, rather than JSON lines.
-    follow
-        whether to wait for more at the end, instead of ending.
     """
 
     def __init__(
-        self, reader: ByteReader, name: str, title: str, domain: Domain, *, is_csv: bool, follow: bool
+        self, reader: ByteReader, name: str, title: str, options: SourceOptions, *, is_csv: bool
     ) -> None:
         self.name = name
         self._title = title
-        self.endless = follow and reader.seekable
+        self.endless = options.follow and reader.seekable
         self.ended = False
         self._reader = reader
-        self._domain = domain
+        self._domain = options.domain
         self._is_csv = is_csv
-        self._json = JsonDecoder(domain)
+        self._json = JsonDecoder(options.domain)
         self._csv: CsvDecoder | None = None
         self._header: str | None = None
         self._offset = self._line = 0
@@ -255,9 +253,9 @@ class LineSource:
         self._damaged = False
 
     @property
-    def unknown_fields(self) -> int:
-        """How many fields were ignored so far because events have no such field."""
-        return self._json.unknown_fields + (self._csv.unknown_fields if self._csv else 0)
+    def unknown_fields(self) -> Mapping[str, int]:
+        """How often a field was ignored so far because events have no such field, by its name."""
+        return (self._csv or self._json).unknown_fields
 
     def seek(self, positions: Positions) -> Positions:
         """Go to a position; see `streamcal.run.ports.Source`."""

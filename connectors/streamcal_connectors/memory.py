@@ -13,10 +13,10 @@ from typing import Final
 
 import msgspec
 
-from streamcal.events import Domain, Event, Origin
+from streamcal.events import Event, Origin
 from streamcal.join.tables import MemoryTables
 from streamcal.run.codec import JsonDecoder, Malformed
-from streamcal.run.ports import Change, Checkpoint, Position, Positions
+from streamcal.run.ports import Change, Checkpoint, Position, Positions, SourceOptions
 from streamcal.run.rows import MapRow
 
 __all__ = [
@@ -49,9 +49,9 @@ stores: Final[dict[str, MemoryStore]] = {}
 class MemoryConnector:
     """``memory:`` URLs."""
 
-    def source(self, url: str, domain: Domain, *, follow: bool) -> MemorySource:
+    def source(self, url: str, options: SourceOptions) -> MemorySource:
         """Open a log to read; with ``follow`` it never ends."""
-        return MemorySource(url, logs[_name(url)], domain, endless=follow)
+        return MemorySource(url, logs[_name(url)], options)
 
     def sink(self, url: str) -> MemorySink:
         """Open a log to write."""
@@ -84,17 +84,17 @@ class _Records:
 class MemorySource:
     """Records of a log; see `streamcal.run.ports.Source`. Positions are offsets."""
 
-    def __init__(self, name: str, log: Log, domain: Domain, *, endless: bool) -> None:
+    def __init__(self, name: str, log: Log, options: SourceOptions) -> None:
         self.name = name
-        self.endless = endless
-        self.decoder = JsonDecoder(domain)
+        self.endless = options.follow
+        self.decoder = JsonDecoder(options.domain)
         self._log = log
         self._next: dict[str, int] = {}
         self._until: Positions | None = None
 
     @property
-    def unknown_fields(self) -> int:
-        """How many fields were ignored so far because events have no such field."""
+    def unknown_fields(self) -> Mapping[str, int]:
+        """How often a field was ignored so far because events have no such field, by its name."""
         return self.decoder.unknown_fields
 
     def seek(self, positions: Positions) -> Positions:

@@ -59,6 +59,6 @@ def run(picture: Path, console: Console) -> None:
     console.print("… recalibrating May to December, each label at the actual arrival …")
     inputs = Inputs([calibration], [predictions, labels])
     Runner(pipeline, inputs, Outputs(NullSink()), None, clock=time.monotonic).run()
-    console.print(run_table(pipeline, predictions.unknown_fields + labels.unknown_fields))
+    console.print(run_table(pipeline, 0))
     draw(picture, before, after, priors, monthly)
     console.print(f"picture: {picture}")

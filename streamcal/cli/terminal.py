@@ -16,15 +16,21 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
+from streamcal.run.ports import StoppedError
+from streamcal.run.rows import RejectRow
+
 __all__ = [
     "EXIT_INTERRUPTED",
     "EXIT_NOTHING_READ",
     "EXIT_UNUSABLE",
     "EXIT_USAGE",
     "Meter",
+    "RejectLog",
     "Stop",
     "fail",
     "set_up_logging",
+    "stop_status",
+    "stopped",
 ]
 
 EXIT_NOTHING_READ: Final = 1
@@ -34,6 +40,7 @@ EXIT_UNUSABLE: Final = 3
 EXIT_INTERRUPTED: Final = 130
 
 _EVERY_SECONDS: Final = 5.0
+_SHOWN_REJECTS: Final = 3
 
 log = logging.getLogger("streamcal")
 
@@ -113,3 +120,32 @@ class Meter:
             self._shown = now
             fields = {"events": events, "events_per_second": round(rate)}
             log.info("%s events, %s events/s", f"{events:,}", f"{rate:,.0f}", extra={"fields": fields})
+
+
+class RejectLog:
+    """Logs the first few rejects of a run without ``--rejects``."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+
+    def take(self, rows: list[RejectRow]) -> None:
+        """Log what is among the first few."""
+        for row in rows[: max(_SHOWN_REJECTS + 1 - self._seen, 0)]:
+            self._seen += 1
+            if self._seen <= _SHOWN_REJECTS:
+                log.warning("rejected: %s, line %s: %s", row.source, row.line, row.reason)
+            else:
+                log.warning("further rejects are counted but not shown; --rejects FILE keeps them all")
+
+
+def stop_status(stop: Stop) -> int:
+    """Return the exit status of a run that was asked to stop."""
+    return 0 if stop.by is not None and stop.by.name == "SIGTERM" else EXIT_INTERRUPTED
+
+
+def stopped(stop: Stop, error: StoppedError) -> NoReturn:
+    """Exit from a run that was stopped while it waited."""
+    log.warning(
+        "interrupted while waiting: what was committed is kept, the rest will be read again (%s)", error
+    )
+    raise typer.Exit(stop_status(stop))

@@ -8,6 +8,7 @@ seconds since the epoch, or an ISO 8601 date and time (UTC if it has no zone).
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, NoReturn
 
@@ -78,8 +79,8 @@ class JsonDecoder:
         self._decode, self._decode_lines = decoder.decode, decoder.decode_lines
         self._decode_predictions = msgspec.json.Decoder(_Prediction).decode_lines
         self._predictions_only = True  # whether the last block held predictions only
-        self.unknown_fields = 0
-        """How many fields were ignored because events have no such field."""
+        self.unknown_fields: Counter[str] = Counter()
+        """How often a field was ignored because events have no such field, by its name."""
 
     def decode(self, raw: bytes) -> Event | Malformed:
         """Return the event of one line, or why it is not one; never raises on bad input."""
@@ -143,8 +144,7 @@ class JsonDecoder:
             return Malformed(f"not JSON: {error}{_hint(raw)}")
         if not isinstance(fields, dict):
             return Malformed(f"an event must be a JSON object, got {_short(fields)}")
-        unknown = fields.keys() - set(_FIELDS)
-        self.unknown_fields += len(unknown)
+        self.unknown_fields.update(fields.keys() - set(_FIELDS))
         try:
             return _event(fields, self._domain)
         except ValueError as error:
@@ -175,9 +175,9 @@ class CsvDecoder:
             raise ValueError(
                 f"a CSV header must name score or label, and each column once, got {self._columns}"
             )
-        self._unknown = sum(column not in _FIELDS for column in self._columns)
-        self.unknown_fields = 0
-        """How many fields were ignored because events have no such field."""
+        self._unknown = [column for column in self._columns if column not in _FIELDS]
+        self.unknown_fields: Counter[str] = Counter()
+        """How often a field was ignored because events have no such field, by its name."""
 
     def decode(self, raw: bytes) -> Event | Malformed:
         """Return the event of one row, or why it is not one; never raises on bad input."""
@@ -192,7 +192,7 @@ class CsvDecoder:
         fields: dict[str, Any] = {
             column: cell.strip() for column, cell in zip(self._columns, cells, strict=True) if cell.strip()
         }
-        self.unknown_fields += self._unknown
+        self.unknown_fields.update(self._unknown)
         try:
             for name in ("score", "label"):
                 if name in fields:

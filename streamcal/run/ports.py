@@ -55,6 +55,7 @@ __all__ = [
     "SinkConnector",
     "Source",
     "SourceConnector",
+    "SourceOptions",
     "StoppedError",
     "Store",
     "StoreConnector",
@@ -121,8 +122,8 @@ class Source(Protocol):
         """
 
     @property
-    def unknown_fields(self) -> int:
-        """How many fields were ignored so far because events have no such field."""
+    def unknown_fields(self) -> Mapping[str, int]:
+        """How often a field was ignored so far because events have no such field, by its name."""
 
     def seek(self, positions: Positions) -> Positions:
         """Go to positions, before the first `poll`; return where every partition now stands.
@@ -313,23 +314,21 @@ class Store(Protocol):
         """Release without a commit; may be called twice."""
 
 
+class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a source is to be read."""
+
+    domain: Domain = "target"
+    """That of events that name none."""
+    follow: bool = False
+    """Whether to wait for more where a finite source would end; one of endless streams always does."""
+
+
 @runtime_checkable
 class SourceConnector(Protocol):
     """Opens sources of one scheme."""
 
-    def source(self, url: str, domain: Domain, *, follow: bool) -> Source:
-        """Open a source.
-
-        Parameters
-        ----------
-        url
-            where.
-        domain
-            that of events that name none.
-        follow
-            whether to wait for more where a finite source would end; a connector of endless streams
-            always does.
-        """
+    def source(self, url: str, options: SourceOptions) -> Source:
+        """Open a source."""
 
 
 @runtime_checkable
@@ -409,7 +408,7 @@ class Connectors:
         found = self._find(url)
         if not isinstance(found, SourceConnector):
             raise _cannot(url, "read events")
-        return found.source(url, domain, follow=follow)
+        return found.source(url, SourceOptions(domain=domain, follow=follow))
 
     def sink(self, url: str) -> Sink:
         """Open a sink; see `SinkConnector`."""

@@ -10,6 +10,7 @@ import pytest
 from streamcal_connectors.memory import MemorySink, MemorySource, MemoryStore, logs
 
 from streamcal.run.pipeline import Pipeline
+from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, Outputs, Runner
 
 
@@ -29,8 +30,10 @@ def fill(name: str, count: int, seed: int = 1, **fields: object) -> None:
 def run(store: MemoryStore, *calibration: str, dies_in: int | None = None) -> None:
     """Calibrate, then answer; die after so many commits of the store, before the next."""
     pipeline = Pipeline(tables=store.tables)
-    deployment = [MemorySource("memory:events", logs["events"], "target", endless=False)]
-    sources = [MemorySource(f"memory:{name}", logs[name], "source", endless=False) for name in calibration]
+    deployment = [MemorySource("memory:events", logs["events"], SourceOptions())]
+    sources = [
+        MemorySource(f"memory:{name}", logs[name], SourceOptions(domain="source")) for name in calibration
+    ]
     keep, done = MemoryStore.commit, iter(range(1000))
 
     def commit(change: Any) -> None:

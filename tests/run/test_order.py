@@ -16,6 +16,7 @@ from streamcal import JoinConfig, RecalibratorConfig
 from streamcal.join.join import JoinCounts
 from streamcal.run.order import Merge, watermark
 from streamcal.run.pipeline import Pipeline
+from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, Outputs, Runner, pipeline_state
 
 TTL = 50.0
@@ -66,7 +67,7 @@ def test_before_the_first_time_there_is_none() -> None:
 
 def test_how_far_a_lane_has_been_read() -> None:
     """Is the latest time of all its batches, while the order is that of a batch alone."""
-    read = MemorySource("a", Log(), "target", endless=True)
+    read = MemorySource("a", Log(), SourceOptions(follow=True))
     early, late = (_Records(read, "0", 0, [event("x", time, score=0.5)[1]]) for time in (10.0, 20.0))
     other = _Records(read, "1", 0, [event("y", 15.0, score=0.5)[1]])
     merge = Merge([(("a", "0"), 12.0), (("a", "1"), 30.0)], whole=False)
@@ -86,7 +87,7 @@ class Ragged(MemorySource):
     """Reads its partitions unevenly, one ahead of the others, and at times nothing at all."""
 
     def __init__(self, name: str, rng: random.Random) -> None:
-        super().__init__(f"memory:{name}", logs[name], "target", endless=True)
+        super().__init__(f"memory:{name}", logs[name], SourceOptions(follow=True))
         self._rng = rng
         self._weights = {p: rng.choice([0.1, 0.5, 1.0]) for p in sorted(logs[name].partitions)}
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from streamcal.events import Domain, Event, Origin
 from streamcal.run.codec import JsonDecoder, Malformed
-from streamcal.run.ports import Position, Positions
+from streamcal.run.ports import Position, Positions, SourceOptions
 from streamcal_connectors.kafka.client import Consumer, KafkaError, Partition, Record, brief, is_out_of_range
 from streamcal_connectors.kafka.cluster import Cluster, require
 from streamcal_connectors.kafka.config import KafkaUrl, read_kafka_config
@@ -44,7 +44,7 @@ class KafkaConnector:
         """Take the table ``[kafka]`` of the run's configuration; see `TunableConnector`."""
         self._table, self._stop = options, stop
 
-    def source(self, url: str, domain: Domain, *, follow: bool) -> KafkaSource:  # noqa: ARG002  # endless
+    def source(self, url: str, options: SourceOptions) -> KafkaSource:
         """Open a topic to read; a source of calibration ends where the topic ends when the run starts.
 
         Raises
@@ -54,8 +54,8 @@ class KafkaConnector:
         """
         parsed = KafkaUrl(url)
         cluster = self._cluster(parsed)
-        until_end = parsed.until_end or domain == "source"
-        opened = KafkaSource(cluster, parsed, domain, until_end=until_end)
+        until_end = parsed.until_end or options.domain == "source"
+        opened = KafkaSource(cluster, parsed, options.domain, until_end=until_end)
         self._shared(cluster).add_source(opened.name, parsed.topic)
         return opened
 
@@ -133,8 +133,8 @@ class KafkaSource:
         self._stalled: set[int] = set()
 
     @property
-    def unknown_fields(self) -> int:
-        """How many fields were ignored so far because events have no such field."""
+    def unknown_fields(self) -> Mapping[str, int]:
+        """How often a field was ignored so far because events have no such field, by its name."""
         return self._decoder.unknown_fields
 
     def seek(self, positions: Positions) -> Positions:

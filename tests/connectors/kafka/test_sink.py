@@ -21,6 +21,7 @@ from streamcal_connectors.kafka import client as kafka_client
 from streamcal_connectors.kafka import sink as kafka_sink
 from streamcal_connectors.kafka.source import KafkaConnector
 
+from streamcal.run.ports import SourceOptions
 from streamcal.run.rows import RejectRow
 from tests.connectors.kafka.broker import Broker
 from tests.connectors.kafka.clients import consumer, rows_of, unique
@@ -87,7 +88,7 @@ class TestSink:
     def test_tools_see_the_offsets_of_the_topics(self, kafka_broker: AnyBroker, new_topic: Topics) -> None:
         events, answers = new_topic("events", 2), new_topic("answers")
         connector = KafkaConnector()
-        source = connector.source(url(kafka_broker, events), "target", follow=False)
+        source = connector.source(url(kafka_broker, events), SourceOptions())
         sink = connector.sink(url(kafka_broker, answers))
         sink.resume("job", None)
         sink.commit({source.name: {"0": 5, "1": 6}})

@@ -15,6 +15,7 @@ from streamcal_connectors.kafka.source import KafkaConnector
 
 from streamcal.events import PredictionEvent
 from streamcal.run.codec import Malformed
+from streamcal.run.ports import SourceOptions
 from tests.connectors.kafka.broker import Broker
 from tests.connectors.kafka.clients import transactional, until
 from tests.connectors.kafka.fixtures import AnyBroker, Topics
@@ -138,7 +139,9 @@ class TestSource:
     def test_calibration_ends_where_the_topic_does(self, kafka_broker: AnyBroker, new_topic: Topics) -> None:
         topic = new_topic("events", 2)
         put(kafka_broker, topic, [b'{"score":0.5,"label":1}'] * 5)
-        with closing(KafkaConnector().source(url(kafka_broker, topic), "source", follow=False)) as source:
+        with closing(
+            KafkaConnector().source(url(kafka_broker, topic), SourceOptions(domain="source"))
+        ) as source:
             source.seek({})
             put(kafka_broker, topic, [b'{"score":0.5,"label":0}'])
             assert [event.domain for event in read(source, 5)["0"]] == ["source"] * 5

@@ -16,6 +16,7 @@ from streamcal_connectors.kafka.source import KafkaConnector, KafkaSource
 
 from streamcal import RecalibrationMap
 from streamcal.engine.emissions import Recalibrated
+from streamcal.run.ports import SourceOptions
 from streamcal.run.rows import MapRow
 from tests.connectors.kafka.clients import producer, rows_of
 from tests.connectors.kafka.fixtures import AnyBroker
@@ -41,7 +42,7 @@ def put(broker: AnyBroker, topic: str, values: Sequence[bytes | None], partition
 
 @contextmanager
 def opened(broker: AnyBroker, topic: str, options: str = "") -> Iterator[KafkaSource]:
-    with closing(KafkaConnector().source(url(broker, topic, options), "target", follow=False)) as source:
+    with closing(KafkaConnector().source(url(broker, topic, options), SourceOptions())) as source:
         yield source
 
 

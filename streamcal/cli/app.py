@@ -22,6 +22,7 @@ from streamcal.cli.apply import apply
 from streamcal.cli.opening import (
     ConfigFile,
     EventsUrl,
+    Final,
     LabelsUrl,
     SourceUrl,
     open_source,
@@ -80,6 +81,7 @@ def replay(
     labels: LabelsUrl = None,
     source: SourceUrl = None,
     config: ConfigFile = None,
+    final: Final = False,
 ) -> None:
     """Rebuild a store's state from its sources, and compare: exit status 0 if equal, 1 if not.
 
@@ -91,8 +93,10 @@ def replay(
     connectors = Connectors(options.connectors, stop)
     with ExitStack() as stack:
         kept = open_store(connectors, store, stack, read_only=True)
-        deployment = [open_source(connectors, url, "target", stack) for url in (events, labels) if url]
-        calibration = [open_source(connectors, source, "source", stack)] if source else []
+        deployment = [
+            open_source(connectors, url, "target", stack, final=final) for url in (events, labels) if url
+        ]
+        calibration = [open_source(connectors, source, "source", stack, final=final)] if source else []
         try:
             table, equal = replay_table(kept, options, Inputs(calibration, deployment), stop)
         except StoppedError as error:

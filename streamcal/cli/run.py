@@ -16,6 +16,7 @@ from rich.console import Console
 from streamcal.cli.opening import (
     ConfigFile,
     EventsUrl,
+    Final,
     JsonLog,
     LabelsUrl,
     RejectsUrl,
@@ -24,6 +25,7 @@ from streamcal.cli.opening import (
     open_source,
     open_store,
     read_options,
+    refuse_damaged,
     refuse_twice,
 )
 from streamcal.cli.report import run_summary, run_table
@@ -62,6 +64,7 @@ def run(
     maps: Annotated[str | None, typer.Option(help="Where every map version goes, one line each.")] = None,
     store: Annotated[str | None, typer.Option(help="Where the state is kept: a SQLite file.")] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Wait for more data at the end of files.")] = False,
+    final: Final = False,
     metrics: Annotated[
         str | None, typer.Option(help="[HOST:]PORT for Prometheus to scrape; on 127.0.0.1 by default.")
     ] = None,
@@ -79,9 +82,11 @@ def run(
     connectors = Connectors(options.connectors, stop)
     with ExitStack() as stack:
         deployment = [
-            open_source(connectors, url, "target", stack, follow=follow) for url in (events, labels) if url
+            open_source(connectors, url, "target", stack, follow=follow, final=final)
+            for url in (events, labels)
+            if url
         ]
-        calibration = [open_source(connectors, source, "source", stack)] if source else []
+        calibration = [open_source(connectors, source, "source", stack, final=final)] if source else []
         sources = [*calibration, *deployment]
         refuse_twice([each.name for each in sources])
         kept = open_store(connectors, store, stack) if store else None
@@ -131,10 +136,12 @@ def run(
         Console(stderr=output == "-").print(run_table(pipeline, unknown))
     if stop():
         log.warning("interrupted: everything processed so far is written")
+        refuse_damaged(sources)
         raise typer.Exit(stop_status(stop))
     if pipeline.tally.events == 0 or pipeline.tally.events == pipeline.tally.rejected:
         urls = ", ".join(public_url(url) for url in (source, events, labels) if url)
         fail(f"no event could be read from {urls}", EXIT_NOTHING_READ)
+    refuse_damaged(sources)
 
 
 def _run(runner: Runner, stop: Stop) -> None:

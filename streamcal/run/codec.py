@@ -18,9 +18,12 @@ import numpy as np
 from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.sketch import checks
 
-__all__ = ["MAX_ID_BYTES", "CsvDecoder", "JsonDecoder", "Malformed"]
+__all__ = ["MAX_ID_BYTES", "MAX_RAW_BYTES", "CsvDecoder", "JsonDecoder", "Malformed"]
 
 MAX_ID_BYTES: Final = 512
+MAX_RAW_BYTES: Final = 4096
+"""How many bytes of the text of an event are kept for its reject."""
+
 _TIME_RULE: Final = "a time must be seconds since the epoch or an ISO 8601 date and time"
 _BREAK, _BRACE = b"\n{"
 _FIELDS: Final = ("id", "score", "label", "time", "key", "domain")

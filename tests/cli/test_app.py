@@ -93,13 +93,14 @@ def test_a_truncated_gzip_gives_what_it_still_has(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert 5_000 < len(answers) < 15_000
     assert [row["id"] for row in answers] == [str(i) for i in range(len(answers))]
-    (reject,) = rejects
-    assert "truncated gzip" in reject["reason"]
-    assert reject["line"] == len(answers) + 1
+    assert rejects == []
+    assert f"cannot be read beyond line {len(answers)}: it ends within a gzip member" in done.stderr
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("content", [b"", b"\n\n", b"junk\njunk\n", gzip.compress(b"")[:-4], b"not gzip"])
+@pytest.mark.parametrize(
+    "content", [b"", b"\n\n", b"junk\njunk\n", gzip.compress(b"", mtime=0)[:-4], b"not gzip"]
+)
 def test_exit_1_when_nothing_could_be_read(tmp_path: Path, content: bytes) -> None:
     name = "events.jsonl.gz" if content[:1] in (b"\x1f", b"n") else "events.jsonl"
     done, answers, _ = run(tmp_path, content, name=name)

@@ -18,9 +18,9 @@ from streamcal.run.ports import Connectors, Sink, Source, Store, connector_names
 
 __all__ = [
     "ConfigFile",
-    "EventsUrl",
+    "EventsUrls",
     "JsonLog",
-    "LabelsUrl",
+    "LabelsUrls",
     "RejectsUrl",
     "SourceUrl",
     "open_sink",
@@ -31,8 +31,14 @@ __all__ = [
     "refuse_twice",
 ]
 
-EventsUrl = Annotated[str, typer.Option(help="Predictions of the deployment; may contain labels too.")]
-LabelsUrl = Annotated[str | None, typer.Option(help="Labels, if they come separately.")]
+EventsUrls = Annotated[
+    list[str],
+    typer.Option("--events", help="Predictions of the deployment; may contain labels too; may be repeated."),
+]
+LabelsUrls = Annotated[
+    list[str] | None,
+    typer.Option("--labels", help="Labels, if they come separately; may be repeated."),
+]
 SourceUrl = Annotated[str | None, typer.Option(help="Labelled events to calibrate on first.")]
 RejectsUrl = Annotated[str | None, typer.Option(help="Where rejected input goes, one line each.")]
 ConfigFile = Annotated[Path | None, typer.Option(help="Options, as a TOML file.")]

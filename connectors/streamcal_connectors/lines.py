@@ -161,8 +161,9 @@ class GzipReader:
             offset -= len(data)
 
     def left(self) -> int | None:
-        """Return how many compressed bytes were not read yet."""
-        return self._packed.left()
+        """Return how many compressed bytes were not decompressed yet."""
+        left = self._packed.left()
+        return None if left is None else left + len(self._input)
 
     def close(self) -> None:
         """Release."""

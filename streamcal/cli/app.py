@@ -71,7 +71,7 @@ app.command(cls=_Once)(run)
 app.command(cls=_Once)(apply)
 
 
-def _show_version(wanted: bool) -> None:  # noqa: FBT001  # the signature of a callback
+def _show_version(wanted: bool) -> None:  # the signature of a callback
     if wanted:
         sys.stdout.write(f"streamcal {version_of('streamcal-engine')}\n")
         raise typer.Exit
@@ -79,7 +79,7 @@ def _show_version(wanted: bool) -> None:  # noqa: FBT001  # the signature of a c
 
 @app.callback()
 def streamcal(
-    version: Annotated[  # noqa: ARG001  # its callback has done all
+    version: Annotated[  # its callback has done all
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""The closing words of a run: what a careful colleague would mention of its figures, and what to do about it."""
+"""The closing words of a run: what a careful colleague would mention, and what to do about it."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _times(clock: float | None) -> list[str]:
         return []
     return [
         f"The latest event time is {clock:.0f}, which looks like milliseconds or finer. A number is taken as"
-        " seconds since the epoch, so every waiting time is wrong: divide the times, or write them as ISO 8601."
+        " seconds since the epoch: divide the times, or write them as ISO 8601, else waiting times are wrong."
     ]
 
 
@@ -146,7 +146,9 @@ def _unknown(fields: Mapping[str, int]) -> list[str]:
 
 def _field(name: str, count: int) -> str:
     """Return a field with its count, and the field that may be meant."""
-    meant = _OTHER_NAMES.get(name.lower()) or next(iter(get_close_matches(name.lower(), _FIELDS, 1, 0.75)), None)
+    meant = _OTHER_NAMES.get(name.lower()) or next(
+        iter(get_close_matches(name.lower(), _FIELDS, 1, 0.75)), None
+    )
     return f"{name[:40]} ({count:,} times{f': did you mean {meant}?' if meant else ''})"
 
 
@@ -159,4 +161,3 @@ def _worse(tally: Tally) -> list[str]:
         f" {tally.joined:,} labels, the scores as they came were better. Check that a label belongs to the"
         " prediction with its id, and whether the stream drifts: a [recalibrator] window forgets old labels."
     ]
-

@@ -15,6 +15,7 @@ from streamcal.events import Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.run.config import RunConfig, read_config
 from streamcal.run.ports import Connectors, Sink, Source, Store, connector_names
+from streamcal.run.problems import problems
 
 __all__ = [
     "ConfigFile",
@@ -62,7 +63,7 @@ def read_map(path: Path) -> RecalibrationMap:
     except OSError as error:
         fail(f"cannot read the map: {error}", EXIT_USAGE)
     except ValidationError as error:
-        fail(f"{path} is not a map: {error}", EXIT_USAGE)
+        fail(f"{path} is not a map: {problems(error, RecalibrationMap)}", EXIT_USAGE)
 
 
 def open_source(

@@ -79,7 +79,10 @@ def _saved(figure: Figure, form: str) -> bytes:
 
 
 def _draw_reliability(axes: Axes, quality: Quality) -> None:
-    series = [("score as it came", quality.before, _BEFORE, "o"), ("recalibrated", quality.after, _AFTER, "s")]
+    series = [
+        ("score as it came", quality.before, _BEFORE, "o"),
+        ("recalibrated", quality.after, _AFTER, "s"),
+    ]
     for name, forecasts_of, colour, marker in series:
         forecasts, rates = forecasts_of.diagram(_BINS)
         axes.plot(forecasts, rates, marker=marker, color=colour, label=name, linewidth=1.5, markersize=5)

@@ -85,8 +85,8 @@ class Pace:
             return
         done = max(self._total - left, 0.0)
         before = (0, 0.0) if self._known is None and fresh else self._known
-        if before is not None and processed > before[0]:
-            self._per_event = max(done - before[1], 0.0) / (processed - before[0])
+        if before is not None and processed > before[0] and done > before[1]:
+            self._per_event = (done - before[1]) / (processed - before[0])
         self._known = processed, done
 
     def at(self, processed: int, now: float) -> Advance:

@@ -167,7 +167,17 @@ def show_table(found: Served) -> Group:
     )
     now = _table(
         "Served now, and what is certified of it: risk at most",
-        ("key", "version", "bins", "source\nlabels", "prior", "target\nlabels", "prior", "of h", "in\ntarget"),
+        (
+            "key",
+            "version",
+            "bins",
+            "source\nlabels",
+            "prior",
+            "target\nlabels",
+            "prior",
+            "of h",
+            "in\ntarget",
+        ),
         left=("key",),
     )
     for engine in found.engines:

@@ -59,13 +59,13 @@ class _JsonFormatter(logging.Formatter):
 
 
 class _StandardError(logging.Handler):
-    """Writes to what standard error is at the moment: a line that moves (`streamcal.cli.progress`) replaces it."""
+    """Writes to what standard error is at the moment: `streamcal.cli.progress` replaces it."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             sys.stderr.write(f"{self.format(record)}\n")
             sys.stderr.flush()
-        except Exception:  # noqa: BLE001  # as every handler of logging does: it reports, and goes on
+        except Exception:  # as every handler of logging does: it reports, and goes on
             self.handleError(record)
 
 

@@ -186,7 +186,7 @@ class Pipeline:
 
     @property
     def processed(self) -> int:
-        """How many events it has processed since it was made; may be asked from another thread, at any time."""
+        """How many events it has processed since it was made; any thread may ask, at any time."""
         taken, batch = self._taken
         return taken - length_hint(batch)
 

@@ -22,7 +22,7 @@ from streamcal.sketch.score_sketch import ScoreSketch
 __all__ = ["ECE_BINS", "ForecastQuality", "ForecastQualityState"]
 
 ECE_BINS: Final = 15
-"""The bins of the calibration error: of equal width, the k-th from k/15 up to (k + 1)/15 (Guo et al. 2017)."""
+"""The bins of the calibration error: of equal width, from k/15 up to (k + 1)/15 (Guo et al. 2017)."""
 
 _CELLS: Final = 512  # of the sketch that the diagram is drawn from: some kilobytes of every commit
 _LEAST: Final = 1e-15
@@ -83,7 +83,7 @@ class ForecastQuality:
             -math.log(max(forecast if label else 1.0 - forecast, _LEAST))
             for forecast, label in zip(forecasts, labels, strict=True)
         ]
-        # Summed one after the other, behind what there is: the sums do not depend on how labels come in parts.
+        # Summed one by one, behind what there is: it makes no difference how labels come in parts.
         self._log_losses = float(np.cumsum([self._log_losses, *losses])[-1])
         values = np.array(forecasts, np.float64)
         bins = np.minimum((values * ECE_BINS).astype(np.int64), ECE_BINS - 1)
@@ -122,7 +122,9 @@ class ForecastQuality:
         """
         made = cls()
         if [len(row) for row in state.bins] != [ECE_BINS] * len(made._bins):
-            raise DamagedStateError(f"the calibration error has {ECE_BINS} bins of 3 numbers, not {state.bins}")
+            raise DamagedStateError(
+                f"the calibration error has {ECE_BINS} bins of 3 numbers, not {state.bins}"
+            )
         made._log_losses = state.log_losses
         made._bins = np.array(state.bins, np.float64)
         made._sketch = ScoreSketch.from_bytes(state.sketch)

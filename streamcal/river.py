@@ -19,7 +19,9 @@ try:
     from river import base
     from river.utils import dataframe as frames
 except ImportError as error:
-    raise ImportError("streamcal.river needs river: pip install 'streamcal-engine[river]'") from error
+    raise ImportError(
+        "streamcal.river needs river: pip install '.[river]' in a checkout of streamcal"
+    ) from error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -28,7 +28,7 @@ try:
     from sklearn.utils.validation import check_is_fitted  # type: ignore[import-untyped]
 except ImportError as error:
     raise ImportError(
-        "streamcal.sklearn needs scikit-learn: pip install 'streamcal-engine[sklearn]'"
+        "streamcal.sklearn needs scikit-learn: pip install '.[sklearn]' in a checkout of streamcal"
     ) from error
 from scipy.special import expit
 

@@ -144,7 +144,7 @@ def test_without_river_it_says_what_to_install() -> None:
     code = "import sys; sys.modules['river'] = None; import streamcal.river"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.returncode == 1
-    assert "pip install 'streamcal-engine[river]'" in run.stderr.splitlines()[-1]
+    assert "pip install '.[river]' in a checkout" in run.stderr.splitlines()[-1]
 
 
 # Learning, at once and late

@@ -110,7 +110,7 @@ def test_without_scikit_learn_it_says_what_to_install() -> None:
     code = "import sys; sys.modules['sklearn'] = None; import streamcal.sklearn"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.returncode == 1
-    assert "pip install 'streamcal-engine[sklearn]'" in run.stderr.splitlines()[-1]
+    assert "pip install '.[sklearn]' in a checkout" in run.stderr.splitlines()[-1]
 
 
 # Fitting

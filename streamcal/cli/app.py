@@ -1,36 +1,39 @@
 """The command line: ``streamcal run``, ``apply``, ``show``, ``replay``, ``demo``.
 
 Exit status: 0 if a run reached its end, with or without rejects, or was ended by SIGTERM; 1 if nothing could
-be read, or a replay differs; 2 on a usage error; 3 if the store or an output cannot be used; 130 if
-interrupted. In every case, the micro-batches processed so far are written. If an output is away when SIGTERM
-or an interruption arrives, the micro-batch that waits for it is not written; the next run reads it again.
+be read, or a replay differs; 2 on a usage error; 3 if the store or an output cannot be used; 4, under
+``--strict``, if there are remarks below the table; 130 if interrupted. In every case, the micro-batches
+processed so far are written. If an output is away when SIGTERM or an interruption arrives, the micro-batch
+that waits for it is not written; the next run reads it again.
 """
 
 from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
+from importlib.metadata import version as version_of
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
 from rich.console import Console
+from typer.core import TyperCommand
 
 from streamcal.cli import demo as flights
 from streamcal.cli.apply import apply
 from streamcal.cli.opening import (
     ConfigFile,
-    EventsUrl,
+    EventsUrls,
     Final,
-    LabelsUrl,
+    LabelsUrls,
     SourceUrl,
     open_source,
     open_store,
     read_options,
 )
 from streamcal.cli.run import run
-from streamcal.cli.show import replay_table, served, show_table
+from streamcal.cli.show import SHOWN_MAPS, replay_table, served, show_table
 from streamcal.cli.terminal import (
     EXIT_NOTHING_READ,
     EXIT_UNUSABLE,
@@ -45,26 +48,65 @@ from streamcal.run.runner import Inputs
 
 __all__ = ["main"]
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
-app.command()(run)
-app.command()(apply)
+class _Once(TyperCommand):
+    """A command that refuses an option which is given again, unless it takes several values."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take the arguments of the command line."""
+        given: list[Any] = self.make_parser(ctx).parse_args(args=list(args))[2]
+        for parameter in () if ctx.resilient_parsing else given:
+            times = given.count(parameter)
+            if times > 1 and not parameter.multiple and not parameter.is_flag:
+                ctx.fail(f"{max(parameter.opts, key=len)} is given {times} times; it takes one value")
+        return super().parse_args(ctx, args)
 
 
-@app.command()
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+app.command(cls=_Once)(run)
+app.command(cls=_Once)(apply)
+
+
+def _show_version(wanted: bool) -> None:  # the signature of a callback
+    if wanted:
+        sys.stdout.write(f"streamcal {version_of('streamcal-engine')}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def streamcal(
+    version: Annotated[  # its callback has done all
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Honest probabilities from a stream of classifier scores, while labels arrive late."""
+
+
+@app.command(cls=_Once)
 def show(
     store: Annotated[str, typer.Argument(help="The store of a run, which may still be running.")],
     key: Annotated[
         list[str] | None, typer.Option(help="A key to show, instead of the first ones; may be repeated.")
     ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help=f"Only the newest map versions: {SHOWN_MAPS} if not given, all of them with --json."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Print what a store serves now, and the history of its maps and certificates."""
+    """Print the history of a store's maps and certificates, and what it serves now."""
     set_up_logging(as_json=False)
     with ExitStack() as stack:
         kept = open_store(Connectors(), store, stack, read_only=True)
         try:
-            found = served(kept, key or ())
+            found = served(kept, key or (), limit if as_json or limit is not None else SHOWN_MAPS)
         except (StoreError, ValueError) as error:
             fail(str(error), EXIT_UNUSABLE)
     if as_json:
@@ -74,11 +116,11 @@ def show(
         Console().print(show_table(found))
 
 
-@app.command()
+@app.command(cls=_Once)
 def replay(
     store: Annotated[str, typer.Option(help="The store to check; it is not changed.")],
-    events: EventsUrl,
-    labels: LabelsUrl = None,
+    events: EventsUrls,
+    labels: LabelsUrls = None,
     source: SourceUrl = None,
     config: ConfigFile = None,
     final: Final = False,
@@ -94,7 +136,7 @@ def replay(
     with ExitStack() as stack:
         kept = open_store(connectors, store, stack, read_only=True)
         deployment = [
-            open_source(connectors, url, "target", stack, final=final) for url in (events, labels) if url
+            open_source(connectors, url, "target", stack, final=final) for url in (*events, *(labels or ()))
         ]
         calibration = [open_source(connectors, source, "source", stack, final=final)] if source else []
         try:
@@ -110,14 +152,21 @@ def replay(
         fail("the state in the store differs from the state that the sources give", EXIT_NOTHING_READ)
 
 
-@app.command()
+@app.command(cls=_Once)
 def demo(
     picture: Annotated[Path, typer.Option(help="Where the picture goes, as PNG.")] = Path("flights.png"),
+    files: Annotated[
+        Path | None, typer.Option(help="Write the example's files into this directory, and do no more.")
+    ] = None,
 ) -> None:
     """Run the shipped example: late flights from New York in 2013, labels at the actual arrival."""
-    flights.run(picture, Console())
+    set_up_logging(as_json=False)
+    if files is not None:
+        flights.copy_files(files, Console())
+    else:
+        flights.run(picture, Console())
 
 
 def main() -> None:
     """Run the command line."""
-    app()
+    app(prog_name="streamcal")

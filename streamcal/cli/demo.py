@@ -6,17 +6,23 @@ import time
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
+from typing import Final
 
 from rich.console import Console
 
-from streamcal.cli.picture import Month, ReliabilityDiagram, draw
+from streamcal.cli.picture import NEEDED, Month, can_draw, demo_picture
 from streamcal.cli.report import run_table
+from streamcal.cli.terminal import EXIT_USAGE, fail
+from streamcal.cli.whole import check_whole, write_whole
 from streamcal.join.join import Joined
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import Connectors
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 
-__all__ = ["data_folder", "run"]
+__all__ = ["copy_files", "data_folder", "run"]
+
+FILES: Final = ("source.jsonl.gz", "predictions.jsonl.gz", "labels.jsonl.gz")
+"""Labelled flights of March and April; predictions and labels of May to December."""
 
 
 def data_folder() -> Path:
@@ -25,15 +31,31 @@ def data_folder() -> Path:
     return installed if installed.is_dir() else Path(__file__).parents[2] / "examples" / "flights"
 
 
+def copy_files(folder: Path, console: Console) -> None:
+    """Copy the files of the example to a folder, made if there is none."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in FILES:
+            (folder / name).write_bytes((data_folder() / name).read_bytes())
+    except OSError as error:
+        fail(f"--files: cannot write to {folder}: {error.strerror or error}", EXIT_USAGE)
+    console.print(f"{', '.join(FILES)}: in {folder}", soft_wrap=True)
+
+
 def run(picture: Path, console: Console) -> None:
-    """Calibrate on March and April, recalibrate May to December; print a table and draw a picture."""
-    before, after = ReliabilityDiagram(), ReliabilityDiagram()
+    """Calibrate on March and April, recalibrate May to December; print a table and draw a picture.
+
+    Without matplotlib, only the table.
+    """
+    drawing = can_draw()
+    if drawing:
+        check_whole("--picture", picture)
+    else:
+        console.print(f"{NEEDED}; going on without it", soft_wrap=True)
     monthly: dict[str, Month] = {}
     priors: list[tuple[float, float]] = []
 
     def observe(joined: Joined) -> None:
-        before.add(joined.score, joined.label)
-        after.add(joined.probability, joined.label)
         if joined.labelled_at is None:
             return
         month = f"{datetime.fromtimestamp(joined.labelled_at, UTC):%Y-%m}"
@@ -52,13 +74,13 @@ def run(picture: Path, console: Console) -> None:
     folder = data_folder()
     pipeline = Pipeline(observer=observe)
     connectors = Connectors()
-    calibration = connectors.source(str(folder / "source.jsonl.gz"), "source")
-    predictions = connectors.source(str(folder / "predictions.jsonl.gz"))
-    labels = connectors.source(str(folder / "labels.jsonl.gz"))
+    calibration = connectors.source(str(folder / FILES[0]), "source")
+    predictions, labels = (connectors.source(str(folder / name)) for name in FILES[1:])
     console.print("Late flights from New York, 2013: calibrating on March and April …")
     console.print("… recalibrating May to December, each label at the actual arrival …")
     inputs = Inputs([calibration], [predictions, labels])
     Runner(pipeline, inputs, Outputs(NullSink()), None, clock=time.monotonic).run()
     console.print(run_table(pipeline, 0))
-    draw(picture, before, after, priors, monthly)
-    console.print(f"picture: {picture}")
+    if drawing:
+        write_whole("--picture", picture, demo_picture(pipeline.quality, priors, monthly))
+        console.print(f"picture: {picture}", soft_wrap=True)

@@ -16,13 +16,14 @@ from streamcal.events import Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.run.config import RunConfig, read_config
 from streamcal.run.ports import Connectors, FileSource, Sink, Source, Store, connector_names
+from streamcal.run.problems import problems
 
 __all__ = [
     "ConfigFile",
-    "EventsUrl",
+    "EventsUrls",
     "Final",
     "JsonLog",
-    "LabelsUrl",
+    "LabelsUrls",
     "RejectsUrl",
     "SourceUrl",
     "open_sink",
@@ -34,8 +35,14 @@ __all__ = [
     "refuse_twice",
 ]
 
-EventsUrl = Annotated[str, typer.Option(help="Predictions of the deployment; may contain labels too.")]
-LabelsUrl = Annotated[str | None, typer.Option(help="Labels, if they come separately.")]
+EventsUrls = Annotated[
+    list[str],
+    typer.Option("--events", help="Predictions of the deployment; may contain labels too; may be repeated."),
+]
+LabelsUrls = Annotated[
+    list[str] | None,
+    typer.Option("--labels", help="Labels, if they come separately; may be repeated."),
+]
 SourceUrl = Annotated[str | None, typer.Option(help="Labelled events to calibrate on first.")]
 RejectsUrl = Annotated[str | None, typer.Option(help="Where rejected input goes, one line each.")]
 ConfigFile = Annotated[Path | None, typer.Option(help="Options, as a TOML file.")]
@@ -62,7 +69,7 @@ def read_map(path: Path) -> RecalibrationMap:
     except OSError as error:
         fail(f"cannot read the map: {error}", EXIT_USAGE)
     except ValidationError as error:
-        fail(f"{path} is not a map: {error}", EXIT_USAGE)
+        fail(f"{path} is not a map: {problems(error, RecalibrationMap)}", EXIT_USAGE)
 
 
 def open_source(

@@ -1,62 +1,27 @@
-"""The picture of the demo: reliability before and after, and the months of the deployment."""
+"""Pictures: reliability before and after, of any run; with it, the months of the demo's deployment."""
 
 from __future__ import annotations
 
+import io
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
-from streamcal.maps import binning
-from streamcal.sketch import grid
-from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.run.pipeline import Quality
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-__all__ = ["Month", "ReliabilityDiagram", "draw"]
+__all__ = ["FORMATS", "NEEDED", "Month", "can_draw", "demo_picture", "reliability_picture"]
 
+NEEDED: Final = "a picture needs matplotlib: pip install '.[plots]' in a checkout of streamcal"
+
+FORMATS: Final = ("png", "svg", "pdf")
+"""What a picture can be, by the end of its file's name."""
+
+_BINS: Final = 15
 _FEWEST_LABELS: Final = 1000  # a month with fewer is not drawn
 _BEFORE, _AFTER = "#c44e52", "#2a6f97"
-
-
-class ReliabilityDiagram:
-    """A reliability diagram of a stream, in bounded memory, with any number of equal-mass bins."""
-
-    def __init__(self) -> None:
-        self._sketch = ScoreSketch(1024)
-        self._forecasts: list[float] = []
-        self._labels: list[int] = []
-
-    def add(self, forecast: float, label: int) -> None:
-        """Add a forecast in [0, 1] with its label, 0 or 1."""
-        self._forecasts.append(forecast)
-        self._labels.append(label)
-        if len(self._labels) >= 1 << 16:
-            self._flush()
-
-    def bins(self, count: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """Return the mean forecast and the rate of label 1 of at most ``count`` equal-mass bins.
-
-        Both arrays are float64[bins]. The rates are exact; a forecast counts as the middle of its cell.
-        """
-        self._flush()
-        cells, (negatives, positives) = self._sketch.cells, self._sketch.counts
-        totals = negatives + positives
-        splits = binning.uniform_mass(totals, count)
-        level = self._sketch.level
-        middle = (grid.left_edges(cells, level) + grid.left_edges(cells + np.int32(1), level)) / 2.0
-        mass = binning.bin_sums(totals, splits)
-        forecasts = np.add.reduceat(totals * middle, splits[:-1]) / mass
-        return forecasts, binning.bin_sums(positives, splits) / mass
-
-    def _flush(self) -> None:
-        if self._labels:
-            self._sketch.add(self._forecasts, self._labels)
-            self._forecasts.clear()
-            self._labels.clear()
 
 
 class Month(NamedTuple):
@@ -70,13 +35,25 @@ class Month(NamedTuple):
     """The sum of the recalibrated probabilities."""
 
 
-def draw(
-    path: Path,
-    before: ReliabilityDiagram,
-    after: ReliabilityDiagram,
-    priors: list[tuple[float, float]],
-    monthly: dict[str, Month],
-) -> None:
+def can_draw() -> bool:
+    """Whether matplotlib is there."""
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def reliability_picture(quality: Quality, form: str) -> bytes:
+    """Draw the reliability of the forecasts before and after; one of `FORMATS`. There has to be a label."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.2, 5.2), layout="constrained")
+    _draw_reliability(figure.subplots(), quality)
+    return _saved(figure, form)
+
+
+def demo_picture(quality: Quality, priors: list[tuple[float, float]], monthly: dict[str, Month]) -> bytes:
     """Draw the demo's picture as PNG: reliability before and after, mean forecasts and prior by month.
 
     Parameters
@@ -85,34 +62,34 @@ def draw(
         (time in seconds since the epoch, running prior of the target).
     monthly
         by the month as ``YYYY-MM``.
-
-    Raises
-    ------
-    ModuleNotFoundError
-        if matplotlib is missing; the message names the extra to install.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "a picture needs matplotlib: pip install 'streamcal-engine[plots]'"
-        ) from error
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(11, 4.6), layout="constrained")
     left, right = figure.subplots(1, 2)
-    _draw_reliability(left, before, after)
+    _draw_reliability(left, quality)
     _draw_months(right, priors, monthly)
-    figure.savefig(path, dpi=120)
+    return _saved(figure, "png")
 
 
-def _draw_reliability(axes: Axes, before: ReliabilityDiagram, after: ReliabilityDiagram) -> None:
-    series = [("score as it came", before, _BEFORE, "o"), ("recalibrated", after, _AFTER, "s")]
-    for name, diagram, colour, marker in series:
-        forecasts, rates = diagram.bins(15)
+def _saved(figure: Figure, form: str) -> bytes:
+    data = io.BytesIO()
+    figure.savefig(data, format=form, dpi=120)
+    return data.getvalue()
+
+
+def _draw_reliability(axes: Axes, quality: Quality) -> None:
+    series = [
+        ("score as it came", quality.before, _BEFORE, "o"),
+        ("recalibrated", quality.after, _AFTER, "s"),
+    ]
+    for name, forecasts_of, colour, marker in series:
+        forecasts, rates = forecasts_of.diagram(_BINS)
         axes.plot(forecasts, rates, marker=marker, color=colour, label=name, linewidth=1.5, markersize=5)
-    reach = max(axes.get_xlim()[1], axes.get_ylim()[1])
+    reach = min(max(axes.get_xlim()[1], axes.get_ylim()[1]), 1.05)
     axes.plot([0, reach], [0, reach], color="0.6", linewidth=1, linestyle="--", label="calibrated")
     axes.set(
-        title="Reliability, 15 bins of equal mass",
+        title=f"Reliability, {_BINS} bins of equal mass",
         xlabel="forecast probability",
         ylabel="observed rate",
         xlim=(0, reach),

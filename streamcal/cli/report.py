@@ -1,7 +1,8 @@
-"""The report at the end of a run: a table for a person, a dictionary for the log."""
+"""The report at the end of a run: a table for a person, a dictionary for the log and for ``--summary``."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -18,7 +19,7 @@ _SHOWN_KEYS: Final = 20
 
 def run_table(pipeline: Pipeline, unknown_fields: int) -> Table:
     """Return the table at the end of a run."""
-    tally, counts = pipeline.tally, pipeline.counts
+    tally, counts, quality = pipeline.tally, pipeline.counts, pipeline.quality
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
@@ -39,6 +40,10 @@ def run_table(pipeline: Pipeline, unknown_fields: int) -> Table:
         ("unknown fields kept out", unknown_fields),
         ("Brier score before", tally.brier_before),
         ("Brier score after", tally.brier_after),
+        ("log loss before", quality.before.log_loss),
+        ("log loss after", quality.after.log_loss),
+        ("calibration error (ECE) before", quality.before.calibration_error),
+        ("calibration error (ECE) after", quality.after.calibration_error),
     ]
     engines = pipeline.first_engines(_SHOWN_KEYS)
     for key, engine in engines.items():
@@ -68,26 +73,33 @@ def _claims(engine: Engine, name: str) -> list[tuple[str, float | str | None]]:
     ]
     if certificate.domain == "source" and certificate.target_risk is not None:
         rows.append((f"certified risk in the target ({share} sure){name}", certificate.target_risk))
-    rows += [(f"refuted{name}", assumption) for assumption in certificate.refuted]
+    # By name only: what it says is long, and `streamcal show --json` has it with the certificate.
+    rows += [(f"refuted{name}", assumption.partition(":")[0]) for assumption in certificate.refuted]
     return rows
 
 
-def run_summary(pipeline: Pipeline, unknown_fields: int) -> dict[str, Any]:
-    """Return the figures of the run for the JSON log."""
-    tally = pipeline.tally
+def run_summary(pipeline: Pipeline, unknown_fields: int, remarks: Sequence[str]) -> dict[str, Any]:
+    """Return the figures of the run, for the JSON log and ``--summary``."""
+    tally, quality = pipeline.tally, pipeline.quality
     return {
         "events": tally.events,
         "source_labels": tally.source_labels,
         "rejected": tally.rejected,
+        "reasons": pipeline.reasons,
         "unknown_fields": unknown_fields,
         "join": msgspec.structs.asdict(pipeline.counts),
         "pending": pipeline.pending,
         "brier_before": tally.brier_before,
         "brier_after": tally.brier_after,
+        "log_loss_before": quality.before.log_loss,
+        "log_loss_after": quality.after.log_loss,
+        "ece_before": quality.before.calibration_error,
+        "ece_after": quality.after.calibration_error,
         "keys": len(pipeline.engines),
         "map_versions": {
             key or "": engine.version for key, engine in pipeline.first_engines(_SHOWN_KEYS).items()
         },
+        "remarks": list(remarks),
     }
 
 

@@ -13,12 +13,13 @@ import msgspec
 import typer
 from rich.console import Console
 
+from streamcal.cli.closing import closing_words
 from streamcal.cli.opening import (
     ConfigFile,
-    EventsUrl,
+    EventsUrls,
     Final,
     JsonLog,
-    LabelsUrl,
+    LabelsUrls,
     RejectsUrl,
     SourceUrl,
     open_sink,
@@ -28,13 +29,15 @@ from streamcal.cli.opening import (
     refuse_damaged,
     refuse_twice,
 )
+from streamcal.cli.picture import FORMATS, NEEDED, can_draw, reliability_picture
+from streamcal.cli.progress import Meter
 from streamcal.cli.report import run_summary, run_table
 from streamcal.cli.terminal import (
+    EXIT_DOUBTFUL,
     EXIT_INTERRUPTED,
     EXIT_NOTHING_READ,
     EXIT_UNUSABLE,
     EXIT_USAGE,
-    Meter,
     RejectLog,
     Stop,
     fail,
@@ -42,7 +45,8 @@ from streamcal.cli.terminal import (
     stop_status,
     stopped,
 )
-from streamcal.errors import OutputError, StoreError
+from streamcal.cli.whole import check_whole, write_whole
+from streamcal.errors import DamagedStateError, OutputError, StoreError
 from streamcal.run.metrics import RunMetrics
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Connectors, Source, StoppedError, public_url
@@ -53,18 +57,55 @@ __all__ = ["run"]
 log = logging.getLogger("streamcal")
 
 
+class _Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run was asked for, beside the options of its engines: the parameters of `run`."""
+
+    events: list[str]
+    labels: list[str]
+    source: str | None
+    output: str
+    rejects: str | None
+    maps: str | None
+    store: str | None
+    follow: bool
+    final: bool
+    metrics: str | None
+    map_file: Path | None
+    plot: Path | None
+    summary: Path | None
+    strict: bool
+    log_json: bool
+
+    @property
+    def inputs(self) -> list[str]:
+        """The URLs that are read, in the order in which they are."""
+        return [*([self.source] if self.source else []), *self.events, *self.labels]
+
+
 def run(
-    events: EventsUrl,
+    events: EventsUrls,
     output: Annotated[str, typer.Option(help="Where the recalibrated predictions go.")],
-    labels: LabelsUrl = None,
+    labels: LabelsUrls = None,
     source: SourceUrl = None,
     config: ConfigFile = None,
     rejects: RejectsUrl = None,
-    map_file: Annotated[Path | None, typer.Option("--map", help="Where the last map goes, as JSON.")] = None,
+    map_file: Annotated[
+        Path | None,
+        typer.Option("--map", help="Where the last map goes, as JSON; of KEY, to the name with .KEY in it."),
+    ] = None,
     maps: Annotated[str | None, typer.Option(help="Where every map version goes, one line each.")] = None,
     store: Annotated[str | None, typer.Option(help="Where the state is kept: a SQLite file.")] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Wait for more data at the end of files.")] = False,
     final: Final = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="Where a picture of the reliability goes: .png, .svg or .pdf.")
+    ] = None,
+    summary: Annotated[
+        Path | None, typer.Option(help="Where the figures of the closing table go, as JSON.")
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with status 4 if there is a remark below the table.")
+    ] = False,
     metrics: Annotated[
         str | None, typer.Option(help="[HOST:]PORT for Prometheus to scrape; on 127.0.0.1 by default.")
     ] = None,
@@ -72,31 +113,39 @@ def run(
 ) -> None:
     """Recalibrate a stream of predictions while its labels arrive.
 
-    A URL is a path, file:PATH, - for standard input or output, or the URL of an installed connector. A name
-    with .csv is CSV, any other JSON lines; .gz is gzip. Predictions and labels are merged by event time. With
-    --store, a run that was stopped or killed resumes where it was, and answers every prediction once.
+    A URL is a path, file:PATH, - for standard input or output, or the URL
+    of an installed connector. A name with .csv is CSV, any other JSON lines;
+    .gz is gzip. Predictions and labels are merged by event time. With
+    --store, a run that was stopped or killed resumes where it was, and
+    answers every prediction once.
     """
     set_up_logging(as_json=log_json)
+    asked = _Asked(
+        events=events,
+        labels=labels or [],
+        source=source,
+        output=output,
+        rejects=rejects,
+        maps=maps,
+        store=store,
+        follow=follow,
+        final=final,
+        metrics=metrics,
+        map_file=map_file,
+        plot=plot,
+        summary=summary,
+        strict=strict,
+        log_json=log_json,
+    )
+    _check_reports(asked)
     options = read_options(config)
     stop = Stop()
     connectors = Connectors(options.connectors, stop)
     with ExitStack() as stack:
-        deployment = [
-            open_source(connectors, url, "target", stack, follow=follow, final=final)
-            for url in (events, labels)
-            if url
-        ]
-        calibration = [open_source(connectors, source, "source", stack, final=final)] if source else []
-        sources = [*calibration, *deployment]
-        refuse_twice([each.name for each in sources])
+        inputs = _open_inputs(asked, connectors, stack)
+        sources = [*inputs.calibration, *inputs.deployment]
         kept = open_store(connectors, store, stack) if store else None
-        outputs = Outputs(
-            open_sink(connectors, output, stack),
-            open_sink(connectors, rejects, stack) if rejects else None,
-            open_sink(connectors, maps, stack) if maps else None,
-        )
-        refuse_twice([sink.name for sink in outputs.sinks if sink.name != "-"])
-        meter, refused = Meter(stack, live=not log_json), RejectLog()
+        outputs = _open_outputs(asked, connectors, stack)
         measured = _serve_metrics(metrics, sources) if metrics else None
         pipeline = Pipeline(
             options.recalibrator,
@@ -105,43 +154,108 @@ def run(
             tables=kept.tables if kept else None,
             keys=options.keys,
         )
-
-        def after(outcome: Outcome, seconds: float) -> None:
-            meter.show(pipeline.tally.events)
-            if rejects is None:
-                refused.take(outcome.rejects)
-            for alarm in outcome.alarms:
-                which = "" if alarm.key is None else f" [{alarm.key}]"
-                log.warning("drift%s: %s is refuted: %s", which, alarm.assumption, alarm.reason)
-            if measured is not None:
-                measured.batch(seconds, outcome)
-                measured.update(pipeline)
-
-        runner = Runner(
-            pipeline,
-            Inputs(calibration, deployment),
-            outputs,
-            kept,
-            clock=time.monotonic,
-            stop=stop,
-            after=after,
-        )
-        _run(runner, stop)
-        if map_file is not None:
-            _write_maps(pipeline, map_file)
-    unknown = sum(sum(each.unknown_fields.values()) for each in sources)
-    if log_json:
-        log.info("end of run", extra={"fields": run_summary(pipeline, unknown)})
-    else:
-        Console(stderr=output == "-").print(run_table(pipeline, unknown))
+        with Meter(pipeline, sources, live=not log_json) as meter:
+            after = _Watch(pipeline, meter, measured, show_rejects=rejects is None)
+            _run(Runner(pipeline, inputs, outputs, kept, clock=time.monotonic, stop=stop, after=after), stop)
+        # While the store is open: it holds the engines that this run did not touch.
+        doubtful = _report(asked, pipeline, sources)
+        nothing = pipeline.tally.events in (0, pipeline.tally.rejected)
     if stop():
         log.warning("interrupted: everything processed so far is written")
         refuse_damaged(sources)
-        raise typer.Exit(stop_status(stop))
-    if pipeline.tally.events == 0 or pipeline.tally.events == pipeline.tally.rejected:
-        urls = ", ".join(public_url(url) for url in (source, events, labels) if url)
+        if stop_status(stop):
+            raise typer.Exit(stop_status(stop))
+    elif nothing:
+        urls = ", ".join(map(public_url, asked.inputs))
         fail(f"no event could be read from {urls}", EXIT_NOTHING_READ)
     refuse_damaged(sources)
+    if doubtful and strict:
+        raise typer.Exit(EXIT_DOUBTFUL)
+
+
+class _Watch:
+    """Shows what each micro-batch brings: progress, rejects, alarms, metrics."""
+
+    def __init__(
+        self, pipeline: Pipeline, meter: Meter, measured: RunMetrics | None, *, show_rejects: bool
+    ) -> None:
+        self._pipeline = pipeline
+        self._meter = meter
+        self._measured = measured
+        self._refused = RejectLog() if show_rejects else None
+
+    def __call__(self, outcome: Outcome, seconds: float) -> None:
+        self._meter.show()
+        if self._refused is not None:
+            self._refused.take(outcome.rejects)
+        for alarm in outcome.alarms:
+            which = "" if alarm.key is None else f" [{alarm.key}]"
+            log.warning("drift%s: %s is refuted: %s", which, alarm.assumption, alarm.reason)
+        if self._measured is not None:
+            self._measured.batch(seconds, outcome)
+            self._measured.update(self._pipeline)
+
+
+def _check_reports(asked: _Asked) -> None:
+    """Refuse what could not be written at the end, before anything is read."""
+    for option, path in (("--plot", asked.plot), ("--summary", asked.summary)):
+        if path is not None:
+            check_whole(option, path)
+    if asked.plot is not None:
+        if asked.plot.suffix.removeprefix(".") not in FORMATS:
+            known = ", ".join(f".{form}" for form in FORMATS)
+            fail(f"--plot {asked.plot}: the name must end in one of {known}", EXIT_USAGE)
+        if not can_draw():
+            fail(f"--plot {asked.plot}: {NEEDED}", EXIT_USAGE)
+
+
+def _open_inputs(asked: _Asked, connectors: Connectors, stack: ExitStack) -> Inputs:
+    deployment = [
+        open_source(connectors, url, "target", stack, follow=asked.follow, final=asked.final)
+        for url in (*asked.events, *asked.labels)
+    ]
+    calibration = []
+    if asked.source:
+        calibration.append(open_source(connectors, asked.source, "source", stack, final=asked.final))
+    refuse_twice([each.name for each in (*calibration, *deployment)])
+    return Inputs(calibration, deployment)
+
+
+def _open_outputs(asked: _Asked, connectors: Connectors, stack: ExitStack) -> Outputs:
+    outputs = Outputs(
+        open_sink(connectors, asked.output, stack),
+        open_sink(connectors, asked.rejects, stack) if asked.rejects else None,
+        open_sink(connectors, asked.maps, stack) if asked.maps else None,
+    )
+    refuse_twice([sink.name for sink in outputs.sinks if sink.name != "-"])
+    return outputs
+
+
+def _report(asked: _Asked, pipeline: Pipeline, sources: list[Source]) -> bool:
+    """Write what is written at the end, and print the table; return whether there was a remark."""
+    unknown = sum(sum(each.unknown_fields.values()) for each in sources)
+    words = closing_words(pipeline, sources)
+    try:
+        if asked.plot is not None and not pipeline.quality.before.labels:
+            words.append(f"{asked.plot} was not drawn: no label has met its prediction.")
+        elif asked.plot is not None:
+            form = asked.plot.suffix.removeprefix(".")
+            write_whole("--plot", asked.plot, reliability_picture(pipeline.quality, form))
+        if asked.map_file is not None:
+            _write_maps(pipeline, asked.map_file)
+        if asked.summary is not None:
+            figures = msgspec.json.encode(run_summary(pipeline, unknown, words))
+            write_whole("--summary", asked.summary, msgspec.json.format(figures, indent=2) + b"\n")
+        if asked.log_json:
+            log.info("end of run", extra={"fields": run_summary(pipeline, unknown, words)})
+        else:
+            console = Console(stderr=asked.output == "-")
+            console.print(run_table(pipeline, unknown))
+            for word in words:
+                console.print(f"! {word}", soft_wrap=True, markup=False, highlight=False)
+    except (StoreError, DamagedStateError) as error:  # of an engine that is in the store
+        fail(str(error), EXIT_UNUSABLE)
+    return bool(words)
 
 
 def _run(runner: Runner, stop: Stop) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import islice
@@ -18,12 +19,16 @@ from streamcal.join.join import JoinCounts
 from streamcal.run.config import RunConfig
 from streamcal.run.pipeline import Pipeline, Tally
 from streamcal.run.ports import Store
+from streamcal.run.rows import MapRow
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner, pipeline_state
 
-__all__ = ["SHOWN_KEYS", "Served", "replay_table", "served", "show_table"]
+__all__ = ["SHOWN_KEYS", "SHOWN_MAPS", "Served", "replay_table", "served", "show_table"]
 
 SHOWN_KEYS: Final = 20
 """How many keys are shown if none is asked for: the first that came."""
+
+SHOWN_MAPS: Final = 20
+"""How many map versions a table shows if no number is asked for: the newest."""
 
 
 class ServedEngine(msgspec.Struct):
@@ -59,21 +64,25 @@ class Served(msgspec.Struct):
     """How many keys there are."""
     engines: list[ServedEngine]
     """The engines of the keys that are shown."""
+    older_maps: int
+    """How many map versions of these keys are left out."""
     maps: list[ServedMap]
-    """Every map version of these keys, in order."""
+    """The others, in order."""
     tally: Tally
     join: JoinCounts
     pending: int
     positions: dict[str, dict[str, Any]]
 
 
-def served(store: Store, keys: Sequence[str] = ()) -> Served:
+def served(store: Store, keys: Sequence[str] = (), limit: int | None = None) -> Served:
     """Read what a store holds.
 
     Parameters
     ----------
     keys
         to show. If empty: the engine of events without a key and the first others, `SHOWN_KEYS` in all.
+    limit
+        how many map versions to show at most, the newest; None: all.
 
     Raises
     ------
@@ -105,63 +114,78 @@ def served(store: Store, keys: Sequence[str] = ()) -> Served:
                 None if certificate is None else certificate.model_dump(mode="json"),
             )
         )
-    maps, wanted = [], set(chosen)
+    wanted = set(chosen)
+    rows: deque[MapRow] = deque(maxlen=limit)
+    versions = 0
     for row in store.maps():
-        if row.key not in wanted:
-            continue
-        found = msgspec.json.decode(row.map)
-        maps.append(
-            ServedMap(
-                row.version,
-                row.key,
-                row.time,
-                len(found["values"]) if found.get("values") else None,
-                found.get("weights"),
-                msgspec.json.decode(row.certificate),
-                msgspec.json.decode(row.mixture),
-            )
-        )
+        if row.key in wanted:
+            versions += 1
+            rows.append(row)
+    maps = [_served_map(row) for row in rows]
     tally, join = (Tally(), JoinCounts()) if own is None else (own.tally, own.join.counts)
     return Served(
-        len(checkpoint.engines), engines, maps, tally, join, len(store.tables.pending), checkpoint.positions
+        len(checkpoint.engines),
+        engines,
+        versions - len(maps),
+        maps,
+        tally,
+        join,
+        len(store.tables.pending),
+        checkpoint.positions,
+    )
+
+
+def _served_map(row: MapRow) -> ServedMap:
+    found = msgspec.json.decode(row.map)
+    return ServedMap(
+        row.version,
+        row.key,
+        row.time,
+        len(found["values"]) if found.get("values") else None,
+        found.get("weights"),
+        msgspec.json.decode(row.certificate),
+        msgspec.json.decode(row.mixture),
     )
 
 
 def show_table(found: Served) -> Group:
-    """Format the result of `served` as tables."""
-    now = Table(title="Served now", title_justify="left", box=None, pad_edge=False)
-    columns = ("key", "map version", "bins", "source labels", "prior", "target labels", "prior")
-    for column in (*columns, "certified risk", "of the target"):
-        now.add_column(column, justify="left" if column == "key" else "right")
-    for engine in found.engines:
-        *values, claimed = msgspec.structs.astuple(engine)
-        now.add_row(*map(_cell, (*values, *_risks(claimed))))
-    if found.keys > len(found.engines):
-        now.add_row(Text(f"{found.keys - len(found.engines):,} more: --key KEY"))
-    moved = Table(title="Map versions", title_justify="left", box=None, pad_edge=False)
-    for column in ("time", "key", "version", "bins", "weights", "certified risk", "of the target"):
-        moved.add_column(column, justify="left" if column in ("time", "key") else "right")
+    """Format the result of `served` as tables: what matters most comes last. They fit into 80 columns."""
+    moved = _table(
+        "Map versions, and what was certified of them: risk at most",
+        ("time", "key", "version", "bins", "weights", "of h", "in target"),
+        left=("time", "key"),
+    )
     for row in found.maps:
-        when = None if row.time is None else f"{datetime.fromtimestamp(row.time, UTC):%Y-%m-%d %H:%M}"
         weights = ", ".join(f"{weight:.3f}" for weight in row.weights or ())
-        moved.add_row(
-            *map(
-                _cell,
-                (
-                    when,
-                    row.key,
-                    row.version,
-                    row.bins or "identity",
-                    weights,
-                    *_risks(row.certificate),
-                ),
-            )
-        )
+        risks = _risks(row.certificate)
+        cells = (_moment(row.time), row.key, row.version, row.bins or "identity", weights, *risks)
+        moved.add_row(*map(_cell, cells))
+    above = [Text(f"{found.older_maps:,} older versions: --limit N")] if found.older_maps else []
     totals = Text(
         f"{found.tally.events:,} events, {found.pending:,} predictions pending, "
         f"{found.join.joined:,} joined, {found.tally.rejected:,} rejected"
     )
-    return Group(now, Text(), moved, Text(), totals)
+    now = _table(
+        "Served now, and what is certified of it: risk at most",
+        (
+            "key",
+            "version",
+            "bins",
+            "source\nlabels",
+            "prior",
+            "target\nlabels",
+            "prior",
+            "of h",
+            "in\ntarget",
+        ),
+        left=("key",),
+    )
+    for engine in found.engines:
+        *values, claimed = msgspec.structs.astuple(engine)
+        now.add_row(*map(_cell, (*values, *_risks(claimed))))
+    more = found.keys - len(found.engines)
+    below = [Text(f"{more:,} more keys: --key KEY")] if more else []
+    return Group(moved, *above, Text(), totals, Text(), now, *below)
 
 
 def replay_table(
@@ -208,6 +232,27 @@ def replay_table(
     if len(keys) > len(shown):
         table.add_row(Text(f"{len(keys):,} keys; those not shown are byte-equal"))
     return table, equal
+
+
+def _table(title: str, columns: Sequence[str], *, left: Sequence[str]) -> Table:
+    """Return an empty table; only a long key is folded, and no number."""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for column in columns:
+        if column == "key":
+            table.add_column(column, overflow="fold")
+        else:
+            table.add_column(column, justify="left" if column in left else "right", no_wrap=True)
+    return table
+
+
+def _moment(time: float | None) -> str | None:
+    """Return an event time as date and minute, UTC; one that no calendar has as a number."""
+    if time is None:
+        return None
+    try:
+        return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M}"
+    except (OSError, OverflowError, ValueError):
+        return f"{time:.0f}"
 
 
 def _first(keys: Iterable[str | None]) -> list[str | None]:

@@ -5,26 +5,22 @@ from __future__ import annotations
 import logging
 import signal
 import sys
-import time
-from contextlib import ExitStack
 from datetime import UTC, datetime
 from types import FrameType
 from typing import Final, NoReturn
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from streamcal.run.ports import StoppedError
 from streamcal.run.rows import RejectRow
 
 __all__ = [
+    "EXIT_DOUBTFUL",
     "EXIT_INTERRUPTED",
     "EXIT_NOTHING_READ",
     "EXIT_UNUSABLE",
     "EXIT_USAGE",
-    "Meter",
     "RejectLog",
     "Stop",
     "fail",
@@ -37,9 +33,10 @@ EXIT_NOTHING_READ: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_UNUSABLE: Final = 3
 """The store or an output cannot be used."""
+EXIT_DOUBTFUL: Final = 4
+"""The run came to its end, but with remarks, under ``--strict``."""
 EXIT_INTERRUPTED: Final = 130
 
-_EVERY_SECONDS: Final = 5.0
 _SHOWN_REJECTS: Final = 3
 
 log = logging.getLogger("streamcal")
@@ -61,9 +58,20 @@ class _JsonFormatter(logging.Formatter):
         return msgspec.json.encode(fields).decode()
 
 
+class _StandardError(logging.Handler):
+    """Writes to what standard error is at the moment: `streamcal.cli.progress` replaces it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            sys.stderr.write(f"{self.format(record)}\n")
+            sys.stderr.flush()
+        except Exception:  # as every handler of logging does: it reports, and goes on
+            self.handleError(record)
+
+
 def set_up_logging(*, as_json: bool) -> None:
     """Send the log of streamcal and its connectors to standard error, from level ``info`` on."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _StandardError()
     handler.setFormatter(_JsonFormatter() if as_json else logging.Formatter("%(message)s"))
     for name in ("streamcal", "streamcal_connectors"):
         logger = logging.getLogger(name)
@@ -93,33 +101,6 @@ class Stop:
     def _take(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  # the signature of a handler
         self.by = signal.Signals(number)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-class Meter:
-    """Shows progress: a live line on a terminal, a log message every five seconds elsewhere."""
-
-    def __init__(self, stack: ExitStack, *, live: bool) -> None:
-        self._start = self._shown = time.monotonic()
-        self._progress: Progress | None = None
-        self._first: int | None = None
-        console = Console(stderr=True)
-        if live and console.is_terminal:
-            columns = (SpinnerColumn(), TextColumn("{task.description}"))
-            self._progress = stack.enter_context(Progress(*columns, console=console, transient=True))
-            self._task = self._progress.add_task("reading")
-
-    def show(self, events: int) -> None:
-        """Show how many events were read in all."""
-        now = time.monotonic()
-        if self._first is None:
-            self._first, self._start = events, now
-        rate = (events - self._first) / max(now - self._start, 1e-9)
-        if self._progress is not None:
-            self._progress.update(self._task, description=f"{events:,} events, {rate:,.0f} events/s")
-        elif now - self._shown >= _EVERY_SECONDS:
-            self._shown = now
-            fields = {"events": events, "events_per_second": round(rate)}
-            log.info("%s events, %s events/s", f"{events:,}", f"{rate:,.0f}", extra={"fields": fields})
 
 
 class RejectLog:

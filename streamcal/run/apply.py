@@ -15,6 +15,7 @@ from streamcal.events import LabelEvent
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.run.codec import Malformed
 from streamcal.run.ports import Batch, Feed, Source, StoppedError
+from streamcal.run.problems import problems
 from streamcal.run.rows import MapRow, RejectRow
 from streamcal.run.runner import MAX_EVENTS, PATIENCE, Outputs
 
@@ -80,7 +81,8 @@ class FollowedMaps:
             try:
                 self._maps[key] = RecalibrationMap.model_validate_json(bytes(row.map))
             except ValidationError as error:
-                log.warning("skipped a line of the maps that is not a map: %s", error)
+                wrong = "; ".join(problems(error, RecalibrationMap).splitlines())
+                log.warning("skipped a line of the maps that is not a map: %s", wrong)
         return bool(self._maps)
 
     def get(self, key: str | None) -> RecalibrationMap | None:

@@ -7,10 +7,11 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.join.join import JoinConfig
+from streamcal.run.problems import problems
 
 __all__ = ["KeysConfig", "RunConfig", "read_config"]
 
@@ -59,12 +60,15 @@ def read_config(path: Path, connectors: Collection[str] = ()) -> RunConfig:
     OSError
         if the file cannot be read.
     ValueError
-        if it is not TOML, has an unknown option, or a value out of range. The message names the file, the
-        option and the value.
+        if it is not TOML, has an unknown option, or a value out of range. The message has one line a problem,
+        with the file, the option and the value.
     """
     try:
         return _run_config(tomllib.loads(path.read_text("utf-8")), connectors)
-    except ValueError as error:  # of TOML, UTF-8 and pydantic
+    except ValidationError as error:
+        found = problems(error, RunConfig, tables=True)
+        raise ValueError("\n".join(f"{path}: {line}" for line in found.splitlines())) from error
+    except ValueError as error:  # of TOML and UTF-8
         raise ValueError(f"{path}: {error}") from error
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
+from operator import length_hint
+from typing import Final
 
 import msgspec
 
@@ -16,17 +18,21 @@ from streamcal.engine.emissions import DriftAlarm, MapPublished, Recalibrated, R
 from streamcal.engine.engine import Engine
 from streamcal.engine.stepping import step
 from streamcal.errors import DamagedStateError
-from streamcal.events import Domain, LabelEvent, LabelledEvent, Origin
+from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, Origin
 from streamcal.join.join import Join, JoinConfig, JoinCounts, Joined, JoinState
 from streamcal.join.tables import Tables
 from streamcal.run.codec import Malformed
 from streamcal.run.config import KeysConfig
 from streamcal.run.engines import KeyedEngines
 from streamcal.run.order import MicroBatch
+from streamcal.run.quality import ForecastQuality, ForecastQualityState
+from streamcal.run.reasons import count_reasons
 from streamcal.run.rows import MapRow, RejectRow
 from streamcal.sketch import checks
 
-__all__ = ["Outcome", "Pipeline", "PipelineState", "Tally"]
+__all__ = ["Outcome", "Pipeline", "PipelineState", "Quality", "Tally"]
+
+_UNRATED: Final = 4096  # joined labels that may wait until they are rated, all at once
 
 
 class Tally(msgspec.Struct):
@@ -46,6 +52,10 @@ class Tally(msgspec.Struct):
     """How many labels those sums are over."""
     refused: int = 0
     """Those of the rejected events whose key was one too many."""
+    source_positives: int = 0
+    """Those of the source labels that are 1."""
+    source_negatives: int = 0
+    """Those of the source labels that are 0."""
 
     @property
     def brier_before(self) -> float | None:
@@ -56,6 +66,15 @@ class Tally(msgspec.Struct):
     def brier_after(self) -> float | None:
         """Brier score of the recalibrated probabilities; None without joined labels."""
         return self.squares_after / self.joined if self.joined else None
+
+
+class Quality(msgspec.Struct):
+    """What the joined labels say of the forecasts that were given before them."""
+
+    before: ForecastQuality
+    """Of the scores."""
+    after: ForecastQuality
+    """Of the recalibrated probabilities, each of its time."""
 
 
 class Outcome(msgspec.Struct):
@@ -74,6 +93,10 @@ class PipelineState(msgspec.Struct):
     tally: Tally
     unpublished: list[str | None] = []
     """Keys for which calibration has formed a map that was not published yet."""
+    reasons: dict[str, int] = {}
+    """How many events were rejected, by the kind of the reason."""
+    before: ForecastQualityState | None = None
+    after: ForecastQualityState | None = None
 
 
 class _Engines(Mapping[str | None, Engine]):
@@ -123,7 +146,12 @@ class Pipeline:
         self._engines: KeyedEngines = KeyedEngines(self._keys, self._make)
         self._unpublished: dict[str | None, None] = {}
         self._stored = False
+        self._taken: tuple[int, Iterator[object]] = (0, iter(()))  # events, and those of the last batch
+        self._unrated: list[Joined] = []
+        self._quality = Quality(ForecastQuality(), ForecastQuality())
         self.tally = Tally()
+        self.reasons: dict[str, int] = {}
+        """How many events were rejected, by the kind of the reason (`streamcal.run.reasons`)."""
 
     @property
     def counts(self) -> JoinCounts:
@@ -150,6 +178,18 @@ class Pipeline:
         """How many of them are in memory."""
         return self._engines.in_memory
 
+    @property
+    def quality(self) -> Quality:
+        """What the joined labels say of the forecasts; of a store from before it was kept, the later ones."""
+        self._rate()
+        return self._quality
+
+    @property
+    def processed(self) -> int:
+        """How many events it has processed since it was made; any thread may ask, at any time."""
+        taken, batch = self._taken
+        return taken - length_hint(batch)
+
     def first_engines(self, count: int) -> dict[str | None, Engine]:
         """Return the engines of the first so many keys: what can be shown where there are many."""
         return {key: self._engines.peek(key) for key in islice(self._engines, count)}
@@ -159,9 +199,8 @@ class Pipeline:
     def calibrate(self, batch: MicroBatch) -> Outcome:
         """Learn labelled events of the source of calibration."""
         outcome = Outcome([], [], [])
-        self._begin(batch)
         run: tuple[str | None, Domain, list[float], list[int]] = (None, "source", [], [])
-        for index, event in enumerate(batch.events):
+        for index, event in enumerate(self._begin(batch)):
             if not isinstance(event, LabelledEvent):
                 reason = (
                     event.reason
@@ -179,6 +218,7 @@ class Pipeline:
             run[2].append(event.score)
             run[3].append(event.label)
         self._learn(*run)
+        self._note(outcome.rejects)
         return outcome
 
     def calibrated(self) -> list[MapRow]:
@@ -198,7 +238,6 @@ class Pipeline:
         maps: list[MapRow] = []
         alarms: list[DriftAlarm] = []
         events = batch.events
-        self._begin(batch)
         if self._tables is not None:
             self._join.prefetch([id_ for event in events if (id_ := event.id) is not None])
         expired = self._join.advance(batch.watermark)
@@ -206,11 +245,12 @@ class Pipeline:
         join, engine_of = self._join, self._engines.of
         known, admits = self._engines.known, self._engines.admits
         index = 0
+        taking = self._begin(batch)
 
         def origin_of() -> Origin:
             return batch.origin(index)
 
-        for index, event in enumerate(events):  # noqa: B007  # origin_of reads it
+        for index, event in enumerate(taking):  # noqa: B007  # origin_of reads it
             if isinstance(event, Malformed):
                 rejects.append(self._reject(origin_of(), event.reason))
                 continue
@@ -228,18 +268,32 @@ class Pipeline:
                     maps.append(self._map_row(outcome))
                 elif isinstance(outcome, DriftAlarm):
                     alarms.append(outcome)
+        if rejects:
+            self._note(rejects)
+        if len(self._unrated) >= _UNRATED:
+            self._rate()
         return Outcome(answers, rejects, maps, alarms)
 
     def close(self) -> list[RejectRow]:
         """End the stream: return a reject for every label that still waits for its prediction."""
-        return [self._reject(each.event.origin, each.reason) for each in self._join.close()]
+        rejects = [self._reject(each.event.origin, each.reason) for each in self._join.close()]
+        self._note(rejects)
+        return rejects
 
     # State
 
     def snapshot(self) -> tuple[bytes, dict[str | None, bytes]]:
         """Return the state but for the tables: its own, and that of engines changed since the last call."""
-        own = msgspec.json.encode(PipelineState(self._join.state, self.tally, list(self._unpublished)))
-        return own, self._engines.snapshot()
+        quality = self.quality
+        own = PipelineState(
+            self._join.state,
+            self.tally,
+            list(self._unpublished),
+            self.reasons,
+            quality.before.state,
+            quality.after.state,
+        )
+        return msgspec.json.encode(own), self._engines.snapshot()
 
     def restore(self, own: bytes, engines: Mapping[str | None, bytes]) -> None:
         """Go on from what snapshots gave, with the tables of the same moment.
@@ -266,7 +320,12 @@ class Pipeline:
                 raise DamagedStateError(f"not the state of a run: {error}") from None
             self._join = Join(self._join.config, self._tables, state.join)
             self.tally = state.tally
+            self.reasons = state.reasons
             self._unpublished = dict.fromkeys(state.unpublished)
+            if state.before is not None and state.after is not None:
+                self._quality = Quality(
+                    ForecastQuality.restore(state.before), ForecastQuality.restore(state.after)
+                )
         self._engines.restore(engines)
         self._stored = True
         for key in islice(self._engines, 1):  # all have the same options
@@ -274,10 +333,14 @@ class Pipeline:
 
     # Inside
 
-    def _begin(self, batch: MicroBatch) -> None:
+    def _begin(self, batch: MicroBatch) -> Iterator[Event | Malformed]:
+        """Count the events of a batch, and return them; how far they were taken is what `processed` tells."""
         self.tally.events += len(batch.events)
         if not self._stored:
             self._engines.rest()
+        taking = iter(batch.events)
+        self._taken = (self._taken[0] + len(batch.events), taking)
+        return taking
 
     def _make(self, key: str | None, data: bytes | None) -> Engine:
         certifies = partial(self._certifies, key)
@@ -293,8 +356,20 @@ class Pipeline:
         tally.joined += 1
         tally.squares_before += (joined.score - label) ** 2
         tally.squares_after += (joined.probability - label) ** 2
+        self._unrated.append(joined)
         if self._observer is not None:
             self._observer(joined)
+
+    def _rate(self) -> None:
+        """Rate the forecasts whose labels have come."""
+        if self._unrated:
+            labels = [joined.label for joined in self._unrated]
+            self._quality.before.add([joined.score for joined in self._unrated], labels)
+            self._quality.after.add([joined.probability for joined in self._unrated], labels)
+            self._unrated = []
+
+    def _note(self, rejects: Sequence[RejectRow]) -> None:
+        count_reasons(self.reasons, (row.reason for row in rejects))
 
     def _certifies(self, key: str | None) -> bool:
         return key is None or len(self._engines) <= self._keys.certified
@@ -305,6 +380,9 @@ class Pipeline:
             version = engine.version
             engine.learn_many(checks.as_scores(scores), checks.as_labels(labels), domain, None, None)
             self.tally.source_labels += len(scores)
+            positives = sum(labels)
+            self.tally.source_positives += positives
+            self.tally.source_negatives += len(labels) - positives
             if engine.version != version:
                 self._unpublished[key] = None
 

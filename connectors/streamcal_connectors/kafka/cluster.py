@@ -284,7 +284,7 @@ def require() -> None:
         if kafka-python is not installed.
     """
     if not INSTALLED:
-        raise ValueError("kafka:// needs kafka-python: pip install 'streamcal-engine[kafka]'")
+        raise ValueError("kafka:// needs kafka-python: pip install '.[kafka]' in a checkout of streamcal")
     logger = logging.getLogger("kafka")
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.WARNING)

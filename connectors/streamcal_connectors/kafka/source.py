@@ -1,6 +1,6 @@
 """``kafka://host:9092[,host2:9092]/topic``: sources, sinks and feeds; see docs/kafka.md.
 
-Needs the extra: ``pip install 'streamcal-engine[kafka]'``.
+Needs the extra: ``pip install '.[kafka]'`` in a checkout.
 """
 
 from __future__ import annotations

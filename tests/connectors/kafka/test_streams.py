@@ -261,5 +261,5 @@ class TestRun:
                 env={**os.environ, **place},
             )
             assert done.returncode == 2
-            assert "pip install 'streamcal-engine[kafka]'" in done.stderr
+            assert "pip install '.[kafka]' in a checkout" in done.stderr
             assert "Traceback" not in done.stderr

@@ -1,0 +1,8 @@
+"""``python -m streamcal``: the command line."""
+
+from __future__ import annotations
+
+from streamcal.cli.app import main
+
+if __name__ == "__main__":
+    main()

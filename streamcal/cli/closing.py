@@ -1,0 +1,163 @@
+"""The closing words of a run: what a careful colleague would mention, and what to do about it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Final
+
+from streamcal.run.pipeline import Pipeline, Tally
+from streamcal.run.ports import Source
+
+__all__ = ["closing_words"]
+
+_REJECTED: Final = 0.01  # share of the events
+_MOSTLY: Final = 0.5  # share of the labels, or of the predictions
+_FEW: Final = 20  # labels from which nothing can be concluded
+_WORSE: Final = 1.01  # Brier score after, over that before: less is chance, or the price of learning
+_SHOWN: Final = 3  # reasons
+_SHOWN_FIELDS: Final = 5
+_FAR_FUTURE: Final = 1e11  # the year 5138, or in milliseconds 1973
+
+_FIELDS: Final = ("id", "score", "label", "time", "key", "domain")
+_OTHER_NAMES: Final = {
+    "timestamp": "time",
+    "ts": "time",
+    "event_time": "time",
+    "date": "time",
+    "datetime": "time",
+    "prob": "score",
+    "proba": "score",
+    "probability": "score",
+    "prediction": "score",
+    "y": "label",
+    "y_true": "label",
+    "target": "label",
+    "outcome": "label",
+    "request_id": "id",
+    "uuid": "id",
+    "segment": "key",
+}
+
+
+def closing_words(pipeline: Pipeline, sources: Iterable[Source]) -> list[str]:
+    """Return one line for each thing that is worth a word, the gravest first.
+
+    The figures are those of the table: with a store, of all runs on it. The unknown fields are those that
+    this run's sources met.
+    """
+    unknown: Counter[str] = Counter()
+    for source in sources:
+        unknown.update(source.unknown_fields)
+    return [
+        *_rejected(pipeline.tally, pipeline.reasons),
+        *_join(pipeline),
+        *_classes(pipeline),
+        *_times(pipeline.clock),
+        *_unknown(unknown),
+        *_worse(pipeline.tally),
+    ]
+
+
+def _rejected(tally: Tally, reasons: Mapping[str, int]) -> list[str]:
+    if tally.rejected <= _REJECTED * tally.events:
+        return []
+    most = sorted(reasons.items(), key=lambda item: -item[1])
+    text = "; ".join(f"{count:,} times: {kind}" for kind, count in most[:_SHOWN])
+    if len(most) > _SHOWN:
+        text += f"; {sum(count for _, count in most[_SHOWN:]):,} for other reasons"
+    return [
+        f"{tally.rejected:,} of {tally.events:,} events were rejected ({tally.rejected / tally.events:.1%})"
+        f"{': ' + text if text else ''}. --rejects FILE keeps each with its reason."
+    ]
+
+
+def _join(pipeline: Pipeline) -> list[str]:
+    counts, words = pipeline.counts, []
+    labels, predictions = counts.labels, counts.predictions
+    if labels and not counts.joined:
+        return [
+            f"None of the {labels:,} labels met one of the {predictions:,} predictions."
+            " Have the labels the ids of the predictions, in the same form?"
+        ]
+    for count, what, advice in (
+        (
+            counts.late,
+            "came late, after their prediction had expired",
+            "Raise [join] label_ttl, and check that the times of predictions and labels are of one clock.",
+        ),
+        (
+            counts.early,
+            "came before their prediction",
+            "Check that the times of predictions and labels are of one clock, and that --events and --labels"
+            " are not exchanged.",
+        ),
+        (
+            counts.unmatched,
+            "never found a prediction",
+            "Check that the ids are those of the predictions, and that no predictions are missing.",
+        ),
+    ):
+        if count > _MOSTLY * labels:
+            words.append(f"{count:,} of {labels:,} labels ({count / labels:.0%}) {what}. {advice}")
+    if labels and counts.expired > _MOSTLY * predictions:
+        words.append(
+            f"{counts.expired:,} of {predictions:,} predictions ({counts.expired / predictions:.0%}) expired"
+            " without a label. If labels take longer than [join] label_ttl, raise it; if only some cases are"
+            " ever labelled, the map is right for such cases alone."
+        )
+    return words
+
+
+def _classes(pipeline: Pipeline) -> list[str]:
+    tally, target = pipeline.tally, pipeline.quality.before
+    words = []
+    for which, labels, positives in (
+        ("source", tally.source_positives + tally.source_negatives, tally.source_positives),
+        ("joined", target.labels, target.positives),
+    ):
+        if labels >= _FEW and positives in (0, labels):
+            words.append(
+                f"All {labels:,} {which} labels are {1 if positives else 0}: a map of one class says nothing."
+                " Check how the labels are coded, and whether those of the other class come at all."
+            )
+    return words
+
+
+def _times(clock: float | None) -> list[str]:
+    if clock is None or abs(clock) < _FAR_FUTURE:
+        return []
+    return [
+        f"The latest event time is {clock:.0f}, which looks like milliseconds or finer. A number is taken as"
+        " seconds since the epoch: divide the times, or write them as ISO 8601, else waiting times are wrong."
+    ]
+
+
+def _unknown(fields: Mapping[str, int]) -> list[str]:
+    if not fields:
+        return []
+    most = sorted(fields.items(), key=lambda item: (-item[1], item[0]))
+    named = [_field(name, count) for name, count in most[:_SHOWN_FIELDS]]
+    if len(most) > _SHOWN_FIELDS:
+        named.append(f"and {len(most) - _SHOWN_FIELDS:,} more")
+    return [f"Fields that no event has were kept out: {', '.join(named)}."]
+
+
+def _field(name: str, count: int) -> str:
+    """Return a field with its count, and the field that may be meant."""
+    meant = _OTHER_NAMES.get(name.lower()) or next(
+        iter(get_close_matches(name.lower(), _FIELDS, 1, 0.75)), None
+    )
+    return f"{name[:40]} ({count:,} times{f': did you mean {meant}?' if meant else ''})"
+
+
+def _worse(tally: Tally) -> list[str]:
+    before, after = tally.brier_before, tally.brier_after
+    if before is None or after is None or tally.joined < _FEW or after <= _WORSE * before:
+        return []
+    return [
+        f"The Brier score after recalibration, {after:.5f}, is above the one before, {before:.5f}: over"
+        f" {tally.joined:,} labels, the scores as they came were better. Check that a label belongs to the"
+        " prediction with its id, and whether the stream drifts: a [recalibrator] window forgets old labels."
+    ]

@@ -64,7 +64,7 @@ def read_config(path: Path, connectors: Collection[str] = ()) -> RunConfig:
     """
     try:
         return _run_config(tomllib.loads(path.read_text("utf-8")), connectors)
-    except ValueError as error:  # of TOML, UTF-8 and pydantic
+    except (ValueError, RecursionError) as error:  # of TOML, UTF-8 and pydantic; of nesting
         raise ValueError(f"{path}: {error}") from error
 
 

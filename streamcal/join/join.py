@@ -38,6 +38,8 @@ PER_EVENT: Final = 2
 OriginOf: TypeAlias = Callable[[], Origin | None]
 """Gives the origin of an event that does not hold it; asked only when it is needed."""
 
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
+
 T = TypeVar("T", PredictionEvent, LabelEvent, LabelledEvent, PredictionEvent | LabelledEvent, Event)
 
 
@@ -82,23 +84,23 @@ class Joined(msgspec.Struct, frozen=True, gc=False):
 class JoinCounts(msgspec.Struct):
     """How many events met which end."""
 
-    predictions: int = 0
+    predictions: _Count = 0
     """Predictions taken, those that came together with their label among them."""
-    labels: int = 0
+    labels: _Count = 0
     """Labels read, whatever became of them."""
-    joined: int = 0
+    joined: _Count = 0
     """Predictions that met their label."""
-    early: int = 0
+    early: _Count = 0
     """Labels that came before their prediction."""
-    late: int = 0
+    late: _Count = 0
     """Labels that came after their prediction had expired."""
-    duplicate: int = 0
+    duplicate: _Count = 0
     """Predictions and labels whose id had one already."""
-    corrected: int = 0
+    corrected: _Count = 0
     """Those of the duplicates that are labels unlike the first."""
-    expired: int = 0
+    expired: _Count = 0
     """Predictions whose label did not come in time."""
-    unmatched: int = 0
+    unmatched: _Count = 0
     """Labels whose prediction did not come in time."""
 
 
@@ -343,7 +345,7 @@ class Join:
         """
         try:
             state = msgspec.json.decode(data, type=_State)
-        except msgspec.DecodeError as error:
+        except (ValueError, RecursionError) as error:  # of msgspec, of UTF-8, of nesting
             raise DamagedStateError(f"not the state of a join: {error}") from None
         tables = MemoryTables()
         tables.pending = MemoryTable(state.pending)

@@ -29,6 +29,7 @@ from streamcal.run.quality import ForecastQuality, ForecastQualityState
 from streamcal.run.reasons import count_reasons
 from streamcal.run.rows import MapRow, RejectRow
 from streamcal.sketch import checks
+from streamcal.sketch.decoding import Count, Finite, decoded
 
 __all__ = ["Outcome", "Pipeline", "PipelineState", "Quality", "Tally"]
 
@@ -38,19 +39,19 @@ _UNRATED: Final = 4096  # joined labels that may wait until they are rated, all 
 class Tally(msgspec.Struct):
     """What a run counted."""
 
-    events: int = 0
+    events: Count = 0
     """Events read, of all sources, bad ones among them."""
-    source_labels: int = 0
+    source_labels: Count = 0
     """Labelled events learned from the source of calibration."""
-    rejected: int = 0
+    rejected: Count = 0
     """Events that changed nothing: bad input, duplicates, labels without a prediction in time."""
-    squares_before: float = 0.0
+    squares_before: Finite = 0.0
     """Sum of (score − label)² over the joined labels."""
-    squares_after: float = 0.0
+    squares_after: Finite = 0.0
     """Sum of (probability − label)² over the joined labels, each with the probability of its time."""
-    joined: int = 0
+    joined: Count = 0
     """How many labels those sums are over."""
-    refused: int = 0
+    refused: Count = 0
     """Those of the rejected events whose key was one too many."""
     source_positives: int = 0
     """Those of the source labels that are 1."""
@@ -314,10 +315,7 @@ class Pipeline:
             if an engine was made with options other than this pipeline's; it names them.
         """
         if own:
-            try:
-                state = msgspec.json.decode(own, type=PipelineState)
-            except msgspec.DecodeError as error:
-                raise DamagedStateError(f"not the state of a run: {error}") from None
+            state = decoded(own, PipelineState, "a run", json=True)
             self._join = Join(self._join.config, self._tables, state.join)
             self.tally = state.tally
             self.reasons = state.reasons
@@ -327,6 +325,10 @@ class Pipeline:
                     ForecastQuality.restore(state.before), ForecastQuality.restore(state.after)
                 )
         self._engines.restore(engines)
+        if not self._unpublished.keys() <= self._engines.known.keys():
+            raise DamagedStateError(
+                "not the state of a run: it has maps to publish of keys without an engine"
+            )
         self._stored = True
         for key in islice(self._engines, 1):  # all have the same options
             self._engines.peek(key)

@@ -19,6 +19,7 @@ from streamcal.errors import OutputError, StoreError
 from streamcal.run.order import Merge, MicroBatch, watermark
 from streamcal.run.pipeline import Outcome, Pipeline, PipelineState
 from streamcal.run.ports import Change, Checkpoint, Position, Positions, Sink, Source, StoppedError, Store
+from streamcal.sketch.decoding import Count, decoded
 
 __all__ = ["Inputs", "NullSink", "Outputs", "Runner", "pipeline_state"]
 
@@ -86,7 +87,7 @@ class _State(msgspec.Struct, omit_defaults=True):
     """By source and partition: the event time that the merge has reached."""
     watermark: float | None = None
     """Of the next micro-batch of endless sources; None: unknown."""
-    calibrations: int = 0
+    calibrations: Count = 0
     """How many calibrations have published their maps."""
 
 
@@ -169,7 +170,7 @@ class Runner:
             try:
                 state = _State(msgspec.Raw(b""), {})
                 if checkpoint.run:
-                    state = msgspec.json.decode(checkpoint.run, type=_State)
+                    state = decoded(checkpoint.run, _State, "a run", json=True)
                 self._pipeline.restore(bytes(state.pipeline), checkpoint.engines)
             except ValueError as error:
                 raise StoreError(f"cannot resume from the state in the store: {error}") from error
@@ -378,8 +379,8 @@ def pipeline_state(checkpoint: Checkpoint) -> PipelineState | None:
     """
     if not checkpoint.run:
         return None
-    state = msgspec.json.decode(checkpoint.run, type=_State)
-    return msgspec.json.decode(state.pipeline, type=PipelineState)
+    state = decoded(checkpoint.run, _State, "a run", json=True)
+    return decoded(bytes(state.pipeline), PipelineState, "a run", json=True)
 
 
 def _names(sources: Sequence[Source]) -> list[str]:

@@ -5,8 +5,9 @@ Scores and labels are checked in `streamcal.sketch.checks`, times in `streamcal.
 
 from __future__ import annotations
 
-import numbers
 from typing import Final, Literal
+
+import numpy as np
 
 __all__ = ["MAX_ID_BYTES", "MAX_KEY_BYTES", "check_domain", "check_id", "check_key", "shorten"]
 
@@ -27,7 +28,7 @@ def check_id(value: object) -> str | None:
     """
     if value is None:
         return None
-    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
         value = int(value)
         value = str(value) if value.bit_length() <= _MANY_BITS else value
     if isinstance(value, str) and 0 < _bytes(value) <= MAX_ID_BYTES:

@@ -234,12 +234,14 @@ class GzipReader:
         return prefix
 
     def left(self) -> int | None:
-        """Return how many compressed bytes were not read yet."""
-        return self._packed.left()
+        """Return how many compressed bytes were not decompressed yet."""
+        left = self._packed.left()
+        return None if left is None else left + len(self._input)
 
     def progress(self) -> tuple[int, int] | None:
-        """Return how many compressed bytes were read, of how many; see `ByteReader`."""
-        return self._packed.progress()
+        """Return how many compressed bytes were decompressed, of how many; see `ByteReader`."""
+        found = self._packed.progress()
+        return None if found is None else (found[0] - len(self._input), found[1])
 
     def close(self) -> None:
         """Release; may be called twice."""

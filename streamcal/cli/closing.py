@@ -77,7 +77,7 @@ def _rejected(tally: Tally, reasons: Mapping[str, int]) -> list[str]:
 def _join(pipeline: Pipeline) -> list[str]:
     counts, words = pipeline.counts, []
     labels, predictions = counts.labels, counts.predictions
-    if labels and not counts.joined:
+    if labels and not counts.joined and counts.late <= _MOSTLY * labels:
         return [
             f"None of the {labels:,} labels met one of the {predictions:,} predictions."
             " Have the labels the ids of the predictions, in the same form?"
@@ -89,7 +89,7 @@ def _join(pipeline: Pipeline) -> list[str]:
             "Raise [join] label_ttl, and check that the times of predictions and labels are of one clock.",
         ),
         (
-            counts.early,
+            counts.early - counts.unmatched,  # the others waited in vain
             "came before their prediction",
             "Check that the times of predictions and labels are of one clock, and that --events and --labels"
             " are not exchanged.",

@@ -121,7 +121,9 @@ class Terminal:
         return found[0]
 
     def rest(self) -> str:
-        """Wait for the end; return all that was shown."""
+        """Let it come to its end; return all that was shown."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
         assert self.process.wait(60) == 0
         try:
             while data := os.read(self._ours, 65_536):
@@ -139,7 +141,6 @@ def test_a_terminal_shows_each_event_as_it_comes(tmp_path: Path) -> None:
         run.process.stdin.write(b'{"id":"%d","score":0.5}\n' % count)
         run.process.stdin.flush()
         run.wait_for(rf"\b{count} events, [\d,]+ events/s")
-    run.process.stdin.close()
     run.rest()
 
 

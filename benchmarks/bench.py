@@ -22,13 +22,23 @@ import arrays
 import costs
 import events
 from measure import Row, spread
-from rich.console import Console
+from rich.console import Console, Group
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 HERE = Path(__file__).parent
 README = HERE / "README.md"
 BEGIN, END = "<!-- begin results -->", "<!-- end results -->"
+WIDTHS = {
+    "n": 10,
+    "streamcal": 14,
+    "its yardstick": 14,
+    "ratio [min, max]": 18,
+    "budget": 9,
+    "outcome": 6,
+}
+"""The columns on a terminal."""
 HEADINGS = ("operation", "n", "streamcal", "yardstick", "its figure", "ratio [min, max]", "budget", "")
 
 
@@ -106,15 +116,24 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def table(rows: list[Row]) -> Table:
-    out = Table(*HEADINGS, title="streamcal and its yardsticks", title_justify="left")
-    group = ""
+def table(rows: list[Row]) -> Group:
+    """Return the results for a terminal of 80 columns: what is measured as headings, its figures below."""
+    parts: list[Text | Table] = [Text(f"Columns: {', '.join(WIDTHS)}", "bold")]
+    headed = ""
     for row in rows:
-        if group and row.group != group:
-            out.add_section()
-        group = row.group
-        out.add_row(*map(escape, cells(row)), style="" if row.met is not False else "red")
-    return out
+        what = f"{row.operation}, against {row.yardstick}" if row.yardstick else row.operation
+        what += f": {row.ratio}" if row.ratio else ""
+        if what != headed:
+            headed = what
+            out = Table(show_header=False, box=None, padding=(0, 1, 0, 0), pad_edge=False)
+            for name, width in WIDTHS.items():
+                left = name in ("budget", "outcome")
+                out.add_column(min_width=width, justify="left" if left else "right")
+            parts += [Text(), Text(what), out]
+        _, n, ours, _, theirs, ratio, budget, met = cells(row)
+        shown = (n, ours, theirs, ratio.removesuffix(f" {row.ratio}"), budget, met)
+        out.add_row(*map(escape, shown), style="" if row.met is not False else "red")
+    return Group(*parts)
 
 
 def caption(about: dict[str, Any]) -> str:

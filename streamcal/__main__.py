@@ -4,5 +4,7 @@ from __future__ import annotations
 
 from streamcal.cli.app import main
 
+__all__ = ["main"]
+
 if __name__ == "__main__":
     main()

@@ -15,6 +15,7 @@ __all__ = ["closing_words"]
 _REJECTED: Final = 0.01  # share of the events
 _MOSTLY: Final = 0.5  # share of the labels, or of the predictions
 _FEW: Final = 20  # labels from which nothing can be concluded
+_MANY: Final = 100  # labels over which two Brier scores may be compared
 _WORSE: Final = 1.01  # Brier score after, over that before: less is chance, or the price of learning
 _SHOWN: Final = 3  # reasons
 _SHOWN_FIELDS: Final = 5
@@ -64,9 +65,9 @@ def _rejected(tally: Tally, reasons: Mapping[str, int]) -> list[str]:
     if tally.rejected <= _REJECTED * tally.events:
         return []
     most = sorted(reasons.items(), key=lambda item: -item[1])
-    text = "; ".join(f"{count:,} times: {kind}" for kind, count in most[:_SHOWN])
+    text = "; ".join(f"{_often(count)}, {kind}" for kind, count in most[:_SHOWN])
     if len(most) > _SHOWN:
-        text += f"; {sum(count for _, count in most[_SHOWN:]):,} for other reasons"
+        text += f"; {_often(sum(count for _, count in most[_SHOWN:]))}, for other reasons"
     return [
         f"{tally.rejected:,} of {tally.events:,} events were rejected ({tally.rejected / tally.events:.1%})"
         f"{': ' + text if text else ''}. --rejects FILE keeps each with its reason."
@@ -76,7 +77,7 @@ def _rejected(tally: Tally, reasons: Mapping[str, int]) -> list[str]:
 def _join(pipeline: Pipeline) -> list[str]:
     counts, words = pipeline.counts, []
     labels, predictions = counts.labels, counts.predictions
-    if labels and not counts.joined:
+    if labels and not counts.joined and counts.late <= _MOSTLY * labels:
         return [
             f"None of the {labels:,} labels met one of the {predictions:,} predictions."
             " Have the labels the ids of the predictions, in the same form?"
@@ -88,7 +89,7 @@ def _join(pipeline: Pipeline) -> list[str]:
             "Raise [join] label_ttl, and check that the times of predictions and labels are of one clock.",
         ),
         (
-            counts.early,
+            counts.early - counts.unmatched,  # the others waited in vain
             "came before their prediction",
             "Check that the times of predictions and labels are of one clock, and that --events and --labels"
             " are not exchanged.",
@@ -149,12 +150,16 @@ def _field(name: str, count: int) -> str:
     meant = _OTHER_NAMES.get(name.lower()) or next(
         iter(get_close_matches(name.lower(), _FIELDS, 1, 0.75)), None
     )
-    return f"{name[:40]} ({count:,} times{f': did you mean {meant}?' if meant else ''})"
+    return f"{name[:40]} ({_often(count)}{f': did you mean {meant}?' if meant else ''})"
+
+
+def _often(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
 
 
 def _worse(tally: Tally) -> list[str]:
     before, after = tally.brier_before, tally.brier_after
-    if before is None or after is None or tally.joined < _FEW or after <= _WORSE * before:
+    if before is None or after is None or tally.joined < _MANY or after <= _WORSE * before:
         return []
     return [
         f"The Brier score after recalibration, {after:.5f}, is above the one before, {before:.5f}: over"

@@ -39,7 +39,7 @@ def copy_files(folder: Path, console: Console) -> None:
             (folder / name).write_bytes((data_folder() / name).read_bytes())
     except OSError as error:
         fail(f"--files: cannot write to {folder}: {error.strerror or error}", EXIT_USAGE)
-    console.print(f"{', '.join(FILES)}: in {folder}", soft_wrap=True)
+    _say(console, f"{', '.join(FILES)}: in {folder}")
 
 
 def run(picture: Path, console: Console) -> None:
@@ -51,7 +51,7 @@ def run(picture: Path, console: Console) -> None:
     if drawing:
         check_whole("--picture", picture)
     else:
-        console.print(f"{NEEDED}; going on without it", soft_wrap=True)
+        _say(console, f"{NEEDED}; going on without it")
     monthly: dict[str, Month] = {}
     priors: list[tuple[float, float]] = []
 
@@ -83,4 +83,9 @@ def run(picture: Path, console: Console) -> None:
     console.print(run_table(pipeline, 0))
     if drawing:
         write_whole("--picture", picture, demo_picture(pipeline.quality, priors, monthly))
-        console.print(f"picture: {picture}", soft_wrap=True)
+        _say(console, f"picture: {picture}")
+
+
+def _say(console: Console, text: str) -> None:
+    """Print a line as it stands: a path may have brackets, which are markup, and be longer than the line."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -144,7 +144,7 @@ class Meter:
         self._shown = start = time.monotonic()
         self._pace = Pace(self._left(), start)
         console = Console(stderr=True)
-        self._line = _Line(self._look, console) if live and console.is_terminal else None
+        self._line = _Line(lambda: self.advance, console) if live and console.is_terminal else None
 
     def __enter__(self) -> Self:
         if self._line is not None:
@@ -166,10 +166,12 @@ class Meter:
         now = time.monotonic()
         if self._line is None and now - self._shown >= _EVERY_SECONDS:
             self._shown = now
-            advance = self._look()
+            advance = self.advance
             log.info("%s", advance, extra={"fields": advance.fields})
 
-    def _look(self) -> Advance:
+    @property
+    def advance(self) -> Advance:
+        """How far the run is now."""
         return self._pace.at(self._pipeline.processed, time.monotonic())
 
     def _left(self) -> float | None:

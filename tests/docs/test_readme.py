@@ -115,15 +115,20 @@ def in_shell(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("code", SHELL)
 def test_the_command_line_runs(code: str, tmp_path: Path) -> None:
-    predictions = files(tmp_path, seed=0)
     done = in_shell(code, tmp_path)
     assert done.returncode == 0, done.stderr
-    assert len(rows(tmp_path / "recalibrated.jsonl")) == predictions
+    (said,) = re.findall(r"([\d,]+) forecasts", (ROOT / "README.md").read_text())
+    predictions = int(said.replace(",", ""))
+    assert len((tmp_path / "recalibrated.jsonl").read_bytes().splitlines()) == predictions
     served = RecalibrationMap.model_validate_json((tmp_path / "map.json").read_bytes())
-    assert f" {served.version} " in done.stdout  # what `streamcal show` prints
-    answers = rows(tmp_path / "more-recalibrated.jsonl")
-    assert len(answers) == len(rows(tmp_path / "more.jsonl"))
-    assert all(row["probability"] == served.predict_one(row["score"]) for row in answers)
+    assert f" {served.version:,} " in done.stdout.splitlines()[-1]  # what `streamcal show` prints last
+    answers = rows(tmp_path / "again.jsonl")
+    assert len(answers) == predictions
+    assert all(row["probability"] == served.predict_one(row["score"]) for row in answers[:1000])
+    assert (tmp_path / "calibration.png").read_bytes().startswith(b"\x89PNG")
+    summary = json.loads((tmp_path / "summary.json").read_bytes())
+    assert summary["brier_after"] < summary["brier_before"]
+    assert summary["remarks"] == []
 
 
 def test_the_map_of_the_docs_is_applied_as_they_say() -> None:

@@ -1,0 +1,163 @@
+"""Progress: events one by one, the share of the bytes, the time left; on a terminal, and in a log."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from streamcal.cli.progress import Advance, Meter, Pace
+from streamcal.join.join import Joined
+from streamcal.run.pipeline import Pipeline
+from streamcal.run.ports import Connectors
+from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
+from tests.command_line import STREAMCAL, synthetic
+
+
+def both(n: int) -> str:
+    return "".join(f'{{"id":"{i}","score":0.5,"label":{i % 2}}}\n' for i in range(n))
+
+
+def test_the_pace_goes_on_between_two_moments_at_which_it_is_known() -> None:
+    pace = Pace(1_000.0, 0.0)
+    assert pace.at(10, 1.0) == Advance(10, 10.0)
+    pace.know(40, 800.0, fresh=True)  # 200 bytes: 5 an event
+    assert pace.at(40, 4.0) == Advance(40, 10.0, 0.2, 16.0)
+    assert pace.at(60, 6.0) == Advance(60, 10.0, 0.3, 14.0)
+    pace.know(80, 700.0, fresh=True)  # 100 bytes more: 2.5 an event
+    assert pace.at(100, 10.0) == Advance(100, 10.0, 0.35, 26.0)
+    assert pace.at(10_000, 10.0).share == 1.0  # never more
+
+
+def test_the_pace_of_a_run_that_goes_on_counts_what_was_read_before() -> None:
+    pace = Pace(1_000.0, 0.0)
+    pace.know(10, 80.0, fresh=False)  # whether these events took 920 bytes is not known
+    assert pace.at(20, 2.0) == Advance(20, 10.0, 0.92)
+    pace.know(30, 60.0, fresh=False)
+    assert pace.at(30, 3.0) == Advance(30, 10.0, 0.94, 6.0)
+
+
+def test_without_a_total_there_is_no_share() -> None:
+    pace = Pace(None, 0.0)
+    pace.know(40, 800.0, fresh=True)
+    assert pace.at(60, 6.0) == Advance(60, 10.0)
+
+
+def test_how_it_reads() -> None:
+    assert str(Advance(1_234, 500.4)) == "1,234 events, 500 events/s"
+    assert str(Advance(1_234, 500.4, 0.37, 3_725.0)) == "37%, 1,234 events, 500 events/s, 1:02:05 left"
+    assert Advance(12, 5.4, 0.37, 7.2).fields == {
+        "events": 12,
+        "events_per_second": 5,
+        "share_read": 0.37,
+        "seconds_left": 7,
+    }
+
+
+def test_it_counts_events_within_a_micro_batch(tmp_path: Path) -> None:
+    """In the middle of a micro-batch, it knows how many of its events are done."""
+    (tmp_path / "e.jsonl").write_text(both(500))
+    seen: list[int] = []
+
+    def observe(joined: Joined) -> None:
+        seen.append(pipeline.processed)
+
+    pipeline = Pipeline(observer=observe)
+    source = Connectors().source(str(tmp_path / "e.jsonl"))
+    Runner(pipeline, Inputs([], [source]), Outputs(NullSink()), None, clock=lambda: 0.0).run()
+    source.close()
+    assert seen == list(range(1, 501))
+
+
+def test_the_bytes_of_finite_files_are_read_in_full(tmp_path: Path) -> None:
+    files = synthetic(tmp_path, 2_000)  # JSON lines, CSV and gzip
+    connectors = Connectors()
+    calibration = connectors.source(str(files[0]), "source")
+    events, labels = (connectors.source(str(path)) for path in files[1:])
+    pipeline = Pipeline()
+    shares = []
+    with Meter(pipeline, [calibration, events, labels], live=False) as meter:
+
+        def after(*_: object) -> None:
+            meter.show()
+            shares.append(meter.advance.share)
+
+        inputs = Inputs([calibration], [events, labels])
+        Runner(pipeline, inputs, Outputs(NullSink()), None, clock=lambda: 0.0, after=after).run()
+    for source in (calibration, events, labels):
+        source.close()
+    assert shares == sorted(shares)
+    total = sum(path.stat().st_size for path in files)
+    assert shares[0] == pytest.approx(files[0].stat().st_size / total)
+    assert shares[-1] == 1.0
+
+
+class Terminal:
+    """A run whose standard error is a terminal of 80 columns."""
+
+    def __init__(self, folder: Path, *arguments: object) -> None:
+        ours, theirs = pty.openpty()
+        self._ours = ours
+        self._seen = ""
+        self.process = subprocess.Popen(
+            [*STREAMCAL, *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=theirs,
+            cwd=folder,
+            env={**os.environ, "COLUMNS": "80", "TERM": "xterm"},
+        )
+        os.close(theirs)
+
+    def wait_for(self, pattern: str) -> str:
+        """Read until the pattern is there; return what matches."""
+        while not (found := re.search(pattern, self._seen)):
+            self._seen += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", os.read(self._ours, 65_536).decode())
+        return found[0]
+
+    def rest(self) -> str:
+        """Let it come to its end; return all that was shown."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        assert self.process.wait(60) == 0
+        try:
+            while data := os.read(self._ours, 65_536):
+                self._seen += data.decode()
+        except OSError:  # Linux: the other end is closed
+            pass
+        os.close(self._ours)
+        return self._seen
+
+
+def test_a_terminal_shows_each_event_as_it_comes(tmp_path: Path) -> None:
+    run = Terminal(tmp_path, "run", "--events", "-", "--output", "o.jsonl")
+    assert run.process.stdin is not None
+    for count in (1, 2, 3):
+        run.process.stdin.write(b'{"id":"%d","score":0.5}\n' % count)
+        run.process.stdin.flush()
+        run.wait_for(rf"\b{count} events, [\d,]+ events/s")
+    run.rest()
+
+
+def test_a_terminal_shows_how_much_is_read(tmp_path: Path) -> None:
+    (tmp_path / "e.jsonl").write_text(both(3_000) + "oops\n")
+    run = Terminal(tmp_path, "run", "--events", "e.jsonl", "--output", "o.jsonl")
+    run.wait_for(r"rejected: e\.jsonl, line 3001: not JSON")  # above the line, not through it
+    run.wait_for(r"100%, 3,001 events, [\d,]+ events/s")
+    run.rest()
+
+
+def test_elsewhere_nothing_moves(tmp_path: Path) -> None:
+    (tmp_path / "e.jsonl").write_text(both(100))
+    done = subprocess.run(
+        [*STREAMCAL, "run", "--events", tmp_path / "e.jsonl", "--output", tmp_path / "o", "--log-json"],
+        capture_output=True,
+        check=True,
+    )
+    (line,) = done.stderr.splitlines()
+    assert json.loads(line)["message"] == "end of run"

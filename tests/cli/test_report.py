@@ -1,0 +1,278 @@
+"""The end of a run: its table whatever engines are in memory, --summary, --plot, --map; missing extras."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamcal import RecalibrationMap
+from tests.command_line import STREAMCAL, read_lines, streamcal, synthetic, table
+
+
+def labelled(key: str, count: int = 30) -> str:
+    rows = ({"score": (i % 10) / 10, "label": int(i % 10 > 5), "key": key} for i in range(count))
+    return "".join(f"{json.dumps(row)}\n" for row in rows)
+
+
+def base(folder: Path, name: str) -> list[object]:
+    return ["run", "--events", folder / name, "--output", folder / "o.jsonl", "--store", folder / "s.db"]
+
+
+def test_the_same_finished_command_again(tmp_path: Path) -> None:
+    source, events, labels = synthetic(tmp_path)
+    arguments = ["run", "--source", source, "--events", events, "--labels", labels]
+    arguments += [
+        "--output",
+        tmp_path / "o.jsonl",
+        "--store",
+        tmp_path / "s.db",
+        "--map",
+        tmp_path / "m.json",
+    ]
+    first = streamcal(*arguments, "--summary", tmp_path / "1.json")
+    answers, served = (tmp_path / "o.jsonl").read_bytes(), (tmp_path / "m.json").read_bytes()
+    (tmp_path / "m.json").unlink()
+    again = streamcal(*arguments, "--summary", tmp_path / "2.json")
+    assert (first.returncode, again.returncode) == (0, 0), again.stderr
+    assert again.stdout == first.stdout
+    assert (tmp_path / "o.jsonl").read_bytes() == answers
+    assert (tmp_path / "m.json").read_bytes() == served
+    assert (tmp_path / "1.json").read_bytes() == (tmp_path / "2.json").read_bytes()
+
+
+def test_following_again_with_nothing_new_until_sigterm(tmp_path: Path) -> None:
+    (tmp_path / "e.jsonl").write_text(labelled("a"))
+    arguments = base(tmp_path, "e.jsonl")
+    first = streamcal(*arguments)
+    process = subprocess.Popen(
+        [*STREAMCAL, *map(str, arguments), "--follow", "--metrics", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={"COLUMNS": "200", "PATH": ""},
+    )
+    assert process.stderr is not None
+    assert "metrics at" in process.stderr.readline()  # from here on, it minds signals
+    process.send_signal(signal.SIGTERM)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0, stderr
+    assert stdout == first.stdout
+
+
+@pytest.mark.parametrize("more", [(), ("--log-json",), ("--map", "m.json")], ids=str)
+def test_a_day_without_one_of_the_keys(tmp_path: Path, more: tuple[str, ...]) -> None:
+    (tmp_path / "1.jsonl").write_text(labelled("a") + labelled("b"))
+    (tmp_path / "2.jsonl").write_text(labelled("a"))
+    paths = [tmp_path / each if each.endswith(".json") else each for each in more]
+    assert streamcal(*base(tmp_path, "1.jsonl")).returncode == 0
+    done = streamcal(*base(tmp_path, "2.jsonl"), *paths)
+    assert done.returncode == 0, done.stderr
+    if more == ("--log-json",):
+        logged = json.loads(done.stderr.splitlines()[-1])
+        assert set(logged["map_versions"]) == {"a", "b"}
+    else:
+        assert "map version [b]" in table(done)
+    if "--map" in more:
+        for key in ("a", "b"):
+            RecalibrationMap.model_validate_json((tmp_path / f"m.{key}.json").read_bytes())
+
+
+@pytest.mark.parametrize("more", [(), ("--log-json",)], ids=str)
+def test_engines_that_are_parked(tmp_path: Path, more: tuple[str, ...]) -> None:
+    (tmp_path / "c.toml").write_text("[keys]\nactive = 1\n")
+    (tmp_path / "e.jsonl").write_text("".join(map(labelled, "abcdefg")))
+    done = streamcal(*base(tmp_path, "e.jsonl"), "--config", tmp_path / "c.toml", *more)
+    assert done.returncode == 0, done.stderr
+    assert "map version [a]" in table(done) or '"keys":7' in done.stderr
+
+
+@pytest.mark.slow
+def test_more_keys_than_stay_in_memory(tmp_path: Path) -> None:
+    (tmp_path / "e.jsonl").write_text("".join(labelled(f"k{i}", 3) for i in range(1_500)))
+    done = streamcal(*base(tmp_path, "e.jsonl"))
+    assert done.returncode == 0, done.stderr
+    assert table(done)["keys"] == "1,500"
+
+
+def stream(folder: Path, n: int = 300) -> list[dict[str, Any]]:
+    """Write predictions, each followed by its label; return the predictions with their labels."""
+    rng = np.random.default_rng(5)
+    scores = rng.random(n).round(4).tolist()
+    labels = (rng.random(n) < np.square(scores)).astype(int).tolist()
+    rows = [
+        {"id": f"a{i}", "score": s, "label": y} for i, (s, y) in enumerate(zip(scores, labels, strict=True))
+    ]
+    lines = []
+    for i, row in enumerate(rows):
+        lines.append({"id": row["id"], "score": row["score"], "time": 2 * i})
+        lines.append({"id": row["id"], "label": row["label"], "time": 2 * i + 1})
+    (folder / "e.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return rows
+
+
+def test_the_figures_are_those_of_the_answers(tmp_path: Path) -> None:
+    rows = stream(tmp_path)
+    done = streamcal(*base(tmp_path, "e.jsonl"), "--summary", tmp_path / "summary.json")
+    assert done.returncode == 0, done.stderr
+    said = json.loads((tmp_path / "summary.json").read_bytes())
+    labels = np.array([row["label"] for row in rows])
+    answers = {row["id"]: row for row in read_lines(tmp_path / "o.jsonl")}
+    for when, field in (("before", "score"), ("after", "probability")):
+        forecasts = np.array([answers[row["id"]][field] for row in rows])
+        assert said[f"brier_{when}"] == pytest.approx(np.mean((forecasts - labels) ** 2))
+        given = np.clip(np.where(labels == 1, forecasts, 1 - forecasts), 1e-15, 1)
+        assert said[f"log_loss_{when}"] == pytest.approx(np.mean(-np.log(given)))
+        bins = np.minimum((forecasts * 15).astype(int), 14)
+        gaps = [abs(np.sum((forecasts - labels)[bins == k])) for k in range(15)]
+        assert said[f"ece_{when}"] == pytest.approx(sum(gaps) / len(labels))
+        assert table(done)[f"log loss {when}"] == f"{said[f'log_loss_{when}']:.5f}"
+        assert table(done)[f"calibration error (ECE) {when}"] == f"{said[f'ece_{when}']:.5f}"
+    assert said["log_loss_after"] < said["log_loss_before"]
+
+
+def test_the_figures_of_a_run_in_parts_are_those_of_one(tmp_path: Path) -> None:
+    """The file grows between the runs: micro-batches are cut elsewhere, the figures agree."""
+    (tmp_path / "whole").mkdir()
+    stream(tmp_path / "whole")
+    assert streamcal(*base(tmp_path / "whole", "e.jsonl"), "--summary", tmp_path / "w.json").returncode == 0
+    lines = (tmp_path / "whole" / "e.jsonl").read_text().splitlines(keepends=True)
+    for part in (lines[:7], lines[7:250], lines[250:]):
+        with (tmp_path / "e.jsonl").open("a") as file:
+            file.writelines(part)
+        done = streamcal(*base(tmp_path, "e.jsonl"), "--summary", tmp_path / "p.json")
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "p.json").read_bytes() == (tmp_path / "w.json").read_bytes()
+
+
+@pytest.mark.parametrize(("name", "begin"), [("p.png", b"\x89PNG"), ("p.svg", b"<?xml"), ("p.pdf", b"%PDF")])
+def test_a_picture_of_the_reliability(tmp_path: Path, name: str, begin: bytes) -> None:
+    stream(tmp_path)
+    done = streamcal(*base(tmp_path, "e.jsonl"), "--plot", tmp_path / name)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / name).read_bytes().startswith(begin)
+    assert not list(tmp_path.glob(".*"))  # nothing is left beside it
+
+
+def test_no_picture_without_labels_is_said(tmp_path: Path) -> None:
+    (tmp_path / "e.jsonl").write_text('{"id":"a","score":0.5}\n')
+    arguments = (*base(tmp_path, "e.jsonl"), "--plot", tmp_path / "p.png")
+    done = streamcal(*arguments)
+    assert "p.png was not drawn: no label has met its prediction" in done.stdout
+    assert streamcal(*arguments, "--strict").returncode == 4
+
+
+def test_what_could_not_be_written_is_refused_before_the_run(tmp_path: Path) -> None:
+    stream(tmp_path)
+    for option, path, said in (
+        ("--plot", tmp_path / "absent" / "p.png", "there is no directory"),
+        ("--summary", tmp_path / "absent" / "s.json", "there is no directory"),
+        ("--summary", tmp_path, "that is a directory"),
+        ("--plot", tmp_path / "p.jpeg", "the name must end in one of .png, .svg, .pdf"),
+    ):
+        done = streamcal(*base(tmp_path, "e.jsonl"), option, path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert said in done.stderr
+        assert re.search(rf"{option} \S*", done.stderr)
+    assert not (tmp_path / "o.jsonl").exists()
+
+
+def test_a_summary_replaces_the_old_one_in_one_step(tmp_path: Path) -> None:
+    """What was open before still shows the old content: the file was replaced, not written over."""
+    stream(tmp_path)
+    old = tmp_path / "s.json"
+    old.write_text("old")
+    with old.open() as held:
+        assert streamcal(*base(tmp_path, "e.jsonl"), "--summary", old).returncode == 0
+        assert held.read() == "old"
+    assert json.loads(old.read_bytes())["join"]["joined"] == 300
+
+
+BLOCK = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {blocked!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Absent())
+"""
+
+
+def without(blocked: str, folder: Path, code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run Python where a package is not installed."""
+    return subprocess.run(
+        [sys.executable, "-c", BLOCK.format(blocked=(blocked,)) + code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        timeout=300,
+        check=False,
+    )
+
+
+MAIN = "from streamcal.cli.app import main; main()"
+
+
+def test_a_picture_without_matplotlib_is_refused_before_the_run(tmp_path: Path) -> None:
+    stream(tmp_path)
+    done = without("matplotlib", tmp_path, MAIN, *base(tmp_path, "e.jsonl"), "--plot", tmp_path / "p.png")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "needs matplotlib: pip install '.[plots]'" in line
+    assert not (tmp_path / "o.jsonl").exists()
+
+
+@pytest.mark.slow
+def test_the_demo_goes_on_without_matplotlib(tmp_path: Path) -> None:
+    done = without("matplotlib", tmp_path, MAIN, "demo")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert "needs matplotlib: pip install '.[plots]'" in lines[0]  # before, not after
+    assert "picture:" not in done.stdout
+    shown = table(done)
+    assert float(shown["Brier score after"]) < float(shown["Brier score before"])
+    assert float(shown["log loss after"]) < float(shown["log loss before"])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_picture_of_the_demo_that_cannot_be_written_is_refused_before(tmp_path: Path) -> None:
+    done = streamcal("demo", "--picture", tmp_path / "absent" / "p.png")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "there is no directory" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("package", "code", "extra"),
+    [
+        ("river", "import streamcal.river", "river"),
+        ("sklearn", "import streamcal.sklearn", "sklearn"),
+    ],
+)
+def test_a_missing_extra_is_named_in_one_line(tmp_path: Path, package: str, code: str, extra: str) -> None:
+    done = without(package, tmp_path, code)
+    assert done.returncode == 1
+    assert f"pip install '.[{extra}]' in a checkout" in done.stderr.splitlines()[-1]
+
+
+def test_kafka_without_its_client_is_one_line(tmp_path: Path) -> None:
+    arguments = ("run", "--events", "kafka://broker:9092/predictions", "--output", tmp_path / "o.jsonl")
+    done = without("kafka", tmp_path, MAIN, *arguments)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "pip install '.[kafka]' in a checkout" in line
+
+
+def test_log_loss_of_a_forecast_that_was_sure_and_wrong_is_finite(tmp_path: Path) -> None:
+    (tmp_path / "e.jsonl").write_text('{"score":1.0,"label":0}\n')
+    assert streamcal(*base(tmp_path, "e.jsonl"), "--summary", tmp_path / "s.json").returncode == 0
+    assert json.loads((tmp_path / "s.json").read_bytes())["log_loss_before"] == pytest.approx(
+        -math.log(1e-15)
+    )

@@ -1,0 +1,174 @@
+"""How the command line is called: help, version, completion, wrong options, 80 columns."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import GOOD, STREAMCAL, read_lines, streamcal, synthetic
+
+
+def lines(*rows: dict[str, object]) -> str:
+    return "".join(f"{json.dumps(row)}\n" for row in rows)
+
+
+def test_version_and_help() -> None:
+    assert streamcal("--version").stdout == f"streamcal {version('streamcal-engine')}\n"
+    for command in ((), ("run",), ("show",)):
+        short, long = streamcal(*command, "-h"), streamcal(*command, "--help")
+        assert (short.returncode, short.stdout) == (0, long.stdout)
+        assert "Usage: streamcal" in short.stdout
+
+
+def test_python_m_streamcal() -> None:
+    done = subprocess.run([sys.executable, "-m", "streamcal", "--version"], capture_output=True, text=True)
+    assert done.stdout == streamcal("--version").stdout
+
+
+def test_completion_can_be_shown_and_completes() -> None:
+    assert "--show-completion" in streamcal("-h").stdout
+    done = subprocess.run(
+        [*STREAMCAL],
+        capture_output=True,
+        text=True,
+        env={
+            **os.environ,
+            "_STREAMCAL_COMPLETE": "complete_bash",
+            "COMP_WORDS": "streamcal run --sto",
+            "COMP_CWORD": "2",
+        },
+    )
+    assert done.stdout.split() == ["--store"]
+
+
+def test_several_events_and_labels_are_read_in_the_order_given(tmp_path: Path) -> None:
+    """At equal times, the source that is named first comes first, and predictions come before labels."""
+    for name in "ab":
+        (tmp_path / f"{name}.jsonl").write_text(lines({"id": name, "score": 0.5, "time": 7}))
+        (tmp_path / f"{name}-labels.jsonl").write_text(lines({"id": name, "label": 1, "time": 7}))
+    for order in ("ab", "ba"):
+        arguments = [part for name in order for part in ("--events", tmp_path / f"{name}.jsonl")]
+        arguments += [part for name in order for part in ("--labels", tmp_path / f"{name}-labels.jsonl")]
+        done = streamcal(
+            "run", *arguments, "--output", tmp_path / "o.jsonl", "--summary", tmp_path / "s.json"
+        )
+        assert done.returncode == 0, done.stderr
+        assert [row["id"] for row in read_lines(tmp_path / "o.jsonl")] == list(order)
+        join = json.loads((tmp_path / "s.json").read_bytes())["join"]
+        assert (join["joined"], join["early"]) == (2, 0)
+
+
+def test_replay_takes_several_too(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.jsonl").write_text(lines({"id": name, "score": 0.5, "label": 1, "time": 7}))
+    events = ["--events", tmp_path / "a.jsonl", "--events", tmp_path / "b.jsonl"]
+    store = ["--store", tmp_path / "s.db"]
+    assert streamcal("run", *events, "--output", tmp_path / "o.jsonl", *store).returncode == 0
+    assert streamcal("replay", *events, *store).returncode == 0
+    assert streamcal("replay", *events[:2], *store).returncode == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "--events", "e", "--output", "o", "--output", "p"),
+        ("run", "--events", "e", "--output", "o", "--source", "s", "--source", "t"),
+        ("apply", "--map", "m", "--events", "e", "--events", "f"),
+        ("replay", "--events", "e", "--store", "s", "--store", "t"),
+    ],
+    ids=lambda arguments: f"{arguments[0]} {arguments[-2]}",
+)
+def test_an_option_of_one_value_is_not_taken_twice(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    done = streamcal(*arguments)
+    assert done.returncode == 2
+    assert f"{arguments[-2]} is given 2 times; it takes one value" in done.stderr
+
+
+def test_wrong_options_are_said_one_line_each(tmp_path: Path) -> None:
+    (tmp_path / "e.jsonl").write_bytes(GOOD)
+    (tmp_path / "c.toml").write_text(
+        '[recalibrator]\nbins = 0\nmod = "auto"\nmode = "both"\n[join]\nmax_pending = "many"\n'
+    )
+    done = streamcal(
+        *(
+            "run",
+            "--events",
+            tmp_path / "e.jsonl",
+            "--output",
+            tmp_path / "o",
+            "--config",
+            tmp_path / "c.toml",
+        )
+    )
+    assert done.returncode == 2
+    rules = [line.partition("c.toml: ")[2] for line in done.stderr.splitlines()]
+    assert rules == [
+        "[recalibrator] bins: must be 'auto' or 'cube_root', or greater than or equal to 1; got 0",
+        "[recalibrator] mode: must be 'auto', 'source', 'label_shift', 'target' or 'composite'; got 'both'",
+        "[recalibrator] mod: is not known; did you mean mode?",
+        "[join] max_pending: must be a valid integer; got 'many'",
+    ]
+
+
+def test_a_wrong_map_is_said_without_a_url(tmp_path: Path) -> None:
+    (tmp_path / "m.json").write_text('{"version": 1, "edges": [0, 0.5, 1], "values": [0.2, 3]}')
+    done = streamcal("apply", "--map", tmp_path / "m.json")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.endswith("m.json is not a map: values[1]: must be less than or equal to 1; got 3")
+
+
+def narrow(*arguments: object) -> list[str]:
+    """Call the command line on 80 columns; return the lines it prints."""
+    env = {**os.environ, "COLUMNS": "80"}
+    command = [*STREAMCAL, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=True)
+    return done.stdout.splitlines()
+
+
+def test_tables_fit_into_80_columns_and_end_with_what_is_served(tmp_path: Path) -> None:
+    source, events, labels = synthetic(tmp_path)
+    store = tmp_path / "s.db"
+    shown = narrow(
+        *("run", "--source", source, "--events", events, "--labels", labels),
+        *("--output", tmp_path / "o.jsonl", "--store", store),
+    )
+    assert all(line.rstrip().count("  ") for line in shown)  # a name and a figure in each: nothing is wrapped
+    shown = narrow("show", store, "--limit", 3)
+    titles = [number for number, line in enumerate(shown) if line.startswith(("Map versions", "Served now"))]
+    assert [shown[number].split()[0] for number in titles] == ["Map", "Served"]
+    versions = shown[titles[0] + 2 : titles[0] + 5]
+    everything = json.loads("\n".join(narrow("show", store, "--json")))
+    newest = [f"{row['version']:,}" for row in everything["maps"]][-3:]
+    assert [line.split()[3 if line[0].isdigit() else 2] for line in versions] == newest
+    assert f"{len(everything['maps']) - 3:,} older versions: --limit N" in shown[titles[0] + 5]
+    assert shown[-1].split()[1] == newest[-1]  # one line for the one engine, the last of all
+    assert max(map(len, shown)) <= 80
+
+
+def test_a_limit_holds_for_json_too(tmp_path: Path) -> None:
+    source, events, labels = synthetic(tmp_path)
+    run = ("run", "--source", source, "--events", events, "--labels", labels)
+    assert streamcal(*run, "--output", tmp_path / "o", "--store", tmp_path / "s.db").returncode == 0
+    everything = json.loads(streamcal("show", tmp_path / "s.db", "--json").stdout)
+    few = json.loads(streamcal("show", tmp_path / "s.db", "--json", "--limit", 2).stdout)
+    assert few["maps"] == everything["maps"][-2:]
+    assert (everything["older_maps"], few["older_maps"]) == (0, len(everything["maps"]) - 2)
+
+
+def test_the_files_of_the_demo(tmp_path: Path) -> None:
+    done = streamcal("demo", "--files", tmp_path / "made" / "flights")
+    assert done.returncode == 0, done.stderr
+    names = ["labels.jsonl.gz", "predictions.jsonl.gz", "source.jsonl.gz"]
+    assert sorted(path.name for path in (tmp_path / "made" / "flights").iterdir()) == names
+    assert len(read_lines(tmp_path / "made" / "flights" / names[1])) == 227_657
+    (tmp_path / "file").touch()
+    done = streamcal("demo", "--files", tmp_path / "file" / "x")
+    assert done.returncode == 2
+    assert "--files: cannot write to" in done.stderr

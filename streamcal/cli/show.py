@@ -67,6 +67,13 @@ class Served(msgspec.Struct):
     positions: dict[str, dict[str, Any]]
 
 
+class _Shown(msgspec.Struct):
+    """What is shown of a map."""
+
+    values: list[float] = []
+    weights: tuple[float, float] | None = None
+
+
 def served(store: Store, keys: Sequence[str] = ()) -> Served:
     """Read what a store holds.
 
@@ -109,16 +116,16 @@ def served(store: Store, keys: Sequence[str] = ()) -> Served:
     for row in store.maps():
         if row.key not in wanted:
             continue
-        found = msgspec.json.decode(row.map)
+        found = msgspec.json.decode(row.map, type=_Shown)
         maps.append(
             ServedMap(
                 row.version,
                 row.key,
                 row.time,
-                len(found["values"]) if found.get("values") else None,
-                found.get("weights"),
-                msgspec.json.decode(row.certificate),
-                msgspec.json.decode(row.mixture),
+                len(found.values) or None,
+                found.weights,
+                msgspec.json.decode(row.certificate, type=dict[str, Any] | None),
+                msgspec.json.decode(row.mixture, type=dict[str, Any] | None),
             )
         )
     tally, join = (Tally(), JoinCounts()) if own is None else (own.tally, own.join.counts)

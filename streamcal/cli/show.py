@@ -74,6 +74,13 @@ class Served(msgspec.Struct):
     positions: dict[str, dict[str, Any]]
 
 
+class _Shown(msgspec.Struct):
+    """What is shown of a map."""
+
+    values: list[float] = []
+    weights: tuple[float, float] | None = None
+
+
 def served(store: Store, keys: Sequence[str] = (), limit: int | None = None) -> Served:
     """Read what a store holds.
 
@@ -136,15 +143,15 @@ def served(store: Store, keys: Sequence[str] = (), limit: int | None = None) -> 
 
 
 def _served_map(row: MapRow) -> ServedMap:
-    found = msgspec.json.decode(row.map)
+    found = msgspec.json.decode(row.map, type=_Shown)
     return ServedMap(
         row.version,
         row.key,
         row.time,
-        len(found["values"]) if found.get("values") else None,
-        found.get("weights"),
-        msgspec.json.decode(row.certificate),
-        msgspec.json.decode(row.mixture),
+        len(found.values) or None,
+        found.weights,
+        msgspec.json.decode(row.certificate, type=dict[str, Any] | None),
+        msgspec.json.decode(row.mixture, type=dict[str, Any] | None),
     )
 
 

@@ -291,6 +291,8 @@ class MapVersions:
             return None
         self.settle(domain)
         sketch = labels.log.sketch
+        if not sketch.n:  # a window of event time may have let go of them all
+            return None
         formed = form(sketch, self._config.bins)
         if domain == "source":
             self._priors.set_source(formed.map)

@@ -140,7 +140,7 @@ def unpack_weights(data: bytes) -> Floats:
     """
     weights = unpack_floats(data, 0.0, 1.0, len(NAMES))
     if abs(weights.sum() - 1.0) > 1e-6:
-        raise DamagedStateError(f"weights of a mixture add up to {weights.sum()!r}, not to 1")
+        raise DamagedStateError(f"weights of a mixture add up to {float(weights.sum())!r}, not to 1")
     return weights
 
 

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from streamcal.errors import OutputError, StoreError
+from streamcal.errors import DamagedStateError, OutputError, StoreError
 from streamcal.run.order import Merge, MicroBatch, watermark
 from streamcal.run.pipeline import Outcome, Pipeline, PipelineState
 from streamcal.run.ports import Change, Checkpoint, Position, Positions, Sink, Source, StoppedError, Store
@@ -32,6 +32,8 @@ PATIENCE: Final = 0.2
 """Seconds to wait for an idle source before checking whether to stop."""
 
 _BEGINNING: Final = float("-inf")
+_NO_POSITION: Final = (TypeError, LookupError, AttributeError)
+"""What a connector raises at a position that it never gave: the store is not what a run wrote."""
 _NO_SOURCE: Final = ""
 """The name under which sinks keep, beside the input positions, the number of calibrations published."""
 
@@ -172,6 +174,8 @@ class Runner:
                 if checkpoint.run:
                     state = decoded(checkpoint.run, _State, "a run", json=True)
                 self._pipeline.restore(bytes(state.pipeline), checkpoint.engines)
+            except DamagedStateError as error:
+                raise _unusable(error) from error
             except ValueError as error:
                 raise StoreError(f"cannot resume from the state in the store: {error}") from error
             self._times = state.times
@@ -187,6 +191,8 @@ class Runner:
                 raise
             except (OSError, ValueError) as error:
                 raise OutputError(f"cannot write: {error}") from error
+            except _NO_POSITION as error:
+                raise _unusable(f"{sink.name} has no such position ({error!r})") from error
             if reached is None or reached == self._marked():
                 continue
             if self._ahead is not None and reached != self._ahead:
@@ -232,7 +238,10 @@ class Runner:
                 continue
             self._opened.add(source.name)
             before = self._positions.get(source.name, {})
-            now = dict(source.seek(before))
+            try:
+                now = dict(source.seek(before))
+            except _NO_POSITION as error:
+                raise _unusable(f"{source.name} has no such positions ({error!r})") from error
             moved |= now != before
             self._positions[source.name] = now
         if moved:
@@ -252,7 +261,7 @@ class Runner:
                 self._after(Outcome([], [], []), 0.0)
                 continue
             start = self._clock()
-            outcome = process(batch)
+            outcome = _processed(process, batch)
             self._commit(outcome, batch)
             self._after(outcome, self._clock() - start)
         return False
@@ -272,7 +281,7 @@ class Runner:
         for source in sources:
             source.limit(None)
         if batch is not None:
-            self._commit(process(batch), batch)
+            self._commit(_processed(process, batch), batch)
 
     def _merge(self, sources: Sequence[Source]) -> Merge:
         lanes = [
@@ -381,6 +390,21 @@ def pipeline_state(checkpoint: Checkpoint) -> PipelineState | None:
         return None
     state = decoded(checkpoint.run, _State, "a run", json=True)
     return decoded(bytes(state.pipeline), PipelineState, "a run", json=True)
+
+
+def _processed(process: Process, batch: MicroBatch) -> Outcome:
+    """Process a micro-batch; the engines of a store are decoded when an event of their key comes."""
+    try:
+        return process(batch)
+    except DamagedStateError as error:
+        raise _unusable(error) from error
+
+
+def _unusable(why: object) -> StoreError:
+    return StoreError(
+        f"cannot resume from the state in the store: {why}. Restore it from a copy, or move it away and run"
+        " again from the beginning of the sources"
+    )
 
 
 def _names(sources: Sequence[Source]) -> list[str]:

@@ -44,7 +44,20 @@ class Report:
         self.examples: dict[str, tuple[str, str]] = {}
         """For each kind of failure: the number of an input, and the traceback."""
         self.slowest = 0.0
+        """Seconds of the processor that one input took at most."""
         self.seconds = 0.0
+        """How long all of them took."""
+
+    def add(self, other: Report) -> None:
+        """Add what became of other inputs of the same target."""
+        self.accepted += other.accepted
+        self.refused += other.refused
+        self.events += other.events
+        self.seconds += other.seconds
+        self.slowest = max(self.slowest, other.slowest)
+        self.reasons += other.reasons
+        self.failures += other.failures
+        self.examples |= other.examples
 
     @property
     def inputs(self) -> int:
@@ -55,10 +68,9 @@ class Report:
         line = (
             f"{self.target}: {self.inputs:,} inputs, {self.accepted:,} accepted, {self.refused:,} refused for"
             f" {len(self.reasons):,} reasons, {self.failures.total():,} failed;"
-            f" {self.inputs / max(self.seconds, 1e-9):,.0f} a second, the slowest {self.slowest:.2f} s"
+            f" {self.inputs / self.seconds:,.0f} inputs and {self.events / self.seconds:,.0f} events a second,"
+            f" the slowest input {self.slowest:.2f} s"
         )
-        if self.events:
-            line += f"; {self.events / max(self.seconds, 1e-9):,.0f} events a second"
         kinds = [
             f"\n  {count:,} × {kind}\n    first at {self.examples[kind][0]}"
             for kind, count in self.failures.most_common(_SHOWN)
@@ -74,13 +86,13 @@ def limit_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY, hard))
 
 
-def fuzz(target: str, count: int, seed: int, try_one: Callable[[random.Random], int]) -> Report:
+def fuzz(target: str, inputs: range, seed: int, try_one: Callable[[random.Random], int]) -> Report:
     """Run many inputs.
 
     Parameters
     ----------
-    count, seed
-        how many inputs, and the seed of all of them: input i is made from the text ``"seed/i"``.
+    inputs, seed
+        the numbers of the inputs, and the seed of all: input i is made from the text ``"seed/i"``.
     try_one
         makes one input and tries it. It returns the number of events that were taken, raises `RefusedError`
         if the input was refused as documented, and anything else if something is wrong.
@@ -88,7 +100,7 @@ def fuzz(target: str, count: int, seed: int, try_one: Callable[[random.Random], 
     report = Report(target)
     signal.signal(signal.SIGPROF, _too_slow)
     begun = time.perf_counter()
-    for index in range(count):
+    for index in inputs:
         name = f"{seed}/{index}"
         start = time.process_time()
         signal.setitimer(signal.ITIMER_PROF, SECONDS)

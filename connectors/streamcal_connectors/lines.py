@@ -248,7 +248,7 @@ class LineSource:
                 if late:
                     follower.close()
                     return self._take(late)
-                blocks = self._last_line(then="another file has taken its place")
+                blocks = self._last_line()
                 self._turn(follower)
                 return blocks
         except ReplacedError:
@@ -282,42 +282,41 @@ class LineSource:
 
     def _finish(self) -> list[_Block]:
         """End, for good unless there is a limit; return the last line if it has no line end but is whole."""
+        self.ended = True
         if self._until is not None:
             self._refuse_short(self._until)
-            self.ended = True
-            return self._last_line(then="so it ended before")
-        self.ended = self._done = True
-        if not self._reader.seekable or self._final or self._is_whole() or not self._rest.strip():
-            return self._last_line(then="")
+            return self._last_line()
+        self._done = True
+        if not self._may_be_torn():
+            return self._last_line()
         self._leave(
             f"the last line of {self._title} (line {self._line + 1}) has no line end and was not taken:"
             " --final takes it"
         )
         return []
 
-    def _last_line(self, *, then: str) -> list[_Block]:
-        """Return what there is of a line that gets no line end; ``then`` says why not, if it may be torn."""
+    def _last_line(self) -> list[_Block]:
+        """Return what there is of a line that will get no line end."""
         size = self._read.size - self._before.size
         if not size:
             return []
-        if size > MAX_LINE_BYTES:
-            return [self._overlong(size, self._read)]
-        if not then or not self._reader.seekable or self._final or self._is_whole() or not self._rest.strip():
-            return [self._block(self._rest)]
-        return [self._reject(f"the last line has no line end, and {then}: it may be torn", self._read)]
+        if self._may_be_torn():
+            return [self._reject("the last line has no line end, and another file has followed", self._read)]
+        return [self._overlong(size, self._read) if size > MAX_LINE_BYTES else self._block(self._rest)]
 
-    def _is_whole(self) -> bool:
-        """Whether the line without a line end is a JSON object, of which nothing can be missing."""
-        text = self._rest.strip()
-        if self._is_csv or not text.endswith(b"}"):
+    def _may_be_torn(self) -> bool:
+        """Whether the line without a line end may be a part: it is not of a pipe, nor a whole JSON object."""
+        text = (self._rest if self._before.size else self._rest.removeprefix(_BOM)).strip()
+        if not text or self._final or not self._reader.seekable:
             return False
-        if not self._before.size:
-            text = text.removeprefix(_BOM)
+        overlong = self._read.size - self._before.size > MAX_LINE_BYTES
+        if overlong or self._is_csv or not text.endswith(b"}"):
+            return True
         try:
             msgspec.json.decode(text, type=dict[str, msgspec.Raw])
         except (ValueError, RecursionError):
-            return False
-        return True
+            return True
+        return False
 
     def _break_off(self, error: CutGzipError | DamagedGzipError) -> list[_Block]:
         """End where compressed data do; the position stays before, so that a mended file is read on."""

@@ -191,6 +191,7 @@ class GzipReader:
         self._packed = packed
         self._member: Any = None
         self._input = b""
+        self._full = False  # the last read gave as much as was asked for: the input may hold more
         self._damage: str | None = None
         self.identity = packed.identity
         self.seekable = packed.seekable
@@ -199,7 +200,7 @@ class GzipReader:
     def read(self, size: int, timeout: float) -> bytes | None:
         """Return some bytes; see `ByteReader`."""
         while self._damage is None:
-            if not self._input:
+            if not self._input and not self._full:
                 more = self._packed.read(size, timeout)
                 if more is None:
                     return None
@@ -211,9 +212,11 @@ class GzipReader:
             if self._member is None:
                 self._input = self._input.lstrip(b"\0")  # members may be padded with zeros
                 if not self._input:
+                    self._full = False
                     continue
                 self._member = zlib.decompressobj(wbits=31)
             data = self._inflate(size)
+            self._full = len(data) == size
             if data:
                 return data
         raise DamagedGzipError(self._damage)
@@ -221,7 +224,7 @@ class GzipReader:
     def seek(self, offset: int) -> Prefix:
         """Go to an offset in the uncompressed bytes, by decompressing up to there; see `ByteReader`."""
         self._packed.seek(0)
-        self._member, self._input, self._damage = None, b"", None
+        self._member, self._input, self._full, self._damage = None, b"", False, None
         prefix = Prefix()
         while prefix.size < offset:
             try:
@@ -234,9 +237,9 @@ class GzipReader:
         return prefix
 
     def left(self) -> int | None:
-        """Return how many compressed bytes were not decompressed yet."""
+        """Return how many compressed bytes were not read yet, or not decompressed."""
         left = self._packed.left()
-        return None if left is None else left + len(self._input)
+        return None if left is None else left + len(self._input) + self._full
 
     def progress(self) -> tuple[int, int] | None:
         """Return how many compressed bytes were decompressed, of how many; see `ByteReader`."""

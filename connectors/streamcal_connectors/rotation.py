@@ -147,7 +147,7 @@ class PathInput:
             if self._follow:
                 raise ReplacedError("another file has taken its place, and it is not beside it any more")
             return None
-        if not following or not following[0].size:
+        if not following:
             return None
         try:
             opened = self._reader(following[0].path)
@@ -164,18 +164,18 @@ class PathInput:
         return sum(each.size for each in self._following(reader) or ())
 
     def _following(self, reader: ByteReader) -> list[_File] | None:
-        """Return the files after the one that is read, or None if that one is not among them."""
+        """Return the files after the one that is read that hold something; None if that one is not there."""
         newest = _look(self._path, (0,))
         if newest is None or newest.identity == reader.identity:
             return []
         files = [*self._rotated(), newest]
         for index, each in enumerate(files):
             if each.identity == reader.identity:
-                return files[index + 1 :]
+                return [later for later in files[index + 1 :] if later.size]
         return None
 
     def _rotated(self) -> list[_File]:
-        """Return the files that were at the path before and hold something, the oldest first."""
+        """Return the files that were at the path before, the oldest first."""
         found = []
         names = {each.name for each in self._path.parent.iterdir()}
         for name in names:
@@ -187,7 +187,7 @@ class PathInput:
             digits = [int(each) for each in re.findall(r"\d+", match[1])]
             is_count = len(digits) == 1 and digits[0] < 1000  # .1 is the newest; of dates, the greatest is
             file = _look(self._path.with_name(name), (-digits[0],) if is_count else tuple(digits))
-            if file is not None and file.size:
+            if file is not None:
                 found.append(file)
         return sorted(found, key=lambda file: (file.written, file.age))
 

@@ -61,6 +61,10 @@ class JoinConfig(BaseModel):
     """How many predictions, how many early labels, and how many settled ids (kept to tell duplicates)
     are remembered at most; beyond it the oldest go first, counted like those that expire."""
 
+    max_jump: Annotated[float, Field(gt=0.0, strict=False)] | None = 30 * 86_400.0
+    """Seconds by which an event's time may be past those before it, see `streamcal.join.guard`; an event
+    farther ahead is rejected. None or inf: any time is believed."""
+
 
 class Joined(msgspec.Struct, frozen=True, gc=False):
     """A prediction with its label, and what was forecast when the prediction was made."""
@@ -168,6 +172,11 @@ class Join:
     def config(self) -> JoinConfig:
         """The options it was made with."""
         return self._config
+
+    @property
+    def max_jump(self) -> float:
+        """By how many seconds an event's time may be past those before it."""
+        return float("inf") if self._config.max_jump is None else self._config.max_jump
 
     @property
     def counts(self) -> JoinCounts:

@@ -22,7 +22,7 @@ from streamcal.join.tables import Tables
 from streamcal.run.codec import Malformed
 from streamcal.run.config import KeysConfig
 from streamcal.run.engines import KeyedEngines
-from streamcal.run.order import MicroBatch
+from streamcal.run.order import MicroBatch, TimesRead
 from streamcal.run.rows import MapRow, RejectRow
 from streamcal.sketch import checks
 
@@ -46,6 +46,8 @@ class Tally(msgspec.Struct):
     """How many labels those sums are over."""
     refused: int = 0
     """Those of the rejected events whose key was one too many."""
+    times: TimesRead = msgspec.field(default_factory=TimesRead)
+    """How the event times were taken."""
 
     @property
     def brier_before(self) -> float | None:
@@ -139,6 +141,11 @@ class Pipeline:
     def clock(self) -> float | None:
         """The latest event time seen; None before the first."""
         return self._join.clock
+
+    @property
+    def max_jump(self) -> float:
+        """By how many seconds an event time may be past those before it."""
+        return self._join.max_jump
 
     @property
     def engines(self) -> Mapping[str | None, Engine]:
@@ -276,6 +283,10 @@ class Pipeline:
 
     def _begin(self, batch: MicroBatch) -> None:
         self.tally.events += len(batch.events)
+        times, read = self.tally.times, batch.times_read
+        times.converted += read.converted
+        times.mistimed += read.mistimed
+        times.backwards += read.backwards
         if not self._stored:
             self._engines.rest()
 

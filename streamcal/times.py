@@ -27,6 +27,7 @@ __all__ = [
     "check_time",
     "read_time",
     "seconds_of",
+    "show_duration",
     "show_time",
     "unit_of",
     "units_of",
@@ -129,14 +130,17 @@ def as_times(times: Any, n: int) -> npt.NDArray[np.float64]:
     return np.full(n, numbers[0]) if given.ndim == 0 else numbers
 
 
-def show_time(seconds: float | None) -> str:
-    """Return a time for people, to the second, in UTC; never fails."""
-    if seconds is None:
-        return "no time"
+def show_time(seconds: float, form: str = "%Y-%m-%d %H:%M:%S UTC") -> str:
+    """Return a time in UTC for people, in a form of `datetime.strftime`; never fails."""
     try:
-        return f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%d %H:%M:%S} UTC"
+        return f"{_EPOCH + timedelta(seconds=seconds):{form}}"
     except (OverflowError, ValueError):
         return f"{seconds:g} seconds since the epoch"
+
+
+def show_duration(seconds: float) -> str:
+    """Return a duration for people: in days from one day on, else in seconds."""
+    return f"{seconds / 86_400.0:.4g} days" if seconds >= 86_400.0 else f"{seconds:.4g} seconds"
 
 
 def _number(value: object) -> float | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ from streamcal.run.config import RunConfig
 from streamcal.run.pipeline import Pipeline, Tally
 from streamcal.run.ports import Store
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner, pipeline_state
+from streamcal.times import show_time
 
 __all__ = ["SHOWN_KEYS", "Served", "replay_table", "served", "show_table"]
 
@@ -142,7 +142,7 @@ def show_table(found: Served) -> Group:
     for column in ("time", "key", "version", "bins", "weights", "certified risk", "of the target"):
         moved.add_column(column, justify="left" if column in ("time", "key") else "right")
     for row in found.maps:
-        when = None if row.time is None else f"{datetime.fromtimestamp(row.time, UTC):%Y-%m-%d %H:%M}"
+        when = None if row.time is None else show_time(row.time, "%Y-%m-%d %H:%M")
         weights = ", ".join(f"{weight:.3f}" for weight in row.weights or ())
         moved.add_row(
             *map(

@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.times import LIMIT, SCALES, UNITS, seconds_of, show_time, unit_of, units_of
+from streamcal.times import LIMIT, SCALES, UNITS, seconds_of, show_duration, show_time, unit_of, units_of
 
 __all__ = ["NEIGHBOURS", "SURE", "GuardState", "TimeGuard"]
 
@@ -200,9 +200,9 @@ class TimeGuard:
         self._recent.append(seconds)
         if seconds <= limit:
             return None
-        days = (limit - median) / 86_400.0
+        far = show_duration(limit - median)
         return (
-            f"time {seconds:.15g} ({show_time(seconds)}) is more than {days:.4g} days past those before it,"
+            f"time {seconds:.15g} ({show_time(seconds)}) is more than {far} past those before it,"
             f" whose median is {show_time(median)}; if it is right, raise max_jump of [join]"
         )
 

@@ -10,13 +10,15 @@ from functools import partial
 from itertools import islice
 
 import msgspec
+import numpy as np
 
+from streamcal.engine.checked import lacks_time
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.emissions import DriftAlarm, MapPublished, Recalibrated, Rejected
 from streamcal.engine.engine import Engine
 from streamcal.engine.stepping import step
 from streamcal.errors import DamagedStateError
-from streamcal.events import Domain, LabelEvent, LabelledEvent, Origin
+from streamcal.events import DOMAINS, Domain, LabelEvent, LabelledEvent, Origin
 from streamcal.join.join import Join, JoinConfig, JoinCounts, Joined, JoinState
 from streamcal.join.tables import Tables
 from streamcal.run.codec import Malformed
@@ -118,6 +120,7 @@ class Pipeline:
         keys: KeysConfig | None = None,
     ) -> None:
         self._config = config or RecalibratorConfig()
+        self._timed = any(map(self._config.needs_time, DOMAINS))
         self._observer = observer
         self._tables = tables
         self._join = Join(join, tables)
@@ -167,7 +170,9 @@ class Pipeline:
         """Learn labelled events of the source of calibration."""
         outcome = Outcome([], [], [])
         self._begin(batch)
-        run: tuple[str | None, Domain, list[float], list[int]] = (None, "source", [], [])
+        run: tuple[str | None, Domain, list[float], list[int], list[float | None]]
+        run = (None, "source", [], [], [])
+        timed = self._timed
         for index, event in enumerate(batch.events):
             if not isinstance(event, LabelledEvent):
                 reason = (
@@ -179,12 +184,16 @@ class Pipeline:
                 continue
             if (event.key, event.domain) != run[:2]:
                 self._learn(*run)
-                run = (event.key, event.domain, [], [])
+                run = (event.key, event.domain, [], [], [])
+            if timed and (lacks := lacks_time(event, self._config)) is not None:
+                outcome.rejects.append(self._reject(batch.origin(index), lacks))
+                continue
             if not self._engines.admits(event.key):
                 outcome.rejects.append(self._refuse(batch.origin(index), event.key))
                 continue
             run[2].append(event.score)
             run[3].append(event.label)
+            run[4].append(event.time)
         self._learn(*run)
         return outcome
 
@@ -212,6 +221,7 @@ class Pipeline:
         rejects += [self._reject(each.event.origin, each.reason) for each in expired]
         join, engine_of = self._join, self._engines.of
         known, admits = self._engines.known, self._engines.admits
+        timed = self._timed
         index = 0
 
         def origin_of() -> Origin:
@@ -223,6 +233,9 @@ class Pipeline:
                 continue
             if not isinstance(event, LabelEvent) and event.key not in known and not admits(event.key):
                 rejects.append(self._refuse(origin_of(), event.key))
+                continue
+            if timed and (lacks := lacks_time(event, self._config)) is not None:
+                rejects.append(self._reject(origin_of(), lacks))
                 continue
             for outcome in step(event, join, engine_of, origin_of):
                 if type(outcome) is Recalibrated:
@@ -310,11 +323,19 @@ class Pipeline:
     def _certifies(self, key: str | None) -> bool:
         return key is None or len(self._engines) <= self._keys.certified
 
-    def _learn(self, key: str | None, domain: Domain, scores: Sequence[float], labels: Sequence[int]) -> None:
+    def _learn(
+        self,
+        key: str | None,
+        domain: Domain,
+        scores: Sequence[float],
+        labels: Sequence[int],
+        times: Sequence[float | None],
+    ) -> None:
         if scores:
             engine = self._engines.of(key)
             version = engine.version
-            engine.learn_many(checks.as_scores(scores), checks.as_labels(labels), domain, None, None)
+            moments = np.array(times, np.float64) if self._config.needs_time(domain) else None
+            engine.learn_many(checks.as_scores(scores), checks.as_labels(labels), domain, moments, None)
             self.tally.source_labels += len(scores)
             if engine.version != version:
                 self._unpublished[key] = None

@@ -188,12 +188,12 @@ class _Lane:
             self._take_in(batch)
             return
         self._ahead.append(batch)
-        if len(self) >= _LOOKED_AT or np.count_nonzero(~np.isnan(self._first_times())) >= _FIRST:
+        if len(self) >= _LOOKED_AT or np.count_nonzero(np.isfinite(self._first_times())) >= _FIRST:
             self._begin(self._ahead)
 
     def _begin(self, ahead: Sequence[Batch]) -> None:
         times = self._first_times()
-        first = times[~np.isnan(times)][:_FIRST]
+        first = times[np.isfinite(times)][:_FIRST]
         steps = np.diff(first)
         changes, falls = np.count_nonzero(steps), np.count_nonzero(steps < 0)
         if changes >= _FEW and falls > _FALLING * changes:

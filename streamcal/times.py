@@ -20,12 +20,14 @@ from streamcal.fields import shorten
 
 __all__ = [
     "LIMIT",
+    "SCALES",
     "UNITS",
     "Time",
     "as_times",
     "check_time",
     "read_time",
     "seconds_of",
+    "show_duration",
     "show_time",
     "unit_of",
     "units_of",
@@ -43,7 +45,8 @@ Time: TypeAlias = float | str | date | np.datetime64
 RULE: Final = "a time must be seconds since the epoch, a datetime, or an ISO 8601 date and time"
 
 _LIMITS: Final = (LIMIT, LIMIT * 1e3, LIMIT * 1e6, LIMIT * 1e9)
-_SCALES: Final = np.array([1.0, 1e3, 1e6, 1e9])
+SCALES: Final = (1.0, 1e3, 1e6, 1e9)
+"""How many of each unit a second has."""
 _EPOCH: Final = datetime(1970, 1, 1)
 _NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _TICKS: Final = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}  # a second
@@ -61,7 +64,7 @@ def units_of(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
 
 def seconds_of(number: float) -> float:
     """Return a time in seconds, its unit told by its magnitude, which must be below that of any date."""
-    return number if -LIMIT < number < LIMIT else number / float(_SCALES[unit_of(number)])
+    return number if -LIMIT < number < LIMIT else number / SCALES[unit_of(number)]
 
 
 def read_time(value: object) -> float:
@@ -123,18 +126,21 @@ def as_times(times: Any, n: int) -> npt.NDArray[np.float64]:
             f"index {odd}: {shorten(column[odd].item())} is a time in {UNITS[units[odd]]}, where most are in"
             f" {UNITS[usual]}: give all in one unit, or as datetimes"
         )
-    numbers /= _SCALES[units]
+    numbers /= np.array(SCALES)[units]
     return np.full(n, numbers[0]) if given.ndim == 0 else numbers
 
 
-def show_time(seconds: float | None) -> str:
-    """Return a time for people, to the second, in UTC; never fails."""
-    if seconds is None:
-        return "no time"
+def show_time(seconds: float, form: str = "%Y-%m-%d %H:%M:%S UTC") -> str:
+    """Return a time in UTC for people, in a form of `datetime.strftime`; never fails."""
     try:
-        return f"{_EPOCH + timedelta(seconds=seconds):%Y-%m-%d %H:%M:%S} UTC"
+        return f"{_EPOCH + timedelta(seconds=seconds):{form}}"
     except (OverflowError, ValueError):
         return f"{seconds:g} seconds since the epoch"
+
+
+def show_duration(seconds: float) -> str:
+    """Return a duration for people: in days from one day on, else in seconds."""
+    return f"{seconds / 86_400.0:.4g} days" if seconds >= 86_400.0 else f"{seconds:.4g} seconds"
 
 
 def _number(value: object) -> float | None:

@@ -10,18 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Self, Unpack
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
 from streamcal.certificates.record import Certificate
+from streamcal.engine.checked import checked, lacks_time
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, names_options
-from streamcal.engine.emissions import DriftAlarm, Emission, Mixing
+from streamcal.engine.emissions import DriftAlarm, Emission, Mixing, Rejected
 from streamcal.engine.engine import DomainSummary, Engine
 from streamcal.engine.state import pack, unpack
 from streamcal.engine.stepping import step
 from streamcal.errors import DamagedStateError
-from streamcal.events import DOMAINS, Domain, Event, LabelledEvent, PredictionEvent
+from streamcal.events import DOMAINS, Domain, Event
 from streamcal.join.join import Join, JoinConfig, Joined
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch import checks
@@ -313,12 +315,20 @@ class Recalibrator:
         Raises
         ------
         ValueError
-            if the event holds a score or a label that is none; nothing has changed then.
+            if a field of the event is not what it may be in a file (docs/events.md), or a label has no time
+            under a ``window`` of event time; nothing has changed then.
         """
-        if isinstance(event, PredictionEvent | LabelledEvent):
-            checks.check_score(event.score)
-        if not isinstance(event, PredictionEvent):
-            checks.check_label(event.label)
+        event = checked(event)
+        reason = lacks_time(event, self.config)
+        if reason is not None:
+            raise ValueError(reason)
+        if event.time is not None:
+            try:
+                time = self._join.guard.take(event.time)
+            except ValueError as error:
+                return (Rejected(event, str(error)),)
+            if time != event.time:
+                event = msgspec.structs.replace(event, time=time)
         outcomes = step(event, self._join, lambda _: self._engine)
         return tuple(outcome for outcome in outcomes if not isinstance(outcome, Joined))
 

@@ -12,19 +12,21 @@ from operator import length_hint
 from typing import Final
 
 import msgspec
+import numpy as np
 
+from streamcal.engine.checked import lacks_time
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.emissions import DriftAlarm, MapPublished, Recalibrated, Rejected
 from streamcal.engine.engine import Engine
 from streamcal.engine.stepping import step
 from streamcal.errors import DamagedStateError
-from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, Origin
+from streamcal.events import DOMAINS, Domain, Event, LabelEvent, LabelledEvent, Origin
 from streamcal.join.join import Join, JoinConfig, JoinCounts, Joined, JoinState
 from streamcal.join.tables import Tables
 from streamcal.run.codec import Malformed
 from streamcal.run.config import KeysConfig
 from streamcal.run.engines import KeyedEngines
-from streamcal.run.order import MicroBatch
+from streamcal.run.order import MicroBatch, TimesRead
 from streamcal.run.quality import ForecastQuality, ForecastQualityState
 from streamcal.run.reasons import count_reasons
 from streamcal.run.rows import MapRow, RejectRow
@@ -57,6 +59,8 @@ class Tally(msgspec.Struct):
     """Those of the source labels that are 1."""
     source_negatives: int = 0
     """Those of the source labels that are 0."""
+    times: TimesRead = msgspec.field(default_factory=TimesRead)
+    """How the event times were taken."""
 
     @property
     def brier_before(self) -> float | None:
@@ -140,6 +144,7 @@ class Pipeline:
         keys: KeysConfig | None = None,
     ) -> None:
         self._config = config or RecalibratorConfig()
+        self._timed = any(map(self._config.needs_time, DOMAINS))
         self._observer = observer
         self._tables = tables
         self._join = Join(join, tables)
@@ -168,6 +173,11 @@ class Pipeline:
     def clock(self) -> float | None:
         """The latest event time seen; None before the first."""
         return self._join.clock
+
+    @property
+    def max_jump(self) -> float:
+        """By how many seconds an event time may be past those before it."""
+        return self._join.max_jump
 
     @property
     def engines(self) -> Mapping[str | None, Engine]:
@@ -200,7 +210,9 @@ class Pipeline:
     def calibrate(self, batch: MicroBatch) -> Outcome:
         """Learn labelled events of the source of calibration."""
         outcome = Outcome([], [], [])
-        run: tuple[str | None, Domain, list[float], list[int]] = (None, "source", [], [])
+        run: tuple[str | None, Domain, list[float], list[int], list[float | None]]
+        run = (None, "source", [], [], [])
+        timed = self._timed
         for index, event in enumerate(self._begin(batch)):
             if not isinstance(event, LabelledEvent):
                 reason = (
@@ -212,12 +224,16 @@ class Pipeline:
                 continue
             if (event.key, event.domain) != run[:2]:
                 self._learn(*run)
-                run = (event.key, event.domain, [], [])
+                run = (event.key, event.domain, [], [], [])
+            if timed and (lacks := lacks_time(event, self._config)) is not None:
+                outcome.rejects.append(self._reject(batch.origin(index), lacks))
+                continue
             if not self._engines.admits(event.key):
                 outcome.rejects.append(self._refuse(batch.origin(index), event.key))
                 continue
             run[2].append(event.score)
             run[3].append(event.label)
+            run[4].append(event.time)
         self._learn(*run)
         self._note(outcome.rejects)
         return outcome
@@ -245,6 +261,7 @@ class Pipeline:
         rejects += [self._reject(each.event.origin, each.reason) for each in expired]
         join, engine_of = self._join, self._engines.of
         known, admits = self._engines.known, self._engines.admits
+        timed = self._timed
         index = 0
         taking = self._begin(batch)
 
@@ -257,6 +274,9 @@ class Pipeline:
                 continue
             if not isinstance(event, LabelEvent) and event.key not in known and not admits(event.key):
                 rejects.append(self._refuse(origin_of(), event.key))
+                continue
+            if timed and (lacks := lacks_time(event, self._config)) is not None:
+                rejects.append(self._reject(origin_of(), lacks))
                 continue
             for outcome in step(event, join, engine_of, origin_of):
                 if type(outcome) is Recalibrated:
@@ -338,6 +358,10 @@ class Pipeline:
     def _begin(self, batch: MicroBatch) -> Iterator[Event | Malformed]:
         """Count the events of a batch, and return them; how far they were taken is what `processed` tells."""
         self.tally.events += len(batch.events)
+        times, read = self.tally.times, batch.times_read
+        times.converted += read.converted
+        times.mistimed += read.mistimed
+        times.backwards += read.backwards
         if not self._stored:
             self._engines.rest()
         taking = iter(batch.events)
@@ -376,11 +400,19 @@ class Pipeline:
     def _certifies(self, key: str | None) -> bool:
         return key is None or len(self._engines) <= self._keys.certified
 
-    def _learn(self, key: str | None, domain: Domain, scores: Sequence[float], labels: Sequence[int]) -> None:
+    def _learn(
+        self,
+        key: str | None,
+        domain: Domain,
+        scores: Sequence[float],
+        labels: Sequence[int],
+        times: Sequence[float | None],
+    ) -> None:
         if scores:
             engine = self._engines.of(key)
             version = engine.version
-            engine.learn_many(checks.as_scores(scores), checks.as_labels(labels), domain, None, None)
+            moments = np.array(times, np.float64) if self._config.needs_time(domain) else None
+            engine.learn_many(checks.as_scores(scores), checks.as_labels(labels), domain, moments, None)
             self.tally.source_labels += len(scores)
             positives = sum(labels)
             self.tally.source_positives += positives

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from streamcal.errors import DamagedStateError, OutputError, StoreError
+from streamcal.join.guard import GuardState
 from streamcal.run.order import Merge, MicroBatch, watermark
 from streamcal.run.pipeline import Outcome, Pipeline, PipelineState
 from streamcal.run.ports import Change, Checkpoint, Position, Positions, Sink, Source, StoppedError, Store
@@ -91,6 +92,8 @@ class _State(msgspec.Struct, omit_defaults=True):
     """Of the next micro-batch of endless sources; None: unknown."""
     calibrations: Count = 0
     """How many calibrations have published their maps."""
+    guards: dict[str, dict[str, GuardState]] = {}
+    """By source and partition: what judges the times of the next events."""
 
 
 class Runner:
@@ -131,6 +134,7 @@ class Runner:
         self._after = after
         self._positions: AllPositions = {}
         self._times: dict[str, dict[str, float]] = {}
+        self._guards: dict[str, dict[str, GuardState]] = {}
         self._watermark = _BEGINNING
         self._calibrations = 0
         self._opened: set[str] = set()  # names of sources
@@ -179,6 +183,7 @@ class Runner:
             except ValueError as error:
                 raise StoreError(f"cannot resume from the state in the store: {error}") from error
             self._times = state.times
+            self._guards = state.guards
             self._watermark = _BEGINNING if state.watermark is None else state.watermark
             self._calibrations = state.calibrations
         self._positions = {name: dict(each) for name, each in checkpoint.positions.items()}
@@ -289,7 +294,8 @@ class Runner:
             for source in sources
             for partition in self._positions[source.name]
         ]
-        return Merge(lanes, whole=_whole(sources))
+        max_jump = self._pipeline.max_jump
+        return Merge(lanes, whole=_whole(sources), max_jump=max_jump, guards=self._guards)
 
     def _collect(self, merge: Merge, sources: Sequence[Source]) -> MicroBatch | None:
         """Read for a while; return the next micro-batch, or None if there is none yet."""
@@ -345,6 +351,8 @@ class Runner:
             self._times.setdefault(name, {}).update(
                 {partition: time for partition, time in reached.items() if time > _BEGINNING}
             )
+        for name, guards in batch.guards.items():
+            self._guards.setdefault(name, {}).update(guards)
         deployment = self._inputs.deployment
         if any(name in self._opened for name in _names(deployment)) and not _whole(deployment):
             self._watermark = watermark(deployment, self._times, self._pipeline.clock)
@@ -368,6 +376,7 @@ class Runner:
                         self._times,
                         self._watermark if self._watermark > _BEGINNING else None,
                         self._calibrations,
+                        self._guards,
                     )
                 ),
                 positions=self._positions,

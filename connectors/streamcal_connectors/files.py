@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Final
 
-from streamcal.run.ports import SourceOptions
+from streamcal.errors import OutputError
+from streamcal.run.ports import Role, SinkOptions, SourceOptions
 from streamcal_connectors.lines import ByteReader, GzipReader, LineSource, RawReader
 from streamcal_connectors.sinks import FileSink, StreamSink
-from streamcal_connectors.urls import path_of
+from streamcal_connectors.urls import identities_of, path_of
 
 __all__ = ["FileConnector", "FileFeed", "StdioConnector"]
 
@@ -37,15 +38,15 @@ class FileConnector:
         reader = _reader(path, follow=options.follow)
         return LineSource(reader, str(path.absolute()), str(path), options, is_csv=is_csv)
 
-    def sink(self, url: str) -> FileSink:
-        """Open a file to write.
+    def sink(self, url: str, options: SinkOptions) -> FileSink | StreamSink:
+        """Open a file to write, or a named pipe or a device; see `streamcal.run.ports.SinkConnector`."""
+        path = path_of(url, "file")
+        is_stream = path.exists() and not path.is_file() and not path.is_dir()
+        return StreamSink(path, options) if is_stream else FileSink(path, options)
 
-        Raises
-        ------
-        OSError
-            if it cannot be opened.
-        """
-        return FileSink(path_of(url, "file"))
+    def identities(self, url: str, role: Role) -> frozenset[Hashable]:  # noqa: ARG002  # one file, whatever is done
+        """Return what identifies the file; see `streamcal.run.ports.IdentifyingConnector`."""
+        return identities_of(path_of(url, "file"))
 
     def feed(self, url: str) -> FileFeed:
         """Open the file of a sink to read it back; it need not exist yet."""
@@ -60,9 +61,21 @@ class StdioConnector:
         reader = RawReader(sys.stdin.fileno(), follow=False, owned=False)
         return LineSource(reader, "-", "-", options, is_csv=False)
 
-    def sink(self, url: str) -> StreamSink:  # noqa: ARG002  # one standard output
-        """Return standard output."""
-        return StreamSink(sys.stdout.buffer)
+    def sink(self, url: str, options: SinkOptions) -> StreamSink:  # noqa: ARG002  # one standard output
+        """Return standard output.
+
+        Raises
+        ------
+        OutputError
+            if it is closed.
+        """
+        if sys.stdout is None:
+            raise OutputError("cannot write: standard output is closed")
+        return StreamSink(None, options)
+
+    def identities(self, url: str, role: Role) -> frozenset[Hashable]:  # noqa: ARG002  # one of each
+        """Return what identifies the file behind standard input or output."""
+        return identities_of(0 if role == "read" else 1)
 
 
 class FileFeed:

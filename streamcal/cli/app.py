@@ -23,10 +23,12 @@ from streamcal.cli.opening import (
     ConfigFile,
     EventsUrl,
     LabelsUrl,
+    Named,
     SourceUrl,
     open_source,
     open_store,
     read_options,
+    refuse_same,
 )
 from streamcal.cli.run import run
 from streamcal.cli.show import replay_table, served, show_table
@@ -89,6 +91,16 @@ def replay(
     options = read_options(config)
     stop = Stop()
     connectors = Connectors(options.connectors, stop)
+    refuse_same(
+        connectors,
+        [
+            Named("--store", store, "store"),
+            Named("--events", events),
+            Named("--labels", labels),
+            Named("--source", source),
+            Named("--config", config),
+        ],
+    )
     with ExitStack() as stack:
         kept = open_store(connectors, store, stack, read_only=True)
         deployment = [open_source(connectors, url, "target", stack) for url in (events, labels) if url]
@@ -111,6 +123,8 @@ def demo(
     picture: Annotated[Path, typer.Option(help="Where the picture goes, as PNG.")] = Path("flights.png"),
 ) -> None:
     """Run the shipped example: late flights from New York in 2013, labels at the actual arrival."""
+    data = [Named("the shipped data", path) for path in sorted(flights.data_folder().iterdir())]
+    refuse_same(Connectors(), [Named("--picture", picture, "written"), *data])
     flights.run(picture, Console())
 
 

@@ -18,12 +18,15 @@ from streamcal.cli.opening import (
     EventsUrl,
     JsonLog,
     LabelsUrl,
+    Named,
     RejectsUrl,
     SourceUrl,
+    on_standard_output,
     open_sink,
     open_source,
     open_store,
     read_options,
+    refuse_same,
     refuse_twice,
 )
 from streamcal.cli.report import run_summary, run_table
@@ -77,6 +80,18 @@ def run(
     options = read_options(config)
     stop = Stop()
     connectors = Connectors(options.connectors, stop)
+    names = [
+        Named("--events", events),
+        Named("--labels", labels),
+        Named("--source", source),
+        Named("--config", config),
+        Named("--output", output, "written"),
+        Named("--rejects", rejects, "written"),
+        Named("--maps", maps, "written"),
+        Named("--map", map_file, "written"),
+        Named("--store", store, "store"),
+    ]
+    refuse_same(connectors, names)
     with ExitStack() as stack:
         deployment = [
             open_source(connectors, url, "target", stack, follow=follow) for url in (events, labels) if url
@@ -87,8 +102,8 @@ def run(
         kept = open_store(connectors, store, stack) if store else None
         outputs = Outputs(
             open_sink(connectors, output, stack),
-            open_sink(connectors, rejects, stack) if rejects else None,
-            open_sink(connectors, maps, stack) if maps else None,
+            open_sink(connectors, rejects, stack, "rejects") if rejects else None,
+            open_sink(connectors, maps, stack, "maps") if maps else None,
         )
         refuse_twice([sink.name for sink in outputs.sinks if sink.name != "-"])
         meter, refused = Meter(stack, live=not log_json), RejectLog()
@@ -128,7 +143,7 @@ def run(
     if log_json:
         log.info("end of run", extra={"fields": run_summary(pipeline, unknown)})
     else:
-        Console(stderr=output == "-").print(run_table(pipeline, unknown))
+        Console(stderr=on_standard_output(connectors, names)).print(run_table(pipeline, unknown))
     if stop():
         log.warning("interrupted: everything processed so far is written")
         raise typer.Exit(stop_status(stop))

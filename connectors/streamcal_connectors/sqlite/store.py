@@ -11,7 +11,7 @@ import fcntl
 import json
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from itertools import count
@@ -22,7 +22,7 @@ from urllib.parse import quote
 import msgspec
 
 from streamcal.errors import StoreError
-from streamcal.run.ports import Change, Checkpoint
+from streamcal.run.ports import Change, Checkpoint, Role
 from streamcal.run.rows import MapRow, RejectRow
 from streamcal_connectors.sqlite.schema import (
     APPLICATION,
@@ -39,7 +39,7 @@ from streamcal_connectors.sqlite.schema import (
     write_sealed,
 )
 from streamcal_connectors.sqlite.tables import SqliteTables
-from streamcal_connectors.urls import path_of
+from streamcal_connectors.urls import identities_of, path_of
 
 __all__ = ["SCHEMA_VERSION", "SqliteConnector", "SqliteStore"]
 
@@ -61,6 +61,12 @@ class SqliteConnector:
     def store(self, url: str, *, read_only: bool) -> SqliteStore:
         """Open a store; see `streamcal.run.ports.StoreConnector`."""
         return SqliteStore(path_of(url, "sqlite"), read_only=read_only)
+
+    def identities(self, url: str, role: Role) -> set[Hashable]:  # noqa: ARG002  # one file, whatever is done
+        """Return what identifies the file, and those that SQLite keeps beside it."""
+        path = Path(os.path.realpath(path_of(url, "sqlite")))
+        beside = (path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm", "-journal"))
+        return {each for file in (path, *beside) for each in identities_of(file)}
 
 
 class SqliteStore:

@@ -9,7 +9,6 @@ every cell that begins with one.
 from __future__ import annotations
 
 import csv
-import io
 import re
 import zlib
 from collections.abc import Mapping, Sequence
@@ -78,8 +77,8 @@ class RowEncoder:
         return zlib.compress(b"", wbits=31) if self.is_gzip else b""
 
     def _csv(self, rows: Sequence[msgspec.Struct]) -> bytes:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
+        text = _Lines()
+        writer = csv.writer(text)
         columns = rows[0].__struct_fields__
         if self._header is None:
             self._header = columns
@@ -90,7 +89,17 @@ class RowEncoder:
                 f" {', '.join(columns)}: move it away, or give another output"
             )
         writer.writerows([_cell(getattr(row, column)) for column in columns] for row in rows)
-        return text.getvalue().encode()
+        return "".join(text.lines).encode()
+
+
+class _Lines:
+    """What a CSV writer writes: a call a row. It quotes a cell with ``\\r`` only if its lines end with one."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def write(self, line: str) -> None:
+        self.lines.append(f"{line[:-2]}\n")
 
 
 def is_row(line: bytes, rows: RowKind, *, is_csv: bool) -> bool:

@@ -8,6 +8,7 @@ or an interruption arrives, the micro-batch that waits for it is not written; th
 
 from __future__ import annotations
 
+import logging
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -37,6 +38,8 @@ from streamcal.cli.terminal import (
     EXIT_UNUSABLE,
     Stop,
     fail,
+    give_up_standard_output,
+    hold_standard_streams,
     set_up_logging,
     stopped,
 )
@@ -45,6 +48,8 @@ from streamcal.run.ports import Connectors, StoppedError
 from streamcal.run.runner import Inputs
 
 __all__ = ["main"]
+
+log = logging.getLogger("streamcal")
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -130,4 +135,14 @@ def demo(
 
 def main() -> None:
     """Run the command line."""
-    app()
+    hold_standard_streams()
+    try:
+        try:
+            app()
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # here, where it can still be told
+    except OSError as error:
+        give_up_standard_output()
+        log.error("streamcal: cannot write the report: %s", error)  # noqa: TRY400  # no traceback
+        sys.exit(EXIT_UNUSABLE)

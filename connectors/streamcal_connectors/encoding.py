@@ -93,7 +93,10 @@ class RowEncoder:
 
 
 class _Lines:
-    """What a CSV writer writes: a call a row. It quotes a cell with ``\\r`` only if its lines end with one."""
+    """What a CSV writer writes, a call a row.
+
+    A carriage return in a cell is quoted only if the writer's lines end with one; here it is dropped again.
+    """
 
     def __init__(self) -> None:
         self.lines: list[str] = []

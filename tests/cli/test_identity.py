@@ -181,6 +181,7 @@ def shell(folder: Path, command: str) -> subprocess.CompletedProcess[bytes]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
@@ -203,12 +204,14 @@ def test_redirections(tmp_path: Path, command: str) -> None:
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.slow
 def test_two_outputs_on_standard_output_are_told_apart_by_their_fields(tmp_path: Path) -> None:
     done = shell(tmp_path, "run --events e --output - --rejects - 2>log")
     assert done.returncode == 0
     assert done.stdout.count(b'"probability"') == 2
 
 
+@pytest.mark.slow
 def test_no_answer_meets_the_closing_table(tmp_path: Path) -> None:
     """Also where standard output has another name."""
     for name in ("-", "/dev/stdout", "/dev/fd/1"):

@@ -1,13 +1,11 @@
 """The embedded store: one SQLite file, which a person can read with ``sqlite3`` (docs/store.md).
 
 It uses a write-ahead log with ``synchronous=FULL``, so a commit that has returned survives a power cut. The
-outputs, which are committed before, rely on this. One process at a time has the store: it holds an advisory
-lock (``flock``) on ``<file>.lock``, which the kernel releases however the process ends.
+outputs, which are committed before, rely on this. One process at a time has the store: see `access`.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import sqlite3
@@ -16,7 +14,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
@@ -24,6 +22,7 @@ import msgspec
 from streamcal.errors import StoreError
 from streamcal.run.ports import Change, Checkpoint, Role
 from streamcal.run.rows import MapRow, RejectRow
+from streamcal_connectors.sqlite.access import StoreLock, reading_mode
 from streamcal_connectors.sqlite.schema import (
     APPLICATION,
     SCHEMA_VERSION,
@@ -77,16 +76,11 @@ class SqliteStore:
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self._path = path
-        self._lock: IO[bytes] | None = None
-        if read_only and not path.exists():
-            raise StoreError(f"there is no store {path}")
-        if not read_only and path.exists() and not os.access(path, os.W_OK):
-            raise StoreError(f"{path} cannot be opened: there is no permission to write to it")
+        mode = reading_mode(path) if read_only else "mode=rw"
+        self._lock = None if read_only else StoreLock(path)
         try:
-            if not read_only:
-                self._lock = _locked(path)
             with store_errors(self._path, "opened"):
-                self._db = _connect(path, read_only=read_only)
+                self._db = _connect(path, mode)
             try:
                 with store_errors(self._path, "opened"):
                     self._prepare(read_only=read_only)
@@ -287,29 +281,13 @@ def _map_values(rows: Sequence[MapRow]) -> list[tuple[Any, ...]]:
     ]
 
 
-def _locked(path: Path) -> IO[bytes]:
-    """Take the lock of a store, until the file is closed or the process ends."""
-    name = path.with_name(f"{path.name}.lock")
-    try:
-        lock = name.open("ab")
-    except OSError as error:
-        raise StoreError(f"{path} cannot be opened: {error}") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        lock.close()
-        raise StoreError(f"{path} is in use by another process (it holds {name})") from error
-    return lock
-
-
-def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
-    mode = "ro" if read_only else "rwc"
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
     db = sqlite3.connect(
-        f"file:{quote(str(path.absolute()))}?mode={mode}", uri=True, isolation_level=None, timeout=5.0
+        f"file:{quote(str(path.absolute()))}?{mode}", uri=True, isolation_level=None, timeout=5.0
     )
     try:
         db.execute("PRAGMA cell_size_check = ON")
-        if not read_only:
+        if mode == "mode=rw":
             db.execute("PRAGMA page_size = 8192")
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")

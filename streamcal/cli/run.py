@@ -7,12 +7,11 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import quote
 
-import msgspec
 import typer
 from rich.console import Console
 
+from streamcal.cli.map_files import check_map_file, write_maps
 from streamcal.cli.opening import (
     ConfigFile,
     EventsUrl,
@@ -92,6 +91,11 @@ def run(
         Named("--store", store, "store"),
     ]
     refuse_same(connectors, names)
+    if map_file is not None:
+        try:
+            check_map_file(map_file)
+        except (OSError, ValueError) as error:
+            fail(f"cannot write the map: {error}", EXIT_USAGE)
     with ExitStack() as stack:
         deployment = [
             open_source(connectors, url, "target", stack, follow=follow) for url in (events, labels) if url
@@ -137,13 +141,16 @@ def run(
             after=after,
         )
         _run(runner, stop)
-        if map_file is not None:
-            _write_maps(pipeline, map_file)
+        unwritten = [] if map_file is None else write_maps(pipeline.engines, map_file)
     unknown = sum(sum(each.unknown_fields.values()) for each in sources)
     if log_json:
         log.info("end of run", extra={"fields": run_summary(pipeline, unknown)})
     else:
         Console(stderr=on_standard_output(connectors, names)).print(run_table(pipeline, unknown))
+    for each in unwritten:
+        log.error("cannot write %s", each)
+    if unwritten:
+        raise typer.Exit(EXIT_UNUSABLE)
     if stop():
         log.warning("interrupted: everything processed so far is written")
         raise typer.Exit(stop_status(stop))
@@ -175,10 +182,3 @@ def _serve_metrics(address: str, sources: list[Source]) -> RunMetrics:
         fail(f"cannot serve metrics at {address!r}: {error}", EXIT_USAGE)
     log.info("metrics at http://%s:%s/metrics", host, listening)
     return measured
-
-
-def _write_maps(pipeline: Pipeline, path: Path) -> None:
-    """Write the map of every key; the key, if there is one, goes before the suffix of the file name."""
-    for key, engine in pipeline.engines.items():
-        name = path if key is None else path.with_suffix(f".{quote(key, safe='')}{path.suffix}")
-        name.write_bytes(msgspec.json.format(engine.map.model_dump_json().encode(), indent=2) + b"\n")

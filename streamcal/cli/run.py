@@ -43,6 +43,7 @@ from streamcal.cli.terminal import (
     stopped,
 )
 from streamcal.errors import OutputError, StoreError
+from streamcal.run.endpoint import parse_address
 from streamcal.run.metrics import RunMetrics
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Connectors, Source, StoppedError, public_url
@@ -173,12 +174,11 @@ def _run(runner: Runner, stop: Stop) -> None:
 
 
 def _serve_metrics(address: str, sources: list[Source]) -> RunMetrics:
-    host, _, port = address.rpartition(":")
-    host = host or "127.0.0.1"
     measured = RunMetrics(sources)
     try:
-        listening = measured.serve(host, int(port))
-    except (OSError, ValueError, OverflowError) as error:
+        host, port = parse_address(address)
+        port = measured.serve(host, port).port
+    except (OSError, ValueError) as error:
         fail(f"cannot serve metrics at {address!r}: {error}", EXIT_USAGE)
-    log.info("metrics at http://%s:%s/metrics", host, listening)
+    log.info("metrics at http://%s:%s/metrics", f"[{host}]" if ":" in host else host, port)
     return measured

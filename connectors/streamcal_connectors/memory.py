@@ -16,7 +16,7 @@ import msgspec
 from streamcal.events import Event, Origin
 from streamcal.join.tables import MemoryTables
 from streamcal.run.codec import JsonDecoder, Malformed
-from streamcal.run.ports import Change, Checkpoint, Position, Positions, SourceOptions
+from streamcal.run.ports import Change, Checkpoint, Position, Positions, SinkOptions, SourceOptions
 from streamcal.run.rows import MapRow
 
 __all__ = [
@@ -53,7 +53,7 @@ class MemoryConnector:
         """Open a log to read; with ``follow`` it never ends."""
         return MemorySource(url, logs[_name(url)], options)
 
-    def sink(self, url: str) -> MemorySink:
+    def sink(self, url: str, options: SinkOptions) -> MemorySink:  # noqa: ARG002  # it takes any rows
         """Open a log to write."""
         return MemorySink(url, logs[_name(url)])
 

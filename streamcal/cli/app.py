@@ -9,6 +9,7 @@ that waits for it is not written; the next run reads it again.
 
 from __future__ import annotations
 
+import logging
 import sys
 from contextlib import ExitStack
 from importlib.metadata import version as version_of
@@ -27,10 +28,12 @@ from streamcal.cli.opening import (
     EventsUrls,
     Final,
     LabelsUrls,
+    Named,
     SourceUrl,
     open_source,
     open_store,
     read_options,
+    refuse_same,
 )
 from streamcal.cli.run import run
 from streamcal.cli.show import SHOWN_MAPS, replay_table, served, show_table
@@ -39,6 +42,8 @@ from streamcal.cli.terminal import (
     EXIT_UNUSABLE,
     Stop,
     fail,
+    give_up_standard_output,
+    hold_standard_streams,
     set_up_logging,
     stopped,
 )
@@ -47,6 +52,8 @@ from streamcal.run.ports import Connectors, StoppedError
 from streamcal.run.runner import Inputs
 
 __all__ = ["main"]
+
+log = logging.getLogger("streamcal")
 
 
 class _Once(TyperCommand):
@@ -133,6 +140,16 @@ def replay(
     options = read_options(config)
     stop = Stop()
     connectors = Connectors(options.connectors, stop)
+    refuse_same(
+        connectors,
+        [
+            Named("--store", store, "store"),
+            *(Named("--events", url) for url in events),
+            *(Named("--labels", url) for url in labels or ()),
+            Named("--source", source),
+            Named("--config", config),
+        ],
+    )
     with ExitStack() as stack:
         kept = open_store(connectors, store, stack, read_only=True)
         deployment = [
@@ -163,10 +180,22 @@ def demo(
     set_up_logging(as_json=False)
     if files is not None:
         flights.copy_files(files, Console())
-    else:
-        flights.run(picture, Console())
+        return
+    data = [Named("the shipped data", path) for path in sorted(flights.data_folder().iterdir())]
+    refuse_same(Connectors(), [Named("--picture", picture, "written"), *data])
+    flights.run(picture, Console())
 
 
 def main() -> None:
     """Run the command line."""
-    app(prog_name="streamcal")
+    hold_standard_streams()
+    try:
+        try:
+            app(prog_name="streamcal")
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # here, where it can still be told
+    except OSError as error:
+        give_up_standard_output()
+        log.error("streamcal: cannot write the report: %s", error)  # noqa: TRY400  # no traceback
+        sys.exit(EXIT_UNUSABLE)

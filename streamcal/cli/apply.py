@@ -12,12 +12,14 @@ import typer
 from streamcal.cli.opening import (
     Final,
     JsonLog,
+    Named,
     RejectsUrl,
     open_sink,
     open_source,
     read_map,
     read_options,
     refuse_damaged,
+    refuse_same,
 )
 from streamcal.cli.terminal import (
     EXIT_NOTHING_READ,
@@ -59,6 +61,17 @@ def apply(
         fail("give either --map or --follow", EXIT_USAGE)
     stop = Stop()
     connectors = Connectors(read_options(config).connectors, stop)
+    refuse_same(
+        connectors,
+        [
+            Named("--map", map_file),
+            Named("--follow", follow),
+            Named("--events", events),
+            Named("--config", config),
+            Named("--output", output, "written"),
+            Named("--rejects", rejects, "written"),
+        ],
+    )
     with ExitStack() as stack:
         maps: FixedMap | FollowedMaps
         if map_file is not None:
@@ -72,7 +85,8 @@ def apply(
             maps = FollowedMaps(feed)
         opened = open_source(connectors, events, "target", stack, final=final)
         outputs = Outputs(
-            open_sink(connectors, output, stack), open_sink(connectors, rejects, stack) if rejects else None
+            open_sink(connectors, output, stack),
+            open_sink(connectors, rejects, stack, "rejects") if rejects else None,
         )
         refused = RejectLog()
 

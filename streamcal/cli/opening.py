@@ -1,21 +1,35 @@
-"""Opens what a command names by URL or path: sources, sinks, stores, options; a usage error ends it."""
+"""Opens what a command names by URL or path: sources, sinks, stores, options; a usage error ends it.
+
+Before it opens anything, a command passes all of it to `refuse_same`: one thing named twice could be lost.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from contextlib import ExitStack
+from itertools import combinations
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 from pydantic import ValidationError
 
 from streamcal.cli.terminal import EXIT_NOTHING_READ, EXIT_UNUSABLE, EXIT_USAGE, fail
-from streamcal.errors import StoreError
+from streamcal.errors import OutputError, StoreError
 from streamcal.events import Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.run.config import RunConfig, read_config
-from streamcal.run.ports import Connectors, FileSource, Sink, Source, Store, connector_names
+from streamcal.run.ports import (
+    Connectors,
+    FileSource,
+    Role,
+    RowKind,
+    Sink,
+    Source,
+    Store,
+    connector_names,
+    public_url,
+)
 from streamcal.run.problems import problems
 
 __all__ = [
@@ -24,15 +38,17 @@ __all__ = [
     "Final",
     "JsonLog",
     "LabelsUrls",
+    "Named",
     "RejectsUrl",
     "SourceUrl",
+    "on_standard_output",
     "open_sink",
     "open_source",
     "open_store",
     "read_map",
     "read_options",
     "refuse_damaged",
-    "refuse_twice",
+    "refuse_same",
 ]
 
 EventsUrls = Annotated[
@@ -92,10 +108,12 @@ def open_source(
     return source
 
 
-def open_sink(connectors: Connectors, url: str, stack: ExitStack) -> Sink:
+def open_sink(connectors: Connectors, url: str, stack: ExitStack, rows: RowKind = "answers") -> Sink:
     """Open a sink, closed with the stack."""
     try:
-        sink = connectors.sink(url)
+        sink = connectors.sink(url, rows)
+    except OutputError as error:
+        fail(str(error), EXIT_UNUSABLE)
     except (OSError, ValueError) as error:
         fail(f"cannot write: {error}", EXIT_USAGE)
     stack.callback(sink.close)
@@ -114,11 +132,48 @@ def open_store(connectors: Connectors, url: str, stack: ExitStack, *, read_only:
     return store
 
 
-def refuse_twice(names: list[str]) -> None:
-    """Refuse a name that is given twice."""
-    for name in names:
-        if names.count(name) > 1:
-            fail(f"{name} is given twice", EXIT_USAGE)
+class Named(NamedTuple):
+    """What an option of a command names."""
+
+    option: str
+    url: str | Path | None
+    """A path is that of a file, whatever it looks like; None: the option was not given."""
+    role: Role = "read"
+
+
+def refuse_same(connectors: Connectors, names: Sequence[Named]) -> None:
+    """Refuse a command two of whose options name the same thing, by whatever path or URL.
+
+    Two outputs may both be ``-``: their rows are told apart by their fields.
+    """
+    found = []
+    for option, url, role in names:
+        if url is not None:
+            try:
+                found.append((option, str(url), role, _identities(connectors, url, role)))
+            except (OSError, ValueError) as error:
+                fail(f"{option}: {error}", EXIT_USAGE)
+    for (one, url, role, these), (other, second, its_role, those) in combinations(found, 2):
+        if these & those and not (url == second == "-" and role == its_role == "written"):
+            fail(
+                f"{public_url(url)} is given twice, as {one} and, as {public_url(second)}, as {other}:"
+                " nothing was read or written; give each its own",
+                EXIT_USAGE,
+            )
+
+
+def on_standard_output(connectors: Connectors, names: Sequence[Named]) -> bool:
+    """Whether something that a command names is its standard output, where no table must get in between."""
+    stdout = connectors.identities("-", "written")
+    return any(
+        (url == "-" and role == "written") or stdout & _identities(connectors, url, role)
+        for _, url, role in names
+        if url is not None
+    )
+
+
+def _identities(connectors: Connectors, url: str | Path, role: Role) -> frozenset[Hashable]:
+    return connectors.identities(url.absolute().as_uri() if isinstance(url, Path) else url, role)
 
 
 def refuse_damaged(sources: Iterable[Source]) -> None:

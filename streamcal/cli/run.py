@@ -7,27 +7,29 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import quote
 
 import msgspec
 import typer
 from rich.console import Console
 
 from streamcal.cli.closing import closing_words
+from streamcal.cli.map_files import check_map_file, write_maps
 from streamcal.cli.opening import (
     ConfigFile,
     EventsUrls,
     Final,
     JsonLog,
     LabelsUrls,
+    Named,
     RejectsUrl,
     SourceUrl,
+    on_standard_output,
     open_sink,
     open_source,
     open_store,
     read_options,
     refuse_damaged,
-    refuse_twice,
+    refuse_same,
 )
 from streamcal.cli.picture import FORMATS, NEEDED, can_draw, reliability_picture
 from streamcal.cli.progress import Meter
@@ -47,6 +49,7 @@ from streamcal.cli.terminal import (
 )
 from streamcal.cli.whole import check_whole, write_whole
 from streamcal.errors import DamagedStateError, OutputError, StoreError
+from streamcal.run.endpoint import parse_address
 from streamcal.run.metrics import RunMetrics
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Connectors, Source, StoppedError, public_url
@@ -63,6 +66,7 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
     events: list[str]
     labels: list[str]
     source: str | None
+    config: Path | None
     output: str
     rejects: str | None
     maps: str | None
@@ -75,6 +79,23 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
     summary: Path | None
     strict: bool
     log_json: bool
+
+    @property
+    def names(self) -> list[Named]:
+        """Everything that it names."""
+        return [
+            *(Named("--events", url) for url in self.events),
+            *(Named("--labels", url) for url in self.labels),
+            Named("--source", self.source),
+            Named("--config", self.config),
+            Named("--output", self.output, "written"),
+            Named("--rejects", self.rejects, "written"),
+            Named("--maps", self.maps, "written"),
+            Named("--map", self.map_file, "written"),
+            Named("--plot", self.plot, "written"),
+            Named("--summary", self.summary, "written"),
+            Named("--store", self.store, "store"),
+        ]
 
     @property
     def inputs(self) -> list[str]:
@@ -124,6 +145,7 @@ def run(
         events=events,
         labels=labels or [],
         source=source,
+        config=config,
         output=output,
         rejects=rejects,
         maps=maps,
@@ -141,6 +163,12 @@ def run(
     options = read_options(config)
     stop = Stop()
     connectors = Connectors(options.connectors, stop)
+    refuse_same(connectors, asked.names)
+    if map_file is not None:
+        try:
+            check_map_file(map_file)
+        except (OSError, ValueError) as error:
+            fail(f"cannot write the map: {error}", EXIT_USAGE)
     with ExitStack() as stack:
         inputs = _open_inputs(asked, connectors, stack)
         sources = [*inputs.calibration, *inputs.deployment]
@@ -158,7 +186,7 @@ def run(
             after = _Watch(pipeline, meter, measured, show_rejects=rejects is None)
             _run(Runner(pipeline, inputs, outputs, kept, clock=time.monotonic, stop=stop, after=after), stop)
         # While the store is open: it holds the engines that this run did not touch.
-        doubtful = _report(asked, pipeline, sources)
+        doubtful = _report(asked, connectors, pipeline, sources)
         nothing = pipeline.tally.events in (0, pipeline.tally.rejected)
     if stop():
         log.warning("interrupted: everything processed so far is written")
@@ -217,21 +245,18 @@ def _open_inputs(asked: _Asked, connectors: Connectors, stack: ExitStack) -> Inp
     calibration = []
     if asked.source:
         calibration.append(open_source(connectors, asked.source, "source", stack, final=asked.final))
-    refuse_twice([each.name for each in (*calibration, *deployment)])
     return Inputs(calibration, deployment)
 
 
 def _open_outputs(asked: _Asked, connectors: Connectors, stack: ExitStack) -> Outputs:
-    outputs = Outputs(
+    return Outputs(
         open_sink(connectors, asked.output, stack),
-        open_sink(connectors, asked.rejects, stack) if asked.rejects else None,
-        open_sink(connectors, asked.maps, stack) if asked.maps else None,
+        open_sink(connectors, asked.rejects, stack, "rejects") if asked.rejects else None,
+        open_sink(connectors, asked.maps, stack, "maps") if asked.maps else None,
     )
-    refuse_twice([sink.name for sink in outputs.sinks if sink.name != "-"])
-    return outputs
 
 
-def _report(asked: _Asked, pipeline: Pipeline, sources: list[Source]) -> bool:
+def _report(asked: _Asked, connectors: Connectors, pipeline: Pipeline, sources: list[Source]) -> bool:
     """Write what is written at the end, and print the table; return whether there was a remark."""
     unknown = sum(sum(each.unknown_fields.values()) for each in sources)
     words = closing_words(pipeline, sources)
@@ -241,20 +266,21 @@ def _report(asked: _Asked, pipeline: Pipeline, sources: list[Source]) -> bool:
         elif asked.plot is not None:
             form = asked.plot.suffix.removeprefix(".")
             write_whole("--plot", asked.plot, reliability_picture(pipeline.quality, form))
-        if asked.map_file is not None:
-            _write_maps(pipeline, asked.map_file)
+        unwritten = [] if asked.map_file is None else write_maps(pipeline.engines, asked.map_file)
         if asked.summary is not None:
             figures = msgspec.json.encode(run_summary(pipeline, unknown, words))
             write_whole("--summary", asked.summary, msgspec.json.format(figures, indent=2) + b"\n")
         if asked.log_json:
             log.info("end of run", extra={"fields": run_summary(pipeline, unknown, words)})
         else:
-            console = Console(stderr=asked.output == "-")
+            console = Console(stderr=on_standard_output(connectors, asked.names))
             console.print(run_table(pipeline, unknown))
             for word in words:
                 console.print(f"! {word}", soft_wrap=True, markup=False, highlight=False)
     except (StoreError, DamagedStateError) as error:  # of an engine that is in the store
         fail(str(error), EXIT_UNUSABLE)
+    if unwritten:
+        fail("\n".join(f"cannot write {each}" for each in unwritten), EXIT_UNUSABLE)
     return bool(words)
 
 
@@ -272,19 +298,11 @@ def _run(runner: Runner, stop: Stop) -> None:
 
 
 def _serve_metrics(address: str, sources: list[Source]) -> RunMetrics:
-    host, _, port = address.rpartition(":")
-    host = host or "127.0.0.1"
     measured = RunMetrics(sources)
     try:
-        listening = measured.serve(host, int(port))
-    except (OSError, ValueError, OverflowError) as error:
+        host, port = parse_address(address)
+        port = measured.serve(host, port).port
+    except (OSError, ValueError) as error:
         fail(f"cannot serve metrics at {address!r}: {error}", EXIT_USAGE)
-    log.info("metrics at http://%s:%s/metrics", host, listening)
+    log.info("metrics at http://%s:%s/metrics", f"[{host}]" if ":" in host else host, port)
     return measured
-
-
-def _write_maps(pipeline: Pipeline, path: Path) -> None:
-    """Write the map of every key; the key, if there is one, goes before the suffix of the file name."""
-    for key, engine in pipeline.engines.items():
-        name = path if key is None else path.with_suffix(f".{quote(key, safe='')}{path.suffix}")
-        name.write_bytes(msgspec.json.format(engine.map.model_dump_json().encode(), indent=2) + b"\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 from datetime import UTC, datetime
@@ -24,6 +25,8 @@ __all__ = [
     "RejectLog",
     "Stop",
     "fail",
+    "give_up_standard_output",
+    "hold_standard_streams",
     "set_up_logging",
     "stop_status",
     "stopped",
@@ -78,6 +81,23 @@ def set_up_logging(*, as_json: bool) -> None:
         logger.handlers = [handler]
         logger.setLevel(logging.INFO)
         logger.propagate = False
+
+
+def hold_standard_streams() -> None:
+    """Keep the descriptors 0 to 2, if they are closed, from being given to a file of the run.
+
+    What is meant for a closed stream would be written into that file.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+
+
+def give_up_standard_output() -> None:
+    """Drop what standard output could not take, so that nothing tries again at exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
 
 
 def fail(message: str, status: int) -> NoReturn:

@@ -11,17 +11,19 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
     Metric,
 )
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from streamcal.engine.emissions import Mixing
 from streamcal.join.join import Joined
+from streamcal.run.endpoint import Endpoint
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Source
 
@@ -79,8 +81,8 @@ class RunMetrics(Collector):
         self._risks: dict[str, _Risks] = {}
         self._shown: list[Metric] = []
 
-    def serve(self, host: str, port: int) -> int:
-        """Answer scrapes at ``http://host:port/metrics`` on a thread; return the port (0 takes a free one).
+    def serve(self, host: str, port: int) -> Endpoint:
+        """Answer scrapes at ``http://host:port/metrics``; port 0 takes a free one.
 
         Raises
         ------
@@ -89,8 +91,12 @@ class RunMetrics(Collector):
         """
         registry = CollectorRegistry()
         registry.register(self)
-        server, _ = start_http_server(port, addr=host, registry=registry)
-        return int(server.server_port)
+
+        def answer(accept: str) -> tuple[bytes, str]:
+            encode, kind = choose_encoder(accept)
+            return encode(registry), kind
+
+        return Endpoint(host, port, answer)
 
     def joined(self, joined: Joined) -> None:
         """Record the delay of a label that met its prediction."""

@@ -4,7 +4,7 @@ A connector is found by the scheme of a URL through the entry-point group ``stre
 path is a ``file`` (a ``sqlite`` store), and ``-`` is ``stdio``. It is a class without arguments that has
 some of the methods ``source``, ``sink``, ``store`` and ``feed``; one instance serves all URLs of its scheme
 in a run, so that sinks of one scheme may share a transaction. One with a method ``set_up`` takes options, and
-is told when a run is to stop.
+is told when a run is to stop. One with a method ``identities`` knows when two URLs mean the same thing.
 
 Exactly once
 ------------
@@ -16,7 +16,8 @@ steps. Whatever step the process dies at, the restart gives what the run that ne
    store that is ahead of a sink would have lost output, while a sink that is ahead can be caught up with:
 
    * one that can be cut back (a file) returns its length, which step 3 records; on restart `Sink.resume`
-     is given the length recorded last and cuts off what is beyond it;
+     is given the length recorded last and cuts off what is beyond it. Where it begins is recorded before
+     the first step 1 (`CutBackSink`), so that what it finds on restart is known to be its own;
    * one that cannot (a log with transactions) keeps the input positions in its own transaction; on restart
      `Sink.resume` returns them. When they are not the store's, the sink is ahead by exactly one batch: that
      from the store's positions to the sink's. It is read again (`Source.limit`) and processed again as one
@@ -31,9 +32,9 @@ Positions are JSON: what was handed out comes back equal, though from another pr
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from importlib.metadata import entry_points
-from typing import Any, Final, Protocol, TypeAlias, cast, runtime_checkable
+from typing import Any, Final, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 import msgspec
 
@@ -47,13 +48,18 @@ __all__ = [
     "Change",
     "Checkpoint",
     "Connectors",
+    "CutBackSink",
     "Feed",
     "FeedConnector",
     "FileSource",
+    "IdentifyingConnector",
     "Position",
     "Positions",
+    "Role",
+    "RowKind",
     "Sink",
     "SinkConnector",
+    "SinkOptions",
     "Source",
     "SourceConnector",
     "SourceOptions",
@@ -73,6 +79,12 @@ Position: TypeAlias = Any
 
 Positions: TypeAlias = Mapping[str, Position]
 """Partition to position: the next event to deliver."""
+
+RowKind: TypeAlias = Literal["answers", "rejects", "maps"]
+"""What rows a sink takes: `Recalibrated`, `RejectRow` or `MapRow`."""
+
+Role: TypeAlias = Literal["read", "written", "store"]
+"""What a command does with what a URL names."""
 
 
 class StoppedError(OSError):
@@ -205,7 +217,7 @@ class Sink(Protocol):
             names the store; what was committed under another is none of this run's. ``""`` without a store.
         position
             what `commit` returned last of what the store recorded; None if it recorded nothing. A sink that
-            can be cut back is then as long as it was at that commit (None: empty).
+            can be cut back is, from the first row written, as long as it was at that commit (None: empty).
 
         Returns
         -------
@@ -216,7 +228,8 @@ class Sink(Protocol):
         StoppedError
             if the run is to stop while this waits.
         OSError, ValueError
-            if it cannot be written, or holds less than it did at that commit.
+            if it cannot be written, holds less than it did at that commit, or holds what no run wrote that
+            this store, or a run without one, may replace. Nothing is changed then.
         """
 
     def write(self, rows: Sequence[msgspec.Struct]) -> None:
@@ -249,6 +262,15 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Release without a commit; may be called twice."""
+
+
+@runtime_checkable
+class CutBackSink(Sink, Protocol):
+    """A sink that can be cut back to a commit."""
+
+    @property
+    def position(self) -> Position:
+        """Where it stands after `Sink.resume`, as `Sink.commit` would return it."""
 
 
 class Feed(Protocol):
@@ -342,6 +364,15 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a finite source is complete as it is: a last line without a line end is then a whole one."""
 
 
+class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a sink is to be written."""
+
+    rows: RowKind = "answers"
+    """What rows it will take; it may replace rows of that kind alone."""
+    stop: Callable[[], bool] = lambda: False
+    """Whether the run is to stop: a sink that waits for its reader then ends its waiting, before long."""
+
+
 @runtime_checkable
 class SourceConnector(Protocol):
     """Opens sources of one scheme."""
@@ -354,8 +385,16 @@ class SourceConnector(Protocol):
 class SinkConnector(Protocol):
     """Opens sinks of one scheme."""
 
-    def sink(self, url: str) -> Sink:
-        """Open a sink; nothing is changed before `Sink.resume`, except that a new one may be made."""
+    def sink(self, url: str, options: SinkOptions) -> Sink:
+        """Open a sink; nothing is changed before `Sink.resume`, except that a new one may be made.
+
+        Raises
+        ------
+        OutputError
+            if another process is writing it.
+        OSError, ValueError
+            if it cannot be written.
+        """
 
 
 @runtime_checkable
@@ -378,6 +417,23 @@ class FeedConnector(Protocol):
 
     def feed(self, url: str) -> Feed:
         """Open what a sink of this URL has written and will write."""
+
+
+@runtime_checkable
+class IdentifyingConnector(Protocol):
+    """Knows what is behind its URLs, so that a command is not given one thing twice."""
+
+    def identities(self, url: str, role: Role) -> Iterable[Hashable]:
+        """Return what identifies the things behind a URL, without opening or making them.
+
+        Two URLs, of this scheme or another, mean the same thing if they share one of these. Empty if nothing
+        could be lost by naming it twice: a terminal.
+
+        Raises
+        ------
+        ValueError
+            if the URL is wrong.
+        """
 
 
 @runtime_checkable
@@ -431,12 +487,12 @@ class Connectors:
             raise _cannot(url, "read events")
         return found.source(url, SourceOptions(domain=domain, follow=follow, final=final))
 
-    def sink(self, url: str) -> Sink:
+    def sink(self, url: str, rows: RowKind = "answers") -> Sink:
         """Open a sink; see `SinkConnector`."""
         found = self._find(url)
         if not isinstance(found, SinkConnector):
             raise _cannot(url, "write rows")
-        return found.sink(url)
+        return found.sink(url, SinkOptions(rows=rows, stop=self._stop))
 
     def feed(self, url: str) -> Feed:
         """Open a feed; see `FeedConnector`."""
@@ -451,6 +507,13 @@ class Connectors:
         if not isinstance(found, StoreConnector):
             raise _cannot(url, "keep state")
         return found.store(url, read_only=read_only)
+
+    def identities(self, url: str, role: Role) -> frozenset[Hashable]:
+        """Return what is behind a URL; see `IdentifyingConnector`. Of another connector, the URL."""
+        found = self._find(url, bare="sqlite" if role == "store" else "file")
+        if not isinstance(found, IdentifyingConnector):
+            return frozenset({url})
+        return frozenset(found.identities(url, role))
 
     def _find(self, url: str, bare: str = "file") -> object:
         scheme = _scheme(url) or bare

@@ -19,7 +19,17 @@ from streamcal.errors import DamagedStateError, OutputError, StoreError
 from streamcal.join.guard import GuardState
 from streamcal.run.order import Merge, MicroBatch, watermark
 from streamcal.run.pipeline import Outcome, Pipeline, PipelineState
-from streamcal.run.ports import Change, Checkpoint, Position, Positions, Sink, Source, StoppedError, Store
+from streamcal.run.ports import (
+    Change,
+    Checkpoint,
+    CutBackSink,
+    Position,
+    Positions,
+    Sink,
+    Source,
+    StoppedError,
+    Store,
+)
 from streamcal.sketch.decoding import Count, decoded
 
 __all__ = ["Inputs", "NullSink", "Outputs", "Runner", "pipeline_state"]
@@ -213,6 +223,14 @@ class Runner:
                     f"{self._suppressed[0].name} is one micro-batch of {name} ahead of the store:"
                     " run once more with that source first"
                 )
+        self._begin_outputs()
+
+    def _begin_outputs(self) -> None:
+        """Record where the sinks stand before the first row, so that the next run knows them as its own."""
+        begun = {sink.name: sink.position for sink in self._outputs.sinks if isinstance(sink, CutBackSink)}
+        if any(self._lengths.get(name) != position for name, position in begun.items()):
+            self._lengths |= begun
+            self._record(Outcome([], [], []))
 
     def _catch_up(self) -> None:
         """Process again, before anything else, the batch that sinks have and the store has not."""

@@ -72,6 +72,110 @@ def test_a_second_process_is_refused(tmp_path: Path) -> None:
     assert streamcal(*options(tmp_path)).returncode == 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["symlink", "hard link", "lost lock file", "same process"])
+def test_one_run_at_a_time_however_it_names_the_store(tmp_path: Path, how: str) -> None:
+    path = other = tmp_path / "state.db"
+    store = opened(path)
+    if how == "symlink":
+        other = tmp_path / "link.db"
+        other.symlink_to(path)
+    elif how == "hard link":
+        other = tmp_path / "link.db"
+        other.hardlink_to(path)
+    elif how == "lost lock file":
+        (tmp_path / "state.db.lock").unlink(missing_ok=True)
+    if how == "same process":
+        with pytest.raises(StoreError, match=r"state\.db is in use"):
+            opened(path)
+    else:
+        (tmp_path / "e").write_text("{}")
+        done = streamcal("run", "--events", tmp_path / "e", "--store", other, "--output", tmp_path / "o")
+        assert done.returncode == 3
+        expected = "has 2 names (hard links)" if how == "hard link" else "is in use by another process"
+        assert f"{other} {expected}" in done.stderr
+    opened(path, read_only=True).close()
+    store.commit(Change({None: b"e"}, b"{}", {}, {}, (), ()))
+    assert sqlite_locks(path)  # SQLite's own are still held
+    store.close()
+    assert not sqlite_locks(path)
+    if how != "hard link":
+        opened(path).close()
+
+
+def sqlite_locks(path: Path) -> list[str]:
+    """Return the POSIX locks that this process has on a file."""
+    mine = f"{os.getpid()} ", f":{path.stat().st_ino} "
+    locks = Path("/proc/locks").read_text().splitlines()
+    return [each for each in locks if "POSIX" in each and all(part in each for part in mine)]
+
+
+def test_a_store_with_two_names_is_refused(tmp_path: Path) -> None:
+    """The log of commits belongs to one name only: by the other, they would be lost."""
+    path = tmp_path / "state.db"
+    opened(path).close()
+    (tmp_path / "link.db").hardlink_to(path)
+    with pytest.raises(StoreError, match=r"link\.db has 2 names \(hard links\)"):
+        opened(tmp_path / "link.db")
+
+
+@pytest.mark.slow
+def test_show_says_in_one_line_what_is_no_store(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    opened(path).close()
+    path.chmod(0)
+    (tmp_path / "closed").mkdir(mode=0)
+    os.mkfifo(tmp_path / "fifo")
+    for name, says in [
+        ("state.db", "cannot be opened: there is no permission to read it"),
+        ("closed/state.db", "Permission denied"),
+        ("absent.db", "there is no store"),
+        (".", "is a directory: a store is one SQLite file"),
+        ("fifo", "is no regular file"),
+        ("state.db/x", "Not a directory"),
+    ]:
+        done = humbly("show", tmp_path / name)
+        assert (done.returncode, done.stdout) == (3, b"")
+        (line,) = done.stderr.decode().splitlines()
+        assert says in line
+        assert name.removesuffix(".") in line
+
+
+@pytest.mark.slow
+def test_show_where_nothing_can_be_written(tmp_path: Path) -> None:
+    """A store on a read-only disk: SQLite may make no file beside it."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    store = opened(folder / "state.db")
+    store.commit(Change({}, b"", {"a": {"": 3}}, {}, (), ()))
+    folder.chmod(0o555)
+    try:
+        done = humbly("show", folder / "state.db", "--json")  # while a run has it
+        assert (done.returncode, json.loads(done.stdout)["positions"]) == (0, {"a": {"": 3}}), done.stderr
+        (folder / "state.db-shm").chmod(0)
+        done = humbly("show", folder / "state.db")
+        assert done.returncode == 3
+        assert b"Copy both files to a directory of your own" in done.stderr
+        folder.chmod(0o755)
+        store.close()
+        (folder / "state.db").chmod(0o444)
+        folder.chmod(0o555)
+        done = humbly("show", folder / "state.db", "--json")
+        assert (done.returncode, json.loads(done.stdout)["positions"]) == (0, {"a": {"": 3}}), done.stderr
+    finally:
+        folder.chmod(0o755)
+        store.close()
+
+
+def humbly(*arguments: object) -> subprocess.CompletedProcess[bytes]:
+    """Call the command line without root's right to read and write what is forbidden."""
+    without = "-dac_override,-dac_read_search"
+    drop = ["setpriv", "--bounding-set", without, "--inh-caps", without] if os.geteuid() == 0 else []
+    return subprocess.run(
+        [*drop, *STREAMCAL, *map(str, arguments)], capture_output=True, check=False, timeout=120
+    )
+
+
 def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     opened(tmp_path / "state.db").close()
     with sqlite3.connect(tmp_path / "state.db") as db:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from streamcal.events import Domain, Event, Origin
 from streamcal.run.codec import JsonDecoder, Malformed
-from streamcal.run.ports import Position, Positions, SourceOptions
+from streamcal.run.ports import Position, Positions, Role, SinkOptions, SourceOptions
 from streamcal_connectors.kafka.client import Consumer, KafkaError, Partition, Record, brief, is_out_of_range
 from streamcal_connectors.kafka.cluster import Cluster, require
 from streamcal_connectors.kafka.config import KafkaUrl, read_kafka_config
@@ -59,7 +59,12 @@ class KafkaConnector:
         self._shared(cluster).add_source(opened.name, parsed.topic)
         return opened
 
-    def sink(self, url: str) -> KafkaSink:
+    def identities(self, url: str, role: Role) -> set[str]:  # noqa: ARG002  # one topic, whatever is done
+        """Return the topic as every host of its cluster knows it; see `IdentifyingConnector`."""
+        parsed = KafkaUrl(url)
+        return {f"kafka://{host.lower()}/{parsed.topic}" for host in parsed.hosts}
+
+    def sink(self, url: str, options: SinkOptions | None = None) -> KafkaSink:  # noqa: ARG002  # any rows
         """Open a topic to write; see `source`."""
         parsed = KafkaUrl(url)
         return KafkaSink(self._shared(self._cluster(parsed)), parsed)

@@ -1,29 +1,28 @@
 """The embedded store: one SQLite file, which a person can read with ``sqlite3`` (docs/store.md).
 
 It uses a write-ahead log with ``synchronous=FULL``, so a commit that has returned survives a power cut. The
-outputs, which are committed before, rely on this. One process at a time has the store: it holds an advisory
-lock (``flock``) on ``<file>.lock``, which the kernel releases however the process ends.
+outputs, which are committed before, rely on this. One process at a time has the store: see `access`.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
 
 from streamcal.errors import StoreError
-from streamcal.run.ports import Change, Checkpoint
+from streamcal.run.ports import Change, Checkpoint, Role
 from streamcal.run.rows import MapRow, RejectRow
+from streamcal_connectors.sqlite.access import StoreLock, reading_mode
 from streamcal_connectors.sqlite.schema import (
     APPLICATION,
     SCHEMA_VERSION,
@@ -39,7 +38,7 @@ from streamcal_connectors.sqlite.schema import (
     write_sealed,
 )
 from streamcal_connectors.sqlite.tables import SqliteTables
-from streamcal_connectors.urls import path_of
+from streamcal_connectors.urls import identities_of, path_of
 
 __all__ = ["SCHEMA_VERSION", "SqliteConnector", "SqliteStore"]
 
@@ -64,6 +63,12 @@ class SqliteConnector:
         """Open a store; see `streamcal.run.ports.StoreConnector`."""
         return SqliteStore(path_of(url, "sqlite"), read_only=read_only)
 
+    def identities(self, url: str, role: Role) -> set[Hashable]:  # noqa: ARG002  # one file, whatever is done
+        """Return what identifies the file, and those that SQLite keeps beside it."""
+        path = Path(os.path.realpath(path_of(url, "sqlite")))
+        beside = (path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm", "-journal"))
+        return {each for file in (path, *beside) for each in identities_of(file)}
+
 
 class SqliteStore:
     """A store in one file; see `streamcal.run.ports.Store`.
@@ -73,16 +78,11 @@ class SqliteStore:
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self._path = path
-        self._lock: IO[bytes] | None = None
-        if read_only and not path.exists():
-            raise StoreError(f"there is no store {path}")
-        if not read_only and path.exists() and not os.access(path, os.W_OK):
-            raise StoreError(f"{path} cannot be opened: there is no permission to write to it")
+        mode = reading_mode(path) if read_only else "mode=rw"
+        self._lock = None if read_only else StoreLock(path)
         try:
-            if not read_only:
-                self._lock = _locked(path)
             with store_errors(self._path, "opened"):
-                self._db = _connect(path, read_only=read_only)
+                self._db = _connect(path, mode)
             try:
                 with store_errors(self._path, "opened"):
                     self._prepare(read_only=read_only)
@@ -291,29 +291,13 @@ def _map_values(rows: Sequence[MapRow]) -> list[tuple[Any, ...]]:
     ]
 
 
-def _locked(path: Path) -> IO[bytes]:
-    """Take the lock of a store, until the file is closed or the process ends."""
-    name = path.with_name(f"{path.name}.lock")
-    try:
-        lock = name.open("ab")
-    except OSError as error:
-        raise StoreError(f"{path} cannot be opened: {error}") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        lock.close()
-        raise StoreError(f"{path} is in use by another process (it holds {name})") from error
-    return lock
-
-
-def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
-    mode = "ro" if read_only else "rwc"
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
     db = sqlite3.connect(
-        f"file:{quote(str(path.absolute()))}?mode={mode}", uri=True, isolation_level=None, timeout=5.0
+        f"file:{quote(str(path.absolute()))}?{mode}", uri=True, isolation_level=None, timeout=5.0
     )
     try:
         db.execute("PRAGMA cell_size_check = ON")
-        if not read_only:
+        if mode == "mode=rw":
             db.execute("PRAGMA page_size = 8192")
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")

@@ -1,0 +1,138 @@
+"""Rows as text: JSON lines or CSV, plain or gzip; and whether a text is such rows.
+
+A spreadsheet takes a cell that begins with ``=``, ``+``, ``-`` or ``@`` for a formula, and runs it. So a
+text cell of CSV that begins with one of these, with a tab, a line break or a ``'``, gets a ``'`` in front.
+Numbers are left alone, also a number given as text (``-5``). To undo it: take one ``'`` from the front of
+every cell that begins with one.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from streamcal.errors import OutputError
+from streamcal.run.ports import RowKind
+
+__all__ = ["RowEncoder", "columns_of", "is_row", "unpacked"]
+
+_NEEDED: Final[Mapping[RowKind, frozenset[str]]] = {
+    "answers": frozenset({"id", "probability", "map_version"}),
+    "rejects": frozenset({"source", "line", "reason"}),
+    "maps": frozenset({"version", "map"}),
+}
+_FORMULA: Final = frozenset("=+-@\t\r\n'")
+_NUMBER: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+
+
+class RowEncoder:
+    """Encodes rows.
+
+    Parameters
+    ----------
+    name
+        of the file: with ``.csv`` CSV, else JSON lines; with ``.gz`` at the end gzip.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.is_csv = name.removesuffix(".gz").endswith(".csv")
+        self.is_gzip = name.endswith(".gz")
+        self._name = name
+        self._header: Sequence[str] | None = None
+        self._encode = msgspec.json.Encoder().encode_lines
+        self._member: Any = None
+
+    def resume(self, header: Sequence[str] | None) -> None:
+        """Start on an output that has this CSV header already, or none."""
+        self._header = header
+
+    def encode(self, rows: Sequence[msgspec.Struct]) -> bytes:
+        """Return rows as bytes; those of gzip may come later.
+
+        Raises
+        ------
+        OutputError
+            if the output has a CSV header with other columns.
+        """
+        text = self._csv(rows) if self.is_csv else self._encode(rows)
+        if not self.is_gzip:
+            return text
+        if self._member is None:
+            self._member = zlib.compressobj(wbits=31)
+        packed: bytes = self._member.compress(text)
+        return packed
+
+    def end_member(self) -> bytes:
+        """Return the bytes that complete the output: the end of the gzip member."""
+        member, self._member = self._member, None
+        return b"" if member is None else member.flush()
+
+    def empty(self) -> bytes:
+        """Return the bytes of an output without rows."""
+        return zlib.compress(b"", wbits=31) if self.is_gzip else b""
+
+    def _csv(self, rows: Sequence[msgspec.Struct]) -> bytes:
+        text = _Lines()
+        writer = csv.writer(text)
+        columns = rows[0].__struct_fields__
+        if self._header is None:
+            self._header = columns
+            writer.writerow(columns)
+        elif tuple(self._header) != columns:
+            raise OutputError(
+                f"cannot write: {self._name} has the columns {', '.join(self._header)}, but its rows now have"
+                f" {', '.join(columns)}: move it away, or give another output"
+            )
+        writer.writerows([_cell(getattr(row, column)) for column in columns] for row in rows)
+        return "".join(text.lines).encode()
+
+
+class _Lines:
+    """What a CSV writer writes, a call a row.
+
+    A carriage return in a cell is quoted only if the writer's lines end with one; here it is dropped again.
+    """
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def write(self, line: str) -> None:
+        self.lines.append(f"{line[:-2]}\n")
+
+
+def is_row(line: bytes, rows: RowKind, *, is_csv: bool) -> bool:
+    """Whether a line is a row of a kind that streamcal wrote; of CSV, the header."""
+    try:
+        found = columns_of(line) if is_csv else msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+    except (ValueError, RecursionError):
+        return False
+    return _NEEDED[rows] <= set(found)
+
+
+def columns_of(line: bytes) -> list[str]:
+    """Return the cells of a line of CSV; ValueError if it is none."""
+    try:
+        return next(csv.reader([line.decode()]), [])
+    except csv.Error as error:
+        raise ValueError(str(error)) from None
+
+
+def unpacked(data: bytes, limit: int) -> bytes:
+    """Return the beginning of gzip as text; ValueError if it is no gzip."""
+    try:
+        return zlib.decompressobj(wbits=31).decompress(data, limit)
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
+
+
+def _cell(value: object) -> object:
+    if type(value) is str:
+        return value if value[:1] not in _FORMULA or _NUMBER.fullmatch(value) else f"'{value}"
+    if isinstance(value, msgspec.Raw):
+        return bytes(value).decode()
+    return msgspec.json.encode(value).decode() if isinstance(value, tuple) else value

@@ -1,0 +1,252 @@
+"""One thing named by two options of a command: refused with exit status 2, and not a byte of it changed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from streamcal import Recalibrator
+from streamcal.cli.app import app
+from streamcal.cli.demo import data_folder
+from tests.command_line import STREAMCAL, read_lines, streamcal
+
+EVENTS = b'{"id":"a","score":0.5}\n{"id":"b","score":0.25}\n{"id":"a","label":1}\n'
+LABELLED = b'{"score":0.5,"label":1}\n{"score":0.25,"label":0}\n'
+
+COMMANDS = {
+    "run": {
+        "options": ["events", "labels", "source", "config", "output", "rejects", "maps", "map", "store"],
+        "needed": ["events", "output"],
+    },
+    "apply": {
+        "options": ["map", "events", "config", "output", "rejects"],
+        "needed": ["map", "events", "output"],
+    },
+    "apply --follow": {
+        "options": ["follow", "events", "config", "output", "rejects"],
+        "needed": ["follow", "events", "output"],
+    },
+    "replay": {
+        "options": ["store", "events", "labels", "source", "config"],
+        "needed": ["store", "events"],
+    },
+}
+PAIRS = [(command, *pair) for command, each in COMMANDS.items() for pair in combinations(each["options"], 2)]
+
+
+def same(path: Path) -> Path:
+    return path
+
+
+def symlink(path: Path) -> Path:
+    link = path.with_name("symlink")
+    link.symlink_to(path.name)
+    return link
+
+
+def hard_link(path: Path) -> Path:
+    link = path.with_name("hard-link")
+    link.hardlink_to(path)
+    return link
+
+
+def spelled_otherwise(path: Path) -> str:
+    (path.parent / "sub").mkdir()
+    return f"{path.parent}/./sub/../{path.name}"
+
+
+WAYS: list[Callable[[Path], Path | str]] = [same, symlink, hard_link, spelled_otherwise]
+
+
+@pytest.fixture(autouse=True)
+def _signals() -> Iterator[None]:
+    """The command line takes them, also from pytest."""
+    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for each, handler in before.items():
+        signal.signal(each, handler)
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(each) for each in arguments])
+
+
+def given(folder: Path, name: str) -> Path:
+    """Return a file that is right for an option; outputs do not exist."""
+    content = {
+        "events": EVENTS,
+        "labels": EVENTS,
+        "source": LABELLED,
+        "config": b"# defaults\n",
+        "follow": b'{"version":1,"key":null,"time":null,"map":{}}\n',
+        "map": Recalibrator().map.model_dump_json().encode(),
+    }
+    path = folder / f"own-{name}"
+    if name in content:
+        path.write_bytes(content[name])
+    return path
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize(("command", "one", "other"), PAIRS)
+def test_one_file_for_two_options(
+    tmp_path: Path, command: str, one: str, other: str, way: Callable[[Path], Path | str]
+) -> None:
+    shared = tmp_path / "shared"
+    name = "config" if "config" in (one, other) else "map" if "map" in (one, other) else one
+    own = given(tmp_path, name)
+    shared.write_bytes(own.read_bytes() if own.exists() else EVENTS)
+    before = shared.read_bytes()
+    arguments: list[object] = []
+    for name in dict.fromkeys([*COMMANDS[command]["needed"], one, other]):
+        path = shared if name == one else way(shared) if name == other else given(tmp_path, name)
+        arguments += [f"--{name}", path]
+    done = call(command.split()[0], *arguments)
+    assert done.exit_code == 2, done.output
+    assert "is given twice" in done.stderr
+    assert shared.read_bytes() == before
+    assert not (tmp_path / "own-output").exists()
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("of", ["output", "rejects", "maps", "map"])
+def test_an_output_that_does_not_exist_yet(
+    tmp_path: Path, of: str, way: Callable[[Path], Path | str]
+) -> None:
+    """Two outputs at one new path, one of them by a symbolic link that leads nowhere."""
+    new = tmp_path / "new"
+    if way is hard_link:
+        pytest.skip("there is nothing yet to link to")
+    events, other = given(tmp_path, "events"), "rejects" if of != "rejects" else "maps"
+    arguments = ["--events", events, f"--{of}", new, f"--{other}", way(new)]
+    if of != "output":
+        arguments += ["--output", tmp_path / "own-output"]
+    done = call("run", *arguments)
+    assert done.exit_code == 2, done.output
+    assert "is given twice" in done.stderr
+    assert not new.exists()
+
+
+@pytest.mark.parametrize("end", ["-wal", "-shm", "-journal"])
+def test_what_sqlite_keeps_beside_a_store(tmp_path: Path, end: str) -> None:
+    events, store = given(tmp_path, "events"), tmp_path / "s.db"
+    done = call("run", "--events", events, "--store", store, "--output", f"{store}{end}")
+    assert (done.exit_code, sorted(tmp_path.iterdir())) == (2, [events])
+
+
+def test_a_url_and_a_path(tmp_path: Path) -> None:
+    events = given(tmp_path, "events")
+    done = call("run", "--events", f"file:{events}", "--output", events)
+    assert (done.exit_code, events.read_bytes()) == (2, EVENTS)
+
+
+def test_one_topic_of_a_cluster() -> None:
+    one, other = "kafka://a:9092,B:9092/t?until=end", "kafka://b/t"
+    for arguments in (
+        ["--events", one, "--output", other],
+        ["--events", "kafka://a/e", "--output", one, "--maps", other],
+    ):
+        done = call("run", *arguments)
+        assert done.exit_code == 2
+        assert "is given twice" in done.stderr
+    assert "kafka://b/t" in done.stderr
+
+
+def test_the_picture_of_the_demo(tmp_path: Path) -> None:
+    data = data_folder() / "labels.jsonl.gz"
+    before = data.read_bytes()
+    link = tmp_path / "flights.png"
+    link.symlink_to(data)
+    done = call("demo", "--picture", link)
+    assert (done.exit_code, data.read_bytes()) == (2, before)
+
+
+def shell(folder: Path, command: str) -> subprocess.CompletedProcess[bytes]:
+    """Call the command line with redirections, in a folder with ``e`` (events)."""
+    (folder / "e").write_bytes(EVENTS)
+    return subprocess.run(
+        ["bash", "-c", f'"$@" {command}', "bash", *STREAMCAL],
+        cwd=folder,
+        capture_output=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "COLUMNS": "200"},
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run --events - --output e < e",
+        "run --events /dev/stdin --output e < e",
+        "run --events e --output - >> e",
+        "run --events e --output /dev/stdout >> e",
+        "run --events e --output - 1<> e",
+        "run --events /dev/fd/7 --output e 7< e",
+        "run --events e --output /dev/fd/7 7>> e",
+        "run --events e --labels - --output new < e",
+        "run --events e --output - --rejects e.rejects >> e.rejects",
+    ],
+)
+def test_redirections(tmp_path: Path, command: str) -> None:
+    done = shell(tmp_path, command)
+    assert done.returncode == 2, done.stderr
+    assert b"is given twice" in done.stderr
+    assert (tmp_path / "e").read_bytes() == EVENTS
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.slow
+def test_two_outputs_on_standard_output_are_told_apart_by_their_fields(tmp_path: Path) -> None:
+    done = shell(tmp_path, "run --events e --output - --rejects - 2>log")
+    assert done.returncode == 0
+    assert done.stdout.count(b'"probability"') == 2
+
+
+@pytest.mark.slow
+def test_no_answer_meets_the_closing_table(tmp_path: Path) -> None:
+    """Also where standard output has another name."""
+    for name in ("-", "/dev/stdout", "/dev/fd/1"):
+        done = shell(tmp_path, f"run --events e --output {name}")
+        assert done.returncode == 0, done.stderr
+        assert len(done.stdout.splitlines()) == 2
+        assert b"predictions" in done.stderr
+    for redirection in ("> o", ">> o", "1<> o"):
+        done = shell(tmp_path, f"run --events e --output o {redirection}")
+        assert done.returncode == 0, done.stderr
+        assert len(read_lines(tmp_path / "o")) == 2
+
+
+@pytest.mark.slow
+def test_two_runs_with_one_output(tmp_path: Path) -> None:
+    """The second is refused, whatever its store, and however it spells the path."""
+    (tmp_path / "e").write_bytes(EVENTS)
+    out = tmp_path / "o.jsonl"
+    (tmp_path / "other").symlink_to(out)
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    command = ["run", "--events", tmp_path / "fifo", "--output", out, "--store", tmp_path / "1.db"]
+    first = subprocess.Popen([*STREAMCAL, *map(str, command)], stderr=subprocess.PIPE)
+    with fifo.open("wb") as feed:
+        feed.write(EVENTS)
+        feed.flush()
+        while not out.exists() or len(out.read_bytes().splitlines()) < 2:
+            assert first.poll() is None
+        before = out.read_bytes()
+        for more in (["--store", tmp_path / "2.db"], []):
+            done = streamcal("run", "--events", tmp_path / "e", "--output", tmp_path / "other", *more)
+            assert done.returncode == 3
+            assert "other is in use by another process" in done.stderr
+        assert out.read_bytes() == before
+    assert first.wait(60) == 0
+    assert first.stderr
+    first.stderr.close()
+    assert len(read_lines(out)) == 2

@@ -1,0 +1,132 @@
+"""The maps at the end of a run (--map): checked before it, written at once, none lost for its key's name."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from streamcal import RecalibrationMap, Recalibrator
+from streamcal.cli.map_files import check_map_file, map_path, write_maps
+from streamcal.engine.config import RecalibratorConfig
+from streamcal.engine.engine import Engine
+from tests.command_line import GOOD, STREAMCAL, streamcal
+
+KEYS = [
+    None,
+    "",
+    ".",
+    "..",
+    "../../x",
+    "a/b",
+    "DE",
+    "x" * 512,
+    "ü" * 300,
+    "ü" * 301,
+    "a\0b",
+    "\n",
+    "%2F",
+    "/",
+]
+
+
+def engines(*keys: str | None) -> dict[str | None, Engine]:
+    return {key: Engine(RecalibratorConfig(), key) for key in keys}
+
+
+def test_every_key_has_a_file_of_its_own(tmp_path: Path) -> None:
+    for base in ("map.json", "map", "m" * 200 + ".json"):
+        folder = tmp_path / base[:10]
+        folder.mkdir()
+        assert write_maps(engines(*KEYS), folder / base) == []
+        found = list(folder.iterdir())
+        assert len(found) == len({map_path(folder / base, key) for key in KEYS}) == len(KEYS)
+        for path in found:
+            RecalibrationMap.model_validate_json(path.read_bytes())
+    assert (tmp_path / "map.json" / "map.DE.json").exists()
+    assert (tmp_path / "map.json" / "map.a%2Fb.json").exists()
+
+
+def test_a_map_is_replaced_as_a_whole_and_keeps_its_link_and_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    path, link = tmp_path / "real" / "map.json", tmp_path / "link.json"
+    path.write_text(Recalibrator().map.model_dump_json())
+    path.chmod(0o640)
+    held = path.open()  # who reads it now sees the old map to its end
+    link.symlink_to(path)
+    check_map_file(link)
+    assert write_maps(engines(None), link) == []
+    assert (link.is_symlink(), path.stat().st_mode & 0o777) == (True, 0o640)
+    assert held.read() == Recalibrator().map.model_dump_json()
+    held.close()
+    assert [each.name for each in path.parent.iterdir()] == ["map.json"]
+
+
+def test_what_is_no_map_is_not_replaced_not_even_by_that_of_a_key(tmp_path: Path) -> None:
+    (tmp_path / "map.a.json").write_bytes(GOOD)
+    failed = write_maps(engines("a", "b"), tmp_path / "map.json")
+    assert len(failed) == 1
+    assert "the map of key 'a'" in failed[0]
+    assert "which are no map: move it away" in failed[0]
+    assert (tmp_path / "map.a.json").read_bytes() == GOOD
+    assert (tmp_path / "map.b.json").exists()
+
+
+@pytest.mark.slow
+def test_a_map_that_cannot_be_written_ends_the_run_before_it_begins(tmp_path: Path) -> None:
+    (tmp_path / "e.jsonl").write_bytes(GOOD)
+    (tmp_path / "notes").write_bytes(GOOD)
+    (tmp_path / "shut").mkdir(mode=0o555)
+    (tmp_path / "shut.txt").touch()
+    for name, says in [
+        ("absent/map.json", "No such file or directory"),
+        (".", "is a directory"),
+        ("notes", "which are no map"),
+        ("shut.txt/map.json", "Not a directory"),
+        ("shut/map.json", "Permission denied"),
+    ]:
+        without = "-dac_override,-dac_read_search"
+        drop = ["setpriv", "--bounding-set", without, "--inh-caps", without] if os.geteuid() == 0 else []
+        command = [
+            "run",
+            "--events",
+            tmp_path / "e.jsonl",
+            "--output",
+            tmp_path / "o",
+            "--map",
+            tmp_path / name,
+        ]
+        done = subprocess.run(
+            [*drop, *STREAMCAL, *map(str, command)], capture_output=True, check=False, timeout=120
+        )
+        assert done.returncode == 2, done.stderr
+        (line,) = done.stderr.decode().splitlines()
+        assert line.startswith("streamcal: cannot write the map: ")
+        assert says in line
+        assert not (tmp_path / "o").exists()
+    assert (tmp_path / "notes").read_bytes() == GOOD
+
+
+@pytest.mark.slow
+def test_a_map_that_cannot_be_written_in_the_end_costs_no_other_and_no_report(tmp_path: Path) -> None:
+    (tmp_path / "e.jsonl").write_text("".join(f'{{"id":"{k}","score":0.5,"key":"{k}"}}\n' for k in "abc"))
+    (tmp_path / "o.b.json").mkdir()
+    command = ["run", "--events", tmp_path / "e.jsonl", "--output", tmp_path / "o.a.json"]
+    done = streamcal(*command, "--map", tmp_path / "o.json")
+    assert done.returncode == 3
+    assert "cannot write the map of key 'a'" in done.stderr  # it would go where the answers are
+    assert "cannot write the map of key 'b'" in done.stderr
+    assert "predictions" in done.stdout
+    assert json.loads((tmp_path / "o.c.json").read_bytes())["version"] == 0
+    assert len((tmp_path / "o.a.json").read_bytes().splitlines()) == 3
+
+
+def test_a_map_to_standard_output(tmp_path: Path) -> None:
+    (tmp_path / "e.jsonl").write_bytes(GOOD)
+    command = ["run", "--events", tmp_path / "e.jsonl", "--output", tmp_path / "o"]
+    done = streamcal(*command, "--map", "/dev/stdout")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["version"] == 0

@@ -1,0 +1,432 @@
+"""Files and streams that rows go to: nothing foreign is cut, nothing of ours is lost, no wait has no end."""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import gzip
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamcal_connectors.files import FileConnector
+
+from streamcal.errors import OutputError
+from streamcal.run.ports import RowKind, SinkOptions, StoppedError
+from streamcal.run.rows import Recalibrated, RejectRow
+from tests.command_line import STREAMCAL, read_lines, streamcal
+
+FOREIGN = [
+    b"something else\n",
+    b'{"id":"a","score":0.5}\n{"id":"b","score":0.5}\n',  # predictions
+    b'{"source":"f","line":1,"reason":"no","raw":""}\n',  # rejects
+    b'["id","probability","map_version"]\n',
+    b"no line end",
+    b"[" * 100_000 + b"\n",
+    b"\xff\xfe\n",
+    b"\n",
+]
+
+
+def answer(id_: str) -> Recalibrated:
+    return Recalibrated(id_, 0.5, 0.25, 3, (1.0, 1.0))
+
+
+def events(folder: Path, count: int, first: int = 0) -> Path:
+    path = folder / "e.jsonl"
+    with path.open("a") as file:
+        file.writelines(f'{{"id":"{i}","score":0.5,"time":{i}}}\n' for i in range(first, first + count))
+    return path
+
+
+def opened(path: Path, rows: RowKind = "answers", **options: Any) -> Any:
+    return FileConnector().sink(str(path), SinkOptions(rows=rows, **options))
+
+
+# What is at the place of an output
+
+
+@pytest.mark.parametrize("content", FOREIGN, ids=range(len(FOREIGN)))
+def test_without_a_store_what_is_not_ours_is_refused(tmp_path: Path, content: bytes) -> None:
+    for name in ("o.jsonl", "o.csv", "o.jsonl.gz"):
+        path = tmp_path / name
+        path.write_bytes(content)
+        sink = opened(path)
+        if content == b"\n":  # empty, but for a line end
+            sink.resume("", None)
+        else:
+            with pytest.raises(ValueError, match="which are no answers of a run of streamcal: move it away"):
+                sink.resume("", None)
+        sink.close()
+        assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("name", ["o.jsonl", "o.csv", "o.jsonl.gz", "o.csv.gz"])
+def test_without_a_store_our_rows_of_the_same_kind_are_replaced(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    for count in (3, 0, 2):
+        sink = opened(path)
+        sink.resume("", None)
+        sink.write([answer(str(i)) for i in range(count)])
+        sink.commit({})
+        sink.close()
+        data = gzip.decompress(path.read_bytes()) if name.endswith(".gz") else path.read_bytes()
+        assert len(data.splitlines()) == count + (count > 0 and ".csv" in name)
+    other = opened(path, "rejects")
+    with pytest.raises(ValueError, match="which are no rejects"):
+        other.resume("", None)
+    other.close()
+
+
+@pytest.mark.slow
+def test_a_run_that_is_refused_changes_none_of_its_outputs(tmp_path: Path) -> None:
+    arguments = ["run", "--events", events(tmp_path, 5), "--output", tmp_path / "o.jsonl"]
+    assert streamcal(*arguments).returncode == 0
+    before = (tmp_path / "o.jsonl").read_bytes()
+    (tmp_path / "notes").write_text("mine\n")
+    done = streamcal(*arguments, "--rejects", tmp_path / "notes")
+    assert done.returncode == 3
+    assert "notes has 5 bytes, which are no rejects" in done.stderr
+    assert (tmp_path / "o.jsonl").read_bytes() == before
+    assert (tmp_path / "notes").read_text() == "mine\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["moved", "symlink", "other store", "other content", "copied over"])
+def test_a_store_never_cuts_what_it_does_not_know(tmp_path: Path, how: str) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    arguments = ["--events", events(home, 1000), "--store", home / "s.db", "--output", home / "o.jsonl"]
+    assert streamcal("run", *arguments).returncode == 0
+    out = home / "o.jsonl"
+    before = out.read_bytes()
+    with (home / "e.jsonl").open("a") as more:
+        more.write('{"id":"new","score":0.5,"time":5000}\n')
+    if how == "moved":
+        home = home.rename(tmp_path / "away")
+        arguments = ["--events", home / "e.jsonl", "--store", home / "s.db", "--output", home / "o.jsonl"]
+    elif how == "symlink":
+        (tmp_path / "link").symlink_to(out)
+        arguments[-1] = tmp_path / "link"
+    elif how == "other store":
+        arguments[3] = home / "new.db"
+    elif how == "other content":
+        before = before.replace(b'"score":0.5', b'"score":0.4')
+        out.write_bytes(before)
+    else:
+        before = b'{"a":"larger file, and none of ours"}\n' * 100_000
+        out.write_bytes(before)
+    done = streamcal("run", *arguments)
+    assert done.returncode == 3, done.stderr
+    assert "o.jsonl" in done.stderr or "link" in done.stderr
+    assert "move" in done.stderr
+    assert (home / "o.jsonl").read_bytes() == before
+
+
+@pytest.mark.slow
+def test_what_somebody_appended_is_not_cut_off(tmp_path: Path) -> None:
+    arguments = [
+        "--events",
+        events(tmp_path, 10),
+        "--store",
+        tmp_path / "s.db",
+        "--output",
+        tmp_path / "o.jsonl",
+    ]
+    assert streamcal("run", *arguments).returncode == 0
+    with (tmp_path / "o.jsonl").open("a") as more:
+        more.write("a note\n")
+    done = streamcal("run", *arguments)
+    assert done.returncode == 3
+    assert (tmp_path / "o.jsonl").read_text().endswith("a note\n")
+
+
+def test_rows_of_a_commit_that_never_came_are_cut_off(tmp_path: Path) -> None:
+    """From the very first commit on: the store knows where the output began."""
+    path = tmp_path / "o.jsonl"
+    sink = opened(path)
+    sink.resume("job", None)
+    position = json.loads(json.dumps(sink.position))
+    for round_ in range(3):
+        sink.write([answer(f"lost {round_}")])
+        sink.close()  # without a commit
+        with path.open("ab") as file:
+            file.write(b'{"id":"to')  # a write that was cut short
+        sink = opened(path)
+        sink.resume("job", position)
+        sink.write([answer(f"{round_}")])
+        position = sink.commit({})
+        assert [row["id"] for row in read_lines(path)] == [str(each) for each in range(round_ + 1)]
+    sink.close()
+
+
+def test_another_file_at_the_place_of_one_that_held_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "o.jsonl"
+    sink = opened(path)
+    sink.resume("job", None)
+    position = sink.commit({})
+    sink.close()
+    other = tmp_path / "other"
+    other.write_text('{"id":"a","score":0.5,"probability":0.5,"map_version":1}\n')
+    other.replace(path)
+    again = opened(path)
+    with pytest.raises(ValueError, match="is not the file that was written before"):
+        again.resume("job", position)
+    again.close()
+    assert path.read_text().startswith('{"id":"a"')
+
+
+def test_something_else_that_writes_during_the_run_is_noticed(tmp_path: Path) -> None:
+    sink = opened(tmp_path / "o.jsonl")
+    sink.resume("job", None)
+    sink.write([answer("a")])
+    with (tmp_path / "o.jsonl").open("a") as other:
+        other.write("and another thing\n")
+    with pytest.raises(OSError, match="something else wrote to it during the run"):
+        sink.commit({})
+    sink.close()
+
+
+def test_csv_is_not_continued_with_other_columns(tmp_path: Path) -> None:
+    path = tmp_path / "o.csv.gz"
+    sink = opened(path)
+    sink.resume("job", None)
+    sink.write([answer("a")])
+    position = sink.commit({})
+    sink.close()
+    again = opened(path)
+    again.resume("job", position)
+    with pytest.raises(
+        OutputError, match=r"has the columns id, score, .* but its rows now have source, line"
+    ):
+        again.write([RejectRow("f", 1, "no", "")])
+    again.close()
+
+
+def test_a_file_is_locked_while_it_is_written(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "o")
+    sink = opened(tmp_path / "o")
+    with pytest.raises(OutputError, match="link is in use by another process"):
+        opened(tmp_path / "link")
+    sink.close()
+    opened(tmp_path / "link").close()
+
+
+# CSV
+
+
+def test_a_cell_of_csv_is_no_formula_and_can_be_had_back(tmp_path: Path) -> None:
+    texts = [
+        "=1+1",
+        "+x",
+        "-x",
+        "@x",
+        "\tx",
+        "\rx",
+        "\nx",
+        "'x",
+        "''y",
+        "'",
+        "plain",
+        "a=1",
+        "",
+        "-5",
+        "+1.5e3",
+    ]
+    path = tmp_path / "o.csv"
+    sink = opened(path)
+    sink.resume("", None)
+    sink.write([Recalibrated(text, -0.5, 0.25, 3, (1.0, 1.0)) for text in texts])
+    sink.commit({})
+    sink.close()
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert not [row["id"] for row in rows if row["id"][:1] in set("=@\t\r\n")]
+    assert [row["id"].removeprefix("'") for row in rows] == texts
+    assert [row["id"] for row in rows if row["id"] in texts] == ["plain", "a=1", "", "-5", "+1.5e3"]
+    assert {row["score"] for row in rows} == {"-0.5"}
+
+
+# Streams
+
+
+def started(command: list[object], **options: Any) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([*STREAMCAL, *map(str, command)], stderr=subprocess.PIPE, **options)
+
+
+def ids(data: bytes) -> list[str]:
+    return [json.loads(line)["id"] for line in data.splitlines()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["run", "apply"])
+@pytest.mark.parametrize("to", ["-", "/dev/stdout"])
+def test_standard_output_loses_nothing(tmp_path: Path, what: str, to: str) -> None:
+    """Unbuffered, through a pipe that does not block, to a reader that is slow and stops in between."""
+    source = events(tmp_path, 20_000)
+    more: list[object] = []
+    if what == "apply":
+        done = streamcal("run", "--events", source, "--output", tmp_path / "o", "--map", tmp_path / "m.json")
+        assert done.returncode == 0
+        more = ["--map", tmp_path / "m.json"]
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    process = started(
+        [what, *more, "--events", source, "--output", to],
+        stdout=writing,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    os.close(writing)
+    data = b""
+    while some := os.read(reading, 1 << 14):
+        data += some
+        if len(data) < 1 << 17:
+            process.send_signal(signal.SIGSTOP)
+            process.send_signal(signal.SIGCONT)
+            time.sleep(0.01)
+    os.close(reading)
+    assert process.wait(60) == 0
+    assert process.stderr
+    process.stderr.close()
+    assert ids(data) == [str(i) for i in range(20_000)]
+
+
+@pytest.mark.slow
+def test_sigterm_with_a_slow_reader_loses_nothing(tmp_path: Path) -> None:
+    source = events(tmp_path, 20_000)
+    process = started(
+        ["run", "--events", source, "--output", "-", "--follow"],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stdout
+    data = process.stdout.read(1 << 16)
+    process.send_signal(signal.SIGTERM)
+    while some := process.stdout.read(1 << 16):
+        data += some
+        time.sleep(0.01)
+    process.stdout.close()
+    assert process.wait(60) == 0
+    assert process.stderr
+    process.stderr.close()
+    found = ids(data)
+    assert found == [str(i) for i in range(len(found))]
+    assert len(found) == 20_000
+
+
+@pytest.mark.slow
+def test_a_reader_that_went_away(tmp_path: Path) -> None:
+    source = events(tmp_path, 20_000)
+    for to in ("-", "/dev/stdout"):
+        process = started(["run", "--events", source, "--output", to], stdout=subprocess.PIPE)
+        assert process.stdout
+        process.stdout.close()
+        _, stderr = process.communicate(timeout=60)
+        assert process.returncode == 3
+        assert stderr.decode().splitlines()[-1] == "streamcal: cannot write: [Errno 32] Broken pipe"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to", ["-", "/dev/full", "/dev/stdout"])
+def test_a_full_device(tmp_path: Path, to: str) -> None:
+    for command in (["run"], ["apply", "--map", tmp_path / "m.json"]):
+        if not (tmp_path / "m.json").exists():
+            source = events(tmp_path, 3)
+            streamcal("run", "--events", source, "--output", tmp_path / "o", "--map", tmp_path / "m.json")
+        with Path("/dev/full").open("wb") as full:
+            process = started([*command, "--events", source, "--output", to], stdout=full)
+            _, stderr = process.communicate(timeout=60)
+        assert process.returncode == 3, stderr
+        assert b"cannot write: [Errno 28] No space left on device" in stderr
+        assert b"Traceback" not in stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("redirections", "status", "says"),
+    [
+        (">&-", 3, b"standard output is closed"),
+        ("<&- >&-", 3, b"standard output is closed"),
+        ("2>&-", 0, b""),
+        ("<&- 2>&-", 0, b""),
+    ],
+)
+def test_closed_streams(tmp_path: Path, redirections: str, status: int, says: bytes) -> None:
+    """No file of the run is opened in the place of a standard stream, where messages would go into it."""
+    events(tmp_path, 3)
+    command = f'"$@" run --events e.jsonl --output - --rejects r --store s.db {redirections}'
+    done = subprocess.run(
+        ["bash", "-c", command, "bash", *STREAMCAL],
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, says in done.stderr) == (status, True), done.stderr
+    assert b"Traceback" not in done.stderr
+    if not status:
+        assert ids(done.stdout) == ["0", "1", "2"]
+        assert (tmp_path / "r").read_bytes() == b""
+
+
+@pytest.mark.slow
+def test_the_closing_table_that_cannot_be_printed(tmp_path: Path) -> None:
+    source = events(tmp_path, 3)
+    for out in ("/dev/full", None):
+        with Path(out or os.devnull).open("wb") as stdout:
+            process = started(["run", "--events", source, "--output", tmp_path / "o"], stdout=stdout)
+            _, stderr = process.communicate(timeout=60)
+        assert process.returncode == (3 if out else 0)
+        assert b"Traceback" not in stderr
+        assert (b"No space left on device" in stderr) == bool(out)
+        assert len(read_lines(tmp_path / "o")) == 3
+
+
+@pytest.mark.slow
+def test_a_named_pipe_without_a_reader_ends_on_sigterm(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    process = started(["run", "--events", events(tmp_path, 3), "--output", tmp_path / "fifo"])
+    assert process.stderr
+    assert b"waiting for a reader" in process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert b"nobody reads" in stderr
+
+
+def test_a_named_pipe_waits_for_its_reader(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo.csv.gz"
+    os.mkfifo(fifo)
+    asked: list[bool] = []
+    sink = opened(fifo, stop=lambda: len(asked.append(True) or asked) > 1000)  # type: ignore[func-returns-value]
+    opening = threading.Thread(target=sink.resume, args=("", None))
+    opening.start()
+    read: list[bytes] = []
+    reading = threading.Thread(target=lambda: read.append(fifo.read_bytes()))
+    reading.start()
+    opening.join()
+    sink.write([answer(str(i)) for i in range(50_000)])
+    sink.commit({})
+    sink.close()
+    reading.join()
+    assert len(gzip.decompress(read[0]).splitlines()) == 50_001
+
+
+@pytest.mark.slow
+def test_a_reader_that_takes_nothing_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    sink = opened(fifo, stop=lambda: True)
+    sink.resume("", None)
+    with pytest.raises(OSError, match="nobody reads the last") as caught:
+        sink.write([answer("x" * 1000)] * (fcntl.fcntl(reader, fcntl.F_GETPIPE_SZ) // 1000 + 1))
+    assert not isinstance(caught.value, StoppedError)
+    sink.close()
+    os.close(reader)

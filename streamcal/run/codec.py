@@ -39,7 +39,7 @@ MAX_DEPTH: Final = 100
 _MIN_TIME: Final = -62_135_596_800.0  # the first second of the year 1
 _MAX_TIME: Final = 253_402_300_799.0  # the last one of 9999
 _TIME_RULE: Final = "a time must be seconds since the epoch or an ISO 8601 date and time"
-_BREAK, _BRACE, _DELETE = b"\n{\x7f"
+_BREAK, _BRACE, _BACKSLASH, _DELETE = b"\n{\\\x7f"
 _SQUARE, _CURLY = b"[]", b"{}"
 _MANY: Final = 1e300
 _OTHERS: Final = "(others)"
@@ -138,7 +138,7 @@ class JsonDecoder:
             except Exception:  # noqa: BLE001  # malformed, or valid in a rare form: the slow way tells
                 return self._decode_slowly(raw)
             event = self._event(wire)
-            if event is not None and _is_plain(event):
+            if event is not None and (_has_plain_text(raw) or _is_plain(event)):
                 return event
         return self._decode_slowly(raw)
 
@@ -159,9 +159,7 @@ class JsonDecoder:
         events = self._events(block)
         if events is None or len(events) != lines:
             return None
-        # Control characters stand in JSON as escapes, but for DEL and those beyond ASCII.
-        plain = block.isascii() and b"\\" not in block and _DELETE not in block
-        return events if plain or all(map(_is_plain, events)) else None
+        return events if _has_plain_text(block) or all(map(_is_plain, events)) else None
 
     def _events(self, block: bytes) -> list[Event] | None:
         if self._predictions_only:
@@ -188,10 +186,10 @@ class JsonDecoder:
     def _event(self, wire: Any) -> Event | None:
         """Return the event, or None if the slow path must decide."""
         score, label = wire.score, wire.label
-        kept = () if self._kept is None else self._kept(wire)
         if label is msgspec.UNSET:
             if type(score) is not float or wire.id is None:
                 return None
+            kept = () if self._kept is None else self._kept(wire)
             return PredictionEvent(
                 wire.id, score, wire.time, wire.key, wire.domain or self._domain, None, kept
             )
@@ -199,6 +197,7 @@ class JsonDecoder:
             return None
         if score is msgspec.UNSET:
             return None if wire.id is None else LabelEvent(wire.id, label, wire.time)
+        kept = () if self._kept is None else self._kept(wire)
         return LabelledEvent(
             score, label, wire.id, wire.time, wire.key, wire.domain or self._domain, None, kept
         )
@@ -372,6 +371,12 @@ def _kept_of(count: int) -> Callable[[Any], Kept] | None:
         return None
     values = attrgetter(*(f"kept_{index}" for index in range(count)))
     return values if count > 1 else lambda wire: (wire.kept_0,)
+
+
+def _has_plain_text(json: bytes) -> bool:
+    """Return whether no text in it can hold control characters: in JSON they stand as escapes, but for DEL
+    and those beyond ASCII."""
+    return json.isascii() and _BACKSLASH not in json and _DELETE not in json
 
 
 def _is_plain(event: Event) -> bool:

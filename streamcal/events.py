@@ -48,7 +48,10 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def __post_init__(self) -> None:
         if len(self.raw) > RAW_BYTES:
-            msgspec.structs.force_setattr(self, "raw", self.raw[:RAW_BYTES])
+            end = RAW_BYTES
+            while end > RAW_BYTES - 4 and self.raw[end] & 0xC0 == 0x80:
+                end -= 1  # not within a character
+            msgspec.structs.force_setattr(self, "raw", self.raw[:end])
 
 
 class PredictionEvent(msgspec.Struct, frozen=True, gc=False):

@@ -30,7 +30,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 _TAIL_SECONDS: Final = 0.05  # between two checks of a file that may grow
 
 FilePosition: TypeAlias = dict[str, Any]
-"""The position of the next event: ``offset`` in uncompressed bytes, ``line``, and the CSV ``header``."""
+"""The position of the next event: ``offset`` in uncompressed bytes, and ``line``."""
 
 
 class DamagedGzipError(Exception):
@@ -240,17 +240,20 @@ class LineSource:
         self.endless = options.follow and reader.seekable
         self.ended = False
         self._reader = reader
-        self._domain = options.domain
+        self._options = options
         self._is_csv = is_csv
-        self._json = JsonDecoder(options.domain)
+        self._json = JsonDecoder(options.domain, options.columns)
         self._csv: CsvDecoder | None = None
-        self._header: str | None = None
         self._offset = self._line = 0
         self._rest = b""  # the line that is not at its end yet, cut once it is overlong
         self._size = 0  # its true size
         self._until: int | None = None
         self._done = False  # for good, whatever the limit
         self._damaged = False
+        if is_csv and options.required and reader.seekable:
+            self._find_header()  # it says at once which column is missing
+            self._csv = None
+            reader.seek(0)
 
     @property
     def unknown_fields(self) -> Mapping[str, int]:
@@ -262,8 +265,8 @@ class LineSource:
         position = positions.get("", {}) if self._reader.seekable else {}
         self._offset, self._line = position.get("offset", 0), position.get("line", 0)
         self._damaged = self._done = self.ended = position.get("damaged", False)
-        if "header" in position:
-            self._take_header(position["header"].encode())
+        if self._offset and self._is_csv and not self._done:
+            self._find_header()
         self._rest, self._size = b"", 0
         if self._offset and not self._done:
             try:
@@ -311,8 +314,6 @@ class LineSource:
 
     def _position(self) -> FilePosition:
         position: FilePosition = {"offset": self._offset, "line": self._line}
-        if self._header is not None:
-            position["header"] = self._header
         if self._damaged:
             position["damaged"] = True
         return position
@@ -392,9 +393,25 @@ class LineSource:
             lines.append(line)
         return events, lines
 
-    def _take_header(self, header: bytes, line: int = 1) -> None:
+    def _take_header(self, header: bytes, line: int) -> None:
+        options = self._options
         try:
-            self._csv = CsvDecoder(header, self._domain)
+            self._csv = CsvDecoder(header, options.domain, options.columns, options.required)
         except ValueError as error:
             raise ValueError(f"{self._title}, line {line}: {error}") from None
-        self._header = header.decode("utf-8", "backslashreplace")
+
+    def _find_header(self) -> None:
+        """Take the header, the first line that is not blank, if it is there already; moves the reader."""
+        text, data = b"", None
+        try:
+            self._reader.seek(0)
+            while len(text) <= MAX_LINE_BYTES and (data := self._reader.read(_BLOCK[0], 0.0)):
+                text += data
+                if text.lstrip(_BOM).strip() and b"\n" in text.lstrip(_BOM).lstrip():
+                    break
+        except DamagedGzipError:
+            pass  # reading the events will say so
+        for line, raw in enumerate(text.removeprefix(_BOM).split(b"\n"), 1):
+            if raw.strip():
+                self._take_header(raw.removesuffix(b"\r"), line)
+                return

@@ -16,15 +16,18 @@ from streamcal.engine.emissions import DriftAlarm, MapPublished, Recalibrated, R
 from streamcal.engine.engine import Engine
 from streamcal.engine.stepping import step
 from streamcal.errors import DamagedStateError
-from streamcal.events import Domain, LabelEvent, LabelledEvent, Origin
+from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, Origin
 from streamcal.join.join import Join, JoinConfig, JoinCounts, Joined, JoinState
 from streamcal.join.tables import Tables
 from streamcal.run.codec import Malformed
+from streamcal.run.columns import Columns
 from streamcal.run.config import KeysConfig
+from streamcal.run.doubts import Meanings
 from streamcal.run.engines import KeyedEngines
 from streamcal.run.order import MicroBatch
-from streamcal.run.rows import MapRow, RejectRow
+from streamcal.run.rows import MapRow, RejectRow, answer_rows, reject_row
 from streamcal.sketch import checks
+from streamcal.sketch.values import class_name
 
 __all__ = ["Outcome", "Pipeline", "PipelineState", "Tally"]
 
@@ -46,6 +49,10 @@ class Tally(msgspec.Struct):
     """How many labels those sums are over."""
     refused: int = 0
     """Those of the rejected events whose key was one too many."""
+    calibration: Meanings = msgspec.field(default_factory=Meanings)
+    """What labels and scores meant, in the source of calibration."""
+    deployment: Meanings = msgspec.field(default_factory=Meanings)
+    """And in the deployment."""
 
     @property
     def brier_before(self) -> float | None:
@@ -74,6 +81,8 @@ class PipelineState(msgspec.Struct):
     tally: Tally
     unpublished: list[str | None] = []
     """Keys for which calibration has formed a map that was not published yet."""
+    positive: str = "1"
+    """The class that counts as 1."""
 
 
 class _Engines(Mapping[str | None, Engine]):
@@ -105,6 +114,8 @@ class Pipeline:
         of the join; in memory if not given.
     keys
         how many there may be, and how many engines stay in memory.
+    columns
+        which label is positive, and what rows of answers keep of events.
     """
 
     def __init__(
@@ -114,6 +125,7 @@ class Pipeline:
         observer: Callable[[Joined], None] | None = None,
         tables: Tables | None = None,
         keys: KeysConfig | None = None,
+        columns: Columns | None = None,
     ) -> None:
         self._config = config or RecalibratorConfig()
         self._observer = observer
@@ -123,6 +135,9 @@ class Pipeline:
         self._engines: KeyedEngines = KeyedEngines(self._keys, self._make)
         self._unpublished: dict[str | None, None] = {}
         self._stored = False
+        columns = columns or Columns()
+        self._positive = columns.positive
+        self._row_of = answer_rows(columns.keep) if columns.keep else None
         self.tally = Tally()
 
     @property
@@ -157,12 +172,23 @@ class Pipeline:
     # Events
 
     def calibrate(self, batch: MicroBatch) -> Outcome:
-        """Learn labelled events of the source of calibration."""
+        """Learn labelled events of the source of calibration.
+
+        Raises
+        ------
+        MeaningError
+            if labels or scores do not mean what they would be taken for: nothing of the batch may be
+            committed.
+        """
         outcome = Outcome([], [], [])
         self._begin(batch)
+        meanings = self.tally.calibration
+        events = self._understood(batch, meanings)
         run: tuple[str | None, Domain, list[float], list[int]] = (None, "source", [], [])
-        for index, event in enumerate(batch.events):
+        for index, event in enumerate(events):
             if not isinstance(event, LabelledEvent):
+                if isinstance(event, Malformed):
+                    meanings.refused(event, index, batch.origin)
                 reason = (
                     event.reason
                     if isinstance(event, Malformed)
@@ -179,6 +205,7 @@ class Pipeline:
             run[2].append(event.score)
             run[3].append(event.label)
         self._learn(*run)
+        meanings.events += len(events)
         return outcome
 
     def calibrated(self) -> list[MapRow]:
@@ -192,13 +219,14 @@ class Pipeline:
         return rows
 
     def process(self, batch: MicroBatch) -> Outcome:
-        """Take events of the deployment: answer predictions, join labels, learn."""
+        """Take events of the deployment: answer predictions, join labels, learn. Raises as `calibrate`."""
         answers: list[Recalibrated] = []
         rejects: list[RejectRow] = []
         maps: list[MapRow] = []
         alarms: list[DriftAlarm] = []
-        events = batch.events
         self._begin(batch)
+        meanings, row_of = self.tally.deployment, self._row_of
+        events = self._understood(batch, meanings)
         if self._tables is not None:
             self._join.prefetch([id_ for event in events if (id_ := event.id) is not None])
         expired = self._join.advance(batch.watermark)
@@ -212,6 +240,7 @@ class Pipeline:
 
         for index, event in enumerate(events):  # noqa: B007  # origin_of reads it
             if isinstance(event, Malformed):
+                meanings.refused(event, index, batch.origin)
                 rejects.append(self._reject(origin_of(), event.reason))
                 continue
             if not isinstance(event, LabelEvent) and event.key not in known and not admits(event.key):
@@ -219,7 +248,8 @@ class Pipeline:
                 continue
             for outcome in step(event, join, engine_of, origin_of):
                 if type(outcome) is Recalibrated:
-                    answers.append(outcome)
+                    # The answer is that to this event; a label alone has none.
+                    answers.append(outcome if row_of is None else row_of(outcome, event.kept))  # type: ignore[union-attr]
                 elif isinstance(outcome, Joined):
                     self._score(outcome)
                 elif isinstance(outcome, Rejected):
@@ -228,7 +258,19 @@ class Pipeline:
                     maps.append(self._map_row(outcome))
                 elif isinstance(outcome, DriftAlarm):
                     alarms.append(outcome)
+        meanings.events += len(events)
         return Outcome(answers, rejects, maps, alarms)
+
+    def end(self) -> None:
+        """Say that the inputs have come to their end, before what was taken last is committed.
+
+        Raises
+        ------
+        MeaningError
+            if it shows now that labels or scores do not mean what they were taken for.
+        """
+        self.tally.calibration.end(self._positive)
+        self.tally.deployment.end(self._positive)
 
     def close(self) -> list[RejectRow]:
         """End the stream: return a reject for every label that still waits for its prediction."""
@@ -238,7 +280,9 @@ class Pipeline:
 
     def snapshot(self) -> tuple[bytes, dict[str | None, bytes]]:
         """Return the state but for the tables: its own, and that of engines changed since the last call."""
-        own = msgspec.json.encode(PipelineState(self._join.state, self.tally, list(self._unpublished)))
+        own = msgspec.json.encode(
+            PipelineState(self._join.state, self.tally, list(self._unpublished), self._positive_class)
+        )
         return own, self._engines.snapshot()
 
     def restore(self, own: bytes, engines: Mapping[str | None, bytes]) -> None:
@@ -264,6 +308,11 @@ class Pipeline:
                 state = msgspec.json.decode(own, type=PipelineState)
             except msgspec.DecodeError as error:
                 raise DamagedStateError(f"not the state of a run: {error}") from None
+            if state.positive != self._positive_class and state.join.counts.labels + state.tally.source_labels:
+                raise ValueError(
+                    f"the labels so far were learned with {state.positive!r} as the positive one, now it is"
+                    f" {self._positive_class!r}"
+                )
             self._join = Join(self._join.config, self._tables, state.join)
             self.tally = state.tally
             self._unpublished = dict.fromkeys(state.unpublished)
@@ -273,6 +322,19 @@ class Pipeline:
             self._engines.peek(key)
 
     # Inside
+
+    def _understood(self, batch: MicroBatch, meanings: Meanings) -> Sequence[Event | Malformed]:
+        """Return the events of a batch, their labels looked at; nothing has changed if that raises."""
+        events = batch.events
+        if self._positive is not None:
+            events = meanings.decide(events, self._positive)
+        if not meanings.settled:
+            meanings.take(events, batch.origin, self._positive)
+        return events
+
+    @property
+    def _positive_class(self) -> str:
+        return "1" if self._positive is None else class_name(self._positive)
 
     def _begin(self, batch: MicroBatch) -> None:
         self.tally.events += len(batch.events)
@@ -328,10 +390,7 @@ class Pipeline:
 
     def _reject(self, origin: Origin | None, reason: str) -> RejectRow:
         self.tally.rejected += 1
-        if origin is None:
-            return RejectRow("", 0, reason, "")
-        raw = origin.raw.decode("utf-8", "backslashreplace")
-        return RejectRow(origin.source, origin.line, reason, raw)
+        return reject_row(origin, reason)
 
 
 def _check_options(stored: RecalibratorConfig, wanted: RecalibratorConfig, key: str | None) -> None:

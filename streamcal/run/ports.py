@@ -40,6 +40,7 @@ import msgspec
 from streamcal.events import Domain, Event, Origin
 from streamcal.join.tables import Tables
 from streamcal.run.codec import Malformed
+from streamcal.run.columns import Columns
 from streamcal.run.rows import MapRow, RejectRow
 
 __all__ = [
@@ -321,6 +322,10 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """That of events that name none."""
     follow: bool = False
     """Whether to wait for more where a finite source would end; one of endless streams always does."""
+    columns: Columns = Columns()
+    """The names of columns or fields; for the decoders of `streamcal.run.codec`."""
+    required: frozenset[str] = frozenset()
+    """Columns that a header must have."""
 
 
 @runtime_checkable
@@ -403,12 +408,23 @@ class Connectors:
         self._stop = stop
         self._made: dict[str, object] = {}
 
-    def source(self, url: str, domain: Domain = "target", *, follow: bool = False) -> Source:
-        """Open a source; see `SourceConnector`."""
+    def source(
+        self,
+        url: str,
+        domain: Domain = "target",
+        *,
+        follow: bool = False,
+        columns: Columns | None = None,
+        required: frozenset[str] = frozenset(),
+    ) -> Source:
+        """Open a source; see `SourceConnector` and `SourceOptions`."""
         found = self._find(url)
         if not isinstance(found, SourceConnector):
             raise _cannot(url, "read events")
-        return found.source(url, SourceOptions(domain=domain, follow=follow))
+        options = SourceOptions(
+            domain=domain, follow=follow, columns=columns or Columns(), required=required
+        )
+        return found.source(url, options)
 
     def sink(self, url: str) -> Sink:
         """Open a sink; see `SinkConnector`."""

@@ -111,7 +111,7 @@ class _Encoder:
         columns = rows[0].__struct_fields__
         if not self._header_done:
             self._header_done = True
-            writer.writerow(columns)
+            writer.writerow(rows[0].__struct_encode_fields__)
         writer.writerows([_cell(getattr(row, column)) for column in columns] for row in rows)
         return text.getvalue().encode()
 

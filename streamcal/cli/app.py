@@ -28,6 +28,19 @@ from streamcal.cli.opening import (
     open_store,
     read_options,
 )
+from streamcal.cli.options import (
+    IdColumn,
+    KeepColumns,
+    KeyColumn,
+    LabelColumn,
+    LabelTtl,
+    Mode,
+    Positive,
+    ScoreColumn,
+    TimeColumn,
+    Window,
+    override,
+)
 from streamcal.cli.run import run
 from streamcal.cli.show import replay_table, served, show_table
 from streamcal.cli.terminal import (
@@ -80,19 +93,45 @@ def replay(
     labels: LabelsUrl = None,
     source: SourceUrl = None,
     config: ConfigFile = None,
+    id_column: IdColumn = None,
+    score_column: ScoreColumn = None,
+    time_column: TimeColumn = None,
+    label_column: LabelColumn = None,
+    key_column: KeyColumn = None,
+    positive: Positive = None,
+    keep: KeepColumns = None,
+    mode: Mode = None,
+    window: Window = None,
+    label_ttl: LabelTtl = None,
 ) -> None:
     """Rebuild a store's state from its sources, and compare: exit status 0 if equal, 1 if not.
 
     Reads the sources from the beginning up to the positions in the store, and rebuilds the state in memory.
     """
     set_up_logging(as_json=False)
-    options = read_options(config)
+    options = override(
+        read_options(config),
+        columns={
+            "id": id_column,
+            "score": score_column,
+            "time": time_column,
+            "label": label_column,
+            "key": key_column,
+            "positive": positive,
+            "keep": keep,
+        },
+        recalibrator={"mode": mode, "window": window},
+        join={"label_ttl": label_ttl},
+    )
     stop = Stop()
     connectors = Connectors(options.connectors, stop)
     with ExitStack() as stack:
         kept = open_store(connectors, store, stack, read_only=True)
-        deployment = [open_source(connectors, url, "target", stack) for url in (events, labels) if url]
-        calibration = [open_source(connectors, source, "source", stack)] if source else []
+        columns, apart = options.columns, labels is not None
+        deployment = [open_source(connectors, events, "events", columns, stack, labels_apart=apart)]
+        if labels:
+            deployment.append(open_source(connectors, labels, "labels", columns, stack))
+        calibration = [open_source(connectors, source, "source", columns, stack)] if source else []
         try:
             table, equal = replay_table(kept, options, Inputs(calibration, deployment), stop)
         except StoppedError as error:

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from streamcal.cli.opening import JsonLog, RejectsUrl, open_sink, open_source, read_map, read_options
+from streamcal.cli.options import IdColumn, KeepColumns, KeyColumn, ScoreColumn, TimeColumn, override
 from streamcal.cli.terminal import (
     EXIT_NOTHING_READ,
     EXIT_UNUSABLE,
@@ -41,6 +42,11 @@ def apply(
     output: Annotated[str, typer.Option(help="Where the recalibrated predictions go.")] = "-",
     rejects: RejectsUrl = None,
     config: Annotated[Path | None, typer.Option(help="Options of connectors, as a TOML file.")] = None,
+    id_column: IdColumn = None,
+    score_column: ScoreColumn = None,
+    time_column: TimeColumn = None,
+    key_column: KeyColumn = None,
+    keep: KeepColumns = None,
     log_json: JsonLog = False,
 ) -> None:
     """Apply maps from elsewhere to a stream of predictions, without learning."""
@@ -48,7 +54,18 @@ def apply(
     if (map_file is None) == (follow is None):
         fail("give either --map or --follow", EXIT_USAGE)
     stop = Stop()
-    connectors = Connectors(read_options(config).connectors, stop)
+    options = override(
+        read_options(config),
+        columns={
+            "id": id_column,
+            "score": score_column,
+            "time": time_column,
+            "key": key_column,
+            "keep": keep,
+            "positive": 1,  # labels do not matter: any will do
+        },
+    )
+    connectors = Connectors(options.connectors, stop)
     with ExitStack() as stack:
         maps: FixedMap | FollowedMaps
         if map_file is not None:
@@ -60,7 +77,7 @@ def apply(
                 fail(f"cannot read the maps: {error}", EXIT_USAGE)
             stack.callback(feed.close)
             maps = FollowedMaps(feed)
-        opened = open_source(connectors, events, "target", stack)
+        opened = open_source(connectors, events, "events", options.columns, stack, labels_apart=True)
         outputs = Outputs(
             open_sink(connectors, output, stack), open_sink(connectors, rejects, stack) if rejects else None
         )
@@ -71,7 +88,7 @@ def apply(
                 refused.take(rows)
 
         try:
-            count, refusals = apply_maps(maps, opened, outputs, stop, after)
+            count, refusals = apply_maps(maps, opened, outputs, stop, after, options.columns.keep)
         except StoppedError as error:
             stopped(stop, error)
         except OutputError as error:

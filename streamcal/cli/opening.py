@@ -13,6 +13,7 @@ from streamcal.cli.terminal import EXIT_NOTHING_READ, EXIT_UNUSABLE, EXIT_USAGE,
 from streamcal.errors import StoreError
 from streamcal.events import Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.run.columns import Columns, SourceKind
 from streamcal.run.config import RunConfig, read_config
 from streamcal.run.ports import Connectors, Sink, Source, Store, connector_names
 
@@ -60,11 +61,20 @@ def read_map(path: Path) -> RecalibrationMap:
 
 
 def open_source(
-    connectors: Connectors, url: str, domain: Domain, stack: ExitStack, *, follow: bool = False
+    connectors: Connectors,
+    url: str,
+    kind: SourceKind,
+    columns: Columns,
+    stack: ExitStack,
+    *,
+    labels_apart: bool = False,
+    follow: bool = False,
 ) -> Source:
-    """Open a source, closed with the stack."""
+    """Open a source, closed with the stack; ``labels_apart``: labels come from another one."""
+    domain: Domain = "source" if kind == "source" else "target"
+    required = columns.required(kind, labels_apart=labels_apart)
     try:
-        source = connectors.source(url, domain, follow=follow)
+        source = connectors.source(url, domain, follow=follow, columns=columns.of(kind), required=required)
     except ValueError as error:
         fail(str(error), EXIT_USAGE)
     except OSError as error:

@@ -26,6 +26,19 @@ from streamcal.cli.opening import (
     read_options,
     refuse_twice,
 )
+from streamcal.cli.options import (
+    IdColumn,
+    KeepColumns,
+    KeyColumn,
+    LabelColumn,
+    LabelTtl,
+    Mode,
+    Positive,
+    ScoreColumn,
+    TimeColumn,
+    Window,
+    override,
+)
 from streamcal.cli.report import run_summary, run_table
 from streamcal.cli.terminal import (
     EXIT_INTERRUPTED,
@@ -65,6 +78,16 @@ def run(
     metrics: Annotated[
         str | None, typer.Option(help="[HOST:]PORT for Prometheus to scrape; on 127.0.0.1 by default.")
     ] = None,
+    id_column: IdColumn = None,
+    score_column: ScoreColumn = None,
+    time_column: TimeColumn = None,
+    label_column: LabelColumn = None,
+    key_column: KeyColumn = None,
+    positive: Positive = None,
+    keep: KeepColumns = None,
+    mode: Mode = None,
+    window: Window = None,
+    label_ttl: LabelTtl = None,
     log_json: JsonLog = False,
 ) -> None:
     """Recalibrate a stream of predictions while its labels arrive.
@@ -74,14 +97,30 @@ def run(
     --store, a run that was stopped or killed resumes where it was, and answers every prediction once.
     """
     set_up_logging(as_json=log_json)
-    options = read_options(config)
+    options = override(
+        read_options(config),
+        columns={
+            "id": id_column,
+            "score": score_column,
+            "time": time_column,
+            "label": label_column,
+            "key": key_column,
+            "positive": positive,
+            "keep": keep,
+        },
+        recalibrator={"mode": mode, "window": window},
+        join={"label_ttl": label_ttl},
+    )
     stop = Stop()
     connectors = Connectors(options.connectors, stop)
     with ExitStack() as stack:
+        columns, apart = options.columns, labels is not None
         deployment = [
-            open_source(connectors, url, "target", stack, follow=follow) for url in (events, labels) if url
+            open_source(connectors, events, "events", columns, stack, labels_apart=apart, follow=follow)
         ]
-        calibration = [open_source(connectors, source, "source", stack)] if source else []
+        if labels:
+            deployment.append(open_source(connectors, labels, "labels", columns, stack, follow=follow))
+        calibration = [open_source(connectors, source, "source", columns, stack)] if source else []
         sources = [*calibration, *deployment]
         refuse_twice([each.name for each in sources])
         kept = open_store(connectors, store, stack) if store else None
@@ -99,6 +138,7 @@ def run(
             observer=measured.joined if measured else None,
             tables=kept.tables if kept else None,
             keys=options.keys,
+            columns=columns,
         )
 
         def after(outcome: Outcome, seconds: float) -> None:

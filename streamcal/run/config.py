@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.join.join import JoinConfig
+from streamcal.run.columns import Columns
 
 __all__ = ["KeysConfig", "RunConfig", "read_config"]
 
@@ -35,11 +36,12 @@ class KeysConfig(_Options):
 
 
 class RunConfig(_Options):
-    """Options of a run: the tables ``[recalibrator]``, ``[join]``, ``[keys]``, and one for each connector."""
+    """Options of a run: the tables ``[recalibrator]``, ``[join]``, ``[keys]``, ``[columns]``, and one a connector."""
 
     recalibrator: RecalibratorConfig = RecalibratorConfig()
     join: JoinConfig = JoinConfig()
     keys: KeysConfig = KeysConfig()
+    columns: Columns = Columns()
     connectors: dict[str, dict[str, Any]] = {}
     """Tables such as ``[kafka]`` by scheme; the connectors validate them."""
 

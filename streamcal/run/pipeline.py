@@ -72,6 +72,8 @@ class Outcome(msgspec.Struct):
     rejects: list[RejectRow]
     maps: list[MapRow]
     alarms: list[DriftAlarm] = []
+    doubtful: bool = False
+    """Whether `Pipeline.end` may refuse this batch, if it is the last."""
 
 
 class PipelineState(msgspec.Struct):
@@ -206,6 +208,7 @@ class Pipeline:
             run[3].append(event.label)
         self._learn(*run)
         meanings.events += len(events)
+        outcome.doubtful = bool(meanings.labels or meanings.percents)
         return outcome
 
     def calibrated(self) -> list[MapRow]:
@@ -259,7 +262,7 @@ class Pipeline:
                 elif isinstance(outcome, DriftAlarm):
                     alarms.append(outcome)
         meanings.events += len(events)
-        return Outcome(answers, rejects, maps, alarms)
+        return Outcome(answers, rejects, maps, alarms, bool(meanings.labels or meanings.percents))
 
     def end(self) -> None:
         """Say that the inputs have come to their end, before what was taken last is committed.

@@ -253,7 +253,7 @@ class Runner:
                 continue
             start = self._clock()
             outcome = process(batch)
-            if _at_end(sources, merge):
+            if outcome.doubtful and _at_end(sources, merge):
                 self._pipeline.end()
             self._commit(outcome, batch)
             self._after(outcome, self._clock() - start)

@@ -172,9 +172,7 @@ class Engine:
         served, score, seen = self.served, event.score, self._traffic.n
         weights = served.weights if self._shifts else NO_SHIFT
         probability = served.predict_one(score)
-        answer = Recalibrated(
-            event.id, score, probability, served.version, weights, event.key, event.time
-        )
+        answer = Recalibrated(event.id, score, probability, served.version, weights, event.key, event.time)
         if event.domain == "target" and self.observe_one(float(score)):
             return seen, (answer, MapPublished(self.map, None, self._key, self.mixing))
         return seen, (answer,)

@@ -138,8 +138,6 @@ def apply_maps(
         for batch in batches:
             rows, bad = _apply(maps, batch, meanings, row_of)
             meanings.events += len(batch.events)
-            if source.ended and batch is batches[-1]:
-                meanings.end(None)
             answered += len(rows)
             refused += len(bad)
             try:
@@ -153,6 +151,7 @@ def apply_maps(
             except OSError as error:
                 raise OutputError(f"cannot write: {error}") from error
             after(bad)
+    meanings.end(None)
     return answered, refused
 
 

@@ -135,7 +135,7 @@ class JsonDecoder:
         if self._is_quick:
             try:
                 wire = self._decode(raw)
-            except Exception:  # noqa: BLE001  # malformed, or valid in a rare form: the slow way tells
+            except Exception:  # malformed, or valid in a rare form: the slow way tells
                 return self._decode_slowly(raw)
             event = self._event(wire)
             if event is not None and (_has_plain_text(raw) or _is_plain(event)):
@@ -165,7 +165,7 @@ class JsonDecoder:
         if self._predictions_only:
             try:
                 wires = self._decode_predictions(block)
-            except Exception:  # noqa: BLE001  # whatever it is, the lines are decoded one by one
+            except Exception:  # whatever it is, the lines are decoded one by one
                 self._predictions_only = False
             else:
                 own, kept = self._domain, self._kept
@@ -177,7 +177,7 @@ class JsonDecoder:
                 ]
         try:
             found = list(map(self._event, self._decode_lines(block)))
-        except Exception:  # noqa: BLE001  # as above
+        except Exception:  # as above
             return None
         events = [event for event in found if event is not None]
         self._predictions_only = all(isinstance(event, PredictionEvent) for event in events)
@@ -211,7 +211,7 @@ class JsonDecoder:
                 return Malformed(f"an event must be a JSON object, got {shown(fields)}")
             _count(self.unknown_fields, fields.keys() - self._fields.known)
             return self._fields.event(fields)
-        except Exception as error:  # noqa: BLE001  # the boundary: no text may end a run
+        except Exception as error:  # the boundary: no text may end a run
             return _malformed(error, raw)
 
 
@@ -286,7 +286,7 @@ class CsvDecoder:
                 if name in fields:
                     fields[name] = _number(fields[name], is_score=name == self._numbers[0])
             return self._fields.event(fields)
-        except Exception as error:  # noqa: BLE001  # the boundary: no text may end a run
+        except Exception as error:  # the boundary: no text may end a run
             return _malformed(error, raw)
 
 
@@ -357,8 +357,9 @@ def _wire_types(names: Mapping[Role, str], keep: Sequence[str]) -> tuple[Any, An
         ("label", _Label | unset, msgspec.UNSET),
         *last,
     ]
-    prediction = [("id", _Id), ("score", _Score), *last]
-    rename = {**names, **{f"kept_{index}": name for index, name in enumerate(keep)}}
+    prediction: list[Any] = [("id", _Id), ("score", _Score), *last]
+    rename: dict[str, str] = {f"kept_{index}": name for index, name in enumerate(keep)}
+    rename.update(names.items())
     return (
         msgspec.defstruct("Prediction", prediction, rename=rename, forbid_unknown_fields=True, gc=False),
         msgspec.defstruct("Wire", any_kind, rename=rename, forbid_unknown_fields=True, gc=False),
@@ -374,8 +375,7 @@ def _kept_of(count: int) -> Callable[[Any], Kept] | None:
 
 
 def _has_plain_text(json: bytes) -> bool:
-    """Return whether no text in it can hold control characters: in JSON they stand as escapes, but for DEL
-    and those beyond ASCII."""
+    """Return whether no text in it can hold control characters, which are escapes but for DEL, in ASCII."""
     return json.isascii() and _BACKSLASH not in json and _DELETE not in json
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Annotated, Final, Literal, Self, TypeAlias
 
@@ -127,8 +126,8 @@ class Columns(BaseModel):
         labels_apart
             whether labels come from another file than events.
         """
-        roles: dict[SourceKind, Iterable[Role]] = {
-            "events": ("id", "score", "time", "key") if labels_apart else ("id", "score", "time", "key", "label"),
+        roles: dict[SourceKind, tuple[Role, ...]] = {
+            "events": ("id", "score", "time", "key") + (() if labels_apart else ("label",)),
             "labels": ("id", "label"),
             "source": ("score", "label"),
         }
@@ -137,7 +136,7 @@ class Columns(BaseModel):
         return frozenset(named | set(own.keep if kind == "events" else ()))
 
 
-_ALIASES: Final[dict[str, Role]] = {
+_ALIASES: Final = {
     alias: role
     for role, aliases in {
         "id": "identifier uuid request_id event_id row_id prediction_id transaction_id",
@@ -147,7 +146,7 @@ _ALIASES: Final[dict[str, Role]] = {
         "key": "segment group model model_id tenant",
     }.items()
     for alias in aliases.split()
-}  # type: ignore[misc]  # the roles are literals
+}
 _CLOSE: Final = 0.75
 
 

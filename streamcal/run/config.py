@@ -36,7 +36,7 @@ class KeysConfig(_Options):
 
 
 class RunConfig(_Options):
-    """Options of a run: the tables ``[recalibrator]``, ``[join]``, ``[keys]``, ``[columns]``, and one a connector."""
+    """Options of a run: a table for each of its fields, and one for each connector."""
 
     recalibrator: RecalibratorConfig = RecalibratorConfig()
     join: JoinConfig = JoinConfig()

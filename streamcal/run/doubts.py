@@ -1,8 +1,8 @@
 """Whether labels and scores mean what the run takes them for.
 
-Labels of −1 and 1 are half refused, and of the other half, all of one class, an engine learns that everything
-is positive. Scores in percent are refused above 1, and taken for probabilities below. Each value alone is only
-a reject; together they show that the run is about to learn what is not so, and it must not go on. Every
+Labels of −1 and 1 are half refused, and of the other half, all of one class, an engine learns that all is
+positive. Scores in percent are refused above 1, and taken for probabilities below. Each such value alone is
+only a reject; together they show that the run is about to learn what is not so, and it must not go on. Every
 decision depends on the events up to there and their order alone.
 """
 
@@ -29,7 +29,7 @@ _FEW: Final = 2
 _SHARE: Final = 20  # at the end, so few percents do if they are one in so many events
 
 _NOTHING_LEARNED: Final = (
-    "This micro-batch changed nothing; if others were committed before it, start with a new store"
+    "Nothing was learned from this micro-batch; if others were committed before, start with a new store"
 )
 
 
@@ -65,9 +65,7 @@ class Meanings(msgspec.Struct):
     """How many scores among the `FIRST` events look like percent."""
     percent: Sighting | None = None
 
-    def decide(
-        self, events: Sequence[Event | Malformed], positive: object
-    ) -> list[Event | Malformed]:
+    def decide(self, events: Sequence[Event | Malformed], positive: object) -> list[Event | Malformed]:
         """Return the events, in their order, with each `OtherLabel` decided: of class 0, or refused.
 
         Parameters
@@ -150,9 +148,7 @@ class Meanings(msgspec.Struct):
         )
         return Malformed(reason, event.label)
 
-    def _refused(
-        self, label: str, index: int, origin_of: Callable[[int], Origin], positive: object
-    ) -> None:
+    def _refused(self, label: str, index: int, origin_of: Callable[[int], Origin], positive: object) -> None:
         seen = self.labels.get(label)
         if seen is None:
             seen = self.labels[label] = _first(origin_of(index))
@@ -166,15 +162,15 @@ class Meanings(msgspec.Struct):
         known = "a label must equal 0 or 1" if positive is None else f"the positive label is {positive!r}"
         return (
             f"labels seem to name other classes: {accepted} could be accepted, while these were refused:"
-            f" {refused}. {known[0].upper()}{known[1:]}; say with --positive VALUE which one of your two labels"
-            f" counts as 1. {_NOTHING_LEARNED}"
+            f" {refused}. {known[0].upper()}{known[1:]}; say with --positive VALUE which one of your two"
+            f" labels counts as 1. {_NOTHING_LEARNED}"
         )
 
     def _of_scores(self) -> str:
         return (
-            f"scores seem to be in percent: {self.percents} of the first ones lie between 1 and 100"
-            f" ({self.percent}), and those up to 1 would be taken for probabilities. Divide all scores by 100."
-            f" {_NOTHING_LEARNED}"
+            "scores seem to be in percent: of the first ones, some lie between 1 and 100"
+            f" ({self.percent}), and those up to 1 would be taken for probabilities. Divide all scores by"
+            f" 100. {_NOTHING_LEARNED}"
         )
 
 

@@ -241,7 +241,7 @@ class Pipeline:
         def origin_of() -> Origin:
             return batch.origin(index)
 
-        for index, event in enumerate(events):  # noqa: B007  # origin_of reads it
+        for index, event in enumerate(events):  # origin_of reads it
             if isinstance(event, Malformed):
                 meanings.refused(event, index, batch.origin)
                 rejects.append(self._reject(origin_of(), event.reason))
@@ -311,7 +311,8 @@ class Pipeline:
                 state = msgspec.json.decode(own, type=PipelineState)
             except msgspec.DecodeError as error:
                 raise DamagedStateError(f"not the state of a run: {error}") from None
-            if state.positive != self._positive_class and state.join.counts.labels + state.tally.source_labels:
+            learned = state.join.counts.labels + state.tally.source_labels
+            if learned and state.positive != self._positive_class:
                 raise ValueError(
                     f"the labels so far were learned with {state.positive!r} as the positive one, now it is"
                     f" {self._positive_class!r}"

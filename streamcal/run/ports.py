@@ -421,9 +421,7 @@ class Connectors:
         found = self._find(url)
         if not isinstance(found, SourceConnector):
             raise _cannot(url, "read events")
-        options = SourceOptions(
-            domain=domain, follow=follow, columns=columns or Columns(), required=required
-        )
+        options = SourceOptions(domain=domain, follow=follow, columns=columns or Columns(), required=required)
         return found.source(url, options)
 
     def sink(self, url: str) -> Sink:

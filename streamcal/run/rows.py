@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -58,7 +59,7 @@ def answer_rows(keep: Sequence[str]) -> Callable[[Recalibrated, Kept], Recalibra
     fields: list[tuple[str, object, object]] = [
         (f"kept_{index}", KeptValue, None) for index in range(len(keep))
     ]
-    row = msgspec.defstruct(
+    row: Any = msgspec.defstruct(
         "AnswerRow",
         fields,
         bases=(Recalibrated,),
@@ -66,4 +67,9 @@ def answer_rows(keep: Sequence[str]) -> Callable[[Recalibrated, Kept], Recalibra
         frozen=True,
         gc=False,
     )
-    return lambda answer, kept: row(*msgspec.structs.astuple(answer), *kept)
+
+    def row_of(answer: Recalibrated, kept: Kept) -> Recalibrated:
+        made: Recalibrated = row(*msgspec.structs.astuple(answer), *kept)
+        return made
+
+    return row_of

@@ -1,5 +1,4 @@
-"""How single values are written: numbers as text, the names of the two classes, ids and keys; and how a
-message shows one.
+"""How single values are written: numbers, names of classes, ids and keys; and how a message shows one.
 
 Everything here is bounded: no value, however long, makes a long message or a slow one.
 """

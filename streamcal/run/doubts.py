@@ -45,7 +45,7 @@ class Sighting(msgspec.Struct):
     line: int
 
     def __str__(self) -> str:
-        return f"{self.times} times, first in {self.source}, line {self.line}"
+        return f"{self.times} time{'s' * (self.times > 1)}, first in {self.source}, line {self.line}"
 
 
 class Meanings(msgspec.Struct):

@@ -6,13 +6,34 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
-__all__ = ["DOMAINS", "Domain", "Event", "LabelEvent", "LabelledEvent", "Origin", "PredictionEvent"]
+__all__ = [
+    "DOMAINS",
+    "RAW_BYTES",
+    "Domain",
+    "Event",
+    "Kept",
+    "KeptValue",
+    "LabelEvent",
+    "LabelledEvent",
+    "Origin",
+    "PredictionEvent",
+]
 
 Domain = Literal["source", "target"]
 """``source``: the calibration domain P; ``target``: the deployment domain Q."""
 
 DOMAINS: Final[tuple[Domain, ...]] = ("source", "target")
 """Both of them."""
+
+
+RAW_BYTES: Final = 4096
+"""So much of the text of an event is kept where it is rejected, or waits."""
+
+KeptValue: TypeAlias = str | int | float | bool | None
+"""A value that passes through."""
+
+Kept: TypeAlias = tuple[KeptValue, ...]
+"""Values that pass from an event to its answer, in the order of the run's option ``keep``."""
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -23,7 +44,14 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
     line: int
     """Line of the file, from 1."""
     raw: bytes
-    """The text of the event as it was read."""
+    """The text of the event as it was read; of a longer one the first 4096 bytes, whatever was given."""
+
+    def __post_init__(self) -> None:
+        if len(self.raw) > RAW_BYTES:
+            end = RAW_BYTES
+            while end > RAW_BYTES - 4 and self.raw[end] & 0xC0 == 0x80:
+                end -= 1  # not within a character
+            msgspec.structs.force_setattr(self, "raw", self.raw[:end])
 
 
 class PredictionEvent(msgspec.Struct, frozen=True, gc=False):
@@ -38,6 +66,8 @@ class PredictionEvent(msgspec.Struct, frozen=True, gc=False):
     """Which model or segment the event belongs to."""
     domain: Domain = "target"
     origin: Origin | None = None
+    kept: Kept = ()
+    """What passes through to the answer."""
 
 
 class LabelEvent(msgspec.Struct, frozen=True, gc=False):
@@ -65,6 +95,8 @@ class LabelledEvent(msgspec.Struct, frozen=True, gc=False):
     """Which model or segment the event belongs to."""
     domain: Domain = "target"
     origin: Origin | None = None
+    kept: Kept = ()
+    """What passes through to the answer."""
 
 
 Event: TypeAlias = PredictionEvent | LabelEvent | LabelledEvent

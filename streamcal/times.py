@@ -8,7 +8,6 @@ columns are read through numpy, their single values as the datetimes that they a
 from __future__ import annotations
 
 import math
-import re
 from bisect import bisect_right
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final, TypeAlias
@@ -16,10 +15,11 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.fields import shorten
+from streamcal.values import parse_number, shown
 
 __all__ = [
     "LIMIT",
+    "MOST",
     "SCALES",
     "UNITS",
     "Time",
@@ -45,10 +45,11 @@ Time: TypeAlias = float | str | date | np.datetime64
 RULE: Final = "a time must be seconds since the epoch, a datetime, or an ISO 8601 date and time"
 
 _LIMITS: Final = (LIMIT, LIMIT * 1e3, LIMIT * 1e6, LIMIT * 1e9)
+MOST: Final = _LIMITS[-1]
+"""A number so far from 0 is a time in no unit."""
 SCALES: Final = (1.0, 1e3, 1e6, 1e9)
 """How many of each unit a second has."""
 _EPOCH: Final = datetime(1970, 1, 1)
-_NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _TICKS: Final = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}  # a second
 
 
@@ -77,7 +78,7 @@ def read_time(value: object) -> float:
     """
     number = _number(value)
     if number is None or unit_of(number) == len(UNITS):
-        raise ValueError(f"{RULE}, got {shorten(value)}")
+        raise ValueError(f"{RULE}, got {shown(value)}")
     return number
 
 
@@ -118,12 +119,12 @@ def as_times(times: Any, n: int) -> npt.NDArray[np.float64]:
     units = units_of(numbers)
     bad = np.flatnonzero(units == len(UNITS))
     if len(bad):
-        raise ValueError(f"index {bad[0]}: {RULE}, got {shorten(column[bad[0]].item())}")
+        raise ValueError(f"index {bad[0]}: {RULE}, got {shown(column[bad[0]].item())}")
     if len(units) and (units != units[0]).any():
         usual = int(np.bincount(units).argmax())
         odd = int(np.flatnonzero(units != usual)[0])
         raise ValueError(
-            f"index {odd}: {shorten(column[odd].item())} is a time in {UNITS[units[odd]]}, where most are in"
+            f"index {odd}: {shown(column[odd].item())} is a time in {UNITS[units[odd]]}, where most are in"
             f" {UNITS[usual]}: give all in one unit, or as datetimes"
         )
     numbers /= np.array(SCALES)[units]
@@ -159,7 +160,8 @@ def _number(value: object) -> float | None:
 
 
 def _from_text(text: str) -> float | None:
-    return float(text) if _NUMBER.fullmatch(text) else _from_date(datetime.fromisoformat(text))
+    number = parse_number(text)
+    return _from_date(datetime.fromisoformat(text)) if number is None else number
 
 
 def _from_date(moment: date) -> float | None:

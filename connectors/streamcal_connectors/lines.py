@@ -13,8 +13,8 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from streamcal.events import Event, Origin
-from streamcal.run.codec import MAX_RAW_BYTES, CsvDecoder, JsonDecoder, Malformed
+from streamcal.events import RAW_BYTES, Event, Origin
+from streamcal.run.codec import CsvDecoder, JsonDecoder, Malformed
 from streamcal.run.ports import Positions, SourceOptions
 from streamcal_connectors.readers import ByteReader, CutGzipError, DamagedGzipError, Prefix, ReplacedError
 from streamcal_connectors.rotation import Input
@@ -30,7 +30,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 FilePosition: TypeAlias = dict[str, Any]
 """The position of the next event: ``offset`` in uncompressed bytes, and ``line``, how many line breaks are
-before it; of a file, the ``fingerprint`` of the bytes before it; the CSV ``header``, if there is one; and
+before it; of a file, the ``fingerprint`` of the bytes before it; and
 ``file``, how many files were read to their end at this path before, if any."""
 
 log = logging.getLogger("streamcal_connectors")
@@ -64,7 +64,7 @@ class _Block:
         """Return the origin of the event at an index, with what its reject keeps of the line."""
         line = index if self._lines is None else self._lines[index]
         raw = self._texts()[line].removesuffix(b"\r").removeprefix(_BOM)
-        return Origin(self._title, self._start["line"] + line + 1, raw[:MAX_RAW_BYTES])
+        return Origin(self._title, self._start["line"] + line + 1, raw[:RAW_BYTES])
 
     def position(self, count: int) -> FilePosition:
         """Return the position after the first ``count`` events."""
@@ -118,19 +118,20 @@ class LineSource:
         self._files = files
         self._reader = files.open()
         self.endless = self._reader.follows
-        self._domain = options.domain
-        self._final = options.final
+        self._options = options
         self._is_csv = is_csv
-        self._json = JsonDecoder(options.domain)
+        self._json = JsonDecoder(options.domain, options.columns)
         self._csv: CsvDecoder | None = None
         self._unknown: Counter[str] = Counter()  # of files that were read to their end
-        self._header: str | None = None
         self._file = self._line = 0
         self._before = Prefix()  # of what was delivered
         self._read = Prefix()  # … and what was read
         self._rest = b""  # the line that is not at its end yet, cut once it is overlong
         self._until: FilePosition | None = None
         self._done = False  # for good, whatever the limit
+        if is_csv and options.required and self._reader.seekable:
+            self._find_header()  # it says at once which column is missing
+            self._csv = None
 
     @property
     def unknown_fields(self) -> Mapping[str, int]:
@@ -142,8 +143,7 @@ class LineSource:
         position = positions.get("", {}) if self._reader.seekable else {}
         self._done = self.ended = False
         self._file, self._line = position.get("file", 0), position.get("line", 0)
-        if "header" in position:
-            self._take_header(position["header"].encode())
+        self._csv = None
         self._find(position.get("offset", 0), position.get("fingerprint"))
         return {"": self._position()}
 
@@ -186,8 +186,6 @@ class LineSource:
         position: FilePosition = {"offset": self._before.size, "line": self._line}
         if self._before.size and self._reader.seekable:
             position["fingerprint"] = self._before.fingerprint
-        if self._header is not None:
-            position["header"] = self._header
         if self._file:
             position["file"] = self._file
         return position
@@ -210,6 +208,8 @@ class LineSource:
                 self._reader.close()
                 self._reader = reader
         self._read, self._rest = self._before, b""
+        if self._is_csv and self._csv is None and self._before.size:
+            self._find_header()
 
     def _turn(self, follower: ByteReader) -> None:
         """Go on with the file that follows."""
@@ -218,7 +218,7 @@ class LineSource:
         self._file, self._line = self._file + 1, 0
         if self._csv is not None:
             self._unknown += self._csv.unknown_fields
-        self._csv = self._header = None
+        self._csv = None
         self._before = self._read = Prefix()
         self._rest = b""
 
@@ -269,7 +269,7 @@ class LineSource:
         if size <= MAX_LINE_BYTES:
             data = self._rest + data
         else:
-            self._rest = (self._rest[:MAX_RAW_BYTES] + first[:MAX_RAW_BYTES]).rstrip(b"\n")[:MAX_RAW_BYTES]
+            self._rest = (self._rest[:RAW_BYTES] + first[:RAW_BYTES]).rstrip(b"\n")[:RAW_BYTES]
             if end < 0:
                 return []
             blocks.append(self._overlong(size, after))
@@ -307,7 +307,7 @@ class LineSource:
     def _may_be_torn(self) -> bool:
         """Whether the line without a line end may be a part: it is not of a pipe, nor a whole JSON object."""
         text = (self._rest if self._before.size else self._rest.removeprefix(_BOM)).strip()
-        if not text or self._final or not self._reader.seekable:
+        if not text or self._options.final or not self._reader.seekable:
             return False
         overlong = self._read.size - self._before.size > MAX_LINE_BYTES
         if overlong or self._is_csv or not text.endswith(b"}"):
@@ -395,9 +395,26 @@ class LineSource:
             lines.append(line)
         return events, lines
 
-    def _take_header(self, header: bytes, line: int = 1) -> None:
+    def _take_header(self, header: bytes, line: int) -> None:
+        options = self._options
         try:
-            self._csv = CsvDecoder(header, self._domain)
+            self._csv = CsvDecoder(header, options.domain, options.columns, options.required)
         except ValueError as error:
             raise ValueError(f"{self._title}, line {line}: {error}") from None
-        self._header = header.decode("utf-8", "backslashreplace")
+
+    def _find_header(self) -> None:
+        """Take the header, the first line that is not blank, if it is there already."""
+        text = b""
+        try:
+            self._reader.seek(0)
+            while len(text) <= MAX_LINE_BYTES and (data := self._reader.read(_BLOCK[0], 0.0)):
+                text += data
+                if b"\n" in text.removeprefix(_BOM).lstrip():
+                    break
+            for line, raw in enumerate(text.removeprefix(_BOM).split(b"\n"), 1):
+                if raw.strip():
+                    self._take_header(raw.removesuffix(b"\r"), line)
+                    break
+            self._reader.seek(self._read.size)
+        except (CutGzipError, DamagedGzipError, ReplacedError):
+            pass  # reading the events will say so

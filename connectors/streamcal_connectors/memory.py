@@ -87,7 +87,7 @@ class MemorySource:
     def __init__(self, name: str, log: Log, options: SourceOptions) -> None:
         self.name = name
         self.endless = options.follow
-        self.decoder = JsonDecoder(options.domain)
+        self.decoder = JsonDecoder(options.domain, options.columns)
         self._log = log
         self._next: dict[str, int] = {}
         self._until: Positions | None = None

@@ -30,10 +30,23 @@ from streamcal.cli.opening import (
     LabelsUrls,
     Named,
     SourceUrl,
-    open_source,
+    open_inputs,
     open_store,
     read_options,
     refuse_same,
+)
+from streamcal.cli.options import (
+    IdColumn,
+    KeepColumns,
+    KeyColumn,
+    LabelColumn,
+    LabelTtl,
+    Mode,
+    Positive,
+    ScoreColumn,
+    TimeColumn,
+    Window,
+    override,
 )
 from streamcal.cli.run import run
 from streamcal.cli.show import SHOWN_MAPS, replay_table, served, show_table
@@ -49,7 +62,6 @@ from streamcal.cli.terminal import (
 )
 from streamcal.errors import StoreError
 from streamcal.run.ports import Connectors, StoppedError
-from streamcal.run.runner import Inputs
 
 __all__ = ["main"]
 
@@ -131,13 +143,36 @@ def replay(
     source: SourceUrl = None,
     config: ConfigFile = None,
     final: Final = False,
+    id_column: IdColumn = None,
+    score_column: ScoreColumn = None,
+    time_column: TimeColumn = None,
+    label_column: LabelColumn = None,
+    key_column: KeyColumn = None,
+    positive: Positive = None,
+    keep: KeepColumns = None,
+    mode: Mode = None,
+    window: Window = None,
+    label_ttl: LabelTtl = None,
 ) -> None:
     """Rebuild a store's state from its sources, and compare: exit status 0 if equal, 1 if not.
 
     Reads the sources from the beginning up to the positions in the store, and rebuilds the state in memory.
     """
     set_up_logging(as_json=False)
-    options = read_options(config)
+    options = override(
+        read_options(config),
+        columns={
+            "id": id_column,
+            "score": score_column,
+            "time": time_column,
+            "label": label_column,
+            "key": key_column,
+            "positive": positive,
+            "keep": keep,
+        },
+        recalibrator={"mode": mode, "window": window},
+        join={"label_ttl": label_ttl},
+    )
     stop = Stop()
     connectors = Connectors(options.connectors, stop)
     refuse_same(
@@ -152,12 +187,11 @@ def replay(
     )
     with ExitStack() as stack:
         kept = open_store(connectors, store, stack, read_only=True)
-        deployment = [
-            open_source(connectors, url, "target", stack, final=final) for url in (*events, *(labels or ()))
-        ]
-        calibration = [open_source(connectors, source, "source", stack, final=final)] if source else []
+        inputs = open_inputs(
+            connectors, options.columns, stack, events=events, labels=labels or (), source=source, final=final
+        )
         try:
-            table, equal = replay_table(kept, options, Inputs(calibration, deployment), stop)
+            table, equal = replay_table(kept, options, inputs, stop)
         except StoppedError as error:
             stopped(stop, error)
         except StoreError as error:

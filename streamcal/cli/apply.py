@@ -21,6 +21,7 @@ from streamcal.cli.opening import (
     refuse_damaged,
     refuse_same,
 )
+from streamcal.cli.options import IdColumn, KeepColumns, KeyColumn, ScoreColumn, TimeColumn, override
 from streamcal.cli.terminal import (
     EXIT_NOTHING_READ,
     EXIT_UNUSABLE,
@@ -53,6 +54,11 @@ def apply(
     rejects: RejectsUrl = None,
     final: Final = False,
     config: Annotated[Path | None, typer.Option(help="Options of connectors, as a TOML file.")] = None,
+    id_column: IdColumn = None,
+    score_column: ScoreColumn = None,
+    time_column: TimeColumn = None,
+    key_column: KeyColumn = None,
+    keep: KeepColumns = None,
     log_json: JsonLog = False,
 ) -> None:
     """Apply maps from elsewhere to a stream of predictions, without learning."""
@@ -60,7 +66,18 @@ def apply(
     if (map_file is None) == (follow is None):
         fail("give either --map or --follow", EXIT_USAGE)
     stop = Stop()
-    connectors = Connectors(read_options(config).connectors, stop)
+    options = override(
+        read_options(config),
+        columns={
+            "id": id_column,
+            "score": score_column,
+            "time": time_column,
+            "key": key_column,
+            "keep": keep,
+            "positive": 1,  # labels do not matter: any will do
+        },
+    )
+    connectors = Connectors(options.connectors, stop)
     refuse_same(
         connectors,
         [
@@ -83,7 +100,9 @@ def apply(
                 fail(f"cannot read the maps: {error}", EXIT_USAGE)
             stack.callback(feed.close)
             maps = FollowedMaps(feed)
-        opened = open_source(connectors, events, "target", stack, final=final)
+        opened = open_source(
+            connectors, events, "events", options.columns, stack, labels_apart=True, final=final
+        )
         outputs = Outputs(
             open_sink(connectors, output, stack),
             open_sink(connectors, rejects, stack, "rejects") if rejects else None,
@@ -95,7 +114,7 @@ def apply(
                 refused.take(rows)
 
         try:
-            count, refusals = apply_maps(maps, opened, outputs, stop, after)
+            count, refusals = apply_maps(maps, opened, outputs, stop, after, options.columns.keep)
         except StoppedError as error:
             stopped(stop, error)
         except OutputError as error:

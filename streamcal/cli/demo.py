@@ -16,7 +16,7 @@ from streamcal.cli.terminal import EXIT_USAGE, fail
 from streamcal.cli.whole import check_whole, write_whole
 from streamcal.join.join import Joined
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.ports import Connectors
+from streamcal.run.ports import Connectors, SourceOptions
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 
 __all__ = ["copy_files", "data_folder", "run"]
@@ -74,7 +74,7 @@ def run(picture: Path, console: Console) -> None:
     folder = data_folder()
     pipeline = Pipeline(observer=observe)
     connectors = Connectors()
-    calibration = connectors.source(str(folder / FILES[0]), "source")
+    calibration = connectors.source(str(folder / FILES[0]), SourceOptions(domain="source"))
     predictions, labels = (connectors.source(str(folder / name)) for name in FILES[1:])
     console.print("Late flights from New York, 2013: calibrating on March and April …")
     console.print("… recalibrating May to December, each label at the actual arrival …")

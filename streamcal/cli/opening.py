@@ -18,6 +18,7 @@ from streamcal.cli.terminal import EXIT_NOTHING_READ, EXIT_UNUSABLE, EXIT_USAGE,
 from streamcal.errors import OutputError, StoreError
 from streamcal.events import Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.run.columns import Columns, SourceKind
 from streamcal.run.config import RunConfig, read_config
 from streamcal.run.ports import (
     Connectors,
@@ -26,11 +27,13 @@ from streamcal.run.ports import (
     RowKind,
     Sink,
     Source,
+    SourceOptions,
     Store,
     connector_names,
     public_url,
 )
 from streamcal.run.problems import problems
+from streamcal.run.runner import Inputs
 
 __all__ = [
     "ConfigFile",
@@ -42,6 +45,7 @@ __all__ = [
     "RejectsUrl",
     "SourceUrl",
     "on_standard_output",
+    "open_inputs",
     "open_sink",
     "open_source",
     "open_store",
@@ -91,21 +95,58 @@ def read_map(path: Path) -> RecalibrationMap:
 def open_source(
     connectors: Connectors,
     url: str,
-    domain: Domain,
+    kind: SourceKind,
+    columns: Columns,
     stack: ExitStack,
     *,
+    labels_apart: bool = False,
     follow: bool = False,
     final: bool = False,
 ) -> Source:
-    """Open a source, closed with the stack."""
+    """Open a source, closed with the stack; ``labels_apart``: labels come from another one."""
+    domain: Domain = "source" if kind == "source" else "target"
     try:
-        source = connectors.source(url, domain, follow=follow, final=final)
+        options = SourceOptions(
+            domain=domain,
+            follow=follow,
+            final=final,
+            columns=columns.of(kind),
+            required=columns.required(kind, labels_apart=labels_apart),
+        )
+        source = connectors.source(url, options)
     except ValueError as error:
         fail(str(error), EXIT_USAGE)
     except OSError as error:
         fail(f"cannot read: {error}", EXIT_NOTHING_READ)
     stack.callback(source.close)
     return source
+
+
+def open_inputs(
+    connectors: Connectors,
+    columns: Columns,
+    stack: ExitStack,
+    *,
+    events: Sequence[str],
+    labels: Sequence[str],
+    source: str | None,
+    follow: bool = False,
+    final: bool = False,
+) -> Inputs:
+    """Open the inputs of a run, closed with the stack; the source of calibration is not followed."""
+    deployment = [
+        open_source(
+            connectors, url, "events", columns, stack, labels_apart=bool(labels), follow=follow, final=final
+        )
+        for url in events
+    ]
+    deployment += [
+        open_source(connectors, url, "labels", columns, stack, follow=follow, final=final) for url in labels
+    ]
+    calibration = []
+    if source is not None:
+        calibration.append(open_source(connectors, source, "source", columns, stack, final=final))
+    return Inputs(calibration, deployment)
 
 
 def open_sink(connectors: Connectors, url: str, stack: ExitStack, rows: RowKind = "answers") -> Sink:

@@ -24,12 +24,25 @@ from streamcal.cli.opening import (
     RejectsUrl,
     SourceUrl,
     on_standard_output,
+    open_inputs,
     open_sink,
-    open_source,
     open_store,
     read_options,
     refuse_damaged,
     refuse_same,
+)
+from streamcal.cli.options import (
+    IdColumn,
+    KeepColumns,
+    KeyColumn,
+    LabelColumn,
+    LabelTtl,
+    Mode,
+    Positive,
+    ScoreColumn,
+    TimeColumn,
+    Window,
+    override,
 )
 from streamcal.cli.picture import FORMATS, NEEDED, can_draw, reliability_picture
 from streamcal.cli.progress import Meter
@@ -53,7 +66,7 @@ from streamcal.run.endpoint import parse_address
 from streamcal.run.metrics import RunMetrics
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Connectors, Source, StoppedError, public_url
-from streamcal.run.runner import Inputs, Outputs, Runner
+from streamcal.run.runner import Outputs, Runner
 
 __all__ = ["run"]
 
@@ -71,8 +84,6 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
     rejects: str | None
     maps: str | None
     store: str | None
-    follow: bool
-    final: bool
     metrics: str | None
     map_file: Path | None
     plot: Path | None
@@ -130,6 +141,16 @@ def run(
     metrics: Annotated[
         str | None, typer.Option(help="[HOST:]PORT for Prometheus to scrape; on 127.0.0.1 by default.")
     ] = None,
+    id_column: IdColumn = None,
+    score_column: ScoreColumn = None,
+    time_column: TimeColumn = None,
+    label_column: LabelColumn = None,
+    key_column: KeyColumn = None,
+    positive: Positive = None,
+    keep: KeepColumns = None,
+    mode: Mode = None,
+    window: Window = None,
+    label_ttl: LabelTtl = None,
     log_json: JsonLog = False,
 ) -> None:
     """Recalibrate a stream of predictions while its labels arrive.
@@ -150,8 +171,6 @@ def run(
         rejects=rejects,
         maps=maps,
         store=store,
-        follow=follow,
-        final=final,
         metrics=metrics,
         map_file=map_file,
         plot=plot,
@@ -160,7 +179,20 @@ def run(
         log_json=log_json,
     )
     _check_reports(asked)
-    options = read_options(config)
+    options = override(
+        read_options(config),
+        columns={
+            "id": id_column,
+            "score": score_column,
+            "time": time_column,
+            "label": label_column,
+            "key": key_column,
+            "positive": positive,
+            "keep": keep,
+        },
+        recalibrator={"mode": mode, "window": window},
+        join={"label_ttl": label_ttl},
+    )
     stop = Stop()
     connectors = Connectors(options.connectors, stop)
     refuse_same(connectors, asked.names)
@@ -170,7 +202,16 @@ def run(
         except (OSError, ValueError) as error:
             fail(f"cannot write the map: {error}", EXIT_USAGE)
     with ExitStack() as stack:
-        inputs = _open_inputs(asked, connectors, stack)
+        inputs = open_inputs(
+            connectors,
+            options.columns,
+            stack,
+            events=events,
+            labels=asked.labels,
+            source=source,
+            follow=follow,
+            final=final,
+        )
         sources = [*inputs.calibration, *inputs.deployment]
         kept = open_store(connectors, store, stack) if store else None
         outputs = _open_outputs(asked, connectors, stack)
@@ -181,6 +222,7 @@ def run(
             observer=measured.joined if measured else None,
             tables=kept.tables if kept else None,
             keys=options.keys,
+            columns=options.columns,
         )
         with Meter(pipeline, sources, live=not log_json) as meter:
             after = _Watch(pipeline, meter, measured, show_rejects=rejects is None)
@@ -235,17 +277,6 @@ def _check_reports(asked: _Asked) -> None:
             fail(f"--plot {asked.plot}: the name must end in one of {known}", EXIT_USAGE)
         if not can_draw():
             fail(f"--plot {asked.plot}: {NEEDED}", EXIT_USAGE)
-
-
-def _open_inputs(asked: _Asked, connectors: Connectors, stack: ExitStack) -> Inputs:
-    deployment = [
-        open_source(connectors, url, "target", stack, follow=asked.follow, final=asked.final)
-        for url in (*asked.events, *asked.labels)
-    ]
-    calibration = []
-    if asked.source:
-        calibration.append(open_source(connectors, asked.source, "source", stack, final=asked.final))
-    return Inputs(calibration, deployment)
 
 
 def _open_outputs(asked: _Asked, connectors: Connectors, stack: ExitStack) -> Outputs:

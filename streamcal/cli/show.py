@@ -215,7 +215,7 @@ def replay_table(
         if a source cannot be read, or the replay was stopped.
     """
     checkpoint = store.load()
-    pipeline = Pipeline(options.recalibrator, options.join, keys=options.keys)
+    pipeline = Pipeline(options.recalibrator, options.join, keys=options.keys, columns=options.columns)
     for source in (*inputs.calibration, *inputs.deployment):
         source.seek({})
         source.limit(checkpoint.positions.get(source.name, {}))

@@ -8,7 +8,7 @@ import msgspec
 
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.events import DOMAINS, Event, LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.fields import check_domain, check_id, check_key, shorten
+from streamcal.fields import check_domain, check_id, check_key
 from streamcal.sketch.checks import check_label, check_score
 from streamcal.times import read_time
 
@@ -27,7 +27,7 @@ def checked(event: Event) -> Event:
     """
     if not isinstance(event, PredictionEvent | LabelEvent | LabelledEvent):
         raise ValueError(  # noqa: TRY004  # the same error for every bad event
-            f"an event must be a PredictionEvent, LabelEvent or LabelledEvent, got {shorten(event)}"
+            f"an event must be a PredictionEvent, LabelEvent or LabelledEvent, got {shown(event)}"
         )
     # The usual types pass by a glance; what remains is checked, or refused, at length.
     changed: dict[str, Any] = {}

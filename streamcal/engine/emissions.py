@@ -27,6 +27,10 @@ class Recalibrated(msgspec.Struct, frozen=True, gc=False):
     weights: tuple[float, float]
     """The weights (w₀, w₁) of the shift correction at that moment. With the map of this version, they
     reproduce the probability."""
+    key: str | None = None
+    """That of the prediction."""
+    time: float | None = None
+    """Event time of the prediction, seconds since the epoch, if it had one."""
 
 
 class MapPublished(msgspec.Struct, frozen=True):

@@ -172,7 +172,8 @@ class Engine:
         """
         served, score, seen = self.served, event.score, self._traffic.n
         weights = served.weights if self._shifts else NO_SHIFT
-        answer = Recalibrated(event.id, score, served.predict_one(score), served.version, weights)
+        probability = served.predict_one(score)
+        answer = Recalibrated(event.id, score, probability, served.version, weights, event.key, event.time)
         if event.domain == "target" and self.observe_one(float(score)):
             return seen, (answer, MapPublished(self.map, None, self._key, self.mixing))
         return seen, (answer,)

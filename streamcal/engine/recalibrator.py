@@ -28,6 +28,7 @@ from streamcal.join.join import Join, JoinConfig, Joined
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch import checks
 from streamcal.times import LIMIT, Time, as_times, check_time
+from streamcal.values import shown
 
 __all__ = ["DomainSummary", "Recalibrator"]
 
@@ -49,6 +50,8 @@ class Recalibrator:
     ValueError
         if an option is unknown or out of range (pydantic.ValidationError), or if both ``config`` and
         options are given.
+    TypeError
+        if ``config`` is anything else.
 
     Examples
     --------
@@ -68,6 +71,7 @@ class Recalibrator:
         join: JoinConfig | None = None,
         **options: Unpack[RecalibratorOptions],
     ) -> None:
+        _check_config(config)
         if config is not None and options:
             raise ValueError(f"give either a config or options, got both: {sorted(options)}")
         self._use(Engine(config or RecalibratorConfig(**options)), Join(join))
@@ -163,13 +167,14 @@ class Recalibrator:
         *,
         time: Time | None = None,
         seen: int | None = None,
+        positive: object = None,
     ) -> None:
         """Learn one score with its label.
 
         Parameters
         ----------
         score, label
-            a number in [0, 1]; 0 or 1.
+            a number in [0, 1]; 0 or 1, or any label if ``positive`` is given.
         domain
             where they come from.
         time
@@ -178,6 +183,8 @@ class Recalibrator:
             text; UTC if it has no zone.
         seen
             of a target score: what `seen` was when it was predicted; None: its label came at once.
+        positive
+            the label that counts as 1, a number or a text; any other counts as 0.
 
         Raises
         ------
@@ -188,8 +195,8 @@ class Recalibrator:
         # The usual types pass by a glance; what remains is checked, or refused, at length.
         if type(score) is not float or not 0.0 <= score <= 1.0:
             score = checks.check_score(score)
-        if type(label) is not int or (label != 0 and label != 1):
-            label = checks.check_label(label)
+        if type(label) is not int or (label != 0 and label != 1) or positive is not None:
+            label = checks.check_label(label, positive)
         if domain != "source" and domain != "target":
             raise ValueError(_bad_domain(domain))
         if time is not None and (type(time) is not float or not -LIMIT < time < LIMIT):
@@ -204,6 +211,7 @@ class Recalibrator:
         *,
         times: Any = None,
         seen: int | None = None,
+        positive: object = None,
     ) -> None:
         """Learn n scores with their labels, as n calls of `learn_one` would.
 
@@ -221,14 +229,16 @@ class Recalibrator:
             polars or Arrow columns), or one for all.
         seen
             of target scores: what `seen` was when they were predicted; None: their labels came at once.
+        positive
+            the label that counts as 1, a number or a text; the one other label in ``labels`` counts as 0.
 
         Raises
         ------
         ValueError
-            as `learn_one`, with the index of the first bad value, or if the lengths differ; nothing is
-            learned then.
+            as `learn_one`, with the index of the first bad value, or if the lengths differ, or with
+            ``positive`` if there is a third label; nothing is learned then.
         """
-        values, classes = checks.as_scores(scores), checks.as_labels(labels)
+        values, classes = checks.as_scores(scores), checks.as_labels(labels, positive)
         if len(values) != len(classes):
             raise ValueError(f"{len(values)} scores but {len(classes)} labels")
         if domain not in DOMAINS:
@@ -360,6 +370,14 @@ class Recalibrator:
         restored = cls.__new__(cls)
         restored._use(Engine.from_bytes(engine), Join.from_bytes(join, join_config))
         return restored
+
+
+def _check_config(config: object) -> None:
+    if not isinstance(config, RecalibratorConfig | None):
+        hint = f"Recalibrator(mode={config!r})" if isinstance(config, str) else "Recalibrator(mode=...)"
+        raise TypeError(
+            f"config must be a RecalibratorConfig, got {shown(config)}; options go by name: {hint}"
+        )
 
 
 def _bad_domain(domain: object) -> str:

@@ -11,12 +11,13 @@ from pydantic import ValidationError
 
 from streamcal.engine.emissions import Recalibrated
 from streamcal.errors import OutputError
-from streamcal.events import LabelEvent
+from streamcal.events import Kept, LabelEvent
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.run.codec import Malformed
+from streamcal.run.codec import Malformed, OtherLabel
+from streamcal.run.doubts import Meanings
 from streamcal.run.ports import Batch, Feed, Source, StoppedError
 from streamcal.run.problems import problems
-from streamcal.run.rows import MapRow, RejectRow
+from streamcal.run.rows import MapRow, RejectRow, answer_rows, reject_row
 from streamcal.run.runner import MAX_EVENTS, PATIENCE, Outputs
 
 __all__ = ["FixedMap", "FollowedMaps", "apply_maps"]
@@ -104,6 +105,7 @@ def apply_maps(
     outputs: Outputs,
     stop: Callable[[], bool],
     after: Callable[[list[RejectRow]], None],
+    keep: Sequence[str] = (),
 ) -> tuple[int, int]:
     """Answer every prediction of a source with the newest map; return the number of answers and of rejects.
 
@@ -116,7 +118,7 @@ def apply_maps(
     StoppedError
         if the run is to stop while a connector waits.
     OSError, ValueError
-        if the source cannot be read at all.
+        if the source cannot be read at all; MeaningError if its scores are in percent.
     """
     answered = refused = 0
     try:
@@ -130,11 +132,14 @@ def apply_maps(
         if stop():
             return 0, 0
     source.seek({})
+    meanings = Meanings()
+    row_of = answer_rows(keep) if keep else None
     while not stop() and not source.ended:
         batches = source.poll(MAX_EVENTS, PATIENCE)
         maps.update(_NO_WAIT)
         for batch in batches:
-            rows, bad = _apply(maps, batch)
+            rows, bad = _apply(maps, batch, meanings, row_of)
+            meanings.events += len(batch.events)
             answered += len(rows)
             refused += len(bad)
             try:
@@ -148,14 +153,22 @@ def apply_maps(
             except OSError as error:
                 raise OutputError(f"cannot write: {error}") from error
             after(bad)
+    meanings.end(None)
     return answered, refused
 
 
-def _apply(maps: Maps, batch: Batch) -> tuple[Sequence[Recalibrated], list[RejectRow]]:
+def _apply(
+    maps: Maps,
+    batch: Batch,
+    meanings: Meanings,
+    row_of: Callable[[Recalibrated, Kept], Recalibrated] | None,
+) -> tuple[Sequence[Recalibrated], list[RejectRow]]:
     rows: list[Recalibrated] = []
     bad: list[RejectRow] = []
-    for index, event in enumerate(batch.events):
+    for index, read in enumerate(batch.events):
+        event = read.event if isinstance(read, OtherLabel) else read  # the label does not matter here
         if isinstance(event, Malformed):
+            meanings.refused(event, index, batch.origin)
             reason = event.reason
         elif isinstance(event, LabelEvent):
             reason = "a prediction needs a score, got a label alone"
@@ -163,9 +176,10 @@ def _apply(maps: Maps, batch: Batch) -> tuple[Sequence[Recalibrated], list[Rejec
             reason = f"there is no map for key {event.key!r} yet"
         else:
             probability = found.predict_one(event.score)
-            rows.append(Recalibrated(event.id, event.score, probability, found.version, found.weights))
+            row = Recalibrated(
+                event.id, event.score, probability, found.version, found.weights, event.key, event.time
+            )
+            rows.append(row if row_of is None else row_of(row, event.kept))
             continue
-        origin = batch.origin(index)
-        raw = origin.raw.decode("utf-8", "backslashreplace")
-        bad.append(RejectRow(origin.source, origin.line, reason, raw))
+        bad.append(reject_row(batch.origin(index), reason))
     return rows, bad

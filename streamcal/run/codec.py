@@ -1,69 +1,102 @@
 """Decodes events from text: one JSON object per line, or one CSV row.
 
 A prediction is ``{"id", "score", "time"?, "key"?, "domain"?}``, a label is ``{"id", "label", "time"?}``, and
-a labelled prediction is ``{"id"?, "score", "label", …}``. Other fields are ignored and counted. A time is
-seconds since the epoch, or an ISO 8601 date and time (UTC if it has no zone).
+a labelled prediction is ``{"id"?, "score", "label", …}``, under these names or those of `Columns`. Other
+fields are ignored and counted. A time is seconds since the epoch, or an ISO 8601 date and time (UTC if it has
+no zone).
+
+Whatever a text holds, it becomes an event or a `Malformed`, and the same one in every run.
 """
 
 from __future__ import annotations
 
 import csv
+import re
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
 
-from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.fields import MAX_ID_BYTES, check_domain, check_id, check_key, shorten
+from streamcal.events import Domain, Event, Kept, KeptValue, LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.fields import check_domain, check_id, check_key
+from streamcal.run.columns import MAX_KEPT_BYTES, Columns, Role
 from streamcal.sketch import checks
-from streamcal.times import read_time
+from streamcal.times import MOST, read_time
+from streamcal.values import MAX_NAME_CHARACTERS, class_name, parse_number, shown
 
-__all__ = ["MAX_RAW_BYTES", "CsvDecoder", "JsonDecoder", "Malformed"]
+__all__ = ["CsvDecoder", "JsonDecoder", "Malformed", "OtherLabel"]
 
-MAX_RAW_BYTES: Final = 4096
-"""How many bytes of the text of an event are kept for its reject."""
+MAX_REASON: Final = 1_000
+"""Characters of a reason."""
+MAX_FIELDS: Final = 100
+"""So many names of unknown fields are counted, each cut to so many characters; the others as one."""
+MAX_DEPTH: Final = 100
+"""Arrays and objects may be nested so deep: far less than what any decoder takes, so that none decides."""
 
-_BREAK, _BRACE = b"\n{"
-_FIELDS: Final = ("id", "score", "label", "time", "key", "domain")
+_BREAK, _BRACE, _BACKSLASH, _DELETE = b"\n{\\\x7f"
+_SQUARE, _CURLY = b"[]", b"{}"
+_MANY: Final = 1e300
+_OTHERS: Final = "(others)"
+_TEXT: Final = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
+_NOT_FINITE: Final = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
+_HEADER_SHOWN: Final = 20  # columns
 
 
 class Malformed(msgspec.Struct, frozen=True, gc=False):
     """Text that is not an event, and the reason."""
 
     reason: str
+    label: str | None = None
+    """The class that its label names, if it was refused for that."""
+    score: float | None = None
+    """Its score, if it was refused for being a number outside [0, 1]."""
 
     @property
-    def id(self) -> None:
+    def id(self) -> str | None:
         """None: unknown."""
 
     @property
-    def time(self) -> None:
+    def time(self) -> float | None:
         """None: unknown."""
 
 
-_Id = Annotated[
-    str, msgspec.Meta(min_length=1, max_length=MAX_ID_BYTES // 4)
-]  # longer ids take the slow path
+class OtherLabel(Malformed, frozen=True, gc=False, kw_only=True):
+    """An event with a label other than the positive one: of class 0, if the stream has no third label.
+
+    Only who takes all events in order can tell (`streamcal.run.doubts`); for all others it is malformed.
+    """
+
+    event: LabelEvent | LabelledEvent
+    """The event, with label 0."""
+
+    @property
+    def id(self) -> str | None:
+        """That of the event."""
+        return self.event.id
+
+    @property
+    def time(self) -> float | None:
+        """That of the event."""
+        return self.event.time
+
+
+class _RefusedError(ValueError):
+    """Why fields are no event."""
+
+    def __init__(self, reason: str, label: str | None = None, score: float | None = None) -> None:
+        super().__init__(reason)
+        self.label, self.score = label, score
+
+
+_Id = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_CHARACTERS)]  # longer ones: slow path
+_Key = Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARACTERS)]
 _Score = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _Label = Annotated[int, msgspec.Meta(ge=0, le=1)]
-
-
-class _Wire(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    id: _Id | None = None
-    score: _Score | msgspec.UnsetType | None = msgspec.UNSET
-    label: _Label | msgspec.UnsetType | None = msgspec.UNSET
-    time: float | None = None
-    key: str | None = None
-    domain: Domain | None = None
-
-
-class _Prediction(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    id: _Id
-    score: _Score
-    time: float | None = None
-    key: str | None = None
-    domain: Domain | None = None
+_Time = Annotated[float, msgspec.Meta(gt=-MOST, lt=MOST)]  # in its unit: see `run.order`
+_Kept = Annotated[str, msgspec.Meta(max_length=MAX_KEPT_BYTES // 4)] | bool | int | float | None
 
 
 class JsonDecoder:
@@ -73,30 +106,46 @@ class JsonDecoder:
     ----------
     domain
         domain of events that do not state one.
+    columns
+        the names of the fields.
     """
 
-    def __init__(self, domain: Domain = "target") -> None:
+    def __init__(self, domain: Domain = "target", columns: Columns | None = None) -> None:
+        columns = columns or Columns()
         self._domain: Domain = domain
-        decoder = msgspec.json.Decoder(_Wire)
+        self._fields = _Fields(columns, domain)
+        self._is_quick = not self._fields.doubled
+        keep = columns.keep if self._is_quick else ()  # a struct cannot hold a field twice
+        prediction, wire = _wire_types(columns.names, keep)
+        decoder = msgspec.json.Decoder(wire)
         self._decode, self._decode_lines = decoder.decode, decoder.decode_lines
-        self._decode_predictions = msgspec.json.Decoder(_Prediction).decode_lines
+        self._decode_predictions = msgspec.json.Decoder(prediction).decode_lines
+        self._kept = _kept_of(len(keep))
+        self._takes_labels = columns.positive is None
         self._predictions_only = True  # whether the last block held predictions only
         self.unknown_fields: Counter[str] = Counter()
-        """How often a field was ignored because events have no such field, by its name."""
+        """How often a field was ignored because events have no such field, by its name: of at most 100 names,
+        each cut to 100 characters; the others count as one."""
 
     def decode(self, raw: bytes) -> Event | Malformed:
         """Return the event of one line, or why it is not one; never raises on bad input."""
-        try:
-            wire = self._decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return self._decode_slowly(raw)  # malformed, or valid in a rare form
-        return self._event(wire) or self._decode_slowly(raw)
+        if self._is_quick:
+            try:
+                wire = self._decode(raw)
+            except Exception:  # malformed, or valid in a rare form: the slow way tells
+                return self._decode_slowly(raw)
+            event = self._event(wire)
+            if event is not None and (_has_plain_text(raw) or _is_plain(event)):
+                return event
+        return self._decode_slowly(raw)
 
     def decode_lines(self, block: bytes) -> list[Event] | None:
         """Return the events of a block of lines, one per line, or None if the lines need `decode` each.
 
         They do if a line is blank, is not an event, or has a rare form.
         """
+        if not self._is_quick:
+            return None
         text = np.frombuffer(block, np.uint8)
         breaks = np.flatnonzero(text == _BREAK)
         lines = len(breaks) + (not block.endswith(b"\n"))
@@ -104,53 +153,63 @@ class JsonDecoder:
         begun = block.startswith(b"{") + np.count_nonzero(text[breaks[: lines - 1] + 1] == _BRACE)
         if begun != np.count_nonzero(text == _BRACE):
             return None
+        events = self._events(block)
+        if events is None or len(events) != lines:
+            return None
+        return events if _has_plain_text(block) or all(map(_is_plain, events)) else None
+
+    def _events(self, block: bytes) -> list[Event] | None:
         if self._predictions_only:
             try:
                 wires = self._decode_predictions(block)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except Exception:  # whatever it is, the lines are decoded one by one
                 self._predictions_only = False
             else:
-                own = self._domain
-                if len(wires) != lines:
-                    return None
-                return [PredictionEvent(w.id, w.score, w.time, w.key, w.domain or own) for w in wires]
+                own, kept = self._domain, self._kept
+                if kept is None:
+                    return [PredictionEvent(w.id, w.score, w.time, w.key, w.domain or own) for w in wires]
+                return [
+                    PredictionEvent(w.id, w.score, w.time, w.key, w.domain or own, None, kept(w))
+                    for w in wires
+                ]
         try:
             found = list(map(self._event, self._decode_lines(block)))
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return None
-        if len(found) != lines:
+        except Exception:  # as above
             return None
         events = [event for event in found if event is not None]
         self._predictions_only = all(isinstance(event, PredictionEvent) for event in events)
-        return events if len(events) == lines else None
+        return events if len(events) == len(found) else None
 
-    def _event(self, wire: _Wire) -> Event | None:
+    def _event(self, wire: Any) -> Event | None:
         """Return the event, or None if the slow path must decide."""
         score, label = wire.score, wire.label
         if label is msgspec.UNSET:
             if type(score) is not float or wire.id is None:
                 return None
-            return PredictionEvent(wire.id, score, wire.time, wire.key, wire.domain or self._domain)
-        if type(label) is not int or score is None:
+            kept = () if self._kept is None else self._kept(wire)
+            return PredictionEvent(
+                wire.id, score, wire.time, wire.key, wire.domain or self._domain, None, kept
+            )
+        if type(label) is not int or score is None or not self._takes_labels:
             return None
         if score is msgspec.UNSET:
             return None if wire.id is None else LabelEvent(wire.id, label, wire.time)
-        return LabelledEvent(score, label, wire.id, wire.time, wire.key, wire.domain or self._domain)
+        kept = () if self._kept is None else self._kept(wire)
+        return LabelledEvent(
+            score, label, wire.id, wire.time, wire.key, wire.domain or self._domain, None, kept
+        )
 
     def _decode_slowly(self, raw: bytes) -> Event | Malformed:
         try:
+            if _is_deep(raw):
+                return Malformed(f"not an event: nested deeper than {MAX_DEPTH} arrays and objects")
             fields = msgspec.json.decode(raw)
-        except UnicodeDecodeError as error:
-            return Malformed(f"invalid UTF-8: {error.reason} at byte {error.start}")
-        except msgspec.DecodeError as error:
-            return Malformed(f"not JSON: {error}{_hint(raw)}")
-        if not isinstance(fields, dict):
-            return Malformed(f"an event must be a JSON object, got {shorten(fields)}")
-        self.unknown_fields.update(fields.keys() - set(_FIELDS))
-        try:
-            return _event(fields, self._domain)
-        except ValueError as error:
-            return Malformed(str(error))
+            if not isinstance(fields, dict):
+                return Malformed(f"an event must be a JSON object, got {shown(fields)}")
+            _count(self.unknown_fields, fields.keys() - self._fields.known)
+            return self._fields.event(fields)
+        except Exception as error:  # the boundary: no text may end a run
+            return _malformed(error, raw)
 
 
 class CsvDecoder:
@@ -162,73 +221,236 @@ class CsvDecoder:
         the text of the first line. A row is one line: quoted line breaks are not supported.
     domain
         domain of events that do not state one.
+    columns
+        their names.
+    required
+        columns that there must be.
 
     Raises
     ------
     ValueError
-        if the header has neither a score nor a label column, or a column twice.
+        if the header has neither a score nor a label column, a column twice, or not all that are required.
     """
 
-    def __init__(self, header: bytes, domain: Domain = "target") -> None:
-        self._domain: Domain = domain
-        self._columns = next(csv.reader([header.decode("utf-8", "backslashreplace")]), [])
-        self._columns = [column.strip() for column in self._columns]
-        if not {"score", "label"} & set(self._columns) or len(set(self._columns)) < len(self._columns):
+    def __init__(
+        self,
+        header: bytes,
+        domain: Domain = "target",
+        columns: Columns | None = None,
+        required: Iterable[str] = (),
+    ) -> None:
+        columns = columns or Columns()
+        try:
+            cells = next(csv.reader([header.decode("utf-8", "backslashreplace")]), [])
+        except csv.Error as error:
+            raise ValueError(f"not a CSV header: {error}") from None
+        found = [cell.strip() for cell in cells]
+        absent = sorted(set(required).difference(found))
+        if absent:
             raise ValueError(
-                f"a CSV header must name score or label, and each column once, got {self._columns}"
+                f"the CSV header has no column {', '.join(map(shown, absent))}; it has {_listed(found)}"
             )
-        self._unknown = [column for column in self._columns if column not in _FIELDS]
-        self.unknown_fields: Counter[str] = Counter()
-        """How often a field was ignored because events have no such field, by its name."""
+        if not {columns.score, columns.label} & set(found) or len(set(found)) < len(found):
+            named = "" if columns.is_default else f" (here {columns.score!r} or {columns.label!r})"
+            raise ValueError(
+                f"a CSV header must name score or label{named}, and each column once, got {_listed(found)}"
+            )
+        self._fields = _Fields(columns, domain)
+        self._width = len(found)
+        self._used = [(index, name) for index, name in enumerate(found) if name in self._fields.known]
+        self._numbers = (columns.score, columns.label)
+        self._ignored = [name for name in found if name not in self._fields.known]
+        self._rows = 0
+
+    @property
+    def unknown_fields(self) -> Counter[str]:
+        """How often a field was ignored because events have no such field; see `JsonDecoder`."""
+        counted: Counter[str] = Counter()
+        _count(counted, self._ignored, self._rows)
+        return counted
 
     def decode(self, raw: bytes) -> Event | Malformed:
         """Return the event of one row, or why it is not one; never raises on bad input."""
         try:
             cells = next(csv.reader([raw.decode()], strict=True), [])
-        except UnicodeDecodeError as error:
-            return Malformed(f"invalid UTF-8: {error.reason} at byte {error.start}")
-        except csv.Error as error:
-            return Malformed(f"not CSV: {error}")
-        if len(cells) != len(self._columns):
-            return Malformed(f"the header has {len(self._columns)} columns, the row {len(cells)}")
-        fields: dict[str, Any] = {
-            column: cell.strip() for column, cell in zip(self._columns, cells, strict=True) if cell.strip()
-        }
-        self.unknown_fields.update(self._unknown)
-        try:
-            for name in ("score", "label"):
+            if len(cells) != self._width:
+                return Malformed(f"the header has {self._width} columns, the row {len(cells)}")
+            self._rows += 1
+            fields: dict[str, Any] = {
+                name: cell for index, name in self._used if (cell := cells[index].strip())
+            }
+            for name in self._numbers:
                 if name in fields:
-                    fields[name] = _number(name, fields[name])
-            return _event(fields, self._domain)
-        except ValueError as error:
-            return Malformed(str(error))
+                    fields[name] = _number(fields[name], is_score=name == self._numbers[0])
+            return self._fields.event(fields)
+        except Exception as error:  # the boundary: no text may end a run
+            return _malformed(error, raw)
 
 
-def _event(fields: dict[str, Any], default_domain: Domain) -> Event:
-    """Build an event from fields of any type, or raise ValueError."""
-    if "score" not in fields and "label" not in fields:
-        raise ValueError("missing field: an event needs a score, a label, or both")
-    id_ = check_id(fields.get("id"))
-    if id_ is None and not ("score" in fields and "label" in fields):
-        raise ValueError("missing field: a prediction or a label needs an id")
-    key = check_key(fields.get("key"))
-    domain = default_domain if fields.get("domain") is None else check_domain(fields["domain"])
-    time = None if fields.get("time") is None else read_time(fields["time"])  # in its unit: see `run.order`
-    if "label" not in fields:
-        return PredictionEvent(str(id_), checks.check_score(fields["score"]), time, key, domain)
-    label = checks.check_label(fields["label"])
-    if "score" not in fields:
-        return LabelEvent(str(id_), label, time)
-    return LabelledEvent(checks.check_score(fields["score"]), label, id_, time, key, domain)
+class _Fields:
+    """Makes events of fields of any type."""
+
+    def __init__(self, columns: Columns, domain: Domain) -> None:
+        self._domain: Domain = domain
+        self._id, self._score, self._label, self._time, self._key, self._in = columns.names.values()
+        self._keep = columns.keep
+        self._positive = None if columns.positive is None else class_name(columns.positive)
+        self.known = {*columns.names.values(), *columns.keep}
+        self.doubled = not set(columns.keep).isdisjoint(columns.names.values())
+
+    def event(self, fields: dict[str, Any]) -> Event | OtherLabel:
+        """Return the event, or raise ValueError."""
+        has_score, has_label = self._score in fields, self._label in fields
+        if not has_score and not has_label:
+            raise ValueError("missing field: an event needs a score, a label, or both")
+        id_ = check_id(fields.get(self._id))
+        if id_ is None and not (has_score and has_label):
+            raise ValueError("missing field: a prediction or a label needs an id")
+        key = check_key(fields.get(self._key))
+        domain = self._domain if fields.get(self._in) is None else check_domain(fields[self._in])
+        time = None if fields.get(self._time) is None else read_time(fields[self._time])  # in its unit
+        kept = tuple([_check_kept(name, fields.get(name)) for name in self._keep])
+        if not has_label:
+            score = _check_score(fields[self._score])
+            return PredictionEvent(str(id_), score, time, key, domain, None, kept)
+        label, other = self._class_of(fields[self._label])
+        event: LabelEvent | LabelledEvent = LabelEvent(str(id_), label, time)
+        if has_score:
+            score = _check_score(fields[self._score])
+            event = LabelledEvent(score, label, id_, time, key, domain, None, kept)
+        if other is None:
+            return event
+        return OtherLabel("a label other than the positive one", other, event=event)
+
+    def _class_of(self, value: object) -> tuple[int, str | None]:
+        """Return the class of a label; with ``positive``, of another label 0 and its name."""
+        try:
+            name = class_name(value)
+        except ValueError:
+            rule = "a label must equal 0 or 1" if self._positive is None else "a label must name a class"
+            raise ValueError(f"{rule}, got {shown(value)}") from None
+        if self._positive is not None:
+            return (1, None) if name == self._positive else (0, name)
+        if name not in ("0", "1"):
+            reason = f"a label must equal 0 or 1, got {shown(value)}"
+            raise _RefusedError(f"{reason}; --positive names the one that counts as 1", label=name)
+        return int(name), None
 
 
-def _number(name: str, text: str) -> float:
-    if name == "label" and text.lower() in ("true", "false"):
-        return float(text.lower() == "true")
+def _wire_types(names: Mapping[Role, str], keep: Sequence[str]) -> tuple[Any, Any]:
+    """Return what a line is decoded into: a prediction, and an event of any kind."""
+    last: list[tuple[str, Any, Any]] = [
+        ("time", _Time | None, None),
+        ("key", _Key | None, None),
+        ("domain", Domain | None, None),
+        *((f"kept_{index}", _Kept, None) for index in range(len(keep))),
+    ]
+    unset = msgspec.UnsetType | None
+    any_kind: list[tuple[str, Any, Any]] = [
+        ("id", _Id | None, None),
+        ("score", _Score | unset, msgspec.UNSET),
+        ("label", _Label | unset, msgspec.UNSET),
+        *last,
+    ]
+    prediction: list[Any] = [("id", _Id), ("score", _Score), *last]
+    rename: dict[str, str] = {f"kept_{index}": name for index, name in enumerate(keep)}
+    rename.update(names.items())
+    return (
+        msgspec.defstruct("Prediction", prediction, rename=rename, forbid_unknown_fields=True, gc=False),
+        msgspec.defstruct("Wire", any_kind, rename=rename, forbid_unknown_fields=True, gc=False),
+    )
+
+
+def _kept_of(count: int) -> Callable[[Any], Kept] | None:
+    """Return what takes the kept fields of a wire; None if there are none."""
+    if not count:
+        return None
+    values = attrgetter(*(f"kept_{index}" for index in range(count)))
+    return values if count > 1 else lambda wire: (wire.kept_0,)
+
+
+def _has_plain_text(json: bytes) -> bool:
+    """Return whether no text in it can hold control characters, which are escapes but for DEL, in ASCII."""
+    return json.isascii() and _BACKSLASH not in json and _DELETE not in json
+
+
+def _is_plain(event: Event) -> bool:
+    """Return whether id and key hold nothing that `check_name` has to look at."""
+    key = None if isinstance(event, LabelEvent) else event.key
+    return (event.id is None or event.id.isprintable()) and (key is None or key.isprintable())
+
+
+def _is_deep(raw: bytes) -> bool:
+    """Return whether arrays and objects are nested deeper than may be.
+
+    A decoder's own limit depends on the caller's depth, so it would tell events otherwise in a replay.
+    """
+    if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
+        return False
+    bare = np.frombuffer(_TEXT.sub(b"", raw), np.uint8)
+    opened = (bare == _SQUARE[0]) | (bare == _CURLY[0])
+    closed = (bare == _SQUARE[1]) | (bare == _CURLY[1])
+    depth = np.cumsum(opened.astype(np.int32) - closed.astype(np.int32))
+    return bool(len(depth)) and int(depth.max()) > MAX_DEPTH
+
+
+def _check_score(value: object) -> float:
     try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"a {name} must be a number, got {shorten(text)}") from None
+        return checks.check_score(value)
+    except ValueError as error:
+        number = value if isinstance(value, int | float) and abs(value) < _MANY else None
+        raise _RefusedError(str(error), score=None if number is None else float(number)) from None
+
+
+def _check_kept(name: str, value: object) -> KeptValue:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str) and len(value.encode()) <= MAX_KEPT_BYTES:
+        return value
+    raise ValueError(
+        f"a field to keep must be a number, true, false, null or a text of at most {MAX_KEPT_BYTES} bytes,"
+        f" got {shown(value)} in {shown(name)}"
+    )
+
+
+def _number(text: str, *, is_score: bool) -> float | str:
+    """Return the number in a cell; the text itself where a label may be named by it."""
+    number = parse_number(text)
+    if number is not None or not is_score:
+        return text if number is None else number
+    if _NOT_FINITE.fullmatch(text):
+        return float(text)  # to be refused for what it is
+    raise ValueError(f"a score must be a number, got {shown(text)}")
+
+
+def _count(counted: Counter[str], names: Iterable[str], times: int = 1) -> None:
+    """Count names: at most `MAX_FIELDS` of them, and the others as one."""
+    for name in names:
+        short = name[:MAX_FIELDS]
+        counted[short if short in counted or len(counted) < MAX_FIELDS else _OTHERS] += times
+
+
+def _listed(columns: Sequence[str]) -> str:
+    more = len(columns) - _HEADER_SHOWN
+    return ", ".join(map(shown, columns[:_HEADER_SHOWN])) + (f" and {more} more" if more > 0 else "")
+
+
+def _malformed(error: Exception, raw: bytes) -> Malformed:
+    """Return what is said of text that raised: every exception is one of the text."""
+    match error:
+        case _RefusedError():
+            return Malformed(str(error)[:MAX_REASON], error.label, error.score)
+        case UnicodeDecodeError():
+            reason = f"invalid UTF-8: {error.reason} at byte {error.start}"
+        case msgspec.DecodeError():
+            reason = f"not JSON: {error}{_hint(raw)}"
+        case csv.Error():
+            reason = f"not CSV: {error}"
+        case ValueError():
+            reason = str(error)
+        case _:
+            reason = f"not an event: {type(error).__name__}: {error}"
+    return Malformed(reason[:MAX_REASON])
 
 
 def _hint(raw: bytes) -> str:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.join.join import JoinConfig
+from streamcal.run.columns import Columns
 from streamcal.run.problems import problems
 
 __all__ = ["KeysConfig", "RunConfig", "read_config"]
@@ -36,11 +37,12 @@ class KeysConfig(_Options):
 
 
 class RunConfig(_Options):
-    """Options of a run: the tables ``[recalibrator]``, ``[join]``, ``[keys]``, and one for each connector."""
+    """Options of a run: a table for each of its fields, and one for each connector."""
 
     recalibrator: RecalibratorConfig = RecalibratorConfig()
     join: JoinConfig = JoinConfig()
     keys: KeysConfig = KeysConfig()
+    columns: Columns = Columns()
     connectors: dict[str, dict[str, Any]] = {}
     """Tables such as ``[kafka]`` by scheme; the connectors validate them."""
 

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from streamcal.events import Event, Origin
 from streamcal.join.guard import NEIGHBOURS, SURE, GuardState, TimeGuard
-from streamcal.run.codec import Malformed
+from streamcal.run.codec import Malformed, OtherLabel
 from streamcal.run.ports import Batch, Position, Source
 from streamcal.times import LIMIT
 
@@ -396,6 +396,9 @@ def _with_times(
         event, reason = changed[index], reasons.get(index)
         if reason is not None:
             changed[index] = Malformed(reason)
+        elif isinstance(event, OtherLabel):
+            timed = msgspec.structs.replace(event.event, time=float(seconds[index]))
+            changed[index] = msgspec.structs.replace(event, event=timed)
         elif not isinstance(event, Malformed):
             changed[index] = msgspec.structs.replace(event, time=float(seconds[index]))
     return changed

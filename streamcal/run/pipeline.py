@@ -24,14 +24,17 @@ from streamcal.events import DOMAINS, Domain, Event, LabelEvent, LabelledEvent, 
 from streamcal.join.join import Join, JoinConfig, JoinCounts, Joined, JoinState
 from streamcal.join.tables import Tables
 from streamcal.run.codec import Malformed
+from streamcal.run.columns import Columns
 from streamcal.run.config import KeysConfig
+from streamcal.run.doubts import Meanings
 from streamcal.run.engines import KeyedEngines
 from streamcal.run.order import MicroBatch, TimesRead
 from streamcal.run.quality import ForecastQuality, ForecastQualityState
 from streamcal.run.reasons import count_reasons
-from streamcal.run.rows import MapRow, RejectRow
+from streamcal.run.rows import MapRow, RejectRow, answer_rows, reject_row
 from streamcal.sketch import checks
 from streamcal.sketch.decoding import Count, Finite, decoded
+from streamcal.values import class_name
 
 __all__ = ["Outcome", "Pipeline", "PipelineState", "Quality", "Tally"]
 
@@ -61,6 +64,10 @@ class Tally(msgspec.Struct):
     """Those of the source labels that are 0."""
     times: TimesRead = msgspec.field(default_factory=TimesRead)
     """How the event times were taken."""
+    calibration: Meanings = msgspec.field(default_factory=Meanings)
+    """What labels and scores meant, in the source of calibration."""
+    deployment: Meanings = msgspec.field(default_factory=Meanings)
+    """And in the deployment."""
 
     @property
     def brier_before(self) -> float | None:
@@ -89,6 +96,8 @@ class Outcome(msgspec.Struct):
     rejects: list[RejectRow]
     maps: list[MapRow]
     alarms: list[DriftAlarm] = []
+    doubtful: bool = False
+    """Whether `Pipeline.end` may refuse this batch, if it is the last."""
 
 
 class PipelineState(msgspec.Struct):
@@ -102,6 +111,8 @@ class PipelineState(msgspec.Struct):
     """How many events were rejected, by the kind of the reason."""
     before: ForecastQualityState | None = None
     after: ForecastQualityState | None = None
+    positive: str = "1"
+    """The class that counts as 1."""
 
 
 class _Engines(Mapping[str | None, Engine]):
@@ -133,6 +144,8 @@ class Pipeline:
         of the join; in memory if not given.
     keys
         how many there may be, and how many engines stay in memory.
+    columns
+        which label is positive, and what rows of answers keep of events.
     """
 
     def __init__(
@@ -142,6 +155,7 @@ class Pipeline:
         observer: Callable[[Joined], None] | None = None,
         tables: Tables | None = None,
         keys: KeysConfig | None = None,
+        columns: Columns | None = None,
     ) -> None:
         self._config = config or RecalibratorConfig()
         self._timed = any(map(self._config.needs_time, DOMAINS))
@@ -155,6 +169,9 @@ class Pipeline:
         self._taken: tuple[int, Iterator[object]] = (0, iter(()))  # events, and those of the last batch
         self._unrated: list[Joined] = []
         self._quality = Quality(ForecastQuality(), ForecastQuality())
+        columns = columns or Columns()
+        self._positive = columns.positive
+        self._row_of = answer_rows(columns.keep) if columns.keep else None
         self.tally = Tally()
         self.reasons: dict[str, int] = {}
         """How many events were rejected, by the kind of the reason (`streamcal.run.reasons`)."""
@@ -208,13 +225,23 @@ class Pipeline:
     # Events
 
     def calibrate(self, batch: MicroBatch) -> Outcome:
-        """Learn labelled events of the source of calibration."""
+        """Learn labelled events of the source of calibration.
+
+        Raises
+        ------
+        MeaningError
+            if labels or scores do not mean what they would be taken for: nothing of the batch may be
+            committed.
+        """
         outcome = Outcome([], [], [])
         run: tuple[str | None, Domain, list[float], list[int], list[float | None]]
         run = (None, "source", [], [], [])
-        timed = self._timed
-        for index, event in enumerate(self._begin(batch)):
+        timed, meanings = self._timed, self.tally.calibration
+        events = self._understood(batch, meanings)
+        for index, event in enumerate(self._begin(batch, events)):
             if not isinstance(event, LabelledEvent):
+                if isinstance(event, Malformed):
+                    meanings.refused(event, index, batch.origin)
                 reason = (
                     event.reason
                     if isinstance(event, Malformed)
@@ -236,6 +263,8 @@ class Pipeline:
             run[4].append(event.time)
         self._learn(*run)
         self._note(outcome.rejects)
+        meanings.events += len(events)
+        outcome.doubtful = bool(meanings.labels or meanings.percents)
         return outcome
 
     def calibrated(self) -> list[MapRow]:
@@ -249,12 +278,13 @@ class Pipeline:
         return rows
 
     def process(self, batch: MicroBatch) -> Outcome:
-        """Take events of the deployment: answer predictions, join labels, learn."""
+        """Take events of the deployment: answer predictions, join labels, learn. Raises as `calibrate`."""
         answers: list[Recalibrated] = []
         rejects: list[RejectRow] = []
         maps: list[MapRow] = []
         alarms: list[DriftAlarm] = []
-        events = batch.events
+        meanings, row_of = self.tally.deployment, self._row_of
+        events = self._understood(batch, meanings)
         if self._tables is not None:
             self._join.prefetch([id_ for event in events if (id_ := event.id) is not None])
         expired = self._join.advance(batch.watermark)
@@ -263,13 +293,14 @@ class Pipeline:
         known, admits = self._engines.known, self._engines.admits
         timed = self._timed
         index = 0
-        taking = self._begin(batch)
+        taking = self._begin(batch, events)
 
         def origin_of() -> Origin:
             return batch.origin(index)
 
-        for index, event in enumerate(taking):  # noqa: B007  # origin_of reads it
+        for index, event in enumerate(taking):  # origin_of reads it
             if isinstance(event, Malformed):
+                meanings.refused(event, index, batch.origin)
                 rejects.append(self._reject(origin_of(), event.reason))
                 continue
             if not isinstance(event, LabelEvent) and event.key not in known and not admits(event.key):
@@ -280,7 +311,8 @@ class Pipeline:
                 continue
             for outcome in step(event, join, engine_of, origin_of):
                 if type(outcome) is Recalibrated:
-                    answers.append(outcome)
+                    # The answer is that to this event; a label alone has none.
+                    answers.append(outcome if row_of is None else row_of(outcome, event.kept))  # type: ignore[union-attr]
                 elif isinstance(outcome, Joined):
                     self._score(outcome)
                 elif isinstance(outcome, Rejected):
@@ -293,7 +325,19 @@ class Pipeline:
             self._note(rejects)
         if len(self._unrated) >= _UNRATED:
             self._rate()
-        return Outcome(answers, rejects, maps, alarms)
+        meanings.events += len(events)
+        return Outcome(answers, rejects, maps, alarms, bool(meanings.labels or meanings.percents))
+
+    def end(self) -> None:
+        """Say that the inputs have come to their end, before what was taken last is committed.
+
+        Raises
+        ------
+        MeaningError
+            if it shows now that labels or scores do not mean what they were taken for.
+        """
+        self.tally.calibration.end(self._positive)
+        self.tally.deployment.end(self._positive)
 
     def close(self) -> list[RejectRow]:
         """End the stream: return a reject for every label that still waits for its prediction."""
@@ -313,6 +357,7 @@ class Pipeline:
             self.reasons,
             quality.before.state,
             quality.after.state,
+            self._positive_class,
         )
         return msgspec.json.encode(own), self._engines.snapshot()
 
@@ -336,6 +381,12 @@ class Pipeline:
         """
         if own:
             state = decoded(own, PipelineState, "a run", json=True)
+            learned = state.join.counts.labels + state.tally.source_labels
+            if learned and state.positive != self._positive_class:
+                raise ValueError(
+                    f"the labels so far were learned with {state.positive!r} as the positive one, now it is"
+                    f" {self._positive_class!r}"
+                )
             self._join = Join(self._join.config, self._tables, state.join)
             self.tally = state.tally
             self.reasons = state.reasons
@@ -355,7 +406,20 @@ class Pipeline:
 
     # Inside
 
-    def _begin(self, batch: MicroBatch) -> Iterator[Event | Malformed]:
+    def _understood(self, batch: MicroBatch, meanings: Meanings) -> Sequence[Event | Malformed]:
+        """Return the events of a batch, their labels looked at; nothing has changed if that raises."""
+        events = batch.events
+        if self._positive is not None:
+            events = meanings.decide(events, self._positive)
+        if not meanings.settled:
+            meanings.take(events, batch.origin, self._positive)
+        return events
+
+    @property
+    def _positive_class(self) -> str:
+        return "1" if self._positive is None else class_name(self._positive)
+
+    def _begin(self, batch: MicroBatch, events: Sequence[Event | Malformed]) -> Iterator[Event | Malformed]:
         """Count the events of a batch, and return them; how far they were taken is what `processed` tells."""
         self.tally.events += len(batch.events)
         times, read = self.tally.times, batch.times_read
@@ -364,8 +428,8 @@ class Pipeline:
         times.backwards += read.backwards
         if not self._stored:
             self._engines.rest()
-        taking = iter(batch.events)
-        self._taken = (self._taken[0] + len(batch.events), taking)
+        taking = iter(events)
+        self._taken = (self._taken[0] + len(events), taking)
         return taking
 
     def _make(self, key: str | None, data: bytes | None) -> Engine:
@@ -440,10 +504,7 @@ class Pipeline:
 
     def _reject(self, origin: Origin | None, reason: str) -> RejectRow:
         self.tally.rejected += 1
-        if origin is None:
-            return RejectRow("", 0, reason, "")
-        raw = origin.raw.decode("utf-8", "backslashreplace")
-        return RejectRow(origin.source, origin.line, reason, raw)
+        return reject_row(origin, reason)
 
 
 def _check_options(stored: RecalibratorConfig, wanted: RecalibratorConfig, key: str | None) -> None:

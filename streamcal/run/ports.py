@@ -41,6 +41,7 @@ import msgspec
 from streamcal.events import Domain, Event, Origin
 from streamcal.join.tables import Tables
 from streamcal.run.codec import Malformed
+from streamcal.run.columns import Columns
 from streamcal.run.rows import MapRow, RejectRow
 
 __all__ = [
@@ -362,6 +363,10 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Whether to wait for more where a finite source would end; one of endless streams always does."""
     final: bool = False
     """Whether a finite source is complete as it is: a last line without a line end is then a whole one."""
+    columns: Columns = Columns()
+    """The names of columns or fields; for the decoders of `streamcal.run.codec`."""
+    required: frozenset[str] = frozenset()
+    """Columns that a header must have."""
 
 
 class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -478,14 +483,12 @@ class Connectors:
         self._stop = stop
         self._made: dict[str, object] = {}
 
-    def source(
-        self, url: str, domain: Domain = "target", *, follow: bool = False, final: bool = False
-    ) -> Source:
+    def source(self, url: str, options: SourceOptions | None = None) -> Source:
         """Open a source; see `SourceConnector`."""
         found = self._find(url)
         if not isinstance(found, SourceConnector):
             raise _cannot(url, "read events")
-        return found.source(url, SourceOptions(domain=domain, follow=follow, final=final))
+        return found.source(url, options or SourceOptions())
 
     def sink(self, url: str, rows: RowKind = "answers") -> Sink:
         """Open a sink; see `SinkConnector`."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import msgspec
 
 from streamcal.engine.emissions import Recalibrated
+from streamcal.events import Kept, KeptValue, Origin
 
-__all__ = ["MapRow", "Recalibrated", "RejectRow"]
+__all__ = ["MapRow", "Recalibrated", "RejectRow", "answer_rows", "reject_row"]
 
 
 class RejectRow(msgspec.Struct, frozen=True):
@@ -18,7 +22,7 @@ class RejectRow(msgspec.Struct, frozen=True):
     """Line in the file, from 1, or offset in the partition."""
     reason: str
     raw: str
-    """The rejected text."""
+    """The rejected text; of a longer one the first 4096 bytes."""
 
 
 class MapRow(msgspec.Struct, frozen=True):
@@ -35,3 +39,37 @@ class MapRow(msgspec.Struct, frozen=True):
     """JSON of a `streamcal.Certificate`; ``null`` if nothing is certified."""
     mixture: msgspec.Raw = msgspec.Raw(b"null")
     """JSON of a `streamcal.engine.emissions.Mixing`; ``null`` if the map is not a mixture."""
+
+
+def reject_row(origin: Origin | None, reason: str) -> RejectRow:
+    """Return the row of a reject; an event from no input has no origin."""
+    if origin is None:
+        return RejectRow("", 0, reason, "")
+    return RejectRow(origin.source, origin.line, reason, origin.raw.decode("utf-8", "backslashreplace"))
+
+
+def answer_rows(keep: Sequence[str]) -> Callable[[Recalibrated, Kept], Recalibrated]:
+    """Return what makes the row of an answer: a `Recalibrated` with one more field for each kept value.
+
+    Parameters
+    ----------
+    keep
+        the names of these fields; any text.
+    """
+    fields: list[tuple[str, object, object]] = [
+        (f"kept_{index}", KeptValue, None) for index in range(len(keep))
+    ]
+    row: Any = msgspec.defstruct(
+        "AnswerRow",
+        fields,
+        bases=(Recalibrated,),
+        rename={f"kept_{index}": name for index, name in enumerate(keep)},
+        frozen=True,
+        gc=False,
+    )
+
+    def row_of(answer: Recalibrated, kept: Kept) -> Recalibrated:
+        made: Recalibrated = row(*msgspec.structs.astuple(answer), *kept)
+        return made
+
+    return row_of

@@ -279,12 +279,15 @@ class Runner:
         while not self._stop():
             batch = self._collect(merge, sources)
             if batch is None:
-                if all(source.ended for source in sources) and not len(merge):
+                if _at_end(sources, merge):
+                    self._pipeline.end()
                     return True
                 self._after(Outcome([], [], []), 0.0)
                 continue
             start = self._clock()
             outcome = _processed(process, batch)
+            if outcome.doubtful and _at_end(sources, merge):
+                self._pipeline.end()
             self._commit(outcome, batch)
             self._after(outcome, self._clock() - start)
         return False
@@ -436,6 +439,10 @@ def _unusable(why: object) -> StoreError:
 
 def _names(sources: Sequence[Source]) -> list[str]:
     return [source.name for source in sources]
+
+
+def _at_end(sources: Sequence[Source], merge: Merge) -> bool:
+    return all(source.ended for source in sources) and not len(merge)
 
 
 def _whole(sources: Sequence[Source]) -> bool:

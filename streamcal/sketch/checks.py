@@ -12,10 +12,12 @@ import numpy.typing as npt
 
 from streamcal.sketch.arrays import Labels, Scores
 from streamcal.sketch.grid import CHUNK
+from streamcal.values import class_name, shown
 
 __all__ = ["as_labels", "as_scores", "check_label", "check_score", "clip_many", "clip_one"]
 
 _ROUNDING: Final = 1e-9  # models that work with logarithms move a probability so far outside [0, 1]
+_ANY_TWO: Final = "; positive= names the one that counts as 1"
 
 
 def check_score(score: object) -> float:
@@ -30,21 +32,31 @@ def check_score(score: object) -> float:
         raise ValueError(_bad_score(score))  # noqa: TRY004  # the same error type for every bad value
     try:
         value = float(score)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(_bad_score(score)) from None
     if not 0.0 <= value <= 1.0:
         raise ValueError(_bad_score(score))
     return value
 
 
-def check_label(label: object) -> int:
+def check_label(label: object, positive: object = None) -> int:
     """Return the label as the integer 0 or 1.
+
+    Parameters
+    ----------
+    label
+        an integer, boolean or float that equals 0 or 1.
+    positive
+        if given, the label that counts as 1, a number or a text; any other counts as 0. ``1``, ``1.0`` and
+        ``"1"`` are the same label (`streamcal.values.class_name`).
 
     Raises
     ------
     ValueError
-        if it is not an integer, boolean or float that equals 0 or 1.
+        if it is no such label.
     """
+    if positive is not None:
+        return int(class_name(_plain(label)) == class_name(_plain(positive)))
     if isinstance(label, (int, float, np.integer, np.floating, np.bool_)) and label in (0, 1):
         return int(label)
     raise ValueError(_bad_label(label))
@@ -63,6 +75,11 @@ def as_scores(scores: Any) -> Scores:
         first such index and its value.
     """
     given = np.asarray(scores)
+    if given.ndim == 2 and given.shape[1] == 2:
+        raise ValueError(
+            f"scores must be one-dimensional, got an array of shape {given.shape}: of predict_proba, take the"
+            " column of class 1, predict_proba(X)[:, 1]"
+        )
     if given.dtype.kind == "O":
         return _object_array(given, check_score, np.float64)
     _check_column(given, "scores", "fui")
@@ -75,16 +92,25 @@ def as_scores(scores: Any) -> Scores:
     return values
 
 
-def as_labels(labels: Any) -> Labels:
+def as_labels(labels: Any, positive: object = None) -> Labels:
     """Return an array-like of labels as int8[n] of 0 and 1, checked.
+
+    Parameters
+    ----------
+    labels
+        each equal to 0 or 1; or, with ``positive``, of any two values.
+    positive
+        that of class 1; see `check_label`.
 
     Raises
     ------
     ValueError
-        if it is not one-dimensional, or if a value does not equal 0 or 1; the message then names the first
-        such index and its value.
+        if it is not one-dimensional, or if a value does not equal 0 or 1, or is the third one; the message
+        then names the first such index and its value.
     """
     given = np.asarray(labels)
+    if positive is not None:
+        return _named_labels(given, positive)
     if given.dtype.kind == "O":
         return _object_array(given, check_label, np.int8)
     _check_column(given, "labels", "fuib")
@@ -130,12 +156,39 @@ def _check_column(given: npt.NDArray[Any], what: str, kinds: str) -> None:
     if given.ndim != 1:
         raise ValueError(f"{what} must be one-dimensional, got an array of shape {given.shape}")
     if given.dtype.kind not in kinds and len(given):
-        raise ValueError(f"index 0: {what} must be numbers, got {given[0]!r} ({given.dtype})")
+        hint = _ANY_TWO if what == "labels" else ""
+        raise ValueError(f"index 0: {what} must be numbers, got {shown(given[0])} ({given.dtype}){hint}")
+
+
+def _named_labels(given: npt.NDArray[Any], positive: object) -> Labels:
+    if given.ndim != 1:
+        raise ValueError(f"labels must be one-dimensional, got an array of shape {given.shape}")
+    wanted, other = class_name(_plain(positive)), None
+    out = np.empty(len(given), np.int8)
+    for index, label in enumerate(given.tolist()):
+        try:
+            name = class_name(label)
+        except ValueError as error:
+            raise ValueError(f"index {index}: {error}") from None
+        out[index] = name == wanted
+        if name != wanted:
+            if other is None:
+                other = label
+            if name != class_name(other):
+                raise ValueError(
+                    f"index {index}: a label must be {shown(positive)}, which is the positive one, or"
+                    f" {shown(other)}, the other one so far, got {shown(label)}"
+                )
+    return out
+
+
+def _plain(value: object) -> object:
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _bad_score(score: object) -> str:
-    return f"a score must be a number in [0, 1], got {score!r}"
+    return f"a score must be a number in [0, 1], got {shown(score)}"
 
 
 def _bad_label(label: object) -> str:
-    return f"a label must equal 0 or 1, got {label!r}"
+    return f"a label must equal 0 or 1, got {shown(label)}{_ANY_TWO}"

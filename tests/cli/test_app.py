@@ -209,7 +209,7 @@ def test_csv_output(tmp_path: Path) -> None:
         == 0
     )
     header, row = (tmp_path / "o.csv").read_text().splitlines()
-    assert header == "id,score,probability,map_version,weights"
+    assert header == "id,score,probability,map_version,weights,key,time"
     assert row.startswith("good,0.5,0.5,0,")
 
 

@@ -14,7 +14,7 @@ import pytest
 from streamcal.cli.progress import Advance, Meter, Pace
 from streamcal.join.join import Joined
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.ports import Connectors
+from streamcal.run.ports import Connectors, SourceOptions
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from tests.command_line import STREAMCAL, synthetic
 
@@ -77,7 +77,7 @@ def test_it_counts_events_within_a_micro_batch(tmp_path: Path) -> None:
 def test_the_bytes_of_finite_files_are_read_in_full(tmp_path: Path) -> None:
     files = synthetic(tmp_path, 2_000)  # JSON lines, CSV and gzip
     connectors = Connectors()
-    calibration = connectors.source(str(files[0]), "source")
+    calibration = connectors.source(str(files[0]), SourceOptions(domain="source"))
     events, labels = (connectors.source(str(path)) for path in files[1:])
     pipeline = Pipeline()
     shares = []

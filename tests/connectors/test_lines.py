@@ -19,7 +19,7 @@ from streamcal_connectors.files import FileConnector
 from streamcal_connectors.lines import MAX_LINE_BYTES, LineSource
 
 from streamcal.events import PredictionEvent
-from streamcal.run.codec import MAX_RAW_BYTES, Malformed
+from streamcal.run.codec import Malformed
 from streamcal.run.ports import SourceOptions
 
 Found = tuple[str, int]
@@ -298,7 +298,7 @@ def test_an_origin_keeps_as_much_of_a_line_as_a_reject(tmp_path: Path) -> None:
         raws = []
         while not source.ended:
             raws += [batch.origin(i).raw for batch in source.poll(1, 0.0) for i in range(len(batch.events))]
-    assert raws == [b"x" * MAX_RAW_BYTES, b"y" * MAX_RAW_BYTES, lines(0, 1).strip()]
+    assert raws == [b"x" * RAW_BYTES, b"y" * RAW_BYTES, lines(0, 1).strip()]
 
 
 def test_progress_is_in_bytes_of_the_file(tmp_path: Path) -> None:

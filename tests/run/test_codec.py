@@ -60,7 +60,7 @@ def test_events_that_are_taken(raw: str, event: Event) -> None:
         ('{"id":"a","label":2}', "a label must equal 0 or 1, got 2"),
         ('{"id":"a","label":-1}', "a label must equal 0 or 1, got -1"),
         ('{"id":"a","label":0.5}', "a label must equal 0 or 1, got 0.5"),
-        ('{"id":"a","label":"1"}', "a label must equal 0 or 1, got '1'"),
+        ('{"id":"a","label":"2"}', "a label must equal 0 or 1, got '2'"),
         ('{"id":"a","label":null}', "a label must equal 0 or 1, got None"),
         ('{"id":"a"}', "missing field: an event needs a score, a label, or both"),
         ('{"score":0.5}', "missing field: a prediction or a label needs an id"),

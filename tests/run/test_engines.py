@@ -19,7 +19,7 @@ from streamcal import JoinConfig, RecalibratorConfig
 from streamcal.cli.show import served, show_table
 from streamcal.run.config import KeysConfig, read_config
 from streamcal.run.pipeline import Outcome, Pipeline
-from streamcal.run.ports import Connectors, Store
+from streamcal.run.ports import Connectors, SourceOptions, Store
 from streamcal.run.runner import Inputs, Outputs, Runner
 
 CONFIG = RecalibratorConfig(max_cells=64)
@@ -72,7 +72,7 @@ def drive(
     Runner(
         pipeline,
         Inputs(
-            [connectors.source("memory:source", "source")] if calibrate else [],
+            [connectors.source("memory:source", SourceOptions(domain="source"))] if calibrate else [],
             [connectors.source(f"memory:{name}") for name in ("predictions", "labels")],
         ),
         Outputs(*(connectors.sink(f"memory:{name}") for name in ("answers", "rejects", "maps"))),

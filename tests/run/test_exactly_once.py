@@ -14,7 +14,7 @@ from streamcal_connectors.memory import Log, MemorySink, logs, stores
 from streamcal import JoinConfig
 from streamcal.errors import OutputError
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.ports import Connectors
+from streamcal.run.ports import Connectors, SourceOptions
 from streamcal.run.runner import Inputs, Outputs, Runner
 
 
@@ -41,7 +41,10 @@ def drive(*, follow: bool, die: Callable[[str], bool] = lambda _: False) -> Pipe
     connectors = Connectors()
     store = connectors.store("memory:state")
     pipeline = Pipeline(join=JoinConfig(label_ttl=50.0), tables=store.tables)
-    sources = [connectors.source(f"memory:{name}", follow=follow) for name in ("predictions", "labels")]
+    sources = [
+        connectors.source(f"memory:{name}", SourceOptions(follow=follow))
+        for name in ("predictions", "labels")
+    ]
     outputs = Outputs(
         *(connectors.sink(f"memory:{name}") for name in ("answers", "rejects", "maps")),
     )

@@ -316,7 +316,7 @@ class KafkaSink:
 
 
 def _key(row: msgspec.Struct) -> bytes | None:
-    if type(row) is Recalibrated:
+    if isinstance(row, Recalibrated):
         return None if row.id is None else row.id.encode()
     if isinstance(row, MapRow):
         return (row.key or "").encode()

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from streamcal.events import Domain, Event, Origin
+from streamcal.events import Event, Origin
 from streamcal.run.codec import JsonDecoder, Malformed
 from streamcal.run.ports import Position, Positions, Role, SinkOptions, SourceOptions
 from streamcal_connectors.kafka.client import Consumer, KafkaError, Partition, Record, brief, is_out_of_range
@@ -55,7 +55,7 @@ class KafkaConnector:
         parsed = KafkaUrl(url)
         cluster = self._cluster(parsed)
         until_end = parsed.until_end or options.domain == "source"
-        opened = KafkaSource(cluster, parsed, options.domain, until_end=until_end)
+        opened = KafkaSource(cluster, parsed, options, until_end=until_end)
         self._shared(cluster).add_source(opened.name, parsed.topic)
         return opened
 
@@ -119,13 +119,13 @@ class KafkaSource:
     makes no progress: then a producer has left a transaction open, or the partition has no leader.
     """
 
-    def __init__(self, cluster: Cluster, url: KafkaUrl, domain: Domain, *, until_end: bool) -> None:
+    def __init__(self, cluster: Cluster, url: KafkaUrl, options: SourceOptions, *, until_end: bool) -> None:
         self.name = url.name
         self.endless = not until_end
         self._cluster = cluster
         self._topic = url.topic
         self._from_latest = url.start == "latest"
-        self._decoder = JsonDecoder(domain)
+        self._decoder = JsonDecoder(options.domain, options.columns)
         self._consumer: Consumer | None = None
         self._next: dict[int, int] = {}  # by partition: the next offset to deliver
         self._last: dict[int, int] | None = None  # where a finite source ends

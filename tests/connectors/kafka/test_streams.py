@@ -18,7 +18,7 @@ import pytest
 
 from streamcal import JoinConfig
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.ports import Connectors
+from streamcal.run.ports import Connectors, SourceOptions
 from streamcal.run.runner import Inputs, Outputs, Runner
 from tests.connectors.kafka.broker import Broker, free_ports
 from tests.connectors.kafka.clients import rows_of, unique, until
@@ -146,7 +146,8 @@ class TestRun:
 
             store.commit = commit  # type: ignore[method-assign]
             inputs = Inputs(
-                [connectors.source(str(source), "source")], [connectors.source(str(events), "target")]
+                [connectors.source(str(source), SourceOptions(domain="source"))],
+                [connectors.source(str(events))],
             )
             outputs = Outputs(answers, maps=maps)
             runner = Runner(Pipeline(tables=store.tables), inputs, outputs, store, clock=time.monotonic)

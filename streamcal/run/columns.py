@@ -1,0 +1,165 @@
+"""Which columns of the input hold what: the table ``[columns]`` of a run's options."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Annotated, Final, Literal, Self, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from streamcal.values import MAX_NAME_BYTES, check_name, class_name
+
+__all__ = ["MAX_KEPT_BYTES", "ROLES", "Columns", "Role", "SourceKind", "did_you_mean"]
+
+Role: TypeAlias = Literal["id", "score", "label", "time", "key", "domain"]
+"""What a column may hold."""
+
+SourceKind: TypeAlias = Literal["events", "labels", "source"]
+"""Which input of a run: predictions, labels that come apart from them, or the source of calibration."""
+
+ROLES: Final[tuple[Role, ...]] = ("id", "score", "label", "time", "key", "domain")
+
+MAX_KEPT_BYTES: Final = 4096
+"""A text that is kept for the output has at most so many bytes."""
+
+_MAX_KEPT: Final = 32  # fields: with texts of 4096 bytes, escaped, they fit into a record of 1 MiB
+_ANSWER_FIELDS: Final = ("id", "score", "probability", "map_version", "weights", "key", "time")
+
+_Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_NAME_BYTES)]
+
+
+class Columns(BaseModel):
+    """The name of the column, or JSON field, of each role; which label is positive; what passes through.
+
+    Parameters
+    ----------
+    id, score, label, time, key, domain
+        the column of each; no two the same.
+    positive
+        the label of class 1, a text or a number; the stream's one other label is class 0. None: labels are
+        0 and 1, ``yes`` and ``no``, ``true`` and ``false``, as numbers or texts.
+    keep
+        columns whose values go into the rows of ``--output`` as they are, at most 32.
+    labels, source
+        names for ``--labels`` and for ``--source`` only, where these differ.
+
+    Raises
+    ------
+    pydantic.ValidationError
+        if two roles have the same column, or the output has a field of the name of one to keep.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    id: _Name = "id"
+    score: _Name = "score"
+    label: _Name = "label"
+    time: _Name = "time"
+    key: _Name = "key"
+    domain: _Name = "domain"
+    positive: str | int | float | bool | None = None
+    keep: Annotated[tuple[_Name, ...], Field(max_length=_MAX_KEPT, strict=False)] = ()
+    labels: dict[Role, _Name] = {}
+    source: dict[Role, _Name] = {}
+
+    @field_validator("positive")
+    @classmethod
+    def _names_a_class(cls, value: str | float | None) -> str | float | None:
+        if value is not None:
+            class_name(value)
+        return value
+
+    @field_validator("keep")
+    @classmethod
+    def _is_free(cls, keep: tuple[str, ...]) -> tuple[str, ...]:
+        for name in keep:
+            check_name("a column", name)
+            if name in _ANSWER_FIELDS:
+                raise ValueError(f"every row of the output has a field {name!r} of its own: do not keep it")
+            if keep.count(name) > 1:
+                raise ValueError(f"{name!r} is given twice")
+        return keep
+
+    @model_validator(mode="after")
+    def _has_a_column_for_each(self) -> Self:
+        for overrides in ({}, self.labels, self.source):
+            names = self.names | overrides
+            held: dict[str, str] = {}
+            for role, name in names.items():
+                if name in held:
+                    raise ValueError(
+                        f"{held[name]} and {role} have the same column, {name!r}: give one of them another"
+                    )
+                held[name] = role
+        return self
+
+    @property
+    def names(self) -> dict[Role, str]:
+        """The column of every role."""
+        return {role: getattr(self, role) for role in ROLES}
+
+    @property
+    def is_default(self) -> bool:
+        """Whether every role has the column that is named like it."""
+        return all(role == name for role, name in self.names.items())
+
+    def of(self, kind: SourceKind) -> Columns:
+        """Return the columns of one input."""
+        overrides = {"events": {}, "labels": self.labels, "source": self.source}[kind]
+        given = {role: name for role, name in self.names.items() if role in self.model_fields_set}
+        return Columns.model_validate(
+            {
+                **given,
+                **overrides,
+                "positive": self.positive,
+                "keep": () if kind == "source" else self.keep,
+            }
+        )
+
+    def required(self, kind: SourceKind, *, labels_apart: bool = False) -> frozenset[str]:
+        """Return the columns that a CSV file must have, of those that were named.
+
+        Parameters
+        ----------
+        kind
+            which input it is.
+        labels_apart
+            whether labels come from another file than events.
+        """
+        roles: dict[SourceKind, tuple[Role, ...]] = {
+            "events": ("id", "score", "time", "key") + (() if labels_apart else ("label",)),
+            "labels": ("id", "label"),
+            "source": ("score", "label"),
+        }
+        own = self.of(kind)
+        named = {own.names[role] for role in roles[kind] if role in own.model_fields_set}
+        return frozenset(named | set(own.keep if kind == "events" else ()))
+
+
+_ALIASES: Final = {
+    alias: role
+    for role, aliases in {
+        "id": "identifier uuid request_id event_id row_id prediction_id transaction_id",
+        "score": "probability prob proba p pred prediction predicted y_score y_prob y_pred y_hat yhat risk",
+        "label": "target y y_true outcome class truth actual ground_truth is_positive",
+        "time": "timestamp ts datetime date event_time created_at occurred_at at",
+        "key": "segment group model model_id tenant",
+    }.items()
+    for alias in aliases.split()
+}
+_CLOSE: Final = 0.75
+
+
+def did_you_mean(name: str) -> str | None:
+    """Return the field of an event that a field of this name may be meant for; None if it is none's.
+
+    Examples
+    --------
+    >>> did_you_mean("timestamp"), did_you_mean("Lable"), did_you_mean("amount")
+    ('time', 'label', None)
+    """
+    text = name[:MAX_NAME_BYTES].strip().casefold().replace("-", "_").replace(" ", "_")
+    if text in ROLES or text in _ALIASES:
+        return text if text in ROLES else _ALIASES[text]
+    close = get_close_matches(text, [*ROLES, *_ALIASES], n=1, cutoff=_CLOSE)
+    return None if not close else _ALIASES.get(close[0], close[0])

@@ -1,0 +1,97 @@
+"""How single values are written: numbers, names of classes, ids and keys; and how a message shows one.
+
+Everything here is bounded: no value, however long, makes a long message or a slow one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from typing import Final
+
+__all__ = ["MAX_NAME_BYTES", "MAX_NAME_CHARACTERS", "check_name", "class_name", "parse_number", "shown"]
+
+MAX_NAME_BYTES: Final = 512
+"""An id, a key or the name of a class has at most so many bytes of UTF-8."""
+
+MAX_NAME_CHARACTERS: Final = MAX_NAME_BYTES // 4
+"""So many characters never have more bytes."""
+
+_SHOWN: Final = 100
+_NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_LINE_BREAKS: Final = "\u2028\u2029"  # those that are no control characters
+_CLASSES: Final = {"true": "1", "yes": "1", "false": "0", "no": "0"}
+_MISSING: Final = frozenset({"", "nan", "na", "n/a", "<na>", "nat", "none", "null"})
+_WHOLE: Final = 2.0**53  # every whole float up to here is exact
+
+
+def parse_number(text: str) -> float | None:
+    """Return a decimal number, such as ``-1``, ``.5`` or ``2e-3``; None if the text is not one.
+
+    What only Python reads as a number is none: ``1_000``, ``٣``, ``nan``.
+    """
+    return float(text) if _NUMBER.fullmatch(text) else None
+
+
+def class_name(label: object) -> str:
+    """Return the one name of the class that a label stands for.
+
+    ``1``, ``1.0``, ``"1"``, ``true`` and ``"Yes"`` are ``"1"``; ``0``, ``false`` and ``"no"`` are ``"0"``.
+    Any other number or text names a class of its own, whatever its case.
+
+    Raises
+    ------
+    ValueError
+        if it stands for none: nothing at all, NaN, a text that means a missing value, or no single value.
+    """
+    if isinstance(label, str):
+        text = label.strip().casefold()
+        if text in _MISSING or len(text.encode()) > MAX_NAME_BYTES:
+            raise ValueError(f"a label must name a class, got {shown(label)}")
+        number = parse_number(text)
+        return _CLASSES.get(text, text) if number is None else class_name(number)
+    if isinstance(label, int) and abs(label) < _WHOLE:  # booleans among them
+        return str(int(label))
+    if isinstance(label, float) and math.isfinite(label):
+        return str(int(label)) if label.is_integer() and abs(label) < _WHOLE else repr(label)
+    raise ValueError(f"a label must name a class, got {shown(label)}")
+
+
+def check_name(what: str, value: object, least: int = 1) -> str:
+    """Return an id or a key.
+
+    Parameters
+    ----------
+    what
+        "an id" or "a key", for the message.
+    least
+        how many bytes it must have.
+
+    Raises
+    ------
+    ValueError
+        if it is not a string of so many to 512 bytes of UTF-8, or holds a line break or another control
+        character.
+    """
+    if not isinstance(value, str) or not least <= len(value.encode("utf-8", "replace")) <= MAX_NAME_BYTES:
+        raise ValueError(f"{what} must be a string of {least} to {MAX_NAME_BYTES} bytes, got {shown(value)}")
+    if not value.isprintable() and any(
+        each in _LINE_BREAKS or unicodedata.category(each) in ("Cc", "Cs") for each in value
+    ):
+        raise ValueError(f"{what} must not hold line breaks or control characters, got {shown(value)}")
+    return str(value)  # not of a class derived from it, which has no place in a state
+
+
+def shown(value: object) -> str:
+    """Return a value as Python writes it; of a long one, the beginning."""
+    if isinstance(value, str | bytes) and len(value) > _SHOWN:
+        unit = "characters" if isinstance(value, str) else "bytes"
+        return f"{value[:_SHOWN]!r}… ({len(value)} {unit})"
+    if isinstance(value, int) and value.bit_length() > 4 * _SHOWN:
+        return f"a whole number of about {round(value.bit_length() * math.log10(2.0))} digits"
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):  # nested too deep, or holds a number of too many digits
+        return f"a {type(value).__name__}"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"

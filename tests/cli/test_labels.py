@@ -1,0 +1,128 @@
+"""The command line never learns from labels or scores that mean something else than it takes them for."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streamcal import RecalibrationMap
+from streamcal.testing import NormalPair
+from tests.command_line import read_lines, streamcal, table
+
+
+def written(folder: Path, names: tuple[str, str], n: int = 300) -> tuple[Path, Path]:
+    """Write predictions, and labels under two names, of class 0 and class 1; return the paths."""
+    z, y = NormalPair(0.4).sample(n, np.random.default_rng(5))
+    events, labels = folder / "events.jsonl", folder / "labels.jsonl"
+    events.write_text("".join(f'{{"id":"{i}","score":{s},"time":{i}}}\n' for i, s in enumerate(z.tolist())))
+    labels.write_text(
+        "".join(f'{{"id":"{i}","label":{names[c]},"time":{i}}}\n' for i, c in enumerate(y.tolist()))
+    )
+    return events, labels
+
+
+def run(folder: Path, events: Path, labels: Path, *more: object) -> tuple[int, str, dict[str, str]]:
+    done = streamcal(
+        "run", "--events", events, "--labels", labels, "--output", folder / "out.jsonl",
+        "--map", folder / "map.json", "--rejects", folder / "rejects.jsonl", *more,
+    )  # fmt: skip
+    return done.returncode, done.stderr, table(done)
+
+
+@pytest.mark.parametrize(
+    ("names", "value", "refused"),
+    [
+        (("-1", "1"), "1", "'-1' (10 times, first in"),
+        (("1", "2"), "2", "'2' (10 times, first in"),
+        (('"ham"', '"spam"'), "spam", "no label could be accepted"),
+    ],
+)
+def test_labels_of_other_names_are_refused_and_learned_with_positive(
+    tmp_path: Path, names: tuple[str, str], value: str, refused: str
+) -> None:
+    events, labels = written(tmp_path, names)
+    status, said, _ = run(tmp_path, events, labels, "--store", tmp_path / "s.db")
+    assert status == 1
+    assert refused in said
+    assert "labels.jsonl, line" in said
+    assert "say with --positive VALUE" in said
+    assert (tmp_path / "out.jsonl").read_bytes() == b""
+    with sqlite3.connect(tmp_path / "s.db") as store:
+        assert store.execute("SELECT count(*) FROM engines").fetchall() == [(0,)]
+
+    # With the name it is the run on labels of 0 and 1.
+    status, said, shown = run(tmp_path, events, labels, "--positive", value)
+    assert (status, shown["joined"], shown["rejected"]) == (0, "300", "0"), said
+    given = RecalibrationMap.model_validate_json((tmp_path / "map.json").read_bytes())
+    status, said, plain = run(tmp_path, *written(tmp_path, ("0", "1")))
+    assert status == 0, said
+    assert given == RecalibrationMap.model_validate_json((tmp_path / "map.json").read_bytes())
+    assert plain["Brier score after"] == shown["Brier score after"]
+
+
+@pytest.mark.parametrize(
+    "names", [('"0"', '"1"'), ('"No"', '"Yes"'), ("false", "true"), ('"FALSE"', '"TRUE"')]
+)
+def test_labels_by_name_need_no_option(tmp_path: Path, names: tuple[str, str]) -> None:
+    status, said, shown = run(tmp_path, *written(tmp_path, names, 40))
+    assert (status, shown["joined"], shown["rejected"]) == (0, "40", "0"), said
+
+
+def test_a_single_bad_label_is_a_reject(tmp_path: Path) -> None:
+    events, labels = written(tmp_path, ("0", "1"), 100)
+    with labels.open("a") as file:
+        file.write('{"id":"7","label":-1,"time":200}\n')
+    status, _, shown = run(tmp_path, events, labels)
+    assert (status, shown["joined"], shown["rejected"]) == (0, "100", "1")
+    assert "a label must equal 0 or 1, got -1" in read_lines(tmp_path / "rejects.jsonl")[0]["reason"]
+
+
+def test_one_class_alone_is_taken(tmp_path: Path) -> None:
+    assert run(tmp_path, *written(tmp_path, ("0", "0"), 40))[0] == 0
+
+
+def test_two_labels_in_a_stream_of_four_lines_are_enough(tmp_path: Path) -> None:
+    """The end of a finite stream decides where there is little, before the last batch is committed."""
+    (tmp_path / "e.jsonl").write_text('{"id":"a","score":0.5,"label":1}\n{"id":"b","score":0.5,"label":-1}\n')
+    done = streamcal("run", "--events", tmp_path / "e.jsonl", "--output", tmp_path / "o.jsonl")
+    assert done.returncode == 1
+    assert "'-1' (1 time, first in" in done.stderr
+    assert (tmp_path / "o.jsonl").read_bytes() == b""
+
+
+def test_the_other_label_is_remembered_over_a_restart(tmp_path: Path) -> None:
+    store = ("--store", tmp_path / "s.db", "--positive", "fraud")
+    for day, values in enumerate((("fraud", "ok"), ("ok", "fraud", "pending"))):
+        lines = [f'{{"id":"{day}{i}","score":0.5,"label":"{v}"}}\n' for i, v in enumerate(values)]
+        (tmp_path / f"{day}.jsonl").write_text("".join(lines))
+        done = streamcal(
+            "run", "--events", tmp_path / f"{day}.jsonl", "--output", tmp_path / "o.jsonl",
+            "--rejects", tmp_path / "r.jsonl", *store,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    (reject,) = read_lines(tmp_path / "r.jsonl")
+    assert reject["reason"] == (
+        "a label must be 'fraud', the positive one, or 'ok', the other one so far, got 'pending'"
+    )
+    done = streamcal(
+        "run", "--events", tmp_path / "0.jsonl", "--output", tmp_path / "o.jsonl",
+        "--store", tmp_path / "s.db", "--positive", "ok",
+    )  # fmt: skip
+    assert done.returncode == 3
+    assert "learned with 'fraud' as the positive one, now it is 'ok'" in done.stderr
+
+
+def test_scores_in_percent_are_refused_by_run_and_apply(tmp_path: Path) -> None:
+    (tmp_path / "e.jsonl").write_text("".join(f'{{"id":"{i}","score":{i / 4}}}\n' for i in range(400)))
+    done = streamcal("run", "--events", tmp_path / "e.jsonl", "--output", tmp_path / "o.jsonl")
+    assert done.returncode == 1
+    assert "Divide all scores by 100" in done.stderr
+    assert "e.jsonl, line 6" in done.stderr
+    assert (tmp_path / "o.jsonl").read_bytes() == b""
+    (tmp_path / "map.json").write_bytes(RecalibrationMap(version=0).model_dump_json().encode())
+    done = streamcal("apply", "--map", tmp_path / "map.json", "--events", tmp_path / "e.jsonl")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "Divide all scores by 100" in done.stderr

@@ -13,7 +13,15 @@ from typing import Final
 from streamcal.errors import OutputError
 from streamcal.run.ports import Role, SinkOptions, SourceOptions
 from streamcal_connectors.lines import LineSource
-from streamcal_connectors.readers import ByteReader, RawReader, ReplacedError, open_reader
+from streamcal_connectors.readers import (
+    ByteReader,
+    CutGzipError,
+    DamagedGzipError,
+    RawReader,
+    ReplacedError,
+    identity,
+    open_reader,
+)
 from streamcal_connectors.rotation import PathInput, SingleInput
 from streamcal_connectors.sinks import FileSink, StreamSink
 from streamcal_connectors.urls import identities_of, path_of
@@ -101,11 +109,15 @@ class FileFeed:
             if self._reader is None:
                 self._reader = open_reader(self._path, follow=True, is_gzip=self._path.suffix == ".gz")
             data = self._reader.read(_FEED_BYTES, timeout) or b""
+            if not data and self._reader.identity != identity(self._path.stat()):
+                self.close()  # another file has taken its place
         except FileNotFoundError:
             return ()  # the sink has not created it yet
         except ReplacedError:  # its sink truncated it, or started it anew
             self.close()
             return ()
+        except (CutGzipError, DamagedGzipError) as error:
+            raise ValueError(f"{self._path}: the gzip data are damaged ({error})") from error
         *lines, self._rest = (self._rest + data).split(b"\n")
         return [line for line in lines if line]
 

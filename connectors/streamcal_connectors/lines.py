@@ -129,6 +129,7 @@ class LineSource:
         self._rest = b""  # the line that is not at its end yet, cut once it is overlong
         self._until: FilePosition | None = None
         self._done = False  # for good, whatever the limit
+        self._lost = False  # whether what was read before is gone: it came through a pipe
         if is_csv and options.required and self._reader.seekable:
             self._find_header()  # it says at once which column is missing
             self._csv = None
@@ -142,6 +143,7 @@ class LineSource:
         """Go to a position; see `streamcal.run.ports.Source`."""
         position = positions.get("", {}) if self._reader.seekable else {}
         self._done = self.ended = False
+        self._lost = "" in positions and not self._reader.seekable
         self._file, self._line = position.get("file", 0), position.get("line", 0)
         self._csv = None
         self._find(position.get("offset", 0), position.get("fingerprint"))
@@ -225,9 +227,10 @@ class LineSource:
     def _at_limit(self) -> bool:
         if self._until is None:
             return False
-        if not self._reader.seekable:
-            return True  # a pipe holds nothing of what was read before
-        return (self._file, self._before.size) >= (self._until.get("file", 0), self._until["offset"])
+        return self._lost or (self._file, self._before.size) >= (
+            self._until.get("file", 0),
+            self._until["offset"],
+        )
 
     def _check_limit(self, until: FilePosition) -> None:
         if until.get("fingerprint", self._before.fingerprint) != self._before.fingerprint:
@@ -324,7 +327,7 @@ class LineSource:
             self._refuse_short(self._until, f" ({error})")
         self.ended = self._done = True
         where = f"{self._title} cannot be read beyond line {self._line}"
-        if isinstance(error, CutGzipError) and not self._final:
+        if isinstance(error, CutGzipError) and self._reader.seekable and not self._options.final:
             self._leave(
                 f"{where}: {error}. It was cut off, or is still being written: run again when it is whole"
             )

@@ -24,6 +24,7 @@ __all__ = [
     "Prefix",
     "RawReader",
     "ReplacedError",
+    "identity",
     "open_reader",
 ]
 
@@ -77,7 +78,7 @@ class ByteReader(Protocol):
 
     @property
     def identity(self) -> tuple[int, int]:
-        """Device and inode."""
+        """What `identity` gives of it."""
 
     def read(self, size: int, timeout: float) -> bytes | None:
         """Return some bytes, ``b""`` at the end, or None if none came in time.
@@ -124,7 +125,7 @@ class RawReader:
 
     def __init__(self, descriptor: int, *, follow: bool = False, owned: bool = True) -> None:
         status = os.fstat(descriptor)
-        self.identity = (status.st_dev, status.st_ino)
+        self.identity = identity(status)
         self.seekable = stat.S_ISREG(status.st_mode)
         self.follows = follow and self.seekable
         self._descriptor = descriptor
@@ -268,6 +269,11 @@ class GzipReader:
         if self._member.eof:
             self._input, self._member = self._member.unused_data, None
         return data
+
+
+def identity(status: os.stat_result) -> tuple[int, int]:
+    """Return device and inode, which tell files apart while they exist."""
+    return status.st_dev, status.st_ino
 
 
 def open_reader(path: Path, *, follow: bool, is_gzip: bool) -> ByteReader:

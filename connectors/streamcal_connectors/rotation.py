@@ -14,7 +14,7 @@ import stat
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-from streamcal_connectors.readers import END_BYTES, ByteReader, Prefix, ReplacedError, open_reader
+from streamcal_connectors.readers import END_BYTES, ByteReader, Prefix, ReplacedError, identity, open_reader
 
 __all__ = ["Fingerprint", "Input", "PathInput", "SingleInput"]
 
@@ -203,7 +203,7 @@ def _look(path: Path, age: tuple[int, ...]) -> _File | None:
         return None
     if not stat.S_ISREG(status.st_mode):
         return None
-    return _File(path, (status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns, age)
+    return _File(path, identity(status), status.st_size, status.st_mtime_ns, age)
 
 
 def _check(reader: ByteReader, offset: int, fingerprint: Fingerprint | None) -> Prefix:

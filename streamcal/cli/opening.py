@@ -219,6 +219,6 @@ def _identities(connectors: Connectors, url: str | Path, role: Role) -> frozense
 
 def refuse_damaged(sources: Iterable[Source]) -> None:
     """End with an error if an input could not be read to its end; everything before that is written."""
-    damaged = [each.damage for each in sources if isinstance(each, FileSource) and each.damage]
+    damaged = [each.name for each in sources if isinstance(each, FileSource) and each.damage]
     if damaged:
-        fail("; ".join(damaged), EXIT_NOTHING_READ)
+        fail(f"not read to the end: {', '.join(damaged)}", EXIT_NOTHING_READ)

@@ -11,6 +11,7 @@ from streamcal.events import DOMAINS, Event, LabelEvent, LabelledEvent, Predicti
 from streamcal.fields import check_domain, check_id, check_key
 from streamcal.sketch.checks import check_label, check_score
 from streamcal.times import read_time
+from streamcal.values import shown
 
 __all__ = ["checked", "lacks_time"]
 

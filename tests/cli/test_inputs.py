@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,17 @@ def wait_for(what: Callable[[], Any]) -> None:
         time.sleep(0.02)
 
 
-def start(*arguments: object) -> subprocess.Popen[bytes]:
+@contextmanager
+def started(*arguments: object) -> Iterator[subprocess.Popen[bytes]]:
+    """Start the command line; end it, if it still runs, with the block."""
     command = [*STREAMCAL, *map(str, arguments)]
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 @pytest.fixture
@@ -68,15 +77,15 @@ def test_another_file_at_the_path_of_an_input_is_refused(tmp_path: Path, base: l
 def test_follow_goes_on_over_a_rotation(tmp_path: Path, base: list[object]) -> None:
     log, out = tmp_path / "log", tmp_path / "out.jsonl"
     log.write_text(lines(0, 50))
-    process = start(*base, log, "--follow")
-    wait_for(lambda: out.exists() and len(answered(out)) == 50)
-    with log.open("a") as old:
-        old.write(lines(50, 100))
-    log.rename(tmp_path / "log.1")
-    log.write_text(lines(100, 150))
-    wait_for(lambda: len(answered(out)) == 150)
-    process.send_signal(signal.SIGTERM)
-    _, stderr = process.communicate(timeout=60)
+    with started(*base, log, "--follow") as process:
+        wait_for(lambda: out.exists() and len(answered(out)) == 50)
+        with log.open("a") as old:
+            old.write(lines(50, 100))
+        log.rename(tmp_path / "log.1")
+        log.write_text(lines(100, 150))
+        wait_for(lambda: len(answered(out)) == 150)
+        process.send_signal(signal.SIGTERM)
+        _, stderr = process.communicate(timeout=60)
     assert process.returncode == 0, stderr
     log.rename(tmp_path / "log.2")
     log.write_text(lines(150, 160))
@@ -88,12 +97,12 @@ def test_follow_goes_on_over_a_rotation(tmp_path: Path, base: list[object]) -> N
 def test_follow_refuses_a_truncated_file(tmp_path: Path, base: list[object]) -> None:
     log, out = tmp_path / "log", tmp_path / "out.jsonl"
     log.write_text(lines(0, 50))
-    process = start(*base, log, "--follow")
-    wait_for(lambda: out.exists() and len(answered(out)) == 50)
-    with log.open("r+") as file:  # in place, as copytruncate does
-        file.truncate()
-        file.write(lines(50, 150))
-    _, stderr = process.communicate(timeout=60)
+    with started(*base, log, "--follow") as process:
+        wait_for(lambda: out.exists() and len(answered(out)) == 50)
+        with log.open("r+") as file:  # in place, as copytruncate does
+            file.truncate()
+            file.write(lines(50, 150))
+        _, stderr = process.communicate(timeout=60)
     assert process.returncode == 1
     assert b"is not the file that was read before" in stderr
     assert answered(out) == numbers(0, 50)
@@ -179,23 +188,20 @@ def test_a_pipe_without_a_writer_can_be_stopped(tmp_path: Path, command: str) ->
     os.mkfifo(pipe)
     (tmp_path / "map.json").write_text('{"version": 1}')
     arguments = ["--map", tmp_path / "map.json"] if command == "apply" else []
-    process = start(command, "--events", pipe, "--output", out, *arguments)
-    try:
+    with started(command, "--events", pipe, "--output", out, *arguments) as process:
         wait_for(out.exists)
         process.send_signal(signal.SIGTERM)
         _, stderr = process.communicate(timeout=60)
-    finally:
-        process.kill()
     assert process.returncode == 0, stderr
 
 
 def test_a_pipe_is_read_once_its_writer_comes(tmp_path: Path) -> None:
     pipe, out = tmp_path / "pipe", tmp_path / "out.jsonl"
     os.mkfifo(pipe)
-    process = start("run", "--events", pipe, "--output", out)
-    wait_for(out.exists)
-    pipe.write_text(lines(0, 10).rstrip("\n"))
-    _, stderr = process.communicate(timeout=60)
+    with started("run", "--events", pipe, "--output", out) as process:
+        wait_for(out.exists)
+        pipe.write_text(lines(0, 10).rstrip("\n"))
+        _, stderr = process.communicate(timeout=60)
     assert process.returncode == 0, stderr
     assert answered(out) == numbers(0, 10)
 

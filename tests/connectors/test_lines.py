@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from streamcal_connectors.files import FileConnector
 from streamcal_connectors.lines import MAX_LINE_BYTES, LineSource
 
-from streamcal.events import PredictionEvent
+from streamcal.events import RAW_BYTES, PredictionEvent
 from streamcal.run.codec import Malformed
 from streamcal.run.ports import SourceOptions
 
@@ -31,6 +31,16 @@ def opened(path: Path, position: Any = None, **options: Any) -> Iterator[LineSou
     with closing(FileConnector().source(str(path), SourceOptions(**options))) as source:
         source.seek({} if position is None else {"": position})
         yield source
+
+
+@contextmanager
+def piped(data: bytes) -> Iterator[Path]:
+    """Give the path of a pipe that holds some bytes, and whose writer is gone."""
+    reading, writing = os.pipe()
+    os.write(writing, data)
+    os.close(writing)
+    yield Path(f"/dev/fd/{reading}")
+    os.close(reading)
 
 
 def show(event: Any) -> str:
@@ -182,17 +192,23 @@ def test_which_last_line_is_taken(tmp_path: Path, name: str, last: bytes, final:
         assert (source.unfinished is None) == taken
 
 
-def test_the_last_line_of_a_pipe_is_whole(tmp_path: Path) -> None:
-    reading, writing = os.pipe()
-    os.write(writing, b"id,score\nb,0.5")
-    os.close(writing)
-    pipe = tmp_path / "p.csv"
-    pipe.symlink_to(f"/dev/fd/{reading}")
-    with opened(pipe) as source:
-        assert read(source)[0] == [("b", 2)]
+def test_the_last_line_of_a_pipe_is_whole() -> None:
+    with piped(b"a" * 5) as path, opened(path) as source:
+        assert len(read(source)[0]) == 1
         assert source.unfinished is None
         assert source.progress() is None
-    os.close(reading)
+
+
+def test_a_pipe_can_be_replayed_but_what_it_held_before_a_crash_is_gone() -> None:
+    until = {"": {"offset": len(lines(0, 2)), "line": 2}}
+    with piped(lines(0, 3)) as path, opened(path) as source:
+        source.limit(until)
+        assert read(source)[0] == [("0", 1), ("1", 2)]
+    with piped(lines(0, 3)) as path, opened(path, {"offset": 0, "line": 0}) as source:
+        source.limit(until)
+        assert source.ended
+        source.limit(None)
+        assert read(source)[0] == [("0", 1), ("1", 2), ("2", 3)]
 
 
 def test_a_blank_end_is_no_unfinished_line(tmp_path: Path) -> None:

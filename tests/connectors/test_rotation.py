@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -236,6 +237,34 @@ def test_without_follow_a_file_replaced_while_it_is_read_is_read_to_its_end(tmp_
         write(other, 100, 200)
         other.replace(path)
         assert ids(source) == numbers(0, 50)
+
+
+# Read back
+
+
+@pytest.mark.parametrize("how", ["truncated", "replaced"])
+def test_a_feed_starts_anew_with_the_file(tmp_path: Path, how: str) -> None:
+    path = tmp_path / "maps.jsonl"
+    with closing(FileConnector().feed(str(path))) as feed:
+        assert feed.poll(0.0) == ()
+        write(path, 0, 2)
+        assert len(feed.poll(0.0)) == 2
+        if how == "replaced":
+            path.unlink()
+            assert not feed.poll(0.0)
+        write(path, 2, 5, "w")
+        assert not feed.poll(0.0)
+        assert [msgspec.json.decode(row)["id"] for row in feed.poll(0.0)] == ["2", "3", "4"]
+
+
+def test_a_feed_of_damaged_gzip_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "maps.jsonl.gz"
+    path.write_bytes(b"not gzip")
+    with (
+        closing(FileConnector().feed(str(path))) as feed,
+        pytest.raises(ValueError, match=r"maps\.jsonl\.gz: the gzip data are damaged"),
+    ):
+        feed.poll(0.0)
 
 
 # Any way

@@ -154,7 +154,8 @@ class FileSink:
         tail = os.pread(self._file, length - start, start)
         same = crc32(tail) == position.get("tail", crc32(tail))
         if not length and size:  # there is nothing to compare, and any rows are of an unfinished first commit
-            same = os.fstat(self._file).st_ino == position.get("inode", 0)
+            number = os.fstat(self._file).st_ino
+            same = number == position.get("inode", number)
         if not same or not self._is_own(os.pread(self._file, _HEAD_BYTES, length), length):
             raise ValueError(
                 f"{self._path} is not the file that was written before: {length} bytes of it were, and it has"

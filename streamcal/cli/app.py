@@ -36,6 +36,7 @@ from streamcal.cli.show import replay_table, served, show_table
 from streamcal.cli.terminal import (
     EXIT_NOTHING_READ,
     EXIT_UNUSABLE,
+    EXIT_USAGE,
     Stop,
     fail,
     give_up_standard_output,
@@ -128,8 +129,11 @@ def demo(
     picture: Annotated[Path, typer.Option(help="Where the picture goes, as PNG.")] = Path("flights.png"),
 ) -> None:
     """Run the shipped example: late flights from New York in 2013, labels at the actual arrival."""
+    set_up_logging(as_json=False)
     data = [Named("the shipped data", path) for path in sorted(flights.data_folder().iterdir())]
     refuse_same(Connectors(), [Named("--picture", picture, "written"), *data])
+    if picture.is_file() and picture.read_bytes()[:4] not in (b"", b"\x89PNG"):
+        fail(f"{picture} is no picture: move it away, or give another --picture", EXIT_USAGE)
     flights.run(picture, Console())
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from streamcal_connectors.files import FileConnector
 
+from streamcal import Recalibrator
 from streamcal.errors import OutputError
 from streamcal.run.ports import RowKind, SinkOptions, StoppedError
 from streamcal.run.rows import Recalibrated, RejectRow
@@ -94,6 +95,12 @@ def test_a_run_that_is_refused_changes_none_of_its_outputs(tmp_path: Path) -> No
     assert done.returncode == 3
     assert "notes has 5 bytes, which are no rejects" in done.stderr
     assert (tmp_path / "o.jsonl").read_bytes() == before
+    assert (tmp_path / "notes").read_text() == "mine\n"
+    (tmp_path / "map.json").write_text(Recalibrator().map.model_dump_json())
+    arguments = ["--map", tmp_path / "map.json", "--events", tmp_path / "e.jsonl"]
+    done = streamcal("apply", *arguments, "--output", tmp_path / "notes")
+    assert done.returncode == 3
+    assert "notes has 5 bytes, which are no answers" in done.stderr
     assert (tmp_path / "notes").read_text() == "mine\n"
 
 

@@ -21,12 +21,14 @@ IMPURE = {
     "cli/app",
     "cli/apply",
     "cli/demo",
+    "cli/map_files",
     "cli/opening",
     "cli/picture",
     "cli/run",
     "cli/terminal",
     "run/apply",
     "run/config",
+    "run/endpoint",
     "run/ports",
 }
 

@@ -168,8 +168,10 @@ class FileSink:
     def _is_own(self, beyond: bytes, length: int) -> bool:
         """Whether the bytes after a commit may be of a run that died before its next one."""
         line, end, _ = beyond.partition(b"\n")
-        if self._encoder.is_gzip or not end or b"\0" in line:  # cut short, or left by a power cut
+        if not end or b"\0" in line:  # cut short, or left by a power cut
             return True
+        if self._encoder.is_gzip:
+            return beyond[:2] == b"\x1f\x8b"
         if self._encoder.is_csv and length:
             return True
         return is_row(line, self._rows, is_csv=self._encoder.is_csv)

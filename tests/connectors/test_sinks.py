@@ -154,6 +154,24 @@ def test_what_somebody_appended_is_not_cut_off(tmp_path: Path) -> None:
     assert (tmp_path / "o.jsonl").read_text().endswith("a note\n")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("store", [[], ["--store", "s.db"]], ids=["without a store", "with a store"])
+@pytest.mark.parametrize("to", ["/dev/stdout", "/dev/fd/1"])
+def test_a_log_that_standard_output_is_appended_to(tmp_path: Path, to: str, store: list[str]) -> None:
+    events(tmp_path, 10)
+    (tmp_path / "log").write_text("what was said before\n")
+    command = f'"$@" run --events e.jsonl --output {to} {" ".join(store)} >> log'
+    done = subprocess.run(
+        ["bash", "-c", command, "bash", *STREAMCAL],
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 3, done.stderr
+    assert (tmp_path / "log").read_text() == "what was said before\n"
+
+
 def test_rows_of_a_commit_that_never_came_are_cut_off(tmp_path: Path) -> None:
     """From the very first commit on: the store knows where the output began."""
     path = tmp_path / "o.jsonl"

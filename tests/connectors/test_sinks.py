@@ -31,6 +31,7 @@ FOREIGN = [
     b"no line end",
     b"[" * 100_000 + b"\n",
     b"\xff\xfe\n",
+    b"\n\nbelow a blank line\n",
     b"\n",
 ]
 
@@ -137,7 +138,8 @@ def test_a_store_never_cuts_what_it_does_not_know(tmp_path: Path, how: str) -> N
 
 
 @pytest.mark.slow
-def test_what_somebody_appended_is_not_cut_off(tmp_path: Path) -> None:
+@pytest.mark.parametrize("note", ["a note\n", "a note"])
+def test_what_somebody_appended_is_not_cut_off(tmp_path: Path, note: str) -> None:
     arguments = [
         "--events",
         events(tmp_path, 10),
@@ -148,10 +150,10 @@ def test_what_somebody_appended_is_not_cut_off(tmp_path: Path) -> None:
     ]
     assert streamcal("run", *arguments).returncode == 0
     with (tmp_path / "o.jsonl").open("a") as more:
-        more.write("a note\n")
+        more.write(note)
     done = streamcal("run", *arguments)
     assert done.returncode == 3
-    assert (tmp_path / "o.jsonl").read_text().endswith("a note\n")
+    assert (tmp_path / "o.jsonl").read_text().endswith(note)
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ import msgspec
 import numpy as np
 from streamcal_connectors.memory import MemoryConnector, MemorySink, MemorySource, logs
 
-from streamcal.run.ports import SourceOptions
+from streamcal.run.ports import SinkOptions, SourceOptions
 
 try:
     from streamcal.run.pipeline import Pipeline
@@ -123,7 +123,9 @@ def trace() -> dict[str, EventPath]:
         [connector.source("memory:source", SourceOptions(domain="source"))],
         [connector.source("memory:events", SourceOptions())],
     )
-    outputs = Outputs(*(connector.sink(f"memory:{name}") for name in ("answers", "rejects", "maps")))
+    outputs = Outputs(
+        *(connector.sink(f"memory:{name}", SinkOptions()) for name in ("answers", "rejects", "maps"))
+    )
     Runner(Pipeline(), inputs, outputs, None, clock=lambda: 0.0, after=after).run()
     return paths
 

@@ -21,6 +21,7 @@ IMPURE = {
     "cli/app",
     "cli/apply",
     "cli/demo",
+    "cli/map_files",
     "cli/opening",
     "cli/picture",
     "cli/progress",
@@ -29,6 +30,7 @@ IMPURE = {
     "cli/whole",
     "run/apply",
     "run/config",
+    "run/endpoint",
     "run/ports",
 }
 

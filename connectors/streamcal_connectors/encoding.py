@@ -79,14 +79,14 @@ class RowEncoder:
     def _csv(self, rows: Sequence[msgspec.Struct]) -> bytes:
         text = _Lines()
         writer = csv.writer(text)
-        columns = rows[0].__struct_fields__
+        columns, header = rows[0].__struct_fields__, rows[0].__struct_encode_fields__
         if self._header is None:
-            self._header = columns
-            writer.writerow(columns)
-        elif tuple(self._header) != columns:
+            self._header = header
+            writer.writerow(header)
+        elif tuple(self._header) != header:
             raise OutputError(
                 f"cannot write: {self._name} has the columns {', '.join(self._header)}, but its rows now have"
-                f" {', '.join(columns)}: move it away, or give another output"
+                f" {', '.join(header)}: move it away, or give another output"
             )
         writer.writerows([_cell(getattr(row, column)) for column in columns] for row in rows)
         return "".join(text.lines).encode()

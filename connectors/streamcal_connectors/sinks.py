@@ -121,10 +121,11 @@ class FileSink:
 
     def _check_kind(self, size: int) -> None:
         """Refuse to replace what is not rows of this kind."""
-        if not size:
+        head = self._head().lstrip()
+        if not head and size <= _HEAD_BYTES:  # empty, also of gzip, or blank
             return
-        line = self._head().partition(b"\n")
-        if line[0] and not (line[1] and is_row(line[0], self._rows, is_csv=self._encoder.is_csv)):
+        line, end, _ = head.partition(b"\n")
+        if not (end and is_row(line, self._rows, is_csv=self._encoder.is_csv)):
             raise ValueError(
                 f"{self._path} has {size} bytes, which are no {self._rows} of a run of streamcal: move it"
                 " away, or give another output"
@@ -154,7 +155,8 @@ class FileSink:
         tail = os.pread(self._file, length - start, start)
         same = crc32(tail) == position.get("tail", crc32(tail))
         if not length and size:  # there is nothing to compare, and any rows are of an unfinished first commit
-            same = os.fstat(self._file).st_ino == position.get("inode", 0)
+            number = os.fstat(self._file).st_ino
+            same = number == position.get("inode", number)
         if not same or not self._is_own(os.pread(self._file, _HEAD_BYTES, length), length):
             raise ValueError(
                 f"{self._path} is not the file that was written before: {length} bytes of it were, and it has"
@@ -167,10 +169,14 @@ class FileSink:
     def _is_own(self, beyond: bytes, length: int) -> bool:
         """Whether the bytes after a commit may be of a run that died before its next one."""
         line, end, _ = beyond.partition(b"\n")
-        if self._encoder.is_gzip or not end or b"\0" in line:  # cut short, or left by a power cut
+        if not beyond or b"\0" in line:  # left by a power cut
             return True
-        if self._encoder.is_csv and length:
+        if self._encoder.is_gzip:
+            return beyond.startswith(b"\x1f\x8b"[: len(beyond)])
+        if self._encoder.is_csv and (length or not end):  # it tells its columns in its first line only
             return True
+        if not end:  # the write was cut short
+            return beyond.startswith(b"{")
         return is_row(line, self._rows, is_csv=self._encoder.is_csv)
 
     def _put(self, data: bytes) -> None:

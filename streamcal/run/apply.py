@@ -126,7 +126,7 @@ def apply_maps(
             sink.resume("", None)
     except StoppedError:
         raise
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise OutputError(f"cannot write: {error}") from error
     while not maps.update(PATIENCE):
         if stop():

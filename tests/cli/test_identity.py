@@ -62,7 +62,10 @@ def spelled_otherwise(path: Path) -> str:
     return f"{path.parent}/./sub/../{path.name}"
 
 
-WAYS: list[Callable[[Path], Path | str]] = [same, symlink, hard_link, spelled_otherwise]
+WAYS = [
+    pytest.param(way, id=way.__name__, marks=() if way is symlink else pytest.mark.slow)
+    for way in (same, symlink, hard_link, spelled_otherwise)
+]
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +97,7 @@ def given(folder: Path, name: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("command", "one", "other"), PAIRS)
 def test_one_file_for_two_options(
     tmp_path: Path, command: str, one: str, other: str, way: Callable[[Path], Path | str]
@@ -115,7 +118,7 @@ def test_one_file_for_two_options(
     assert not (tmp_path / "own-output").exists()
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("of", ["output", "rejects", "maps", "map"])
 def test_an_output_that_does_not_exist_yet(
     tmp_path: Path, of: str, way: Callable[[Path], Path | str]
@@ -166,6 +169,10 @@ def test_the_picture_of_the_demo(tmp_path: Path) -> None:
     link.symlink_to(data)
     done = call("demo", "--picture", link)
     assert (done.exit_code, data.read_bytes()) == (2, before)
+    notes = given(tmp_path, "events")
+    done = call("demo", "--picture", notes)
+    assert (done.exit_code, notes.read_bytes()) == (2, EVENTS)
+    assert "own-events is no picture" in done.stderr
 
 
 def shell(folder: Path, command: str) -> subprocess.CompletedProcess[bytes]:

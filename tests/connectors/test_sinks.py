@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from streamcal_connectors.files import FileConnector
 
+from streamcal import Recalibrator
 from streamcal.errors import OutputError
 from streamcal.run.ports import RowKind, SinkOptions, StoppedError
 from streamcal.run.rows import Recalibrated, RejectRow
@@ -30,6 +31,7 @@ FOREIGN = [
     b"no line end",
     b"[" * 100_000 + b"\n",
     b"\xff\xfe\n",
+    b"\n\nbelow a blank line\n",
     b"\n",
 ]
 
@@ -95,6 +97,12 @@ def test_a_run_that_is_refused_changes_none_of_its_outputs(tmp_path: Path) -> No
     assert "notes has 5 bytes, which are no rejects" in done.stderr
     assert (tmp_path / "o.jsonl").read_bytes() == before
     assert (tmp_path / "notes").read_text() == "mine\n"
+    (tmp_path / "map.json").write_text(Recalibrator().map.model_dump_json())
+    arguments = ["--map", tmp_path / "map.json", "--events", tmp_path / "e.jsonl"]
+    done = streamcal("apply", *arguments, "--output", tmp_path / "notes")
+    assert done.returncode == 3
+    assert "notes has 5 bytes, which are no answers" in done.stderr
+    assert (tmp_path / "notes").read_text() == "mine\n"
 
 
 @pytest.mark.slow
@@ -130,7 +138,8 @@ def test_a_store_never_cuts_what_it_does_not_know(tmp_path: Path, how: str) -> N
 
 
 @pytest.mark.slow
-def test_what_somebody_appended_is_not_cut_off(tmp_path: Path) -> None:
+@pytest.mark.parametrize("note", ["a note\n", "a note"])
+def test_what_somebody_appended_is_not_cut_off(tmp_path: Path, note: str) -> None:
     arguments = [
         "--events",
         events(tmp_path, 10),
@@ -141,10 +150,28 @@ def test_what_somebody_appended_is_not_cut_off(tmp_path: Path) -> None:
     ]
     assert streamcal("run", *arguments).returncode == 0
     with (tmp_path / "o.jsonl").open("a") as more:
-        more.write("a note\n")
+        more.write(note)
     done = streamcal("run", *arguments)
     assert done.returncode == 3
-    assert (tmp_path / "o.jsonl").read_text().endswith("a note\n")
+    assert (tmp_path / "o.jsonl").read_text().endswith(note)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("store", [[], ["--store", "s.db"]], ids=["without a store", "with a store"])
+@pytest.mark.parametrize("to", ["/dev/stdout", "/dev/fd/1"])
+def test_a_log_that_standard_output_is_appended_to(tmp_path: Path, to: str, store: list[str]) -> None:
+    events(tmp_path, 10)
+    (tmp_path / "log").write_text("what was said before\n")
+    command = f'"$@" run --events e.jsonl --output {to} {" ".join(store)} >> log'
+    done = subprocess.run(
+        ["bash", "-c", command, "bash", *STREAMCAL],
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 3, done.stderr
+    assert (tmp_path / "log").read_text() == "what was said before\n"
 
 
 def test_rows_of_a_commit_that_never_came_are_cut_off(tmp_path: Path) -> None:

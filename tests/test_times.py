@@ -131,8 +131,8 @@ def test_datetimes_teach_the_same_as_seconds(kind: str) -> None:
         "DatetimeIndex": index,
         "datetime64[ns]": index.to_numpy().astype("datetime64[ns]"),
         "polars": pl.Series(list(index.to_pydatetime())),
-        "ISO text": [moment.isoformat() for moment in index],
-        "numbers in ms": seconds.to_numpy() * 1e3,
+        "ISO 8601 text": [moment.isoformat() for moment in index],
+        "milliseconds": seconds.to_numpy() * 1e3,
     }[kind]
     engines = [Recalibrator(mode="source", window=dt.timedelta(days=30)) for _ in range(3)]
     engines[0].learn_many(scores, labels, times=seconds)

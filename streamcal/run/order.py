@@ -34,7 +34,7 @@ BACKWARDS: Final = 60.0
 """An event goes back if its time is so many seconds before the latest one of its lane."""
 
 _FIRST: Final = 64  # times at the beginning of a finite lane that are looked at before any event is taken …
-_LOOKED_AT: Final = 4096  # … among so many events
+_LOOKED_AT: Final = 256  # … among so many events
 _FALLING: Final = 0.9  # of the times of a lane that differ from the one before, if its newest comes first
 _FEW: Final = 32  # times of which that is not said
 

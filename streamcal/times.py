@@ -19,6 +19,7 @@ import numpy.typing as npt
 from streamcal.fields import shorten
 
 __all__ = [
+    "LATEST",
     "LIMIT",
     "SCALES",
     "UNITS",
@@ -35,6 +36,9 @@ __all__ = [
 
 LIMIT: Final = 1e11
 """A time of this many seconds lies in the year 5138; in milliseconds, it is 3 March 1973."""
+
+LATEST: Final = 1e20
+"""So many nanoseconds are `LIMIT` seconds: a number beyond is no time in any unit."""
 
 UNITS: Final = ("seconds", "milliseconds", "microseconds", "nanoseconds")
 """By their number: 0 for seconds, and so on."""

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from streamcal.values import parse_number, shown
 
 __all__ = [
+    "LATEST",
     "LIMIT",
-    "MOST",
     "SCALES",
     "UNITS",
     "Time",
@@ -36,6 +36,9 @@ __all__ = [
 LIMIT: Final = 1e11
 """A time of this many seconds lies in the year 5138; in milliseconds, it is 3 March 1973."""
 
+LATEST: Final = 1e20
+"""So many nanoseconds are `LIMIT` seconds: a number beyond is no time in any unit."""
+
 UNITS: Final = ("seconds", "milliseconds", "microseconds", "nanoseconds")
 """By their number: 0 for seconds, and so on."""
 
@@ -44,9 +47,7 @@ Time: TypeAlias = float | str | date | np.datetime64
 
 RULE: Final = "a time must be seconds since the epoch, a datetime, or an ISO 8601 date and time"
 
-_LIMITS: Final = (LIMIT, LIMIT * 1e3, LIMIT * 1e6, LIMIT * 1e9)
-MOST: Final = _LIMITS[-1]
-"""A number so far from 0 is a time in no unit."""
+_LIMITS: Final = (LIMIT, LIMIT * 1e3, LIMIT * 1e6, LATEST)
 SCALES: Final = (1.0, 1e3, 1e6, 1e9)
 """How many of each unit a second has."""
 _EPOCH: Final = datetime(1970, 1, 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -10,12 +10,13 @@ from streamcal.engine.config import RecalibratorConfig
 from streamcal.events import DOMAINS, Event, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.fields import check_domain, check_id, check_key
 from streamcal.sketch.checks import check_label, check_score
-from streamcal.times import read_time
+from streamcal.times import LATEST, read_time
 from streamcal.values import shown
 
 __all__ = ["checked", "lacks_time"]
 
-_PLAIN = 128  # characters; a longer id may have too many bytes
+_PLAIN: Final = 128  # characters; a longer id may have too many bytes
+_EVENTS: Final = (PredictionEvent, LabelEvent, LabelledEvent)
 
 
 def checked(event: Event) -> Event:
@@ -26,7 +27,7 @@ def checked(event: Event) -> Event:
     ValueError
         if a field is not what it has to be; the message names it.
     """
-    if not isinstance(event, PredictionEvent | LabelEvent | LabelledEvent):
+    if not isinstance(event, _EVENTS):
         raise ValueError(  # noqa: TRY004  # the same error for every bad event
             f"an event must be a PredictionEvent, LabelEvent or LabelledEvent, got {shown(event)}"
         )
@@ -37,7 +38,7 @@ def checked(event: Event) -> Event:
         changed["id"] = check_id(id_)
         if changed["id"] is None and not isinstance(event, LabelledEvent):
             raise ValueError("a prediction or a label needs an id")
-    if time is not None:
+    if time is not None and (type(time) is not float or not -LATEST < time < LATEST):
         changed["time"] = read_time(time)
     if not isinstance(event, LabelEvent):
         if type(event.score) is not float or not 0.0 <= event.score <= 1.0:

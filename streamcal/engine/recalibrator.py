@@ -329,16 +329,16 @@ class Recalibrator:
             under a ``window`` of event time; nothing has changed then.
         """
         event = checked(event)
-        reason = lacks_time(event, self.config)
-        if reason is not None:
-            raise ValueError(reason)
-        if event.time is not None:
+        given = event.time
+        if given is not None:
             try:
-                time = self._join.guard.take(event.time)
+                time = self._join.guard.take(given)
             except ValueError as error:
                 return (Rejected(event, str(error)),)
-            if time != event.time:
+            if time != given:
                 event = msgspec.structs.replace(event, time=time)
+        elif (lacks := lacks_time(event, self.config)) is not None:
+            raise ValueError(lacks)
         outcomes = step(event, self._join, lambda _: self._engine)
         return tuple(outcome for outcome in outcomes if not isinstance(outcome, Joined))
 

@@ -24,7 +24,7 @@ from streamcal.events import Domain, Event, Kept, KeptValue, LabelEvent, Labelle
 from streamcal.fields import check_domain, check_id, check_key
 from streamcal.run.columns import MAX_KEPT_BYTES, Columns, Role
 from streamcal.sketch import checks
-from streamcal.times import MOST, read_time
+from streamcal.times import LATEST, read_time
 from streamcal.values import MAX_NAME_CHARACTERS, class_name, parse_number, shown
 
 __all__ = ["CsvDecoder", "JsonDecoder", "Malformed", "OtherLabel"]
@@ -95,7 +95,7 @@ _Id = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_CHARACTERS)]
 _Key = Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARACTERS)]
 _Score = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _Label = Annotated[int, msgspec.Meta(ge=0, le=1)]
-_Time = Annotated[float, msgspec.Meta(gt=-MOST, lt=MOST)]  # in its unit: see `run.order`
+_Time = Annotated[float, msgspec.Meta(gt=-LATEST, lt=LATEST)]  # in its unit: see `run.order`
 _Kept = Annotated[str, msgspec.Meta(max_length=MAX_KEPT_BYTES // 4)] | bool | int | float | None
 
 

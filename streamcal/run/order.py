@@ -34,7 +34,7 @@ BACKWARDS: Final = 60.0
 """An event goes back if its time is so many seconds before the latest one of its lane."""
 
 _FIRST: Final = 64  # times at the beginning of a finite lane that are looked at before any event is taken …
-_LOOKED_AT: Final = 4096  # … among so many events
+_LOOKED_AT: Final = 256  # … among so many events
 _FALLING: Final = 0.9  # of the times of a lane that differ from the one before, if its newest comes first
 _FEW: Final = 32  # times of which that is not said
 
@@ -166,6 +166,10 @@ class _Lane:
         if not self._guard.begun:
             self._ahead = []
 
+    def start_near(self, times: tuple[float, ...]) -> None:
+        """Let times of another lane be the neighbours of the first events."""
+        self._guard = msgspec.structs.replace(self._guard, begun=True, recent=times)
+
     def end(self) -> None:
         """Mark it as ended: it has no more events."""
         self.open = False
@@ -281,7 +285,7 @@ class Merge:
     ) -> None:
         self.whole = whole
         self._max_jump = max_jump
-        self._guards = guards or {}
+        self._guards = {source: dict(each) for source, each in (guards or {}).items()}  # as of what was taken
         self._lanes = {name: self._lane(name, reached) for name, reached in lanes}
         if not whole:
             for lane in self._lanes.values():
@@ -317,7 +321,10 @@ class Merge:
                 lane_name = (source, batch.partition)
                 if lane_name not in self._lanes:
                     self._lanes[lane_name] = self._lane(lane_name, _BEGINNING)
-                self._lanes[lane_name].add(batch)
+                lane = self._lanes[lane_name]
+                if not self.whole and not lane.guard.begun:
+                    lane.start_near(self._farthest())
+                lane.add(batch)
         if ended:
             for (name, _), lane in self._lanes.items():
                 if name == source:
@@ -349,6 +356,7 @@ class Merge:
             )
             times.setdefault(source, {})[partition] = lane.reached
             guards.setdefault(source, {})[partition] = lane.guard
+            self._guards.setdefault(source, {})[partition] = lane.guard
             if not self.whole:
                 lane.forget_times()
         if not pieces:
@@ -364,6 +372,12 @@ class Merge:
             events = [unordered[index] for index in order.tolist()]
         until = _END if self.whole else watermark
         return MicroBatch(events, positions, times, guards, times_read, chunks, starts, order, until)
+
+    def _farthest(self) -> tuple[float, ...]:
+        """Return the latest times of the lane that is farthest ahead, as of what was taken, if any."""
+        guards = (self._guards.get(source, {}).get(partition) for source, partition in self._lanes)
+        recent = [guard.recent for guard in guards if guard is not None and guard.recent]
+        return max(recent, key=lambda times: sorted(times)[len(times) // 2], default=())
 
     def _ordered(self) -> list[tuple[LaneName, _Lane]]:
         """Return the lanes by source, and within a source by partition name."""

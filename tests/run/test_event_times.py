@@ -118,6 +118,24 @@ def test_a_file_in_no_order_is_read() -> None:
     assert taken.backwards > 50
 
 
+def test_a_partition_that_begins_late_has_the_others_for_neighbours() -> None:
+    """Else its first event, in the year 2099, would move the clock, and all that is pending would expire."""
+    names = ("p", ""), ("q", "")
+    merge = Merge([(name, -math.inf) for name in names], whole=False, max_jump=JUMP)
+    merge.add("p", [Cut(predictions([NOW + i for i in range(20)]), 0)])
+    first = merge.take()
+    assert first is not None
+    times = [FAR, *(NOW + i for i in range(20, 40))]
+    again = Merge(
+        [(names[0], NOW + 19), (names[1], -math.inf)], whole=False, max_jump=JUMP, guards=first.guards
+    )
+    for each in (merge, again):
+        each.add("q", [Cut(predictions(times), 0)])
+        batch = each.take()
+        assert batch is not None
+        assert [event.time for event in batch.events] == [None, *times[1:]]
+
+
 TIMES = st.one_of(
     st.floats(NOW, NOW + 10 * DAY),
     st.floats(NOW, NOW + 100 * DAY),

@@ -1,0 +1,146 @@
+"""`Recalibrator.step` takes what files may hold, refuses the rest, and its state can always be kept."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from typing import Any
+
+import msgspec
+import numpy as np
+import pandas as pd
+import pytest
+
+from streamcal import LabelEvent, LabelledEvent, PredictionEvent, Recalibrated, Recalibrator
+from streamcal.engine.emissions import Rejected
+
+NOW = 1_700_000_000.0
+
+GOOD: dict[str, Any] = {
+    "prediction": PredictionEvent("a", 0.5, NOW),
+    "label": LabelEvent("a", 1, NOW),
+    "both": LabelledEvent(0.5, 1, "a", NOW),
+}
+FIELDS: dict[str, list[Any]] = {
+    "id": ["", "x" * 513, "ü" * 257, "\ud800", 5.0, True, b"a", 10**600],
+    "time": [math.nan, math.inf, -math.inf, 1e25, 10**400, "soon", True, pd.NaT, np.datetime64("NaT")],
+    "key": [5, b"a", "x" * 513, "\ud800", ["a"]],
+    "domain": ["src", "", None, 1, []],
+    "score": [math.nan, 1.5, -0.1, "0.5", None, True],
+    "label": [2, -1, 0.5, math.nan, "1", None],
+}
+BAD = [
+    pytest.param(event, name, value, id=f"{kind}, {name}={value!r:.30}")
+    for kind, event in GOOD.items()
+    for name, values in FIELDS.items()
+    if hasattr(event, name)
+    for value in values
+]
+
+
+@pytest.mark.parametrize(("event", "name", "value"), BAD)
+def test_a_bad_field_is_refused_and_nothing_changes(event: Any, name: str, value: Any) -> None:
+    engine = Recalibrator()
+    engine.step(PredictionEvent("before", 0.5, NOW))
+    before = engine.to_bytes()
+    bad = msgspec.structs.replace(event, **{name: value})
+    with pytest.raises(ValueError, match=name):
+        engine.step(bad)
+    assert engine.to_bytes() == before
+
+
+@pytest.mark.parametrize("event", [PredictionEvent(None, 0.5), LabelEvent(None, 1)])  # type: ignore[arg-type]
+def test_what_is_joined_needs_an_id(event: Any) -> None:
+    with pytest.raises(ValueError, match="needs an id"):
+        Recalibrator().step(event)
+
+
+def test_what_is_no_event_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"an event must be a PredictionEvent.*got \{'id': 'a'\}"):
+        Recalibrator().step({"id": "a"})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("id_", [5, np.int64(5), np.str_("5")])
+def test_a_whole_number_is_the_id_of_its_digits(id_: Any) -> None:
+    engine = Recalibrator()
+    (answer,) = engine.step(PredictionEvent(id_, 0.5))
+    assert isinstance(answer, Recalibrated)
+    assert type(answer.id) is str
+    assert answer.id == "5"
+    engine.step(LabelEvent("5", 1))
+    assert engine.join.counts.joined == 1
+    assert Recalibrator.from_bytes(engine.to_bytes()).to_bytes() == engine.to_bytes()
+
+
+def test_other_types_of_numbers_are_kept_as_the_declared_ones() -> None:
+    engine = Recalibrator()
+    engine.step(PredictionEvent("a", np.float32(0.5), np.int64(NOW)))  # type: ignore[arg-type]
+    engine.step(LabelEvent("b", np.True_, np.float64(NOW)))  # type: ignore[arg-type]
+    engine.step(LabelledEvent(1, True, "c", int(NOW)))
+    assert Recalibrator.from_bytes(engine.to_bytes()).to_bytes() == engine.to_bytes()
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        dt.datetime(2023, 11, 14, 22, 13, 20),
+        dt.datetime(2023, 11, 14, 23, 13, 20, tzinfo=dt.timezone(dt.timedelta(hours=1))),
+        pd.Timestamp("2023-11-14T22:13:20"),
+        np.datetime64("2023-11-14T22:13:20", "ns"),
+        "2023-11-14T22:13:20Z",
+        NOW * 1e3,
+    ],
+    ids=repr,
+)
+def test_a_time_may_be_a_datetime(moment: Any) -> None:
+    engine = Recalibrator()
+    engine.step(PredictionEvent("a", 0.5, moment))
+    assert engine.join.clock == NOW
+
+
+def test_an_event_in_another_unit_is_rejected() -> None:
+    engine = Recalibrator()
+    for i in range(5):
+        engine.step(PredictionEvent(f"{i}", 0.5, NOW + i))
+    odd = PredictionEvent("odd", 0.5, (NOW + 5) * 1e3)
+    (rejected,) = engine.step(odd)
+    assert isinstance(rejected, Rejected)
+    assert rejected.event == odd
+    assert "is in milliseconds, the others of its input are in seconds" in rejected.reason
+    assert engine.join.clock == NOW + 4
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_time_far_beyond_the_others_is_rejected(restart: bool) -> None:
+    engine = Recalibrator()
+    for i in range(5):
+        engine.step(PredictionEvent(f"{i}", 0.5, NOW + i))
+    if restart:
+        engine = Recalibrator.from_bytes(engine.to_bytes())
+    (rejected,) = engine.step(PredictionEvent("far", 0.5, 4_070_908_800.0))
+    assert isinstance(rejected, Rejected)
+    assert "raise max_jump of [join]" in rejected.reason
+    assert engine.join.clock == NOW + 4
+    assert engine.join.pending == 5
+
+
+WINDOW = dt.timedelta(days=10)
+
+
+@pytest.mark.parametrize("event", [LabelEvent("a", 1), LabelledEvent(0.5, 1), LabelledEvent(0.5, 1, "b")])
+def test_a_window_of_event_time_needs_the_time_of_every_label(event: Any) -> None:
+    engine = Recalibrator(window=WINDOW)
+    engine.step(PredictionEvent("a", 0.5))
+    before = engine.to_bytes()
+    with pytest.raises(ValueError, match="the window 10 days, 0:00:00 is a stretch of event time"):
+        engine.step(event)
+    assert engine.to_bytes() == before
+
+
+def test_a_window_of_the_source_does_not_need_those_of_the_target() -> None:
+    engine = Recalibrator(window=WINDOW, window_domain="source")
+    engine.step(PredictionEvent("a", 0.5))
+    engine.step(LabelEvent("a", 1))
+    assert engine.target.labels == 1
+    with pytest.raises(ValueError, match="a label needs a time"):
+        engine.step(LabelledEvent(0.5, 1, domain="source"))

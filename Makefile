@@ -1,11 +1,12 @@
 # Everything below needs Python 3.11 or newer and make; `make venv` installs the rest, as locked.
 PYTHON ?= python3
 JOBS   ?= 2
+FACTOR ?= 50
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: bench demo docs figures lint lock paper quick schema test types venv
+.PHONY: bench demo docs figures fuzz lint lock paper quick schema test types venv
 
 demo: $(READY)            ## run the shipped example: table and flights.png
 	$(BIN)/streamcal demo
@@ -15,6 +16,9 @@ quick: $(READY)           ## run the fast tests, in under a minute
 
 test: $(READY)            ## run all tests
 	$(BIN)/python -m pytest -n $(JOBS)
+
+fuzz: $(READY)            ## fuzz every decoder, 50 times as much as the tests do, in half an hour; FACTOR=1 as they do
+	$(BIN)/python -m tests.fuzz --factor $(FACTOR) --jobs $(JOBS)
 
 paper: $(READY)           ## reproduce the paper: pictures and tables of docs/paper.md
 	$(BIN)/python examples/paper/reproduce.py

@@ -61,8 +61,8 @@ class RecalibratorConfig(BaseModel):
         those of the target's ``window``. Mode ``"auto"`` always tries several windows of labels, so there
         this option matters only if ``prior`` uses scores.
     delta
-        δ, between 0 and 1: certificates hold with probability at least 1 − δ over the whole life of the
-        stream.
+        δ, at least 1e-100 and less than 1: certificates hold with probability at least 1 − δ over the whole
+        life of the stream.
 
     Raises
     ------
@@ -81,7 +81,7 @@ class RecalibratorConfig(BaseModel):
     prior_smoothing: Annotated[float, Field(ge=0.0, le=1e6, strict=False)] = 0.5
     prior: PriorKind = "labels"
     prior_window: Annotated[int, Field(ge=1, le=10_000_000)] | Literal["adwin"] | None = None
-    delta: Annotated[float, Field(gt=0.0, lt=1.0, strict=False)] = 0.1
+    delta: Annotated[float, Field(ge=1e-100, lt=1.0, strict=False)] = 0.1
 
     @field_validator("window", mode="before")
     @classmethod

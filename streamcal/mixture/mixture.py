@@ -350,7 +350,7 @@ class Mixture:
         mixture._source, mixture._leader = now.source, state.leader
         mixture._windows.restore(state.windows, state.fitted_at, now.fits)
         n = mixture.n
-        if state.next_step != _next_step(n, state.stride):
+        if not FIRST_STEP <= state.next_step <= _next_step(n, state.stride):
             raise DamagedStateError(f"a mixture of {n} labels with the next step at {state.next_step}")
         if (snapshots[-1][1].fits and not n) or not -1 <= state.chosen_at <= n:
             raise DamagedStateError(f"a mixture of {n} labels with fits or a partition to others")

@@ -267,7 +267,7 @@ class PredictionHistory:
         if (observed > _LONGEST).any() or (observed.sum(axis=1) != scores).any():
             raise DamagedStateError("scores of a history do not add up")
         if (first + scores > state.observed).any():
-            raise DamagedStateError(f"a history has more scores than the {state.observed} observed")
+            raise DamagedStateError(f"scores of a history do not add up: more than {state.observed} observed")
         if (unlabelled < 0).any() or (unlabelled > observed).any():
             raise DamagedStateError("a history has more scores without a label than scores")
         self.observed, self.level, self.cells = state.observed, state.level, cells

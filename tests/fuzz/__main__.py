@@ -48,15 +48,13 @@ def main() -> int:
     with ProcessPoolExecutor(given.jobs, initializer=_begin) as pool:
         for name in given.only or TARGETS:
             count = max(1, round(TARGETS[name][0] * given.factor))
-            starts = range(0, count, _PART)
+            parts = [
+                pool.submit(_run, name, range(start, min(start + _PART, count)), given.seed)
+                for start in range(0, count, _PART)
+            ]
             report = Report(name)
-            for part in pool.map(
-                _run,
-                *zip(
-                    *((name, start, min(_PART, count - start), given.seed) for start in starts), strict=True
-                ),
-            ):
-                report.add(part)
+            for part in parts:
+                report.add(part.result())
             print(report, flush=True)
             if given.verbose:
                 for kind, (_, trace) in report.examples.items():
@@ -70,8 +68,8 @@ def _begin() -> None:
     limit_memory()
 
 
-def _run(name: str, start: int, count: int, seed: int) -> Report:
-    return fuzz(name, range(start, start + count), seed, TARGETS[name][1])
+def _run(name: str, inputs: range, seed: int) -> Report:
+    return fuzz(name, inputs, seed, TARGETS[name][1])
 
 
 if __name__ == "__main__":

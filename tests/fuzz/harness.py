@@ -68,7 +68,7 @@ class Report:
         line = (
             f"{self.target}: {self.inputs:,} inputs, {self.accepted:,} accepted, {self.refused:,} refused for"
             f" {len(self.reasons):,} reasons, {self.failures.total():,} failed;"
-            f" {self.inputs / self.seconds:,.0f} inputs and {self.events / self.seconds:,.0f} events a second,"
+            f" {self.inputs / self.seconds:,.0f} inputs, {self.events / self.seconds:,.0f} events a second;"
             f" the slowest input {self.slowest:.2f} s"
         )
         kinds = [

@@ -24,14 +24,15 @@ BLOCK: Final = 8
 """Lines of a block of `try_json`."""
 
 _VALUES: Final = (
-    b"0", b"1", b"0.5", b"-0.0", b"1e-400", b"1e400", b"1" + b"0" * 309, b"9" * 5000, b"0." + b"3" * 400, b"2",
-    b"-1", b"0.1e1", b"1E0", b"true", b"false", b"null", b"NaN", b"Infinity", b"01", b"1.", b".5", b"+1", b"0_1",
-    b'""', b'"a"', b'"0"', b'"1"', b'"yes"', b'"0.5"', b'"nan"', b'"inf"', b'"\\u0000"', b'"\\ud800"', b'"\\n"',
-    b'"\xc3\xa9"', b'"\xff"', b'"' + "é".encode() * 300 + b'"', b'"' + b"x" * 600 + b'"', b'"source"',
-    b"1700000000", b"1700000000000", b"1e25", b"-1e18", b"253402300800", b'"2023-11-14T22:13:25Z"',
-    b'"2023-02-30"', b'"9999-12-31T23:59:59+14:00"', b'"0001-01-01T00:00:00+14:00"', b'"' + b"9" * 400 + b'"',
-    b'"1e400"', b'"-"', b'"1_0"', "\"١٢٣\"".encode(), b"[]", b"{}", b"[" * 100 + b"]" * 100,
-    b"[" * 20_000 + b"]" * 20_000, b'{"a":' * 20_000 + b"1" + b"}" * 20_000, b"18446744073709551616", b"-0",
+    b"0", b"1", b"0.5", b"-0.0", b"1e-400", b"1e400", b"1" + b"0" * 309, b"9" * 5000, b"0." + b"3" * 400,
+    b"2", b"-1", b"0.1e1", b"1E0", b"true", b"false", b"null", b"NaN", b"Infinity", b"01", b"1.", b".5",
+    b"+1", b"0_1", b'""', b'"a"', b'"0"', b'"1"', b'"yes"', b'"0.5"', b'"nan"', b'"inf"', b'"\\u0000"',
+    b'"\\ud800"', b'"\\n"', b'"\xc3\xa9"', b'"\xff"', b'"' + "é".encode() * 300 + b'"',
+    b'"' + b"x" * 600 + b'"', b'"source"', b"1700000000", b"1700000000000", b"1e25", b"-1e18",
+    b"253402300800", b'"2023-11-14T22:13:25Z"', b'"2023-02-30"', b'"9999-12-31T23:59:59+14:00"',
+    b'"0001-01-01T00:00:00+14:00"', b'"' + b"9" * 400 + b'"', b'"1e400"', b'"-"', b'"1_0"',
+    "\"١٢٣\"".encode(), b"[]", b"{}", b"[" * 100 + b"]" * 100, b"[" * 20_000 + b"]" * 20_000,
+    b'{"a":' * 20_000 + b"1" + b"}" * 20_000, b"18446744073709551616", b"-0",
 )  # fmt: skip
 _NAMES: Final = (
     b"id",
@@ -110,9 +111,7 @@ def try_csv(rng: random.Random) -> int:
 
 
 def try_run(rng: random.Random) -> int:
-    """Run over lines that are nearly events, stop, and run on with more from the store: it goes on, and both ends
-    are those of a run that never stopped.
-    """
+    """Run over lines that are nearly events, end, and run on from the store: as one run over all would."""
     lines = [json_line(rng) for _ in range(120)]
     events = [b'{"id":"v%d","score":0.%d,"time":%d}' % (i, 10 + i % 80, i) for i in range(40)]
     labels = [b'{"id":"v%d","label":%d,"time":%d}' % (i, i % 3 == 0, i + 3) for i in range(40)]

@@ -105,24 +105,16 @@ def change_tree(
     root: Container, rng: random.Random, change_leaf: Callable[[Any, random.Random], Any]
 ) -> None:
     """Change one place of nested lists and dicts, in place; most often a leaf."""
-    places = list(_places(root))
-    if not places:
+    if not root:
         return
-    # A walk from the top finds small parts beside large ones; a draw from all places finds the large ones.
-    if rng.random() < 0.5:
-        container, name = rng.choice(places)
-    else:
-        container, name = root, _any_name(root, rng)
-        while (inside := _children(container[name])) and rng.random() < 0.9:
-            container, name = inside, _any_name(inside, rng)
-    kind = rng.random()
-    value = container[name]
+    container, name = _any_place(root, rng)
+    value, kind = container[name], rng.random()
     if _children(value) is None and kind < 0.85:
         container[name] = change_leaf(value, rng)
     elif kind < 0.4 and isinstance(value, list):
         rng.choice((value.reverse, value.clear, lambda: value.extend(value[:64]), value.pop))()
     elif kind < 0.7:
-        other, place = rng.choice(places)
+        other, place = _any_place(root, rng)
         container[name] = copy.deepcopy(other[place])
     elif kind < 0.85:
         del container[name]
@@ -132,19 +124,19 @@ def change_tree(
         container[rng.choice(("extra", *TEXTS))] = change_scalar(0, rng)
 
 
-def _children(value: Any) -> Container | None:
-    """Return what a value holds that can be changed in place; None for a leaf."""
-    inside = getattr(value, "inside", value)
-    return inside if isinstance(inside, dict | list) and inside else None
+def _any_place(root: Container, rng: random.Random) -> tuple[Any, Any]:
+    """Return a container and a name in it, found on a walk from the top: of small parts as of large ones."""
+    container, name = root, _any_name(root, rng)
+    while (inside := _children(container[name])) and rng.random() < 0.95:
+        container, name = inside, _any_name(inside, rng)
+    return container, name
 
 
 def _any_name(container: Container, rng: random.Random) -> Any:
     return rng.choice(list(container)) if isinstance(container, dict) else rng.randrange(len(container))
 
 
-def _places(root: Container) -> Any:
-    for name in root if isinstance(root, dict) else range(len(root)):
-        yield root, name
-        inside = _children(root[name])
-        if inside is not None:
-            yield from _places(inside)
+def _children(value: Any) -> Container | None:
+    """Return what a value holds that can be changed in place; None for a leaf."""
+    inside = getattr(value, "inside", value)
+    return inside if isinstance(inside, dict | list) and inside else None

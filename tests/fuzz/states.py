@@ -61,8 +61,8 @@ def make(options: dict[str, Any], n: int, rng: np.random.Generator, *, drift: bo
 def corpus() -> tuple[bytes, ...]:
     """Return valid states: of every mode, of few and many labels, before and after an alarm."""
     rng = np.random.default_rng(11)
-    engines = [make(options, n, rng) for options in OPTIONS for n in (0, 40, 700)]
-    engines += [make(options, 1500, rng, drift=True) for options in OPTIONS[:2]]
+    engines = [make(options, n, rng) for options in OPTIONS for n in (0, 300)]
+    engines += [make(options, n, rng, drift=True) for options in OPTIONS[:2] for n in (40, 1200)]
     merged = make({}, 300, rng)
     merged.merge(make({}, 200, rng))
     return tuple(engine.to_bytes() for engine in [*engines, merged])
@@ -137,7 +137,7 @@ def _step(engine: Recalibrator, _: Recalibrator, rng: np.random.Generator, lates
     scores, labels = NormalPair(0.3).sample(60, rng)
     for i, (score, label) in enumerate(zip(scores.tolist(), labels.tolist(), strict=True)):
         engine.step(PredictionEvent(f"new{i}", score, latest + i))
-        engine.step(LabelEvent(f"new{i}" if i % 3 else f"p{690 + i}", int(label), latest + 10.0 * i))
+        engine.step(LabelEvent(f"new{i}" if i % 3 else f"p{290 + i}", int(label), latest + 10.0 * i))
 
 
 def _observe(engine: Recalibrator, _: Recalibrator, rng: np.random.Generator, latest: float) -> None:

@@ -1,4 +1,4 @@
-"""Stores whose content is wrong though every checksum is right: a run goes on from them, or says what to do."""
+"""Stores whose content is wrong though their checksums are right: a run goes on, or says what to do."""
 
 from __future__ import annotations
 

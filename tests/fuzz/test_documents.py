@@ -39,7 +39,7 @@ def test_options_that_are_no_options_are_refused_with_the_name_of_the_file(tmp_p
 
 def test_a_map_version_that_no_row_can_hold_is_refused() -> None:
     with pytest.raises(ValueError, match="version"):
-        RecalibrationMap.model_validate_json('{"version": %d}' % 10**30)
+        RecalibrationMap.model_validate_json(f'{{"version": {10**30}}}')
 
 
 @pytest.mark.parametrize("line", [b'{"key":"\xff"}', b'{"a":' + b"[" * 5000], ids=["UTF-8", "nesting"])

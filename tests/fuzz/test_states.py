@@ -34,7 +34,7 @@ def test_whatever_was_learned_merged_or_refreshed_can_be_restored(options: dict[
 
 def changed(options: dict[str, object], place: str, value: object) -> bytes:
     """Return the state of an engine with one value changed; ``place`` names it, from the outside in."""
-    data = unpack(make(options, 700, np.random.default_rng(2)).to_bytes())
+    data = unpack(corpus()[2 * OPTIONS.index(options) + 1])
     found, *names = data, *place.split("/")
     for name in names[:-1]:
         found = found.inside if hasattr(found, "inside") else found
@@ -45,6 +45,7 @@ def changed(options: dict[str, object], place: str, value: object) -> bytes:
 
 
 ENGINE, VERSIONS, JOIN = "1/2", "1/2/versions", "3"
+WINDOWED = OPTIONS[4]
 
 WRONG = [
     ({}, f"{ENGINE}/time", float("nan"), "time"),
@@ -73,17 +74,17 @@ WRONG = [
     ({}, f"{VERSIONS}/auto/mixture/snapshots/1/1", 10**9, "scores|order"),
     ({}, f"{ENGINE}/source/log/n", -1, "n"),
     ({}, f"{ENGINE}/source/log/positives", 0, "counts"),
-    ({"window": 128}, f"{ENGINE}/source/log/window/n", 0, "sliding window"),
-    ({"window": 128}, f"{ENGINE}/source/log/window/current/index", 2**64 - 1, "index"),
+    (WINDOWED, f"{ENGINE}/source/log/window/n", 0, "sliding window"),
+    (WINDOWED, f"{ENGINE}/source/log/window/current/index", 2**64 - 1, "index"),
     ({"prior": "both"}, f"{ENGINE}/priors/2/scores/prior", float("nan"), "prior"),
     ({"prior": "both"}, f"{ENGINE}/priors/2/scores/history/observed", 2**63, "observed"),
     ({"prior": "both"}, f"{ENGINE}/priors/2/waiting/last", [2**63, 0.5], "last"),
     ({}, f"{JOIN}/counts/labels", 2**64 - 1, "labels"),
     ({}, f"{JOIN}/counts/joined", -1, "joined"),
-    ({}, f"{JOIN}/pending/p699/1", 7.5, "pending"),
-    ({}, f"{JOIN}/pending/p699/6", -1, "pending"),
+    ({}, f"{JOIN}/pending/p299/1", 7.5, "pending"),
+    ({}, f"{JOIN}/pending/p299/6", -1, "pending"),
     ({}, f"{JOIN}/early/early/event/label", 7, "label"),
-    ({}, f"{JOIN}/settled/p600/1", 2, "settled"),
+    ({}, f"{JOIN}/settled/p291/1", 2, "settled"),
     ({}, f"{JOIN}/extra", DEEP, "recursion"),
 ]
 

@@ -30,7 +30,7 @@ class _Parts(_Form):
 
 
 class _Sketch(_Form):
-    """See `streamcal.sketch.score_sketch`: format, rows, level, width, max_cells, cells, n, and two arrays."""
+    """See `streamcal.sketch.score_sketch`: format, rows, level, width, max_cells, cells, n, two arrays."""
 
 
 class _Json(_Form):

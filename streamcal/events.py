@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -44,7 +44,7 @@ class LabelEvent(msgspec.Struct, frozen=True, gc=False):
     """The true label of the prediction with this id."""
 
     id: str
-    label: int
+    label: Annotated[int, msgspec.Meta(ge=0, le=1)]  # checked where a label that waits is decoded
     """0 or 1."""
     time: float | None = None
     """Event time, seconds since the epoch (UTC)."""

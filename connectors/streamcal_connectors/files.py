@@ -19,7 +19,9 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 from streamcal.run.ports import Position, Positions, SourceOptions
-from streamcal_connectors.lines import ByteReader, GzipReader, LineSource, RawReader
+from streamcal_connectors.lines import LineSource
+from streamcal_connectors.readers import ByteReader, RawReader, ReplacedError, open_reader
+from streamcal_connectors.rotation import PathInput, SingleInput
 from streamcal_connectors.urls import path_of
 
 __all__ = ["FileConnector", "FileFeed", "FileSink", "StdioConnector", "StreamSink"]
@@ -42,8 +44,8 @@ class FileConnector:
         """
         path = path_of(url, "file")
         is_csv = path.name.removesuffix(".gz").endswith(".csv")
-        reader = _reader(path, follow=options.follow)
-        return LineSource(reader, str(path.absolute()), str(path), options, is_csv=is_csv)
+        files = PathInput(path, follow=options.follow)
+        return LineSource(files, str(path.absolute()), str(path), options, is_csv=is_csv)
 
     def sink(self, url: str) -> FileSink:
         """Open a file to write.
@@ -64,9 +66,17 @@ class StdioConnector:
     """``-``: standard input and output, as JSON lines."""
 
     def source(self, url: str, options: SourceOptions) -> LineSource:  # noqa: ARG002  # one standard input
-        """Return standard input."""
+        """Return standard input.
+
+        Raises
+        ------
+        ValueError
+            if it is closed.
+        """
+        if sys.stdin is None:
+            raise ValueError("standard input (-) is closed: give a file, or send events through a pipe")
         reader = RawReader(sys.stdin.fileno(), follow=False, owned=False)
-        return LineSource(reader, "-", "-", options, is_csv=False)
+        return LineSource(SingleInput(reader), "-", "-", options, is_csv=False)
 
     def sink(self, url: str) -> StreamSink:  # noqa: ARG002  # one standard output
         """Return standard output."""
@@ -218,11 +228,11 @@ class FileFeed:
         """Return the complete lines; if there are none, wait for some."""
         try:
             if self._reader is None:
-                self._reader = _reader(self._path, follow=True)
+                self._reader = open_reader(self._path, follow=True, is_gzip=self._path.suffix == ".gz")
             data = self._reader.read(_FEED_BYTES, timeout) or b""
         except FileNotFoundError:
             return ()  # the sink has not created it yet
-        except ValueError:  # it became shorter: its sink truncated it, or started it anew
+        except ReplacedError:  # its sink truncated it, or started it anew
             self.close()
             return ()
         *lines, self._rest = (self._rest + data).split(b"\n")
@@ -233,11 +243,6 @@ class FileFeed:
         if self._reader is not None:
             self._reader.close()
         self._reader, self._rest = None, b""
-
-
-def _reader(path: Path, *, follow: bool) -> ByteReader:
-    raw = RawReader(os.open(path, os.O_RDONLY), follow=follow)
-    return GzipReader(raw) if path.suffix == ".gz" else raw
 
 
 def _cell(value: object) -> object:

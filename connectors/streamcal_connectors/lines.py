@@ -1,173 +1,39 @@
-"""Bytes from files and pipes, and events from their lines: JSON lines or CSV, plain or gzip.
+"""Events from lines: JSON lines or CSV.
 
 Blank lines, CRLF and a byte order mark are accepted. A line over 1 MiB is rejected, and never held in memory
-as a whole. Damaged gzip is read up to the damage.
+as a whole. A last line without a line end may be half of one: it is left for later unless it is surely whole.
 """
 
 from __future__ import annotations
 
-import os
-import select
-import stat
-import time
-import zlib
+import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from streamcal.events import Event, Origin
-from streamcal.run.codec import CsvDecoder, JsonDecoder, Malformed
+from streamcal.run.codec import MAX_RAW_BYTES, CsvDecoder, JsonDecoder, Malformed
 from streamcal.run.ports import Positions, SourceOptions
+from streamcal_connectors.readers import ByteReader, CutGzipError, DamagedGzipError, Prefix, ReplacedError
+from streamcal_connectors.rotation import Input
 
-__all__ = ["MAX_LINE_BYTES", "ByteReader", "DamagedGzipError", "GzipReader", "LineSource", "RawReader"]
+__all__ = ["MAX_LINE_BYTES", "LineSource"]
 
 MAX_LINE_BYTES: Final = 1 << 20
 """A longer line is rejected."""
 
 _BLOCK: Final = (1 << 16, 1 << 22)  # minimum and maximum bytes of one read
 _EVENT_BYTES: Final = 64  # a guess, to read about as many events as were asked for
-_KEPT: Final = 4096  # bytes of an overlong line that its reject keeps
 _BOM: Final = b"\xef\xbb\xbf"
-_TAIL_SECONDS: Final = 0.05  # between two checks of a file that may grow
 
 FilePosition: TypeAlias = dict[str, Any]
-"""The position of the next event: ``offset`` in uncompressed bytes, ``line``, and the CSV ``header``."""
+"""The position of the next event: ``offset`` in uncompressed bytes, and ``line``, how many line breaks are
+before it; of a file, the ``fingerprint`` of the bytes before it; the CSV ``header``, if there is one; and
+``file``, how many files were read to their end at this path before, if any."""
 
-
-class DamagedGzipError(Exception):
-    """Nothing more can be read; the message says why."""
-
-
-class ByteReader(Protocol):
-    """Reads bytes from an offset on."""
-
-    seekable: bool
-
-    def read(self, size: int, timeout: float) -> bytes | None:
-        """Return some bytes, ``b""`` at the end, or None if none came in time."""
-
-    def seek(self, offset: int) -> None:
-        """Go to an offset in the bytes that `read` returns; ValueError if they end before it."""
-
-    def left(self) -> int | None:
-        """Return how many bytes of the file were not read yet; None if that is unknown."""
-
-    def close(self) -> None:
-        """Release."""
-
-
-class RawReader:
-    """A file, or a pipe.
-
-    Parameters
-    ----------
-    descriptor
-        a file descriptor, open to read.
-    follow
-        whether to wait at the end of a file, which may grow.
-    owned
-        whether `close` closes the descriptor.
-    """
-
-    def __init__(self, descriptor: int, *, follow: bool = False, owned: bool = True) -> None:
-        self._descriptor = descriptor
-        self._regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        self._follow = follow and self._regular
-        self._owned = owned
-        self._offset = 0
-        self.seekable = self._regular
-
-    def read(self, size: int, timeout: float) -> bytes | None:
-        """Return some bytes, ``b""`` at the end, or None if none came in time."""
-        if not self._regular:
-            ready = select.select([self._descriptor], [], [], timeout)[0]
-            return os.read(self._descriptor, size) if ready else None
-        data = os.read(self._descriptor, size)
-        self._offset += len(data)
-        if data or not self._follow:
-            return data
-        if (self.left() or 0) < 0:
-            raise ValueError(f"the file is shorter than the {self._offset} bytes that were read from it")
-        time.sleep(min(timeout, _TAIL_SECONDS))
-        return None
-
-    def seek(self, offset: int) -> None:
-        """Go to an offset; ValueError if the file ends before."""
-        size = os.fstat(self._descriptor).st_size
-        if offset > size:
-            raise ValueError(f"it has {size} bytes, but {offset} were read from it before")
-        self._offset = os.lseek(self._descriptor, offset, os.SEEK_SET)
-
-    def left(self) -> int | None:
-        """Return how many bytes of the file were not read yet."""
-        return os.fstat(self._descriptor).st_size - self._offset if self._regular else None
-
-    def close(self) -> None:
-        """Release."""
-        if self._owned:
-            os.close(self._descriptor)
-            self._owned = False
-
-
-class GzipReader:
-    """Decompresses gzip with any number of members."""
-
-    def __init__(self, packed: RawReader) -> None:
-        self._packed = packed
-        self._member: Any = None
-        self._input = b""
-        self.seekable = packed.seekable
-
-    def read(self, size: int, timeout: float) -> bytes | None:
-        """Return some bytes, ``b""`` at the end, None if there were none in time.
-
-        Raises
-        ------
-        DamagedGzipError
-            if the data is damaged, or ends within a member.
-        """
-        while True:
-            if not self._input:
-                more = self._packed.read(size, timeout)
-                if more is None:
-                    return None
-                if not more:
-                    if self._member is not None:
-                        raise DamagedGzipError("the end was cut off")
-                    return b""
-                self._input = more
-            if self._member is None:
-                self._input = self._input.lstrip(b"\0")  # members may be padded with zeros
-                if not self._input:
-                    continue
-                self._member = zlib.decompressobj(wbits=31)
-            try:
-                data: bytes = self._member.decompress(self._input, size)
-            except zlib.error as error:
-                raise DamagedGzipError(str(error)) from error
-            self._input = self._member.unconsumed_tail
-            if self._member.eof:
-                self._input, self._member = self._member.unused_data, None
-            if data:
-                return data
-
-    def seek(self, offset: int) -> None:
-        """Go to an offset in the uncompressed bytes, by decompressing up to there."""
-        self._packed.seek(0)
-        self._member, self._input = None, b""
-        while offset > 0:
-            data = self.read(min(offset, _BLOCK[1]), 0.0)
-            if not data:
-                raise ValueError(f"it ends {offset} bytes before the offset up to which it was read before")
-            offset -= len(data)
-
-    def left(self) -> int | None:
-        """Return how many compressed bytes were not decompressed yet."""
-        left = self._packed.left()
-        return None if left is None else left + len(self._input)
-
-    def close(self) -> None:
-        """Release."""
-        self._packed.close()
+log = logging.getLogger("streamcal_connectors")
 
 
 class _Block:
@@ -181,6 +47,7 @@ class _Block:
         data: bytes,
         events: Sequence[Event | Malformed],
         lines: Sequence[int] | None,
+        before: Prefix,
         start: FilePosition,
         end: FilePosition,
     ) -> None:
@@ -188,17 +55,16 @@ class _Block:
         self._title = title
         self._data = data
         self._lines = lines  # the line of every event, from 0; None: one event per line
+        self._before = before
         self._start = start
         self._end = end
         self._split: list[bytes] | None = None
 
     def origin(self, index: int) -> Origin:
-        """Return the origin of the event at an index."""
+        """Return the origin of the event at an index, with what its reject keeps of the line."""
         line = index if self._lines is None else self._lines[index]
         raw = self._texts()[line].removesuffix(b"\r").removeprefix(_BOM)
-        return Origin(
-            self._title, self._start["line"] + line + 1, raw[:_KEPT] if len(raw) > MAX_LINE_BYTES else raw
-        )
+        return Origin(self._title, self._start["line"] + line + 1, raw[:MAX_RAW_BYTES])
 
     def position(self, count: int) -> FilePosition:
         """Return the position after the first ``count`` events."""
@@ -208,7 +74,11 @@ class _Block:
             return self._start
         lines = count if self._lines is None else self._lines[count - 1] + 1
         size = sum(map(len, self._texts()[:lines])) + lines
-        return {**self._end, "offset": self._start["offset"] + size, "line": self._start["line"] + lines}
+        prefix = self._before.extend(self._data[:size])
+        position = {**self._end, "offset": prefix.size, "line": self._start["line"] + lines}
+        if "fingerprint" in position:
+            position["fingerprint"] = prefix.fingerprint
+        return position
 
     def _texts(self) -> list[bytes]:
         if self._split is None:
@@ -219,11 +89,12 @@ class _Block:
 class LineSource:
     """Reads events from lines; see `streamcal.run.ports.Source`.
 
-    Resumes at any line of a file; gzip is decompressed up to it. A pipe continues with what it holds.
+    Resumes at any line of a file that is still the one that was read; gzip is decompressed up to it. A pipe
+    continues with what it holds.
 
     Parameters
     ----------
-    reader
+    files
         where the bytes come from.
     name, title
         its name in positions, and in rejects.
@@ -231,142 +102,273 @@ class LineSource:
         how it is to be read; a pipe is not followed beyond its end.
     is_csv
         CSV with a header, rather than JSON lines.
+
+    Raises
+    ------
+    OSError
+        if the input cannot be opened.
     """
 
-    def __init__(
-        self, reader: ByteReader, name: str, title: str, options: SourceOptions, *, is_csv: bool
-    ) -> None:
+    def __init__(self, files: Input, name: str, title: str, options: SourceOptions, *, is_csv: bool) -> None:
         self.name = name
-        self._title = title
-        self.endless = options.follow and reader.seekable
+        self.unfinished: str | None = None
+        self.damage: str | None = None
         self.ended = False
-        self._reader = reader
+        self._title = title
+        self._files = files
+        self._reader = files.open()
+        self.endless = self._reader.follows
         self._domain = options.domain
+        self._final = options.final
         self._is_csv = is_csv
         self._json = JsonDecoder(options.domain)
         self._csv: CsvDecoder | None = None
+        self._unknown: Counter[str] = Counter()  # of files that were read to their end
         self._header: str | None = None
-        self._offset = self._line = 0
+        self._file = self._line = 0
+        self._before = Prefix()  # of what was delivered
+        self._read = Prefix()  # … and what was read
         self._rest = b""  # the line that is not at its end yet, cut once it is overlong
-        self._size = 0  # its true size
-        self._until: int | None = None
+        self._until: FilePosition | None = None
         self._done = False  # for good, whatever the limit
-        self._damaged = False
 
     @property
     def unknown_fields(self) -> Mapping[str, int]:
         """How often a field was ignored so far because events have no such field, by its name."""
-        return (self._csv or self._json).unknown_fields
+        return self._unknown + (self._csv or self._json).unknown_fields
 
     def seek(self, positions: Positions) -> Positions:
         """Go to a position; see `streamcal.run.ports.Source`."""
         position = positions.get("", {}) if self._reader.seekable else {}
-        self._offset, self._line = position.get("offset", 0), position.get("line", 0)
-        self._damaged = self._done = self.ended = position.get("damaged", False)
+        self._done = self.ended = False
+        self._file, self._line = position.get("file", 0), position.get("line", 0)
         if "header" in position:
             self._take_header(position["header"].encode())
-        self._rest, self._size = b"", 0
-        if self._offset and not self._done:
-            try:
-                self._reader.seek(self._offset)
-            except (ValueError, DamagedGzipError) as error:
-                raise ValueError(f"{self._title} is not the file that was read before: {error}") from error
+        self._find(position.get("offset", 0), position.get("fingerprint"))
         return {"": self._position()}
 
     def limit(self, positions: Positions | None) -> None:
         """Deliver nothing beyond these positions; see `streamcal.run.ports.Source`."""
-        position = None if positions is None else positions.get("", {"offset": 0})
-        if position is not None and position.get("damaged"):
-            position = None  # it is at the end anyway
-        self._until = None if position is None else position["offset"]
-        self.ended = self._done or (self._until is not None and self._offset >= self._until)
+        self._until = None if positions is None else positions.get("", {"offset": 0})
+        self.ended = self._done or self._at_limit()
 
     def poll(self, max_events: int, timeout: float) -> Sequence[_Block]:
         """Return the next events; see `streamcal.run.ports.Source`."""
         if self.ended:
             return ()
         size = min(max(max_events * _EVENT_BYTES, _BLOCK[0]), _BLOCK[1])
-        if self._until is not None:
-            size = min(size, self._until - self._offset - self._size)
+        if self._until is not None and self._until.get("file", 0) == self._file:
+            size = min(size, self._until["offset"] - self._read.size)
         try:
-            data = self._reader.read(size, timeout) if size else b""
-        except DamagedGzipError as error:
-            return self._end_damaged(f"damaged or truncated gzip, nothing can be read from here on: {error}")
-        except ValueError as error:
-            raise ValueError(f"{self._title}: {error}") from error
-        if data is None:
-            return ()
-        blocks = self._take(data) if data else self._finish()
-        if self._until is not None and self._offset >= self._until:
+            blocks = self._next(size, timeout) if size > 0 else self._finish()
+        except OSError as error:
+            error.filename = error.filename or self._title
+            raise
+        if self._until is not None and self._at_limit():
             self.ended = True
+            self._check_limit(self._until)
         return [block for block in blocks if block.events]
 
     def lag(self) -> Mapping[str, float]:
-        """Return how many bytes of the file were not read yet."""
+        """Return how many bytes of the file, and of those that follow it, were not read yet."""
         left = self._reader.left()
-        return {} if left is None else {"": float(left)}
+        return {} if left is None else {"": float(max(left, 0) + self._files.waiting(self._reader))}
+
+    def progress(self) -> tuple[int, int] | None:
+        """Return how many bytes of the file were read, and how many it has; None of a pipe."""
+        return self._reader.progress()
 
     def close(self) -> None:
-        """Release."""
+        """Release; may be called twice."""
         self._reader.close()
 
     def _position(self) -> FilePosition:
-        position: FilePosition = {"offset": self._offset, "line": self._line}
+        position: FilePosition = {"offset": self._before.size, "line": self._line}
+        if self._before.size and self._reader.seekable:
+            position["fingerprint"] = self._before.fingerprint
         if self._header is not None:
             position["header"] = self._header
-        if self._damaged:
-            position["damaged"] = True
+        if self._file:
+            position["file"] = self._file
         return position
+
+    # Which file
+
+    def _find(self, offset: int, fingerprint: list[int] | None) -> None:
+        """Go to an offset of the file that was read before."""
+        self._before = Prefix()
+        if self._reader.seekable:
+            try:
+                reader, self._before = self._files.find(offset, fingerprint)
+            except ReplacedError as error:
+                raise ValueError(
+                    f"{self._title} is not the file that was read before: {error}. That one was read up to"
+                    f" byte {offset}, line {self._line}; what came after was not. {self._files.remedy}, or"
+                    " start with a new store"
+                ) from error
+            if reader is not self._reader:
+                self._reader.close()
+                self._reader = reader
+        self._read, self._rest = self._before, b""
+
+    def _turn(self, follower: ByteReader) -> None:
+        """Go on with the file that follows."""
+        self._reader.close()
+        self._reader = follower
+        self._file, self._line = self._file + 1, 0
+        if self._csv is not None:
+            self._unknown += self._csv.unknown_fields
+        self._csv = self._header = None
+        self._before = self._read = Prefix()
+        self._rest = b""
+
+    def _at_limit(self) -> bool:
+        if self._until is None:
+            return False
+        if not self._reader.seekable:
+            return True  # a pipe holds nothing of what was read before
+        return (self._file, self._before.size) >= (self._until.get("file", 0), self._until["offset"])
+
+    def _check_limit(self, until: FilePosition) -> None:
+        if until.get("fingerprint", self._before.fingerprint) != self._before.fingerprint:
+            size = self._before.size
+            raise ValueError(f"{self._title}: its first {size} bytes are not those that were read before")
+
+    # Reading
+
+    def _next(self, size: int, timeout: float) -> list[_Block]:
+        """Read on, in this file or the one that follows."""
+        try:
+            data = self._reader.read(size, timeout)
+            if data:
+                return self._take(data)
+            follower = self._files.successor(self._reader)
+            if follower is not None:
+                late = self._reader.read(size, 0.0)  # what came before it had a successor
+                if late:
+                    follower.close()
+                    return self._take(late)
+                blocks = self._last_line()
+                self._turn(follower)
+                return blocks
+        except ReplacedError:
+            self._find(self._before.size, self._before.fingerprint)
+            return []
+        except (CutGzipError, DamagedGzipError) as error:
+            return self._break_off(error)
+        return [] if data is None else self._finish()
 
     def _take(self, data: bytes) -> list[_Block]:
         """Return the complete lines; keep the rest."""
         blocks = []
-        head, newline, tail = data.partition(b"\n")
-        self._rest, self._size = self._rest + head, self._size + len(head)
-        if self._size > MAX_LINE_BYTES:
-            self._rest = self._rest[:_KEPT]
-            if newline:
-                blocks.append(self._overlong(ended=1))
-                data = tail
+        end = data.find(b"\n")
+        first = data if end < 0 else data[: end + 1]
+        after = self._read.extend(first)
+        self._read = self._read.extend(data)
+        size = after.size - self._before.size - (end >= 0)
+        if size <= MAX_LINE_BYTES:
+            data = self._rest + data
         else:
-            data = self._rest + newline + tail
-        if newline:
-            end = data.rfind(b"\n") + 1
-            if end:
-                blocks.append(self._block(data[:end]))
-            self._rest, self._size = data[end:], len(data) - end
+            self._rest = (self._rest[:MAX_RAW_BYTES] + first[:MAX_RAW_BYTES]).rstrip(b"\n")[:MAX_RAW_BYTES]
+            if end < 0:
+                return []
+            blocks.append(self._overlong(size, after))
+            data = data[end + 1 :]
+        end = data.rfind(b"\n") + 1
+        if end:
+            blocks.append(self._block(data[:end]))
+        self._rest = data[end:]
         return blocks
 
     def _finish(self) -> list[_Block]:
-        """Return the last line if it has no line break."""
+        """End, for good unless there is a limit; return the last line if it has no line end but is whole."""
         self.ended = True
-        self._done = self._until is None
-        if not self._size:
+        if self._until is not None:
+            self._refuse_short(self._until)
+            return self._last_line()
+        self._done = True
+        if not self._may_be_torn():
+            return self._last_line()
+        self._leave(
+            f"the last line of {self._title} (line {self._line + 1}) has no line end and was not taken:"
+            " --final takes it"
+        )
+        return []
+
+    def _last_line(self) -> list[_Block]:
+        """Return what there is of a line that will get no line end."""
+        size = self._read.size - self._before.size
+        if not size:
             return []
-        block = self._overlong(ended=0) if self._size > MAX_LINE_BYTES else self._block(self._rest)
-        self._rest, self._size = b"", 0
-        return [block]
+        if self._may_be_torn():
+            return [self._reject("the last line has no line end, and another file has followed", self._read)]
+        return [self._overlong(size, self._read) if size > MAX_LINE_BYTES else self._block(self._rest)]
 
-    def _end_damaged(self, reason: str) -> list[_Block]:
-        start, kept = self._position(), self._rest[:_KEPT]
-        self.ended = self._done = self._damaged = True
-        self._offset, self._line = self._offset + self._size, self._line + 1
-        return [_Block(self._title, kept, [Malformed(reason)], None, start, self._position())]
+    def _may_be_torn(self) -> bool:
+        """Whether the line without a line end may be a part: it is not of a pipe, nor a whole JSON object."""
+        text = (self._rest if self._before.size else self._rest.removeprefix(_BOM)).strip()
+        if not text or self._final or not self._reader.seekable:
+            return False
+        overlong = self._read.size - self._before.size > MAX_LINE_BYTES
+        if overlong or self._is_csv or not text.endswith(b"}"):
+            return True
+        try:
+            msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        except (ValueError, RecursionError):
+            return True
+        return False
 
-    def _overlong(self, *, ended: int) -> _Block:
-        start, reason = self._position(), f"a line may have at most {MAX_LINE_BYTES} bytes, got {self._size}"
-        self._offset, self._line = self._offset + self._size + ended, self._line + 1
-        return _Block(self._title, self._rest, [Malformed(reason)], None, start, self._position())
+    def _break_off(self, error: CutGzipError | DamagedGzipError) -> list[_Block]:
+        """End where compressed data do; the position stays before, so that a mended file is read on."""
+        if self._until is not None:
+            self._refuse_short(self._until, f" ({error})")
+        self.ended = self._done = True
+        where = f"{self._title} cannot be read beyond line {self._line}"
+        if isinstance(error, CutGzipError) and not self._final:
+            self._leave(
+                f"{where}: {error}. It was cut off, or is still being written: run again when it is whole"
+            )
+        else:
+            self.damage = f"{where}: the gzip data are damaged ({error}). Restore it, and run again"
+            log.error("%s", self.damage)
+        return []
+
+    def _leave(self, why: str) -> None:
+        self.unfinished = why
+        log.warning("%s", why)
+
+    def _refuse_short(self, until: FilePosition, why: str = "") -> None:
+        if (self._file, self._read.size) < (until.get("file", 0), until["offset"]):
+            earlier = until.get("file", 0) - self._file
+            files = f" of the {earlier} file{'s' * (earlier > 1)} that followed it" if earlier else ""
+            raise ValueError(
+                f"{self._title} ends at byte {self._read.size}{why}, but was read up to byte"
+                f" {until['offset']}{files} before"
+            )
+
+    # Decoding
+
+    def _reject(self, reason: str, after: Prefix) -> _Block:
+        """Return a reject in the place of the line at the front; what follows it begins ``after``."""
+        before, start = self._before, self._position()
+        self._line += after.tail.endswith(b"\n")
+        self._before = after
+        raw, self._rest = self._rest, b""
+        return _Block(self._title, raw, [Malformed(reason)], None, before, start, self._position())
+
+    def _overlong(self, size: int, after: Prefix) -> _Block:
+        return self._reject(f"a line may have at most {MAX_LINE_BYTES} bytes, got {size}", after)
 
     def _block(self, data: bytes) -> _Block:
-        start = self._position()
+        before, start = self._before, self._position()
         lines: list[int] | None = None
         events: Sequence[Event | Malformed] | None = None if self._is_csv else self._json.decode_lines(data)
         if events is None:
             events, lines = self._singly(data)
-        self._offset += len(data)
-        self._line += data.count(b"\n") + (not data.endswith(b"\n"))
-        return _Block(self._title, data, events, lines, start, self._position())
+        self._before = before.extend(data)
+        self._line += data.count(b"\n")
+        self._rest = b""
+        return _Block(self._title, data, events, lines, before, start, self._position())
 
     def _singly(self, data: bytes) -> tuple[list[Event | Malformed], list[int]]:
         """Return the events of lines that need decoding one by one, and the line numbers, from 0."""
@@ -374,7 +376,7 @@ class LineSource:
         lines: list[int] = []
         for line, text in enumerate(data.split(b"\n")):
             raw = text.removesuffix(b"\r")
-            if not line and not self._line:
+            if not line and not self._before.size:
                 raw = raw.removeprefix(_BOM)
             if not raw or raw.isspace():
                 continue

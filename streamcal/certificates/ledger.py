@@ -7,7 +7,7 @@ those cells in compact form, and at most `MOST_CERTIFICATES` certificates.
 from __future__ import annotations
 
 import math
-from typing import Final, Literal, NamedTuple, Self
+from typing import Annotated, Final, Literal, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -26,6 +26,7 @@ from streamcal.certificates.theorems import theorem1, theorem2
 from streamcal.errors import DamagedStateError
 from streamcal.events import Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.sketch.decoding import MOST, Count, Number, decoded
 from streamcal.sketch.score_sketch import ScoreSketch
 
 __all__ = ["MOST_CERTIFICATES", "DriftAlarm", "Ledger", "Scope"]
@@ -61,25 +62,25 @@ class DriftAlarm(msgspec.Struct, frozen=True):
     """The assumption, worded as in the certificates."""
     reason: str
     """What refuted it."""
-    target_labels: int
+    target_labels: Count
     """Number of labelled target scores at that time."""
     key: str | None = None
 
 
 class _FormedState(msgspec.Struct):
     cells: bytes
-    splits: list[int]
-    choices: int
-    versions_before: int
+    splits: list[Count]
+    choices: Annotated[int, msgspec.Meta(ge=1, le=MOST)]
+    versions_before: Number
     domain: Domain
 
 
 class _State(msgspec.Struct):
     formed: list[_FormedState]
-    version: int
+    version: Number
     on_schedule: bool
     alarms: list[DriftAlarm]
-    generation: int
+    generation: Count
     watch: bytes | None
 
 
@@ -258,12 +259,13 @@ class Ledger:
         DamagedStateError
             if the bytes are not such a state.
         """
-        try:
-            state = msgspec.msgpack.decode(data, type=_State)
-        except msgspec.DecodeError as error:
-            raise DamagedStateError(f"not the state of a ledger of certificates: {error}") from None
+        state = decoded(data, _State, "a ledger of certificates")
         for known in state.formed:
             sketch = ScoreSketch.from_bytes(known.cells)
+            if not sketch.labelled or sketch.max_cells != self._max_cells:
+                raise DamagedStateError(
+                    "not the state of a ledger of certificates: its cells do not fit the options"
+                )
             splits = np.array(known.splits, np.int64)
             if len(splits) < 2 or splits[0] or splits[-1] != len(sketch.cells) or (np.diff(splits) < 1).any():
                 raise DamagedStateError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Annotated, Final, Self
 
 import msgspec
 import numpy as np
@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
 from streamcal.maps.binning import uniform_mass
+from streamcal.sketch.decoding import Count, decoded
 from streamcal.sketch.grid import LAST_KEY, MIN_LEVEL, left_edges
 from streamcal.sketch.score_sketch import ScoreSketch
 
@@ -27,12 +28,23 @@ _STRIDE_GROWTH: Final = 1.05  # the stride is 5 % of the labels so far, between 
 _MAX_STRIDE: Final = 4096  # late in a stream a drift must still be noticed soon
 
 
+class _TestState(msgspec.Struct):
+    """The fields of `LabelShiftTest.to_dict`."""
+
+    alpha: float
+    restarts: Annotated[int, msgspec.Meta(ge=0, le=64)]  # each after twice the labels of the one before
+    source_negatives: list[Count]
+    source_positives: list[Count]
+    negatives: list[Count]
+    positives: list[Count]
+
+
 class _State(msgspec.Struct):
     refuted: bool
-    labels: int
-    next_look: int
-    cells: list[int]
-    test: dict[str, Any] | None
+    labels: Count
+    next_look: Count
+    cells: list[Count]
+    test: _TestState | None
 
 
 class LabelShiftWatch:
@@ -128,9 +140,14 @@ class LabelShiftWatch:
         negatives, positives = source.counts @ (bins[:, None] == np.arange(len(self._cells) + 1))
         return negatives, positives
 
+    @property
+    def _last_edge(self) -> int:
+        """The largest cell at which a bin may begin: the one after the last."""
+        return (LAST_KEY >> self._level) + 1
+
     def to_bytes(self) -> bytes:
         """Return the state as JSON. Equal states give equal bytes."""
-        test = None if self._test is None else self._test.to_dict()
+        test = None if self._test is None else _TestState(**self._test.to_dict())
         return msgspec.json.encode(
             _State(self.refuted, self.labels, self.next_look, self._cells.tolist(), test)
         )
@@ -143,12 +160,23 @@ class LabelShiftWatch:
         DamagedStateError
             if the bytes are not such a state.
         """
-        try:
-            state = msgspec.json.decode(data, type=_State)
-            self._test = None if state.test is None else _test_class().from_dict(state.test)
-            self._cells = np.array(state.cells, np.int32)
-        except (msgspec.DecodeError, KeyError, TypeError, ValueError, OverflowError) as error:
-            raise DamagedStateError(f"not the state of a label-shift watch: {error}") from None
+        state = decoded(data, _State, "a label-shift watch", json=True)
+        cells, test = np.array(state.cells, np.int64), state.test
+        if (np.diff(cells) <= 0).any() or (len(cells) and not 0 < cells[0] <= cells[-1] <= self._last_edge):
+            raise DamagedStateError("not the state of a label-shift watch: its bins are out of order")
+        if not state.labels <= state.next_look <= state.labels + _MAX_STRIDE:
+            raise DamagedStateError(
+                f"not the state of a label-shift watch: after {state.labels} labels, it looks at"
+                f" {state.next_look} next"
+            )
+        if test is not None:
+            counts = test.source_negatives, test.source_positives, test.negatives, test.positives
+            if test.alpha != self._alpha or any(len(each) != len(cells) + 1 for each in counts):
+                raise DamagedStateError("not the state of a label-shift watch: its test is another's")
+            if not sum(map(sum, counts[:2])) or sum(map(sum, counts[2:])) > state.labels:
+                raise DamagedStateError("not the state of a label-shift watch: it counts other labels")
+        self._test = None if test is None else _test_class().from_dict(msgspec.structs.asdict(test))
+        self._cells = cells.astype(np.int32)
         self.refuted, self.labels, self.next_look = state.refuted, state.labels, state.next_look
         return self
 

@@ -25,6 +25,7 @@ from streamcal.cli.apply import apply
 from streamcal.cli.opening import (
     ConfigFile,
     EventsUrls,
+    Final,
     LabelsUrls,
     SourceUrl,
     open_source,
@@ -122,6 +123,7 @@ def replay(
     labels: LabelsUrls = None,
     source: SourceUrl = None,
     config: ConfigFile = None,
+    final: Final = False,
 ) -> None:
     """Rebuild a store's state from its sources, and compare: exit status 0 if equal, 1 if not.
 
@@ -133,8 +135,10 @@ def replay(
     connectors = Connectors(options.connectors, stop)
     with ExitStack() as stack:
         kept = open_store(connectors, store, stack, read_only=True)
-        deployment = [open_source(connectors, url, "target", stack) for url in (*events, *(labels or ()))]
-        calibration = [open_source(connectors, source, "source", stack)] if source else []
+        deployment = [
+            open_source(connectors, url, "target", stack, final=final) for url in (*events, *(labels or ()))
+        ]
+        calibration = [open_source(connectors, source, "source", stack, final=final)] if source else []
         try:
             table, equal = replay_table(kept, options, Inputs(calibration, deployment), stop)
         except StoppedError as error:

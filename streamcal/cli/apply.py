@@ -9,7 +9,16 @@ from typing import Annotated
 
 import typer
 
-from streamcal.cli.opening import JsonLog, RejectsUrl, open_sink, open_source, read_map, read_options
+from streamcal.cli.opening import (
+    Final,
+    JsonLog,
+    RejectsUrl,
+    open_sink,
+    open_source,
+    read_map,
+    read_options,
+    refuse_damaged,
+)
 from streamcal.cli.terminal import (
     EXIT_NOTHING_READ,
     EXIT_UNUSABLE,
@@ -40,6 +49,7 @@ def apply(
     events: Annotated[str, typer.Option(help="Predictions to recalibrate.")] = "-",
     output: Annotated[str, typer.Option(help="Where the recalibrated predictions go.")] = "-",
     rejects: RejectsUrl = None,
+    final: Final = False,
     config: Annotated[Path | None, typer.Option(help="Options of connectors, as a TOML file.")] = None,
     log_json: JsonLog = False,
 ) -> None:
@@ -60,7 +70,7 @@ def apply(
                 fail(f"cannot read the maps: {error}", EXIT_USAGE)
             stack.callback(feed.close)
             maps = FollowedMaps(feed)
-        opened = open_source(connectors, events, "target", stack)
+        opened = open_source(connectors, events, "target", stack, final=final)
         outputs = Outputs(
             open_sink(connectors, output, stack), open_sink(connectors, rejects, stack) if rejects else None
         )
@@ -80,6 +90,8 @@ def apply(
             fail(str(error), EXIT_NOTHING_READ)
     log.info("%s", f"{count:,} predictions recalibrated with {maps.description}, {refusals:,} rejected")
     if stop():
+        refuse_damaged([opened])
         raise typer.Exit(stop_status(stop))
     if not count:
         fail(f"no event could be read from {public_url(events)}", EXIT_NOTHING_READ)
+    refuse_damaged([opened])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
@@ -14,12 +15,13 @@ from streamcal.errors import StoreError
 from streamcal.events import Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.run.config import RunConfig, read_config
-from streamcal.run.ports import Connectors, Sink, Source, Store, connector_names
+from streamcal.run.ports import Connectors, FileSource, Sink, Source, Store, connector_names
 from streamcal.run.problems import problems
 
 __all__ = [
     "ConfigFile",
     "EventsUrls",
+    "Final",
     "JsonLog",
     "LabelsUrls",
     "RejectsUrl",
@@ -29,6 +31,7 @@ __all__ = [
     "open_store",
     "read_map",
     "read_options",
+    "refuse_damaged",
     "refuse_twice",
 ]
 
@@ -43,6 +46,9 @@ LabelsUrls = Annotated[
 SourceUrl = Annotated[str | None, typer.Option(help="Labelled events to calibrate on first.")]
 RejectsUrl = Annotated[str | None, typer.Option(help="Where rejected input goes, one line each.")]
 ConfigFile = Annotated[Path | None, typer.Option(help="Options, as a TOML file.")]
+Final = Annotated[
+    bool, typer.Option("--final", help="The inputs are complete: take a last line without a line end.")
+]
 JsonLog = Annotated[bool, typer.Option("--log-json", help="Log one JSON object per line.")]
 
 
@@ -67,11 +73,17 @@ def read_map(path: Path) -> RecalibrationMap:
 
 
 def open_source(
-    connectors: Connectors, url: str, domain: Domain, stack: ExitStack, *, follow: bool = False
+    connectors: Connectors,
+    url: str,
+    domain: Domain,
+    stack: ExitStack,
+    *,
+    follow: bool = False,
+    final: bool = False,
 ) -> Source:
     """Open a source, closed with the stack."""
     try:
-        source = connectors.source(url, domain, follow=follow)
+        source = connectors.source(url, domain, follow=follow, final=final)
     except ValueError as error:
         fail(str(error), EXIT_USAGE)
     except OSError as error:
@@ -107,3 +119,10 @@ def refuse_twice(names: list[str]) -> None:
     for name in names:
         if names.count(name) > 1:
             fail(f"{name} is given twice", EXIT_USAGE)
+
+
+def refuse_damaged(sources: Iterable[Source]) -> None:
+    """End with an error if an input could not be read to its end; everything before that is written."""
+    damaged = [each.damage for each in sources if isinstance(each, FileSource) and each.damage]
+    if damaged:
+        fail("; ".join(damaged), EXIT_NOTHING_READ)

@@ -17,6 +17,7 @@ from streamcal.cli.closing import closing_words
 from streamcal.cli.opening import (
     ConfigFile,
     EventsUrls,
+    Final,
     JsonLog,
     LabelsUrls,
     RejectsUrl,
@@ -25,6 +26,7 @@ from streamcal.cli.opening import (
     open_source,
     open_store,
     read_options,
+    refuse_damaged,
     refuse_twice,
 )
 from streamcal.cli.picture import FORMATS, NEEDED, can_draw, is_picture, reliability_picture
@@ -66,6 +68,7 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
     maps: str | None
     store: str | None
     follow: bool
+    final: bool
     metrics: str | None
     map_file: Path | None
     plot: Path | None
@@ -93,6 +96,7 @@ def run(
     maps: Annotated[str | None, typer.Option(help="Where every map version goes, one line each.")] = None,
     store: Annotated[str | None, typer.Option(help="Where the state is kept: a SQLite file.")] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Wait for more data at the end of files.")] = False,
+    final: Final = False,
     plot: Annotated[
         Path | None, typer.Option(help="Where a picture of the reliability goes: .png, .svg or .pdf.")
     ] = None,
@@ -125,6 +129,7 @@ def run(
         maps=maps,
         store=store,
         follow=follow,
+        final=final,
         metrics=metrics,
         map_file=map_file,
         plot=plot,
@@ -157,11 +162,13 @@ def run(
         nothing = pipeline.tally.events in (0, pipeline.tally.rejected)
     if stop():
         log.warning("interrupted: everything processed so far is written")
+        refuse_damaged(sources)
         if stop_status(stop):
             raise typer.Exit(stop_status(stop))
     elif nothing:
         urls = ", ".join(map(public_url, asked.inputs))
         fail(f"no event could be read from {urls}", EXIT_NOTHING_READ)
+    refuse_damaged(sources)
     if doubtful and strict:
         raise typer.Exit(EXIT_DOUBTFUL)
 
@@ -203,10 +210,12 @@ def _check_reports(asked: _Asked) -> None:
 
 def _open_inputs(asked: _Asked, connectors: Connectors, stack: ExitStack) -> Inputs:
     deployment = [
-        open_source(connectors, url, "target", stack, follow=asked.follow)
+        open_source(connectors, url, "target", stack, follow=asked.follow, final=asked.final)
         for url in (*asked.events, *asked.labels)
     ]
-    calibration = [open_source(connectors, asked.source, "source", stack)] if asked.source else []
+    calibration = []
+    if asked.source:
+        calibration.append(open_source(connectors, asked.source, "source", stack, final=asked.final))
     refuse_twice([each.name for each in (*calibration, *deployment)])
     return Inputs(calibration, deployment)
 

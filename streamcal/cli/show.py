@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from streamcal.run.pipeline import Pipeline, Tally
 from streamcal.run.ports import Store
 from streamcal.run.rows import MapRow
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner, pipeline_state
+from streamcal.times import show_time
 
 __all__ = ["SHOWN_KEYS", "SHOWN_MAPS", "Served", "replay_table", "served", "show_table"]
 
@@ -72,6 +72,13 @@ class Served(msgspec.Struct):
     join: JoinCounts
     pending: int
     positions: dict[str, dict[str, Any]]
+
+
+class _Shown(msgspec.Struct):
+    """What is shown of a map."""
+
+    values: list[float] = []
+    weights: tuple[float, float] | None = None
 
 
 def served(store: Store, keys: Sequence[str] = (), limit: int | None = None) -> Served:
@@ -136,15 +143,15 @@ def served(store: Store, keys: Sequence[str] = (), limit: int | None = None) -> 
 
 
 def _served_map(row: MapRow) -> ServedMap:
-    found = msgspec.json.decode(row.map)
+    found = msgspec.json.decode(row.map, type=_Shown)
     return ServedMap(
         row.version,
         row.key,
         row.time,
-        len(found["values"]) if found.get("values") else None,
-        found.get("weights"),
-        msgspec.json.decode(row.certificate),
-        msgspec.json.decode(row.mixture),
+        len(found.values) or None,
+        found.weights,
+        msgspec.json.decode(row.certificate, type=dict[str, Any] | None),
+        msgspec.json.decode(row.mixture, type=dict[str, Any] | None),
     )
 
 
@@ -158,7 +165,14 @@ def show_table(found: Served) -> Group:
     for row in found.maps:
         weights = ", ".join(f"{weight:.3f}" for weight in row.weights or ())
         risks = _risks(row.certificate)
-        cells = (_moment(row.time), row.key, row.version, row.bins or "identity", weights, *risks)
+        cells = (
+            None if row.time is None else show_time(row.time, "%Y-%m-%d %H:%M"),
+            row.key,
+            row.version,
+            row.bins or "identity",
+            weights,
+            *risks,
+        )
         moved.add_row(*map(_cell, cells))
     above = [Text(f"{found.older_maps:,} older versions: --limit N")] if found.older_maps else []
     totals = Text(
@@ -243,16 +257,6 @@ def _table(title: str, columns: Sequence[str], *, left: Sequence[str]) -> Table:
         else:
             table.add_column(column, justify="left" if column in left else "right", no_wrap=True)
     return table
-
-
-def _moment(time: float | None) -> str | None:
-    """Return an event time as date and minute, UTC; one that no calendar has as a number."""
-    if time is None:
-        return None
-    try:
-        return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M}"
-    except (OSError, OverflowError, ValueError):
-        return f"{time:.0f}"
 
 
 def _first(keys: Iterable[str | None]) -> list[str | None]:

@@ -17,7 +17,9 @@ from streamcal.engine.domain_labels import DomainLabels
 from streamcal.errors import DamagedStateError
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import class_prior, shift_correction, shift_weights
-from streamcal.mixture.mixture import Mixed, Mixing, Mixture
+from streamcal.mixture.mixture import STRIDE, Mixed, Mixing, Mixture
+from streamcal.mixture.names import NAMES
+from streamcal.sketch.decoding import Number, Probability, decoded
 from streamcal.sketch.label_log import LabelLog
 from streamcal.sketch.score_sketch import ScoreSketch
 
@@ -30,13 +32,13 @@ GENERATION: Final = 4096
 
 
 class _State(msgspec.Struct):
-    steps: int
+    steps: Number
     served: bytes
     mixing: Mixing | None
     mixture: bytes | None
     uncounted: int
     generation: tuple[bytes, int] | None
-    source: tuple[bytes, float] | None
+    source: tuple[bytes, Probability] | None
 
 
 class Auto:
@@ -96,6 +98,16 @@ class Auto:
     def step_due(self) -> bool:
         """Whether a step is due; where there is no `room` and no step is due, it is `reweigh` that is."""
         return self._mixture is not None and self._labels(self._mixture) >= self._mixture.next_step
+
+    @property
+    def sourced(self) -> bool:
+        """Whether there is a source."""
+        return self._source is not None
+
+    @property
+    def observed(self) -> int:
+        """How many target scores were observed before the last step; 0 where there is no mixture."""
+        return 0 if self._mixture is None else self._mixture.observed
 
     @property
     def read(self) -> int:
@@ -234,16 +246,22 @@ class Auto:
         DamagedStateError
             if the bytes are not such a state.
         """
+        state = decoded(data, _State, "mode auto")
         try:
-            state = msgspec.msgpack.decode(data, type=_State)
             self.served = RecalibrationMap.model_validate_json(state.served)
             if state.source is not None:
                 uniform_mass = RecalibrationMap.model_validate_json(state.source[0])
                 self._source = uniform_mass, state.source[1]
-        except ValueError as error:  # those of msgspec and of pydantic alike
+        except ValueError as error:
             raise DamagedStateError(f"not the state of mode auto: {error}") from None
+        if self._source is not None and not self._source[0].values:
+            raise DamagedStateError("not the state of mode auto: its source has a map without bins")
+        if state.mixing is not None and not {state.mixing.leader, *state.mixing.weights} <= {*NAMES}:
+            raise DamagedStateError("not the state of mode auto: it mixes candidates that do not exist")
         self.steps, self.mixing = state.steps, state.mixing
         self._mixture = None if state.mixture is None else Mixture.from_bytes(state.mixture)
+        if self._mixture is not None and self._mixture.stride != STRIDE:
+            raise DamagedStateError(f"not the state of mode auto: a mixture of stride {self._mixture.stride}")
         self._counted = self._target.number_back(state.uncounted)
         if self._mixture is not None and self._mixture.weighed > state.uncounted:
             raise DamagedStateError(f"{self._mixture.weighed} labels weighed, of {state.uncounted}")

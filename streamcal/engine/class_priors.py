@@ -6,6 +6,7 @@ from typing import Final, Self
 
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels
+from streamcal.errors import DamagedStateError
 from streamcal.events import Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import class_prior, shift_weights
@@ -118,5 +119,7 @@ class ClassPriors:
         """
         if self._tracker is not None:
             self._tracker.restore(data)
+        elif data:
+            raise DamagedStateError("the state of a prior, where labels are only counted")
         self._read = self._target.end
         return self

@@ -100,6 +100,10 @@ class RecalibratorConfig(BaseModel):
         """Return the window of a domain's labels, None if all count."""
         return self.window if self.window_domain in (domain, "both") else None
 
+    def needs_time(self, domain: Domain) -> bool:
+        """Return whether the labels of a domain need an event time: their window is a stretch of it."""
+        return isinstance(self.window_of(domain), timedelta)
+
 
 class RecalibratorOptions(TypedDict, total=False):
     """The options of `RecalibratorConfig` as keyword arguments, for editors and type checkers."""

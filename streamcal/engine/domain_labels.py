@@ -18,6 +18,7 @@ import numpy as np
 from streamcal.errors import DamagedStateError
 from streamcal.sketch import checks
 from streamcal.sketch.arrays import Counts, Labels, Scores
+from streamcal.sketch.decoding import MOST, decoded
 from streamcal.sketch.label_log import LabelLog
 from streamcal.sketch.traffic import BUFFERED
 
@@ -263,15 +264,15 @@ class DomainLabels:
         DamagedStateError
             if the bytes are not such a state.
         """
+        state = decoded(data, _State, "the labels of a domain")
         try:
-            state = msgspec.msgpack.decode(data, type=_State)
             scores = checks.as_scores(np.frombuffer(state.scores, "<f8"))
             labels = checks.as_labels(np.frombuffer(state.labels, np.int8))
             seen = np.frombuffer(state.seen, "<i8").astype(np.int64)
         except ValueError as error:
             raise DamagedStateError(f"labels of a domain are damaged: {error}") from None
         expected = len(labels) if self._keeps_seen else 0
-        if len(scores) != len(labels) or len(seen) != expected or (seen < AT_ONCE).any():
+        if len(scores) != len(labels) or len(seen) != expected or ((seen < AT_ONCE) | (seen > MOST)).any():
             raise DamagedStateError(f"{len(labels)} labels of a domain do not fit their predictions")
         self.replace(self.log.restore(state.log))
         self._scores.frombytes(scores.tobytes())

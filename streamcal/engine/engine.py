@@ -27,6 +27,7 @@ from streamcal.join.join import Joined
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.priors.tracker import BLOCK
 from streamcal.sketch.arrays import Labels, Scores
+from streamcal.sketch.decoding import Finite, decoded
 from streamcal.sketch.label_log import LabelLog
 from streamcal.sketch.traffic import Traffic
 
@@ -47,7 +48,7 @@ class DomainSummary(msgspec.Struct, frozen=True):
 
 
 class _State(msgspec.Struct):
-    time: float | None
+    time: Finite | None
     source: bytes
     target: bytes
     traffic: bytes
@@ -309,11 +310,11 @@ class Engine:
             if the bytes are not such a state; the message says what is wrong.
         """
         options, body = unpack(data, 2)
+        state = decoded(body, _State, "an engine")
         try:
             engine = cls(RecalibratorConfig.model_validate_json(options), key, certifies)
-            state = msgspec.msgpack.decode(body, type=_State)
-        except ValueError as error:  # those of msgspec and of pydantic alike
-            raise DamagedStateError(f"engine state is damaged: {error}") from None
+        except ValueError as error:
+            raise DamagedStateError(f"not the state of an engine: its options are wrong: {error}") from None
         engine._time = state.time
         engine._source.restore(state.source)
         engine._target.restore(state.target)

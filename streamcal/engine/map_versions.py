@@ -7,7 +7,7 @@ label. In mode ``auto`` the map is a tracked mixture, which is mixed anew at lab
 from __future__ import annotations
 
 import math
-from typing import Final, Self
+from typing import Annotated, Final, Self
 
 import msgspec
 
@@ -25,6 +25,7 @@ from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.uniform_mass import form
+from streamcal.sketch.decoding import Number, decoded
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.traffic import Traffic
 
@@ -42,12 +43,12 @@ _SCOPES: Final[dict[Mode, Scope]] = {
 
 
 class _State(msgspec.Struct):
-    off_schedule: int
-    begun: dict[Domain, int]
+    off_schedule: Number
+    begun: dict[Domain, Number]
     base: bytes | None
     ledger: bytes
     auto: bytes | None
-    mixed_prior: float | None
+    mixed_prior: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)] | None
 
 
 class MapVersions:
@@ -242,13 +243,13 @@ class MapVersions:
         DamagedStateError
             if the bytes are not such a state.
         """
-        try:
-            state = msgspec.msgpack.decode(data, type=_State)
-            base = RecalibrationMap(version=0)
-            if self._auto is None:
+        state = decoded(data, _State, "map versions")
+        base = RecalibrationMap(version=0)
+        if self._auto is None:
+            try:
                 base = RecalibrationMap.model_validate_json(state.base or b"")
-        except ValueError as error:  # those of msgspec and of pydantic alike
-            raise DamagedStateError(f"map versions are damaged: {error}") from None
+            except ValueError as error:
+                raise DamagedStateError(f"map versions are damaged: {error}") from None
         if not {"source", "target"} <= state.begun.keys():
             raise DamagedStateError(f"map versions of {sorted(state.begun)} only")
         self._mixed_prior, self._watched = state.mixed_prior, self._target.end
@@ -256,6 +257,12 @@ class MapVersions:
         self._ledger.restore(state.ledger)
         if self._auto is not None:
             base = self._auto.restore(state.auto or b"").served
+            if self._auto.observed > self._traffic.n:
+                raise DamagedStateError(
+                    f"map versions after {self._auto.observed} scores, of {self._traffic.n} observed"
+                )
+            if self._auto.sourced and not self._source.log.sketch.n:
+                raise DamagedStateError("map versions of a source that has no labels")
         self._serve(base)
 
     # Versions
@@ -284,6 +291,8 @@ class MapVersions:
             return None
         self.settle(domain)
         sketch = labels.log.sketch
+        if not sketch.n:  # a window of event time may have let go of them all
+            return None
         formed = form(sketch, self._config.bins)
         if domain == "source":
             self._priors.set_source(formed.map)

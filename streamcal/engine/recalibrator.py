@@ -10,21 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Self, Unpack
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
 from streamcal.certificates.record import Certificate
+from streamcal.engine.checked import checked, lacks_time
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, names_options
-from streamcal.engine.emissions import DriftAlarm, Emission, Mixing
+from streamcal.engine.emissions import DriftAlarm, Emission, Mixing, Rejected
 from streamcal.engine.engine import DomainSummary, Engine
 from streamcal.engine.state import pack, unpack
 from streamcal.engine.stepping import step
 from streamcal.errors import DamagedStateError
-from streamcal.events import DOMAINS, Domain, Event, LabelledEvent, PredictionEvent
+from streamcal.events import DOMAINS, Domain, Event
 from streamcal.join.join import Join, JoinConfig, Joined
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch import checks
+from streamcal.times import LIMIT, Time, as_times, check_time
 
 __all__ = ["DomainSummary", "Recalibrator"]
 
@@ -158,7 +161,7 @@ class Recalibrator:
         label: int,
         domain: Domain = "source",
         *,
-        time: float | None = None,
+        time: Time | None = None,
         seen: int | None = None,
     ) -> None:
         """Learn one score with its label.
@@ -170,7 +173,9 @@ class Recalibrator:
         domain
             where they come from.
         time
-            event time of the label, seconds; needed only for a ``window`` of event time.
+            event time of the label; needed only for a ``window`` of event time. Seconds since the epoch (from
+            1e11 on, milliseconds, microseconds or nanoseconds, by magnitude), a datetime, a date, or ISO 8601
+            text; UTC if it has no zone.
         seen
             of a target score: what `seen` was when it was predicted; None: its label came at once.
 
@@ -178,7 +183,7 @@ class Recalibrator:
         ------
         ValueError
             if the score is no number in [0, 1], the label does not equal 0 or 1, the domain is neither
-            ``"source"`` nor ``"target"``, or a time is missing; nothing is learned then.
+            ``"source"`` nor ``"target"``, or a time is missing or none; nothing is learned then.
         """
         # The usual types pass by a glance; what remains is checked, or refused, at length.
         if type(score) is not float or not 0.0 <= score <= 1.0:
@@ -187,6 +192,8 @@ class Recalibrator:
             label = checks.check_label(label)
         if domain != "source" and domain != "target":
             raise ValueError(_bad_domain(domain))
+        if time is not None and (type(time) is not float or not -LIMIT < time < LIMIT):
+            time = check_time(time)
         self._engine.learn_one(score, label, domain, time, seen)
 
     def learn_many(
@@ -210,8 +217,8 @@ class Recalibrator:
         domain
             where they come from.
         times
-            event times, seconds: an array-like of length n, or one for all; needed only for a ``window`` of
-            event time.
+            event times as in `learn_one`, all in one unit: an array-like of length n (numpy, lists, pandas,
+            polars or Arrow columns), or one for all.
         seen
             of target scores: what `seen` was when they were predicted; None: their labels came at once.
 
@@ -226,7 +233,7 @@ class Recalibrator:
             raise ValueError(f"{len(values)} scores but {len(classes)} labels")
         if domain not in DOMAINS:
             raise ValueError(_bad_domain(domain))
-        moments = None if times is None else checks.as_times(times, len(values))
+        moments = None if times is None else as_times(times, len(values))
         self._engine.learn_many(values, classes, domain, moments, seen)
 
     def observe_one(self, score: float) -> None:
@@ -308,12 +315,20 @@ class Recalibrator:
         Raises
         ------
         ValueError
-            if the event holds a score or a label that is none; nothing has changed then.
+            if a field of the event is not what it may be in a file (docs/events.md), or a label has no time
+            under a ``window`` of event time; nothing has changed then.
         """
-        if isinstance(event, PredictionEvent | LabelledEvent):
-            checks.check_score(event.score)
-        if not isinstance(event, PredictionEvent):
-            checks.check_label(event.label)
+        event = checked(event)
+        reason = lacks_time(event, self.config)
+        if reason is not None:
+            raise ValueError(reason)
+        if event.time is not None:
+            try:
+                time = self._join.guard.take(event.time)
+            except ValueError as error:
+                return (Rejected(event, str(error)),)
+            if time != event.time:
+                event = msgspec.structs.replace(event, time=time)
         outcomes = step(event, self._join, lambda _: self._engine)
         return tuple(outcome for outcome in outcomes if not isinstance(outcome, Joined))
 

@@ -45,7 +45,7 @@ class ExpiryClock:
 
     def move(self, time: float) -> bool:
         """Move on to an event time; return whether something may expire by it."""
-        if time <= self._now:
+        if not time > self._now:
             return False
         self.time = self._now = time
         return time > self.next_look

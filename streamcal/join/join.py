@@ -24,9 +24,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from streamcal.errors import DamagedStateError
 from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, Origin, PredictionEvent
 from streamcal.join.clock import ExpiryClock
+from streamcal.join.guard import GuardState, TimeGuard
 from streamcal.join.tables import Early, MemoryTable, MemoryTables, Pending, Settled, Tables
+from streamcal.times import show_duration, show_time
 
-__all__ = ["Join", "JoinConfig", "JoinCounts", "JoinState", "Joined", "OriginOf", "Rejected"]
+__all__ = ["RAW_KEPT", "Join", "JoinConfig", "JoinCounts", "JoinState", "Joined", "OriginOf", "Rejected"]
 
 PORTION: Final = 16_384
 """So many entries may expire in a micro-batch, or more in a large one (`PER_EVENT`), before they are flushed
@@ -35,8 +37,13 @@ to the store: where time jumps, all that is pending may expire in one."""
 PER_EVENT: Final = 2
 """So many entries may expire for each event of a micro-batch: as many as do where the stream is steady."""
 
+RAW_KEPT: Final = 4096
+"""So many bytes of its text are kept of a label that waits, as of a reject."""
+
 OriginOf: TypeAlias = Callable[[], Origin | None]
 """Gives the origin of an event that does not hold it; asked only when it is needed."""
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
 
 T = TypeVar("T", PredictionEvent, LabelEvent, LabelledEvent, PredictionEvent | LabelledEvent, Event)
 
@@ -61,6 +68,10 @@ class JoinConfig(BaseModel):
     """How many predictions, how many early labels, and how many settled ids (kept to tell duplicates)
     are remembered at most; beyond it the oldest go first, counted like those that expire."""
 
+    max_jump: Annotated[float, Field(gt=0.0, strict=False)] | None = 30 * 86_400.0
+    """Seconds by which an event's time may be past those before it, see `streamcal.join.guard`; an event
+    farther ahead is rejected. None or inf: any time is believed."""
+
 
 class Joined(msgspec.Struct, frozen=True, gc=False):
     """A prediction with its label, and what was forecast when the prediction was made."""
@@ -82,27 +93,27 @@ class Joined(msgspec.Struct, frozen=True, gc=False):
 class JoinCounts(msgspec.Struct):
     """How many events met which end."""
 
-    predictions: int = 0
+    predictions: _Count = 0
     """Predictions taken, those that came together with their label among them."""
-    labels: int = 0
+    labels: _Count = 0
     """Labels read, whatever became of them."""
-    joined: int = 0
+    joined: _Count = 0
     """Predictions that met their label."""
-    early: int = 0
+    early: _Count = 0
     """Labels that came before their prediction."""
-    late: int = 0
+    late: _Count = 0
     """Labels that came after their prediction had expired."""
-    duplicate: int = 0
+    duplicate: _Count = 0
     """Predictions and labels whose id had one already."""
-    corrected: int = 0
+    corrected: _Count = 0
     """Those of the duplicates that are labels unlike the first."""
-    expired: int = 0
+    expired: _Count = 0
     """Predictions whose label did not come in time."""
-    unmatched: int = 0
+    unmatched: _Count = 0
     """Labels whose prediction did not come in time."""
 
 
-class _State(msgspec.Struct):
+class _State(msgspec.Struct, omit_defaults=True):
     """Every table in the order of arrival; ``since`` is the clock at arrival."""
 
     clock: float | None
@@ -111,6 +122,7 @@ class _State(msgspec.Struct):
     pending: dict[str, Pending]
     early: dict[str, Early]
     settled: dict[str, Settled]
+    guard: GuardState = GuardState()
 
 
 class JoinState(msgspec.Struct):
@@ -146,6 +158,7 @@ class Join:
         "_tables",
         "_unflushed",
         "_watermark",
+        "guard",
     )
 
     def __init__(
@@ -160,6 +173,8 @@ class Join:
         self._clock = ExpiryClock(self._config.label_ttl, state.clock, state.start)
         self._counts = state.counts
         self._watermark = float("inf")  # that holds now
+        self.guard = TimeGuard(self.max_jump)
+        """Judges the times of events that come by `Recalibrator.step`; a run judges each partition's own."""
         self._unflushed = 0  # entries that expired since the last flush or prefetch
         self._portion = PORTION
         self._room = self._settled_room = 0  # entries that may be put before the bound has to be looked at
@@ -168,6 +183,11 @@ class Join:
     def config(self) -> JoinConfig:
         """The options it was made with."""
         return self._config
+
+    @property
+    def max_jump(self) -> float:
+        """By how many seconds an event's time may be past those before it."""
+        return float("inf") if self._config.max_jump is None else self._config.max_jump
 
     @property
     def counts(self) -> JoinCounts:
@@ -305,11 +325,12 @@ class Join:
             first = early.event.label
         elif settled is None:
             self._counts.early += 1
-            tables.early.entries[event.id] = Early(self._clock.time, _with_origin(event, origin_of))
+            tables.early.entries[event.id] = Early(self._clock.time, _short(_with_origin(event, origin_of)))
             return self._reject_early() if len(tables.early) > self._config.max_pending else None
         elif settled.label is None:
             self._counts.late += 1
-            reason = f"late label: the prediction with id {event.id!r} has expired"
+            when = "" if settled.since is None else f" by {show_time(settled.since)} ({self._bounds()})"
+            reason = f"late label: the prediction with id {event.id!r} has expired{when}"
             return Rejected(_with_origin(event, origin_of), reason)
         else:
             first = settled.label
@@ -329,6 +350,7 @@ class Join:
                 tables.pending.entries,
                 tables.early.entries,
                 tables.settled.entries,
+                self.guard.state,
             )
         )
 
@@ -343,13 +365,15 @@ class Join:
         """
         try:
             state = msgspec.json.decode(data, type=_State)
-        except msgspec.DecodeError as error:
+        except (ValueError, RecursionError) as error:  # of msgspec, of UTF-8, of nesting
             raise DamagedStateError(f"not the state of a join: {error}") from None
         tables = MemoryTables()
         tables.pending = MemoryTable(state.pending)
         tables.early = MemoryTable(state.early)
         tables.settled = MemoryTable(state.settled)
-        return cls(config, tables, JoinState(state.clock, state.start, state.counts))
+        join = cls(config, tables, JoinState(state.clock, state.start, state.counts))
+        join.guard = TimeGuard(join.max_jump, state.guard)
+        return join
 
     # Inside
 
@@ -400,9 +424,30 @@ class Join:
         self._settle(id_, None)
 
     def _reject_early(self) -> Rejected:
+        """Reject the label that has waited longest, saying how long ago its prediction may have ended."""
         id_, early = self._tables.early.pop_oldest()
         self._counts.unmatched += 1
-        return Rejected(early.event, f"unmatched label: no prediction with id {id_!r} has come")
+        reason = f"unmatched label: no prediction with id {id_!r} has come"
+        start, since = self._clock.start, early.since
+        remembered = None if since is None else since - self._config.label_ttl
+        if remembered is not None and start is not None and start < remembered:
+            reason += f", or it was settled before {show_time(remembered)} ({self._bounds()})"
+        elif len(self._tables.settled) >= self._config.max_pending:
+            reason += f", or it was settled and is forgotten ({self._bounds()})"
+        return Rejected(early.event, reason)
+
+    def _bounds(self) -> str:
+        ttl, most = show_duration(self._config.label_ttl), self._config.max_pending
+        return f"label_ttl is {ttl}, max_pending {most:,}"
+
+
+def _short(event: LabelEvent) -> LabelEvent:
+    """Return a label with as much of its text as a reject keeps."""
+    origin = event.origin
+    if origin is None or len(origin.raw) <= RAW_KEPT:
+        return event
+    kept = msgspec.structs.replace(origin, raw=origin.raw[:RAW_KEPT])
+    return msgspec.structs.replace(event, origin=kept)
 
 
 def _with_origin(event: T, origin_of: OriginOf | None) -> T:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Generic, Protocol, TypeVar
+from typing import Annotated, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -26,17 +26,23 @@ __all__ = [
 ]
 
 
+# Checked where a stored entry is decoded.
+_Probability = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+_Label = Annotated[int, msgspec.Meta(ge=0, le=1)]
+_Seen = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
+
+
 class Pending(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A prediction that waits for its label; ``since`` is the join's clock at its arrival."""
 
     since: float | None
-    score: float
-    probability: float
+    score: _Probability
+    probability: _Probability
     domain: Domain
     key: str | None
     time: float | None = None
     """Its event time."""
-    seen: int = 0
+    seen: _Seen = 0
     """How many target scores its engine had observed before it answered."""
 
 
@@ -51,7 +57,7 @@ class Settled(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """How a prediction ended; kept to tell duplicates and late labels."""
 
     since: float | None
-    label: int | None
+    label: _Label | None
     """None: it expired without one."""
 
 

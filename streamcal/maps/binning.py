@@ -60,11 +60,17 @@ def uniform_mass(totals: Counts, bins: int) -> Counts:
     m = len(totals)
     if m <= 1:
         return np.array([0, m], np.int64)
-    ranks = int(ends[-1]) * np.arange(1, bins, dtype=np.int64) // bins
-    splits = _nearest_boundaries(ends, ranks)
+    splits = _nearest_boundaries(ends, _ranks(int(ends[-1]), np.arange(1, bins, dtype=np.int64), bins))
     inner = np.unique(splits)
     inner = inner[(inner > 0) & (inner < m)]
     return np.concatenate(([0], inner, [m])).astype(np.int64)
+
+
+def _ranks(n: int, edges: Counts, bins: Counts | int) -> Counts:
+    """Return ⌊nb/B⌋ for edge b of B bins, int64[k]: exact, though n·b may exceed 64 bits."""
+    whole, rest = np.divmod(n, bins)
+    ranks: Counts = whole * edges + rest * edges // bins
+    return ranks
 
 
 def _nearest_boundaries(ends: Counts, ranks: Counts) -> Counts:
@@ -141,7 +147,7 @@ def _leave_one_out_brier_of_each(
     sizes = np.array(candidates) + 1  # edges of each candidate, including those at 0 and 1
     starts = np.cumsum(sizes) - sizes
     edge = np.arange(int(sizes.sum())) - np.repeat(starts, sizes)
-    splits = _nearest_boundaries(ends, n * edge // np.repeat(sizes - 1, sizes))
+    splits = _nearest_boundaries(ends, _ranks(n, edge, np.repeat(sizes - 1, sizes)))
     splits[starts], splits[starts + sizes - 1] = 0, m
     kept = np.concatenate(([True], splits[1:] != splits[:-1]))  # no bin lies between equal edges
     kept[starts] = True

@@ -46,7 +46,7 @@ class RecalibrationMap(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached_property,))
 
-    version: Annotated[int, Field(ge=0)]
+    version: Annotated[int, Field(ge=0, lt=1 << 63)]
     """Number of the map version; version 0 is the identity, served before the first map."""
 
     edges: tuple[Probability, ...] = ()

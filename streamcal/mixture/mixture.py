@@ -32,6 +32,7 @@ from streamcal.mixture.table import ServedTable
 from streamcal.mixture.weights import Weights, pool
 from streamcal.mixture.windows import Windows
 from streamcal.sketch import grid
+from streamcal.sketch.decoding import MOST, Probability
 from streamcal.sketch.score_sketch import ScoreSketch
 
 __all__ = ["FIRST_STEP", "MATERIAL", "STRIDE", "WEIGHED", "Mixed", "Mixing", "Mixture"]
@@ -61,7 +62,7 @@ class Mixing(msgspec.Struct, frozen=True):
 
     leader: str
     """The candidate with the largest weight."""
-    weights: dict[str, float]
+    weights: dict[str, Probability]
     """The positive weights, by candidate; they sum to 1. A window that is not full counts as ``all``."""
     reason: str | None = None
     """Why the leader differs from that of the version before; None if it does not."""
@@ -124,6 +125,16 @@ class Mixture:
         self._recent = RecentLosses()
         self._table = ServedTable()
         self._table.fill(self._snapshots.latest, self._windows)
+
+    @property
+    def stride(self) -> int:
+        """The longest step, in labels."""
+        return self._stride
+
+    @property
+    def observed(self) -> int:
+        """The number of target scores observed at the last step."""
+        return self._snapshots.latest.observed
 
     @property
     def n(self) -> int:
@@ -243,9 +254,8 @@ class Mixture:
             If labels were not counted, ``observed`` goes down, or the prior is out of range; nothing is
             changed then.
         """
-        before = self._snapshots.latest.observed
-        if observed < before:
-            raise ValueError(f"observed was {before} and must not go down, got {observed!r}")
+        if observed < self.observed:
+            raise ValueError(f"observed was {self.observed} and must not go down, got {observed!r}")
         if fused_prior is not None and not 0.0 < fused_prior < 1.0:
             raise ValueError(f"a prior must be in (0, 1), got {fused_prior!r}")
         self._check_counted()
@@ -256,7 +266,7 @@ class Mixture:
         snapshot = Snapshot(observed, self._source, self._windows.fits, fused_prior)
         # However often the source was formed before the first label, only the last snapshot is needed.
         (self._snapshots.add if n else self._snapshots.begin)(snapshot)
-        self._next_step = max(FIRST_STEP, n + min(self._stride, math.ceil(n / 10)))
+        self._next_step = _next_step(n, self._stride)
         self._table.fill(snapshot, self._windows)
         return self._mix()
 
@@ -332,15 +342,18 @@ class Mixture:
             If the bytes are not such a state; the message says what is wrong.
         """
         state = codec.decode(data)
-        if state.stride < 1 or not 0 <= state.leader < _K or len(state.fitted_at) != ALL + 1:
+        if state.stride < 1 or state.leader >= _K or len(state.fitted_at) != ALL + 1:
             raise DamagedStateError(f"a mixture of stride {state.stride} led by candidate {state.leader}")
-        if state.weighed < 0 or state.next_step < FIRST_STEP:
-            raise DamagedStateError(f"a mixture with {state.weighed} labels weighed, step {state.next_step}")
         mixture = cls(state.stride)
         *snapshots, (_, now) = codec.unpack_snapshots(state)
         mixture._weighed, mixture._next_step = state.weighed, state.next_step
         mixture._source, mixture._leader = now.source, state.leader
         mixture._windows.restore(state.windows, state.fitted_at, now.fits)
+        n = mixture.n
+        if state.next_step != _next_step(n, state.stride):
+            raise DamagedStateError(f"a mixture of {n} labels with the next step at {state.next_step}")
+        if (snapshots[-1][1].fits and not n) or not -1 <= state.chosen_at <= n:
+            raise DamagedStateError(f"a mixture of {n} labels with fits or a partition to others")
         mixture._snapshots = Snapshots(snapshots)
         if not mixture._weights.restore(
             codec.unpack_weights(state.weights),
@@ -350,7 +363,7 @@ class Mixture:
         ):
             raise DamagedStateError("candidates of a mixture that do not take part have weight")
         mixture._served = codec.unpack_weights(state.served)
-        mixture._recent.restore(codec.unpack_floats(state.recent, 0.0, math.inf), state.recent_labels)
+        mixture._recent.restore(codec.unpack_floats(state.recent, 0.0, float(MOST)), state.recent_labels)
         mixture._table.restore(
             state.chosen_at,
             codec.unpack_cells(state.source_edges),
@@ -389,3 +402,8 @@ class Mixture:
             return f"{NAMES[before]} is out: {why}"
         labels = self._source.fit.labels if self._source else 0
         return self._recent.compare(before, leader) or f"a source of {labels} labels has come in"
+
+
+def _next_step(labels: int, stride: int) -> int:
+    """Return the label count of the step after one at so many labels."""
+    return max(FIRST_STEP, labels + min(stride, math.ceil(labels / 10)))

@@ -70,6 +70,6 @@ class RecentLosses:
         DamagedStateError
             Unless there are sums and a number of labels for both stretches.
         """
-        if len(sums) != 2 * _K or len(labels) != 2 or min(labels) < 0:
+        if len(sums) != 2 * _K or len(labels) != 2:
             raise DamagedStateError(f"{len(sums)} sums of losses over {labels} labels")
         self._sums, self._labels = sums.reshape(2, _K), list(labels)

@@ -6,7 +6,7 @@ Equal states give equal bytes. Bytes are checked: they may come from anywhere.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -17,6 +17,7 @@ from streamcal.mixture.forecasts import Snapshot
 from streamcal.mixture.names import ALL, FAMILIES, NAMES, UNIFORM_FROM
 from streamcal.mixture.partition import LAST
 from streamcal.sketch import grid
+from streamcal.sketch.decoding import Count, decoded
 from streamcal.sketch.nested_windows import WindowState
 
 __all__ = [
@@ -40,15 +41,15 @@ T = TypeVar("T")
 
 _MOST_SNAPSHOTS: Final = 64
 _MOST_INTERVALS: Final = 4096
-_MOST_LABELS: Final = 1 << 50
 _MOST_LOSS: Final = 4.0
+_MOST_PLATT: Final = 1e9  # the prior of `fit_platt` keeps (a, b) below it
 
 
 class FitState(msgspec.Struct, array_like=True):
     """A `Fit`."""
 
-    labels: int
-    positives: int
+    labels: Count
+    positives: Count
     edges: bytes
     values: bytes
     logits: bytes
@@ -59,18 +60,18 @@ class FitState(msgspec.Struct, array_like=True):
 class SnapshotState(msgspec.Struct, array_like=True):
     """A `Snapshot`, with indices into the fits and sources of `MixtureState`; source −1 means none."""
 
-    step: int
-    observed: int
+    step: Count
+    observed: Count
     source: int
     fits: list[int]
-    fused: float | None
+    fused: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)] | None
 
 
 class MixtureState(msgspec.Struct):
     """The state of a `Mixture`."""
 
-    stride: int
-    weighed: int
+    stride: Count
+    weighed: Count
     windows: WindowState
     fits: list[FitState]
     sources: list[tuple[int, tuple[float, ...]]]
@@ -81,14 +82,14 @@ class MixtureState(msgspec.Struct):
     source_edges: bytes
     partition: bytes
     chosen_at: int
-    next_step: int
+    next_step: Count
     shift_allowed: bool
     fused: bool
     weights: bytes
     served: bytes
-    leader: int
+    leader: Count
     recent: bytes
-    recent_labels: list[int]
+    recent_labels: list[Count]
 
 
 def encode(state: MixtureState) -> bytes:
@@ -104,10 +105,7 @@ def decode(data: bytes) -> MixtureState:
     DamagedStateError
         If the bytes are not such a state.
     """
-    try:
-        return msgspec.msgpack.decode(data, type=MixtureState)
-    except msgspec.DecodeError as error:
-        raise DamagedStateError(f"not the state of a mixture: {error}") from None
+    return decoded(data, MixtureState, "a mixture")
 
 
 def pack_floats(values: Sequence[float] | Floats) -> bytes:
@@ -142,7 +140,7 @@ def unpack_weights(data: bytes) -> Floats:
     """
     weights = unpack_floats(data, 0.0, 1.0, len(NAMES))
     if abs(weights.sum() - 1.0) > 1e-6:
-        raise DamagedStateError(f"weights of a mixture add up to {weights.sum()!r}, not to 1")
+        raise DamagedStateError(f"weights of a mixture add up to {float(weights.sum())!r}, not to 1")
     return weights
 
 
@@ -198,9 +196,11 @@ def unpack_fits(states: Sequence[FitState]) -> list[Fit]:
         line = Line(logits, unpack_floats(state.line, 0.0, 1.0, len(logits)))
         if len(steps.values) not in (0, len(steps.edges) + 1) or (len(steps.edges) and not len(steps.values)):
             raise DamagedStateError(f"{len(steps.edges)} edges between {len(steps.values)} bins")
-        if not len(logits) or (np.diff(logits) < 0.0).any() or not np.isfinite(state.platt).all():
-            raise DamagedStateError("a fit has no knots, knots that descend, or infinite parameters")
-        if not 0 <= state.positives <= state.labels or not 0 < state.labels < _MOST_LABELS:
+        if not len(logits) or (np.diff(logits) < 0.0).any():
+            raise DamagedStateError("a fit has no knots, or knots that descend")
+        if not all(abs(parameter) <= _MOST_PLATT for parameter in state.platt):
+            raise DamagedStateError(f"a fit has the parameters {state.platt}")
+        if not state.positives <= state.labels or not state.labels:
             raise DamagedStateError(f"a fit to {state.positives} of {state.labels} labels")
         fits.append(Fit(state.labels, state.positives, steps, line, state.platt))
     return fits
@@ -267,10 +267,8 @@ def unpack_snapshots(state: MixtureState) -> list[tuple[int, Snapshot]]:
         raise DamagedStateError(f"{len(steps)} snapshots of a mixture, or they are out of order")
     snapshots = []
     for held in (*state.snapshots, state.now):
-        if len(held.fits) not in (0, ALL + 1) or held.observed < 0:
+        if len(held.fits) not in (0, ALL + 1):
             raise DamagedStateError(f"a snapshot of {len(held.fits)} fits after {held.observed} scores")
-        if held.fused is not None and not 0.0 < held.fused < 1.0:
-            raise DamagedStateError(f"a prior must be in (0, 1), got {held.fused}")
         source = None if held.source < 0 else _at(sources, held.source)
         windows = tuple(_at(fits, index) for index in held.fits)
         if any(not len(fit.uniform.values) for fit in windows[UNIFORM_FROM:]):

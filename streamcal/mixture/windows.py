@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.errors import DamagedStateError
 from streamcal.mixture.fits import Cells, Counts, Fit, cell_logits, fit_windows
 from streamcal.mixture.names import ALL, WINDOWS
 from streamcal.mixture.partition import quantile_edges
@@ -92,7 +93,9 @@ class Windows:
         Raises
         ------
         DamagedStateError
-            If the counts are none.
+            If the counts are none, or the fits are to other labels.
         """
         self._counts.restore(counts)
+        if (fits and not self.n) or not all(-1 <= at <= self.n for at in fitted_at):
+            raise DamagedStateError(f"windows of {self.n} labels were fitted at {fitted_at}")
         self._fitted_at, self.fits = list(fitted_at), fits

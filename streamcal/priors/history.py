@@ -21,6 +21,7 @@ from streamcal.priors.adwin import change_point, grouped
 from streamcal.priors.tracker import BLOCK, PriorWindow
 from streamcal.sketch import grid
 from streamcal.sketch.cells import check_cells, coarsen, pack_counts, unpack_counts
+from streamcal.sketch.decoding import MOST, Count
 
 __all__ = ["MAX_CELLS", "HistoryState", "PredictionHistory"]
 
@@ -30,7 +31,6 @@ MAX_CELLS: Final = 256
 _FINEST: Final = 16  # predictions in a new pane with ADWIN: the precision to which a recent change is located
 _PARTS: Final = 16  # a window of fixed size slides by this fraction of itself
 _LONGEST: Final = 1 << 30  # predictions in a pane: counts per cell are int32
-_MOST: Final = 1 << 48  # predictions in all
 _DELTA: Final = 0.05  # nominal, see `adwin`; measured: less than one false alarm in ten million predictions
 
 # Rows of the panes: scores observed before the pane, its scores, its labels without a score, labels 0 and 1.
@@ -47,7 +47,7 @@ CellCounts = npt.NDArray[np.int32]
 class HistoryState(msgspec.Struct):
     """The state of a `PredictionHistory`."""
 
-    observed: int
+    observed: Count
     level: int
     cells: bytes
     panes: bytes
@@ -258,18 +258,20 @@ class PredictionHistory:
         check_cells(cells, state.level, MAX_CELLS)
         panes = np.frombuffer(state.panes, "<i8").astype(np.int64).reshape(_FIELDS, -1)
         first, scores = panes[0], panes[1]
-        if not 0 <= state.observed < _MOST or not ((panes >= 0) & (panes < _MOST)).all():
+        if (panes < 0).any() or (panes[0] > MOST).any() or panes[1:].sum(dtype=np.float64) > MOST:
             raise DamagedStateError("counts of a history are out of range")
         if (np.diff(first) < 0).any():
             raise DamagedStateError("panes of a history are out of order")
-        counts = unpack_counts(state.counts, (2, len(scores), len(cells))).astype(np.int32)
+        counts = unpack_counts(state.counts, (2, len(scores), len(cells)))
         observed, unlabelled = counts
-        if (first + scores > state.observed).any() or (observed.sum(axis=1, dtype=np.int64) != scores).any():
+        if (observed > _LONGEST).any() or (observed.sum(axis=1) != scores).any():
             raise DamagedStateError("scores of a history do not add up")
+        if (first + scores > state.observed).any():
+            raise DamagedStateError(f"a history has more scores than the {state.observed} observed")
         if (unlabelled < 0).any() or (unlabelled > observed).any():
             raise DamagedStateError("a history has more scores without a label than scores")
         self.observed, self.level, self.cells = state.observed, state.level, cells
-        self._panes, self._counts = panes, counts
+        self._panes, self._counts = panes, counts.astype(np.int32)
 
     # Inside
 

@@ -24,6 +24,7 @@ from streamcal.priors.tracker import (
     Seen,
 )
 from streamcal.sketch import checks
+from streamcal.sketch.decoding import Count
 
 __all__ = ["AllLabels", "LabelsSinceChange", "RecentLabels"]
 
@@ -65,8 +66,8 @@ class _LabelTracker(PriorTracker):
 
 
 class _CountState(msgspec.Struct):
-    n: int
-    positives: int
+    n: Count
+    positives: Count
 
 
 class AllLabels(_LabelTracker):
@@ -104,7 +105,7 @@ class AllLabels(_LabelTracker):
 
     def _set_state(self, data: msgspec.Raw) -> None:
         state = msgspec.msgpack.decode(data, type=_CountState)
-        if not 0 <= state.positives <= state.n < 1 << 62:
+        if state.positives > state.n:
             raise ValueError(f"{state.positives} of {state.n} labels are 1")
         self._n, self._positives = state.n, state.positives
 
@@ -156,7 +157,7 @@ class RecentLabels(_LabelTracker):
 
 
 class _ChangeState(msgspec.Struct):
-    changes: int
+    changes: Count
     history: HistoryState
     gathered: bytes
 
@@ -228,8 +229,8 @@ class LabelsSinceChange(_LabelTracker):
 
     def _set_state(self, data: msgspec.Raw) -> None:
         state = msgspec.msgpack.decode(data, type=_ChangeState)
-        if not 0 <= state.changes < 1 << 62 or len(state.gathered) >= BLOCK:
-            raise ValueError(f"{state.changes} changes, and {len(state.gathered)} labels since the last look")
+        if len(state.gathered) >= BLOCK:
+            raise ValueError(f"{len(state.gathered)} labels since the last look")
         checks.as_labels(np.frombuffer(state.gathered, np.int8))
         self._history.restore(state.history)
         self._changes, self._gathered = state.changes, bytearray(state.gathered)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
 from streamcal.sketch import checks
+from streamcal.sketch.decoding import MOST, Count, Probability
 
 __all__ = ["WaitingLabels", "WaitingState"]
 
@@ -32,7 +33,7 @@ class WaitingState(msgspec.Struct):
     labels: bytes
     scores: bytes
     seen: bytes
-    last: tuple[int, float] | None
+    last: tuple[Count, Probability] | None
 
 
 class WaitingLabels:
@@ -161,11 +162,9 @@ class WaitingLabels:
         try:
             labels = checks.as_labels(np.frombuffer(state.labels, np.int8))
             checks.as_scores(scores[scores != _UNOBSERVED])
-            if state.last is not None:
-                checks.check_score(state.last[1])
         except ValueError as error:
             raise DamagedStateError(f"waiting labels are damaged: {error}") from None
-        if (seen < _UNKNOWN).any() or (state.last is not None and not 0 <= state.last[0] < 1 << 62):
+        if ((seen < _UNKNOWN) | (seen > MOST)).any():
             raise DamagedStateError("a waiting label belongs to no prediction")
         self._labels, self._scores, self._seen, self._last = labels, scores, seen, state.last
         return self

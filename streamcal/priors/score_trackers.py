@@ -29,7 +29,7 @@ from streamcal.priors.tracker import (
     Scores,
     Seen,
 )
-from streamcal.sketch import checks
+from streamcal.sketch.decoding import Count, Probability
 
 __all__ = ["FusedTracker", "ScoreTracker"]
 
@@ -42,9 +42,9 @@ _PATIENCE: Final = 4 * BLOCK  # labels that may wait for their scores
 class _ScoreState(msgspec.Struct):
     history: HistoryState
     source: SourceState | None
-    prior: float | None
-    news: int
-    changes: int
+    prior: Probability | None
+    news: Count
+    changes: Count
 
 
 class ScoreTracker(PriorTracker):
@@ -205,12 +205,10 @@ class ScoreTracker(PriorTracker):
         self._set_score_state(msgspec.msgpack.decode(data, type=_ScoreState))
 
     def _set_score_state(self, state: _ScoreState) -> None:
-        if min(state.news, state.changes) < 0 or max(state.news, state.changes) >= 1 << 62:
-            raise ValueError(f"{state.news} new predictions and {state.changes} changes are out of range")
-        prior = None if state.prior is None else checks.check_score(state.prior)
         source = None if state.source is None else SourceMap.from_state(state.source)
         self._history.restore(state.history)
-        self._source, self._prior, self._news, self._changes = source, prior, state.news, state.changes
+        self._source, self._prior = source, state.prior
+        self._news, self._changes = state.news, state.changes
 
 
 class _FusedState(msgspec.Struct):

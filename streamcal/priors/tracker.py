@@ -170,7 +170,7 @@ class PriorTracker(ABC):
             if (kind, window) != (self.kind, self._window):
                 raise ValueError(f"it is from {kind!r} with window {window!r}")  # noqa: TRY301
             self._set_state(state)
-        except (ValueError, OverflowError) as error:  # msgspec.DecodeError is a ValueError
+        except (ValueError, RecursionError) as error:  # of msgspec, of UTF-8, of nesting
             raise DamagedStateError(f"not the state of this prior: {error}") from None
         return self
 

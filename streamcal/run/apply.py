@@ -73,7 +73,7 @@ class FollowedMaps:
         for data in self._feed.poll(timeout):
             try:
                 row = msgspec.json.decode(data, type=MapRow)
-            except msgspec.DecodeError as error:
+            except (ValueError, RecursionError) as error:  # of msgspec, of UTF-8, of nesting
                 log.warning("skipped a line of the maps that is not a map: %s", error)
                 continue
             newest[row.key] = row

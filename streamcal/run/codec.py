@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from datetime import UTC, datetime
-from typing import Annotated, Any, Final, NoReturn
+from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
 
 from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.fields import MAX_ID_BYTES, check_domain, check_id, check_key, shorten
 from streamcal.sketch import checks
+from streamcal.times import read_time
 
-__all__ = ["MAX_ID_BYTES", "CsvDecoder", "JsonDecoder", "Malformed"]
+__all__ = ["MAX_RAW_BYTES", "CsvDecoder", "JsonDecoder", "Malformed"]
 
-MAX_ID_BYTES: Final = 512
-_TIME_RULE: Final = "a time must be seconds since the epoch or an ISO 8601 date and time"
+MAX_RAW_BYTES: Final = 4096
+"""How many bytes of the text of an event are kept for its reject."""
+
 _BREAK, _BRACE = b"\n{"
 _FIELDS: Final = ("id", "score", "label", "time", "key", "domain")
 
@@ -143,7 +145,7 @@ class JsonDecoder:
         except msgspec.DecodeError as error:
             return Malformed(f"not JSON: {error}{_hint(raw)}")
         if not isinstance(fields, dict):
-            return Malformed(f"an event must be a JSON object, got {_short(fields)}")
+            return Malformed(f"an event must be a JSON object, got {shorten(fields)}")
         self.unknown_fields.update(fields.keys() - set(_FIELDS))
         try:
             return _event(fields, self._domain)
@@ -206,16 +208,12 @@ def _event(fields: dict[str, Any], default_domain: Domain) -> Event:
     """Build an event from fields of any type, or raise ValueError."""
     if "score" not in fields and "label" not in fields:
         raise ValueError("missing field: an event needs a score, a label, or both")
-    id_ = _id(fields.get("id"))
+    id_ = check_id(fields.get("id"))
     if id_ is None and not ("score" in fields and "label" in fields):
         raise ValueError("missing field: a prediction or a label needs an id")
-    key, domain = fields.get("key"), fields.get("domain")
-    if key is not None and not isinstance(key, str):
-        raise ValueError(f"a key must be a string, got {_short(key)}")
-    if domain not in (None, "source", "target"):
-        raise ValueError(f"a domain must be 'source' or 'target', got {_short(domain)}")
-    domain = domain or default_domain
-    time = _time(fields.get("time"))
+    key = check_key(fields.get("key"))
+    domain = default_domain if fields.get("domain") is None else check_domain(fields["domain"])
+    time = None if fields.get("time") is None else read_time(fields["time"])  # in its unit: see `run.order`
     if "label" not in fields:
         return PredictionEvent(str(id_), checks.check_score(fields["score"]), time, key, domain)
     label = checks.check_label(fields["label"])
@@ -224,48 +222,13 @@ def _event(fields: dict[str, Any], default_domain: Domain) -> Event:
     return LabelledEvent(checks.check_score(fields["score"]), label, id_, time, key, domain)
 
 
-def _id(value: object) -> str | None:
-    if value is None:
-        return None
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = str(value)
-    if not isinstance(value, str) or not 0 < len(value.encode()) <= MAX_ID_BYTES:
-        raise ValueError(f"an id must be a string of 1 to {MAX_ID_BYTES} bytes, got {_short(value)}")
-    return value
-
-
-def _time(value: object) -> float | None:
-    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
-        return None if value is None else float(value)
-    try:
-        return _moment(str(value)) if isinstance(value, str) else _refuse(_TIME_RULE, value)
-    except ValueError:
-        _refuse(_TIME_RULE, value)
-
-
-def _moment(text: str) -> float:
-    if text.lstrip("+-").replace(".", "", 1).isdecimal():
-        return float(text)
-    moment = datetime.fromisoformat(text)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
 def _number(name: str, text: str) -> float:
     if name == "label" and text.lower() in ("true", "false"):
         return float(text.lower() == "true")
     try:
         return float(text)
     except ValueError:
-        _refuse(f"a {name} must be a number", text)
-
-
-def _refuse(rule: str, value: object) -> NoReturn:
-    raise ValueError(f"{rule}, got {_short(value)}")
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 100 else f"{text[:100]}… ({len(text)} characters)"
+        raise ValueError(f"a {name} must be a number, got {shorten(text)}") from None
 
 
 def _hint(raw: bytes) -> str:

@@ -68,7 +68,7 @@ def read_config(path: Path, connectors: Collection[str] = ()) -> RunConfig:
     except ValidationError as error:
         found = problems(error, RunConfig, tables=True)
         raise ValueError("\n".join(f"{path}: {line}" for line in found.splitlines())) from error
-    except ValueError as error:  # of TOML and UTF-8
+    except (ValueError, RecursionError) as error:  # of TOML and UTF-8; of nesting
         raise ValueError(f"{path}: {error}") from error
 
 

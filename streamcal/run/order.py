@@ -2,7 +2,8 @@
 
 Each partition of each source is a lane, and the events of a lane keep their order. An event without a time, a
 malformed one, or one with an earlier time than its predecessor follows directly behind its predecessor. Of
-events with equal times, that of the lane added first comes first.
+events with equal times, that of the lane added first comes first. An event whose time is not to be believed
+(`streamcal.join.guard`) is malformed, so that it neither moves its lane nor the clock.
 
 If all sources are finite, the order is that of the whole inputs: `Merge.take` returns the events that no
 later one can precede. Otherwise it returns all events that were read, in an order that depends on them alone,
@@ -14,23 +15,45 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
-from typing import Any, Final
+from itertools import chain, islice
+from typing import Final, NamedTuple, Self
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from streamcal.events import Event, Origin
+from streamcal.join.guard import NEIGHBOURS, SURE, GuardState, TimeGuard
 from streamcal.run.codec import Malformed
 from streamcal.run.ports import Batch, Position, Source
+from streamcal.times import LIMIT
 
-__all__ = ["LaneName", "Merge", "MicroBatch", "watermark"]
+__all__ = ["BACKWARDS", "LaneName", "Merge", "MicroBatch", "TimesRead", "watermark"]
+
+BACKWARDS: Final = 60.0
+"""An event goes back if its time is so many seconds before the latest one of its lane."""
+
+_FIRST: Final = 64  # times at the beginning of a finite lane that are looked at before any event is taken …
+_LOOKED_AT: Final = 4096  # … among so many events
+_FALLING: Final = 0.9  # of the times of a lane that differ from the one before, if its newest comes first
+_FEW: Final = 32  # times of which that is not said
 
 _BEGINNING: Final = float("-inf")
 _END: Final = float("inf")
 
 LaneName = tuple[str, str]
 """The names of a source and of one of its partitions."""
+
+
+class TimesRead(msgspec.Struct):
+    """How the event times of some events were taken."""
+
+    converted: int = 0
+    """Times in milliseconds, microseconds or nanoseconds."""
+    mistimed: int = 0
+    """Events rejected for their time: in another unit than the others, or far beyond them."""
+    backwards: int = 0
+    """Events with a time more than `BACKWARDS` before the latest one of their lane."""
 
 
 class MicroBatch:
@@ -41,6 +64,8 @@ class MicroBatch:
         events: Sequence[Event | Malformed],
         positions: dict[str, dict[str, Position]],
         times: dict[str, dict[str, float]],
+        guards: dict[str, dict[str, GuardState]],
+        times_read: TimesRead,
         chunks: Sequence[tuple[Batch, int]],
         starts: Sequence[int],
         order: npt.NDArray[np.intp] | None,
@@ -51,6 +76,9 @@ class MicroBatch:
         """By source and partition: the positions after this batch, of the partitions that moved."""
         self.times = times
         """By source and partition: the event time that the lane has reached; `Merge` resumes there."""
+        self.guards = guards
+        """By source and partition: what judges the times of the lane's next events."""
+        self.times_read = times_read
         self.watermark = watermark
         """Predictions due by this event time may expire; inf: due by the time of each event."""
         self._chunks = chunks
@@ -65,46 +93,164 @@ class MicroBatch:
         return batch.origin(first + read - self._starts[which])
 
 
+class _Chunk(NamedTuple):
+    """Consecutive events of one batch."""
+
+    batch: Batch
+    first: int
+    """Index of the first of them in the batch."""
+    events: Sequence[Event | Malformed]
+    times: npt.NDArray[np.float64]
+    """As they were given; NaN: none."""
+    seconds: npt.NDArray[np.float64]
+    """As they were taken; NaN: none, or refused."""
+    keys: npt.NDArray[np.float64]
+    """The latest time of the lane up to each event."""
+    before: GuardState
+    """Of the lane, before the first of them."""
+
+    def cut(self, count: int, max_jump: float) -> tuple[Self, Self]:
+        """Return the first ``count`` events, and the others."""
+        head = self._replace(
+            events=self.events[:count],
+            times=self.times[:count],
+            seconds=self.seconds[:count],
+            keys=self.keys[:count],
+        )
+        guard = TimeGuard(max_jump, self.before)
+        guard.take_many(head.times)
+        tail = self._replace(
+            first=self.first + count,
+            events=self.events[count:],
+            times=self.times[count:],
+            seconds=self.seconds[count:],
+            keys=self.keys[count:],
+            before=guard.state,
+        )
+        return head, tail
+
+    def count_times(self, read: TimesRead, reached: float) -> None:
+        """Count how the times were taken, where the lane had reached a time before."""
+        if self.seconds is not self.times:  # else all are as they were
+            refused = np.isnan(self.seconds) & ~np.isnan(self.times)
+            read.converted += int(np.count_nonzero((np.abs(self.times) >= LIMIT) & ~refused))
+            read.mistimed += int(np.count_nonzero(refused))
+        read.backwards += int(np.count_nonzero(self.seconds < np.maximum(self.keys, reached) - BACKWARDS))
+
+
 class _Lane:
     """One partition: its events that were read but not taken yet."""
 
-    def __init__(self, reached: float) -> None:
+    def __init__(self, source: str, reached: float, guard: GuardState, max_jump: float) -> None:
         self.open = True
         self.reached = reached  # the latest time among the events taken
         self.read = reached  # … and among those read
-        self.chunks: list[tuple[Batch, int, npt.NDArray[np.float64]]] = []
+        self.chunks: list[_Chunk] = []
+        self._source = source
+        self._guard = guard  # of the next events that are read
+        self._max_jump = max_jump
+        self._ahead: list[Batch] | None = None  # read, but not looked at yet
 
     def __len__(self) -> int:
-        return sum(len(keys) for *_, keys in self.chunks)
+        return sum(len(chunk.events) for chunk in self.chunks) + sum(
+            len(batch.events) for batch in self._ahead or ()
+        )
+
+    @property
+    def guard(self) -> GuardState:
+        """What judges the times of the events that were not taken yet."""
+        return self.chunks[0].before if self.chunks else self._guard
+
+    def look_ahead(self) -> None:
+        """Look at the first times before any event is taken, if none was looked at before."""
+        if not self._guard.begun:
+            self._ahead = []
 
     def end(self) -> None:
         """Mark it as ended: it has no more events."""
         self.open = False
+        if self._ahead:
+            self._begin(self._ahead)
 
     def forget_times(self) -> None:
         """Order the next events by their own times, not behind those read before."""
         self.read = _BEGINNING
 
     def add(self, batch: Batch) -> None:
-        times: list[Any] = [event.time for event in batch.events]
-        keys = np.array([self.read, *times], np.float64)  # None becomes NaN
+        """Add events that were read.
+
+        Raises
+        ------
+        ValueError
+            if a lane that is looked at ahead has its newest events first.
+        """
+        if self._ahead is None:
+            self._take_in(batch)
+            return
+        self._ahead.append(batch)
+        if len(self) >= _LOOKED_AT or np.count_nonzero(np.isfinite(self._first_times())) >= _FIRST:
+            self._begin(self._ahead)
+
+    def _begin(self, ahead: Sequence[Batch]) -> None:
+        times = self._first_times()
+        first = times[np.isfinite(times)][:_FIRST]
+        steps = np.diff(first)
+        changes, falls = np.count_nonzero(steps), np.count_nonzero(steps < 0)
+        if changes >= _FEW and falls > _FALLING * changes:
+            raise ValueError(
+                f"the newest events of {self._source} come first ({falls} of its first {changes} times that"
+                " differ from the one before are earlier): sort it by time, oldest first"
+            )
+        guard = TimeGuard(self._max_jump, self._guard)
+        guard.begin(first)
+        self._ahead, self._guard = None, guard.state
+        for batch in ahead:
+            self._take_in(batch)
+
+    def _first_times(self) -> npt.NDArray[np.float64]:
+        events = chain.from_iterable(batch.events for batch in self._ahead or ())
+        return np.array([event.time for event in islice(events, _LOOKED_AT)], np.float64)
+
+    def _take_in(self, batch: Batch) -> None:
+        before, events = self._guard, batch.events
+        times = np.array([event.time for event in events], np.float64)  # None becomes NaN
+        given, seconds = times[~np.isnan(times)], times
+        near = [*before.recent, given.min(), given.max()] if len(given) else [0.0]
+        low, high = min(near), max(near)
+        if before.unit == 0 and low > -LIMIT and high < LIMIT and high <= low + self._max_jump:
+            votes = min(before.votes + len(given), SURE)  # the usual: all in seconds, and near one another
+            recent = (*before.recent, *given[-NEIGHBOURS:].tolist())[-NEIGHBOURS:]
+            self._guard = GuardState(True, 0, votes, recent, before.spread)
+        else:
+            events, seconds = self._judge(events, times)
+        keys = np.concatenate(([self.read], seconds))
         np.fmax.accumulate(keys, out=keys)
         self.read = float(keys[-1])
-        self.chunks.append((batch, 0, keys[1:]))
+        self.chunks.append(_Chunk(batch, 0, events, times, seconds, keys[1:], before))
 
-    def take(self, until: float, *, inclusive: bool) -> list[tuple[Batch, int, npt.NDArray[np.float64]]]:
+    def _judge(
+        self, events: Sequence[Event | Malformed], times: npt.NDArray[np.float64]
+    ) -> tuple[Sequence[Event | Malformed], npt.NDArray[np.float64]]:
+        """Return events with their times in seconds, those that are refused malformed; and these seconds."""
+        guard = TimeGuard(self._max_jump, self._guard)
+        seconds, reasons = guard.take_many(times)
+        self._guard = guard.state
+        changed = np.flatnonzero((seconds != times) & ~np.isnan(times)).tolist()
+        return (_with_times(events, changed, seconds, reasons) if changed else events), seconds
+
+    def take(self, until: float, *, inclusive: bool) -> list[_Chunk]:
         """Remove and return the events before the time ``until``; if inclusive, also those at it."""
         taken = []
         while self.chunks:
-            batch, first, keys = self.chunks[0]
-            count = int(np.searchsorted(keys, until, "right" if inclusive else "left"))
+            chunk = self.chunks[0]
+            count = int(np.searchsorted(chunk.keys, until, "right" if inclusive else "left"))
             if not count:
                 break
-            taken.append((batch, first, keys[:count]))
-            self.reached = max(self.reached, float(keys[count - 1]))
-            if count < len(keys):
-                self.chunks[0] = (batch, first + count, keys[count:])
+            if count < len(chunk.events):
+                head, self.chunks[0] = chunk.cut(count, self._max_jump)
+                taken.append(head)
                 break
+            taken.append(chunk)
             del self.chunks[0]
         return taken
 
@@ -117,15 +263,37 @@ class Merge:
     lanes
         the name of each lane and the event time it has reached, -inf at its beginning.
     whole
-        whether the inputs are finite, and are merged as a whole.
+        whether the inputs are finite, and are merged as a whole. The first times of a lane are then looked at
+        before any of its events is taken.
+    max_jump
+        of the guard of each lane's times, see `streamcal.join.guard`.
+    guards
+        where each of them goes on, by source and partition; new where there is none.
     """
 
-    def __init__(self, lanes: Iterable[tuple[LaneName, float]], *, whole: bool) -> None:
-        self._lanes = {name: _Lane(reached) for name, reached in lanes}
+    def __init__(
+        self,
+        lanes: Iterable[tuple[LaneName, float]],
+        *,
+        whole: bool,
+        max_jump: float = _END,
+        guards: Mapping[str, Mapping[str, GuardState]] | None = None,
+    ) -> None:
         self.whole = whole
+        self._max_jump = max_jump
+        self._guards = guards or {}
+        self._lanes = {name: self._lane(name, reached) for name, reached in lanes}
         if not whole:
             for lane in self._lanes.values():
                 lane.forget_times()
+
+    def _lane(self, name: LaneName, reached: float) -> _Lane:
+        source, partition = name
+        guard = self._guards.get(source, {}).get(partition) or GuardState()
+        lane = _Lane(source, reached, guard, self._max_jump)
+        if self.whole:
+            lane.look_ahead()
+        return lane
 
     def __len__(self) -> int:
         return sum(map(len, self._lanes.values()))
@@ -138,11 +306,18 @@ class Merge:
         """Add batches that were read from a source; return how many events wait in all.
 
         Once it has ``ended``, it has no more events.
+
+        Raises
+        ------
+        ValueError
+            if inputs are merged as a whole, and this one has its newest events first.
         """
         for batch in batches:
             if batch.events:
-                lane = self._lanes.setdefault((source, batch.partition), _Lane(_BEGINNING))
-                lane.add(batch)
+                lane_name = (source, batch.partition)
+                if lane_name not in self._lanes:
+                    self._lanes[lane_name] = self._lane(lane_name, _BEGINNING)
+                self._lanes[lane_name].add(batch)
         if ended:
             for (name, _), lane in self._lanes.items():
                 if name == source:
@@ -155,32 +330,40 @@ class Merge:
         Inputs that are merged as a whole come in the order of time and ignore the watermark.
         """
         bound, holder = self._bound()
-        pieces: list[tuple[Batch, int, npt.NDArray[np.float64]]] = []
+        pieces: list[_Chunk] = []
         positions: dict[str, dict[str, Position]] = {}
         times: dict[str, dict[str, float]] = {}
+        guards: dict[str, dict[str, GuardState]] = {}
+        times_read = TimesRead()
         for rank, (name, lane) in enumerate(self._ordered()):
             taken = lane.take(bound, inclusive=rank <= holder)
             if not taken:
                 continue
             pieces += taken
             source, partition = name
-            batch, first, keys = taken[-1]
-            positions.setdefault(source, {})[partition] = batch.position(first + len(keys))
+            for chunk in taken:
+                chunk.count_times(times_read, lane.reached)
+                lane.reached = max(lane.reached, float(chunk.keys[-1]))
+            positions.setdefault(source, {})[partition] = chunk.batch.position(
+                chunk.first + len(chunk.events)
+            )
             times.setdefault(source, {})[partition] = lane.reached
+            guards.setdefault(source, {})[partition] = lane.guard
             if not self.whole:
                 lane.forget_times()
         if not pieces:
             return None
-        parts = [batch.events[first : first + len(keys)] for batch, first, keys in pieces]
+        parts = [chunk.events for chunk in pieces]
         starts = np.cumsum([0, *map(len, parts)])[:-1].tolist()
-        chunks = [(batch, first) for batch, first, _ in pieces]
+        chunks = [(chunk.batch, chunk.first) for chunk in pieces]
         events: Sequence[Event | Malformed] = parts[0]
         order = None
         if len(parts) > 1:
-            order = np.argsort(np.concatenate([keys for *_, keys in pieces]), kind="stable")
+            order = np.argsort(np.concatenate([chunk.keys for chunk in pieces]), kind="stable")
             unordered = list(chain.from_iterable(parts))
             events = [unordered[index] for index in order.tolist()]
-        return MicroBatch(events, positions, times, chunks, starts, order, _END if self.whole else watermark)
+        until = _END if self.whole else watermark
+        return MicroBatch(events, positions, times, guards, times_read, chunks, starts, order, until)
 
     def _ordered(self) -> list[tuple[LaneName, _Lane]]:
         """Return the lanes by source, and within a source by partition name."""
@@ -199,6 +382,23 @@ class Merge:
             if held:
                 return min(held)
         return _END, len(lanes)
+
+
+def _with_times(
+    events: Sequence[Event | Malformed],
+    indices: Iterable[int],
+    seconds: npt.NDArray[np.float64],
+    reasons: Mapping[int, str],
+) -> list[Event | Malformed]:
+    """Return the events, those at some indices with their times in seconds, or malformed for a reason."""
+    changed = list(events)
+    for index in indices:
+        event, reason = changed[index], reasons.get(index)
+        if reason is not None:
+            changed[index] = Malformed(reason)
+        elif not isinstance(event, Malformed):
+            changed[index] = msgspec.structs.replace(event, time=float(seconds[index]))
+    return changed
 
 
 def watermark(

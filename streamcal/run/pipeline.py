@@ -12,23 +12,26 @@ from operator import length_hint
 from typing import Final
 
 import msgspec
+import numpy as np
 
+from streamcal.engine.checked import lacks_time
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.emissions import DriftAlarm, MapPublished, Recalibrated, Rejected
 from streamcal.engine.engine import Engine
 from streamcal.engine.stepping import step
 from streamcal.errors import DamagedStateError
-from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, Origin
+from streamcal.events import DOMAINS, Domain, Event, LabelEvent, LabelledEvent, Origin
 from streamcal.join.join import Join, JoinConfig, JoinCounts, Joined, JoinState
 from streamcal.join.tables import Tables
 from streamcal.run.codec import Malformed
 from streamcal.run.config import KeysConfig
 from streamcal.run.engines import KeyedEngines
-from streamcal.run.order import MicroBatch
+from streamcal.run.order import MicroBatch, TimesRead
 from streamcal.run.quality import ForecastQuality, ForecastQualityState
 from streamcal.run.reasons import count_reasons
 from streamcal.run.rows import MapRow, RejectRow
 from streamcal.sketch import checks
+from streamcal.sketch.decoding import Count, Finite, decoded
 
 __all__ = ["Outcome", "Pipeline", "PipelineState", "Quality", "Tally"]
 
@@ -38,24 +41,26 @@ _UNRATED: Final = 4096  # joined labels that may wait until they are rated, all 
 class Tally(msgspec.Struct):
     """What a run counted."""
 
-    events: int = 0
+    events: Count = 0
     """Events read, of all sources, bad ones among them."""
-    source_labels: int = 0
+    source_labels: Count = 0
     """Labelled events learned from the source of calibration."""
-    rejected: int = 0
+    rejected: Count = 0
     """Events that changed nothing: bad input, duplicates, labels without a prediction in time."""
-    squares_before: float = 0.0
+    squares_before: Finite = 0.0
     """Sum of (score − label)² over the joined labels."""
-    squares_after: float = 0.0
+    squares_after: Finite = 0.0
     """Sum of (probability − label)² over the joined labels, each with the probability of its time."""
-    joined: int = 0
+    joined: Count = 0
     """How many labels those sums are over."""
-    refused: int = 0
+    refused: Count = 0
     """Those of the rejected events whose key was one too many."""
     source_positives: int = 0
     """Those of the source labels that are 1."""
     source_negatives: int = 0
     """Those of the source labels that are 0."""
+    times: TimesRead = msgspec.field(default_factory=TimesRead)
+    """How the event times were taken."""
 
     @property
     def brier_before(self) -> float | None:
@@ -139,6 +144,7 @@ class Pipeline:
         keys: KeysConfig | None = None,
     ) -> None:
         self._config = config or RecalibratorConfig()
+        self._timed = any(map(self._config.needs_time, DOMAINS))
         self._observer = observer
         self._tables = tables
         self._join = Join(join, tables)
@@ -167,6 +173,11 @@ class Pipeline:
     def clock(self) -> float | None:
         """The latest event time seen; None before the first."""
         return self._join.clock
+
+    @property
+    def max_jump(self) -> float:
+        """By how many seconds an event time may be past those before it."""
+        return self._join.max_jump
 
     @property
     def engines(self) -> Mapping[str | None, Engine]:
@@ -199,7 +210,9 @@ class Pipeline:
     def calibrate(self, batch: MicroBatch) -> Outcome:
         """Learn labelled events of the source of calibration."""
         outcome = Outcome([], [], [])
-        run: tuple[str | None, Domain, list[float], list[int]] = (None, "source", [], [])
+        run: tuple[str | None, Domain, list[float], list[int], list[float | None]]
+        run = (None, "source", [], [], [])
+        timed = self._timed
         for index, event in enumerate(self._begin(batch)):
             if not isinstance(event, LabelledEvent):
                 reason = (
@@ -211,12 +224,16 @@ class Pipeline:
                 continue
             if (event.key, event.domain) != run[:2]:
                 self._learn(*run)
-                run = (event.key, event.domain, [], [])
+                run = (event.key, event.domain, [], [], [])
+            if timed and (lacks := lacks_time(event, self._config)) is not None:
+                outcome.rejects.append(self._reject(batch.origin(index), lacks))
+                continue
             if not self._engines.admits(event.key):
                 outcome.rejects.append(self._refuse(batch.origin(index), event.key))
                 continue
             run[2].append(event.score)
             run[3].append(event.label)
+            run[4].append(event.time)
         self._learn(*run)
         self._note(outcome.rejects)
         return outcome
@@ -244,6 +261,7 @@ class Pipeline:
         rejects += [self._reject(each.event.origin, each.reason) for each in expired]
         join, engine_of = self._join, self._engines.of
         known, admits = self._engines.known, self._engines.admits
+        timed = self._timed
         index = 0
         taking = self._begin(batch)
 
@@ -256,6 +274,9 @@ class Pipeline:
                 continue
             if not isinstance(event, LabelEvent) and event.key not in known and not admits(event.key):
                 rejects.append(self._refuse(origin_of(), event.key))
+                continue
+            if timed and (lacks := lacks_time(event, self._config)) is not None:
+                rejects.append(self._reject(origin_of(), lacks))
                 continue
             for outcome in step(event, join, engine_of, origin_of):
                 if type(outcome) is Recalibrated:
@@ -314,10 +335,7 @@ class Pipeline:
             if an engine was made with options other than this pipeline's; it names them.
         """
         if own:
-            try:
-                state = msgspec.json.decode(own, type=PipelineState)
-            except msgspec.DecodeError as error:
-                raise DamagedStateError(f"not the state of a run: {error}") from None
+            state = decoded(own, PipelineState, "a run", json=True)
             self._join = Join(self._join.config, self._tables, state.join)
             self.tally = state.tally
             self.reasons = state.reasons
@@ -327,6 +345,10 @@ class Pipeline:
                     ForecastQuality.restore(state.before), ForecastQuality.restore(state.after)
                 )
         self._engines.restore(engines)
+        if not self._unpublished.keys() <= self._engines.known.keys():
+            raise DamagedStateError(
+                "not the state of a run: it has maps to publish of keys without an engine"
+            )
         self._stored = True
         for key in islice(self._engines, 1):  # all have the same options
             self._engines.peek(key)
@@ -336,6 +358,10 @@ class Pipeline:
     def _begin(self, batch: MicroBatch) -> Iterator[Event | Malformed]:
         """Count the events of a batch, and return them; how far they were taken is what `processed` tells."""
         self.tally.events += len(batch.events)
+        times, read = self.tally.times, batch.times_read
+        times.converted += read.converted
+        times.mistimed += read.mistimed
+        times.backwards += read.backwards
         if not self._stored:
             self._engines.rest()
         taking = iter(batch.events)
@@ -374,11 +400,19 @@ class Pipeline:
     def _certifies(self, key: str | None) -> bool:
         return key is None or len(self._engines) <= self._keys.certified
 
-    def _learn(self, key: str | None, domain: Domain, scores: Sequence[float], labels: Sequence[int]) -> None:
+    def _learn(
+        self,
+        key: str | None,
+        domain: Domain,
+        scores: Sequence[float],
+        labels: Sequence[int],
+        times: Sequence[float | None],
+    ) -> None:
         if scores:
             engine = self._engines.of(key)
             version = engine.version
-            engine.learn_many(checks.as_scores(scores), checks.as_labels(labels), domain, None, None)
+            moments = np.array(times, np.float64) if self._config.needs_time(domain) else None
+            engine.learn_many(checks.as_scores(scores), checks.as_labels(labels), domain, moments, None)
             self.tally.source_labels += len(scores)
             positives = sum(labels)
             self.tally.source_positives += positives

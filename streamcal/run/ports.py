@@ -49,6 +49,7 @@ __all__ = [
     "Connectors",
     "Feed",
     "FeedConnector",
+    "FileSource",
     "Position",
     "Positions",
     "Sink",
@@ -166,6 +167,22 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Release; may be called twice."""
+
+
+@runtime_checkable
+class FileSource(Protocol):
+    """What a source of files can tell besides."""
+
+    @property
+    def unfinished(self) -> str | None:
+        """What was left at the end because it may not be complete, and what to do; a later run reads it."""
+
+    @property
+    def damage(self) -> str | None:
+        """Why the source ended early, and what to do: its data cannot be read beyond there."""
+
+    def progress(self) -> tuple[int, int] | None:
+        """Return how many bytes of the file were read, and how many it has; None of a pipe."""
 
 
 class Sink(Protocol):
@@ -321,6 +338,8 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """That of events that name none."""
     follow: bool = False
     """Whether to wait for more where a finite source would end; one of endless streams always does."""
+    final: bool = False
+    """Whether a finite source is complete as it is: a last line without a line end is then a whole one."""
 
 
 @runtime_checkable
@@ -403,12 +422,14 @@ class Connectors:
         self._stop = stop
         self._made: dict[str, object] = {}
 
-    def source(self, url: str, domain: Domain = "target", *, follow: bool = False) -> Source:
+    def source(
+        self, url: str, domain: Domain = "target", *, follow: bool = False, final: bool = False
+    ) -> Source:
         """Open a source; see `SourceConnector`."""
         found = self._find(url)
         if not isinstance(found, SourceConnector):
             raise _cannot(url, "read events")
-        return found.source(url, SourceOptions(domain=domain, follow=follow))
+        return found.source(url, SourceOptions(domain=domain, follow=follow, final=final))
 
     def sink(self, url: str) -> Sink:
         """Open a sink; see `SinkConnector`."""

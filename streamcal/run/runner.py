@@ -15,10 +15,12 @@ from typing import Final
 
 import msgspec
 
-from streamcal.errors import OutputError, StoreError
+from streamcal.errors import DamagedStateError, OutputError, StoreError
+from streamcal.join.guard import GuardState
 from streamcal.run.order import Merge, MicroBatch, watermark
 from streamcal.run.pipeline import Outcome, Pipeline, PipelineState
 from streamcal.run.ports import Change, Checkpoint, Position, Positions, Sink, Source, StoppedError, Store
+from streamcal.sketch.decoding import Count, decoded
 
 __all__ = ["Inputs", "NullSink", "Outputs", "Runner", "pipeline_state"]
 
@@ -31,6 +33,8 @@ PATIENCE: Final = 0.2
 """Seconds to wait for an idle source before checking whether to stop."""
 
 _BEGINNING: Final = float("-inf")
+_NO_POSITION: Final = (TypeError, LookupError, AttributeError)
+"""What a connector raises at a position that it never gave: the store is not what a run wrote."""
 _NO_SOURCE: Final = ""
 """The name under which sinks keep, beside the input positions, the number of calibrations published."""
 
@@ -86,8 +90,10 @@ class _State(msgspec.Struct, omit_defaults=True):
     """By source and partition: the event time that the merge has reached."""
     watermark: float | None = None
     """Of the next micro-batch of endless sources; None: unknown."""
-    calibrations: int = 0
+    calibrations: Count = 0
     """How many calibrations have published their maps."""
+    guards: dict[str, dict[str, GuardState]] = {}
+    """By source and partition: what judges the times of the next events."""
 
 
 class Runner:
@@ -128,6 +134,7 @@ class Runner:
         self._after = after
         self._positions: AllPositions = {}
         self._times: dict[str, dict[str, float]] = {}
+        self._guards: dict[str, dict[str, GuardState]] = {}
         self._watermark = _BEGINNING
         self._calibrations = 0
         self._opened: set[str] = set()  # names of sources
@@ -169,11 +176,14 @@ class Runner:
             try:
                 state = _State(msgspec.Raw(b""), {})
                 if checkpoint.run:
-                    state = msgspec.json.decode(checkpoint.run, type=_State)
+                    state = decoded(checkpoint.run, _State, "a run", json=True)
                 self._pipeline.restore(bytes(state.pipeline), checkpoint.engines)
+            except DamagedStateError as error:
+                raise _unusable(error) from error
             except ValueError as error:
                 raise StoreError(f"cannot resume from the state in the store: {error}") from error
             self._times = state.times
+            self._guards = state.guards
             self._watermark = _BEGINNING if state.watermark is None else state.watermark
             self._calibrations = state.calibrations
         self._positions = {name: dict(each) for name, each in checkpoint.positions.items()}
@@ -186,6 +196,8 @@ class Runner:
                 raise
             except (OSError, ValueError) as error:
                 raise OutputError(f"cannot write: {error}") from error
+            except _NO_POSITION as error:
+                raise _unusable(f"{sink.name} has no such position ({error!r})") from error
             if reached is None or reached == self._marked():
                 continue
             if self._ahead is not None and reached != self._ahead:
@@ -231,7 +243,10 @@ class Runner:
                 continue
             self._opened.add(source.name)
             before = self._positions.get(source.name, {})
-            now = dict(source.seek(before))
+            try:
+                now = dict(source.seek(before))
+            except _NO_POSITION as error:
+                raise _unusable(f"{source.name} has no such positions ({error!r})") from error
             moved |= now != before
             self._positions[source.name] = now
         if moved:
@@ -251,7 +266,7 @@ class Runner:
                 self._after(Outcome([], [], []), 0.0)
                 continue
             start = self._clock()
-            outcome = process(batch)
+            outcome = _processed(process, batch)
             self._commit(outcome, batch)
             self._after(outcome, self._clock() - start)
         return False
@@ -271,7 +286,7 @@ class Runner:
         for source in sources:
             source.limit(None)
         if batch is not None:
-            self._commit(process(batch), batch)
+            self._commit(_processed(process, batch), batch)
 
     def _merge(self, sources: Sequence[Source]) -> Merge:
         lanes = [
@@ -279,7 +294,8 @@ class Runner:
             for source in sources
             for partition in self._positions[source.name]
         ]
-        return Merge(lanes, whole=_whole(sources))
+        max_jump = self._pipeline.max_jump
+        return Merge(lanes, whole=_whole(sources), max_jump=max_jump, guards=self._guards)
 
     def _collect(self, merge: Merge, sources: Sequence[Source]) -> MicroBatch | None:
         """Read for a while; return the next micro-batch, or None if there is none yet."""
@@ -335,6 +351,8 @@ class Runner:
             self._times.setdefault(name, {}).update(
                 {partition: time for partition, time in reached.items() if time > _BEGINNING}
             )
+        for name, guards in batch.guards.items():
+            self._guards.setdefault(name, {}).update(guards)
         deployment = self._inputs.deployment
         if any(name in self._opened for name in _names(deployment)) and not _whole(deployment):
             self._watermark = watermark(deployment, self._times, self._pipeline.clock)
@@ -358,6 +376,7 @@ class Runner:
                         self._times,
                         self._watermark if self._watermark > _BEGINNING else None,
                         self._calibrations,
+                        self._guards,
                     )
                 ),
                 positions=self._positions,
@@ -378,8 +397,23 @@ def pipeline_state(checkpoint: Checkpoint) -> PipelineState | None:
     """
     if not checkpoint.run:
         return None
-    state = msgspec.json.decode(checkpoint.run, type=_State)
-    return msgspec.json.decode(state.pipeline, type=PipelineState)
+    state = decoded(checkpoint.run, _State, "a run", json=True)
+    return decoded(bytes(state.pipeline), PipelineState, "a run", json=True)
+
+
+def _processed(process: Process, batch: MicroBatch) -> Outcome:
+    """Process a micro-batch; the engines of a store are decoded when an event of their key comes."""
+    try:
+        return process(batch)
+    except DamagedStateError as error:
+        raise _unusable(error) from error
+
+
+def _unusable(why: object) -> StoreError:
+    return StoreError(
+        f"cannot resume from the state in the store: {why}. Restore it from a copy, or move it away and run"
+        " again from the beginning of the sources"
+    )
 
 
 def _names(sources: Sequence[Source]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Input validation: what counts as a score, a label or an event time.
+"""Input validation: what counts as a score or a label. Times: `streamcal.times`.
 
 Every public entry point uses these functions, so a bad value gets the same error message everywhere.
 """
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from streamcal.sketch.arrays import Labels, Scores
 from streamcal.sketch.grid import CHUNK
 
-__all__ = ["as_labels", "as_scores", "as_times", "check_label", "check_score", "clip_many", "clip_one"]
+__all__ = ["as_labels", "as_scores", "check_label", "check_score", "clip_many", "clip_one"]
 
 _ROUNDING: Final = 1e-9  # models that work with logarithms move a probability so far outside [0, 1]
 
@@ -94,24 +94,6 @@ def as_labels(labels: Any) -> Labels:
             index = start + int(np.flatnonzero((chunk != 0) & (chunk != 1))[0])
             raise ValueError(f"index {index}: {_bad_label(given[index].item())}")
     return np.ascontiguousarray(given, dtype=np.int8)
-
-
-def as_times(times: Any, n: int) -> npt.NDArray[np.float64]:
-    """Return event times as float64[n], checked. A single number applies to all n events.
-
-    Raises
-    ------
-    ValueError
-        if there are not n times, or if one is not a finite number; the message then names its index.
-    """
-    given = np.asarray(times, dtype=np.float64)
-    values = np.full(n, given) if given.ndim == 0 else given
-    if values.shape != (n,):
-        raise ValueError(f"{n} scores but times of shape {values.shape}")
-    bad = np.flatnonzero(~np.isfinite(values))
-    if len(bad):
-        raise ValueError(f"index {bad[0]}: an event time must be a finite number, got {values[bad[0]]}")
-    return values
 
 
 def clip_one(probability: float) -> float:

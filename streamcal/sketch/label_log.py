@@ -10,6 +10,7 @@ import numpy as np
 
 from streamcal.errors import DamagedStateError
 from streamcal.sketch.arrays import Labels, Scores
+from streamcal.sketch.decoding import Count, decoded
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.sliding_window import SlidingWindow
 
@@ -17,8 +18,8 @@ __all__ = ["LabelLog"]
 
 
 class _State(msgspec.Struct):
-    n: int
-    positives: int
+    n: Count
+    positives: Count
     window: bytes | None
     all: bytes | None
 
@@ -62,8 +63,13 @@ class LabelLog:
     @property
     def remembered(self) -> tuple[int, int]:
         """(positives, labels) that it remembers."""
+        return (self.positives, self.n) if self._window is None else self._held
+
+    @property
+    def _held(self) -> tuple[int, int]:
+        """(positives, labels) in its sketches."""
         if self._window is None:
-            return self.positives, self.n
+            return self._all.n_positives, self._all.n
         return self._window.positives, self._window.n
 
     def add(self, scores: Scores, labels: Labels, pane: int = 0) -> None:
@@ -102,10 +108,7 @@ class LabelLog:
         DamagedStateError
             if the bytes are not such a state.
         """
-        try:
-            state = msgspec.msgpack.decode(data, type=_State)
-        except msgspec.DecodeError as error:
-            raise DamagedStateError(f"not the state of a label log: {error}") from None
+        state = decoded(data, _State, "a label log")
         if state.window is not None and self._window is not None:
             self._window.restore(state.window)
         elif state.all is not None:
@@ -115,7 +118,11 @@ class LabelLog:
             self._all, self._window = sketch, None
         else:
             raise DamagedStateError("not the state of a label log: its window does not fit the options")
-        if not 0 <= state.positives <= state.n:
-            raise DamagedStateError(f"a label log with {state.positives} positives of {state.n} labels")
+        positives, n = self._held
+        if not (positives <= state.positives and n - positives <= state.n - state.positives):
+            raise DamagedStateError(
+                f"a label log holds {positives} positives of {n} labels, but counts {state.positives} of"
+                f" {state.n}"
+            )
         self.n, self.positives = state.n, state.positives
         return self

@@ -22,6 +22,7 @@ from streamcal.errors import DamagedStateError
 from streamcal.sketch import grid
 from streamcal.sketch.arrays import Cells, Counts, Labels
 from streamcal.sketch.cells import check_cells, coarsen, pack_counts, unpack_counts
+from streamcal.sketch.decoding import Count
 
 __all__ = ["STEPS_PER_WINDOW", "NestedWindows", "WindowState"]
 
@@ -29,6 +30,7 @@ STEPS_PER_WINDOW: Final = 8
 """A window advances by its own length in at most this many steps."""
 
 _THIN_EVERY: Final = 8  # boundaries
+_MOST_SINCE: Final = 1 << 30  # labels from the first boundary on: they are counted in int32
 
 _Cumulative = npt.NDArray[np.int32]  # labels per class and cell from the first boundary on, int32[2, m]
 
@@ -37,7 +39,7 @@ class WindowState(msgspec.Struct):
     """The state of `NestedWindows`."""
 
     level: int
-    marks: list[int]
+    marks: list[Count]
     cells: bytes
     forgotten: bytes
     panes: list[bytes]
@@ -150,9 +152,12 @@ class NestedWindows:
         if len(marks) < 2 or len(state.panes) != len(marks) - 1:
             raise DamagedStateError(f"{len(state.panes)} panes of windows do not fit {len(marks)} boundaries")
         panes = np.stack([unpack_counts(part, (2, m)) for part in (state.forgotten, *state.panes)])
-        sizes = panes.sum(axis=(1, 2), dtype=object)
-        if (panes < 0).any() or [sum(sizes[: i + 1]) for i in range(len(sizes))] != marks:
+        sizes = panes.sum(axis=(1, 2), dtype=np.float64)  # of counts of any size, exact up to 2⁵³
+        if (panes < 0).any() or (sizes.cumsum() != marks).any():
             raise DamagedStateError("the counts of windows are negative or do not add up")
+        first, n = marks[0], marks[-1]
+        if n - first > _MOST_SINCE or (first and n - first < self._lengths[-1]):
+            raise DamagedStateError(f"windows of {n} labels begin at label {first}")
         self.level, self.cells, self._marks = state.level, cells, list(marks)
         self._forgotten = panes[0].copy()
         panes[0] = 0

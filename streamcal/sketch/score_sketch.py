@@ -20,6 +20,7 @@ from streamcal.errors import DamagedStateError
 from streamcal.sketch import checks, grid
 from streamcal.sketch.arrays import Cells, Counts, Labels, Scores
 from streamcal.sketch.cells import check_cells, coarsen, count_width, run_starts, sum_runs
+from streamcal.sketch.decoding import MOST
 
 __all__ = ["MIN_MAX_CELLS", "ScoreSketch"]
 
@@ -279,8 +280,11 @@ class ScoreSketch:
         check_cells(cells, level, max_cells)
         counts = np.frombuffer(data, f"<i{width}", rows * m, _HEADER.size + 4 * m)
         counts = counts.astype(np.int64).reshape(rows, m)
-        if (counts < 0).any() or not counts.any(axis=0).all() or counts.sum(dtype=object) != n:
+        # A float: the sum of counts of any size, exact up to `MOST`.
+        if (counts < 0).any() or not counts.any(axis=0).all() or counts.sum(dtype=np.float64) != n:
             raise DamagedStateError("the counts of the sketch are negative, empty or do not add up")
+        if n > MOST:
+            raise DamagedStateError(f"a sketch holds at most {MOST:,} scores, got {n:,}")
         sketch = cls(max_cells, labelled=rows == 2)
         sketch._level, sketch._cells, sketch._counts = level, cells, counts
         return sketch

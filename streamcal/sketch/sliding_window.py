@@ -13,12 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Final, Self
+from typing import Annotated, Final, Self
 
 import msgspec
 
 from streamcal.errors import DamagedStateError
 from streamcal.sketch.arrays import Labels, Scores
+from streamcal.sketch.decoding import Count, decoded
 from streamcal.sketch.score_sketch import ScoreSketch
 
 __all__ = ["PANES", "SlidingWindow"]
@@ -27,15 +28,18 @@ PANES: Final = 16
 """How many panes the length of a window is divided into."""
 
 
+_LAST: Final = 1 << 62  # no pane has an index beyond it: of the shortest, as many pass in ten thousand years
+
+
 class _Pane(msgspec.Struct):
-    index: int
-    n: int
-    positives: int
+    index: Annotated[int, msgspec.Meta(gt=-_LAST, lt=_LAST)]
+    n: Count
+    positives: Count
     cells: bytes
 
 
 class _State(msgspec.Struct):
-    n: int
+    n: Count
     closed: list[_Pane]
     current: _Pane
 
@@ -167,14 +171,18 @@ class SlidingWindow:
         DamagedStateError
             if the bytes are not a valid state.
         """
-        try:
-            state = msgspec.msgpack.decode(data, type=_State)
-        except msgspec.DecodeError as error:
-            raise DamagedStateError(f"not the state of a sliding window: {error}") from None
-        indices = [pane.index for pane in state.closed] + [state.current.index]
-        if indices != sorted(set(indices)) or indices[0] < indices[-1] - PANES or state.n < 0:
+        state = decoded(data, _State, "a sliding window")
+        panes = [*state.closed, state.current]
+        indices = [pane.index for pane in panes]
+        if indices != sorted(set(indices)) or indices[0] < indices[-1] - PANES:
             raise DamagedStateError("not the state of a sliding window: its panes are out of order")
-        for pane in [*state.closed, state.current]:
+        if self._labels and not (
+            0 <= self._labels * indices[-1] <= state.n and sum(pane.n for pane in panes) <= state.n
+        ):
+            raise DamagedStateError(
+                f"not the state of a sliding window: its panes are not of {state.n} labels"
+            )
+        for pane in panes:
             sketch = ScoreSketch.from_bytes(pane.cells)
             if (sketch.n, sketch.n_positives, sketch.max_cells, sketch.labelled) != (
                 pane.n,
@@ -184,7 +192,7 @@ class SlidingWindow:
             ):
                 raise DamagedStateError("not the state of a sliding window: a pane contradicts its sketch")
         self._n, self._closed, self._index = state.n, state.closed, state.current.index
-        self._current = ScoreSketch.from_bytes(state.current.cells)
+        self._current = sketch  # of the last pane
         self._merged = None
         return self
 

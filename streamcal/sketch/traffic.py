@@ -15,6 +15,7 @@ import numpy as np
 from streamcal.errors import DamagedStateError
 from streamcal.sketch import checks
 from streamcal.sketch.arrays import Scores
+from streamcal.sketch.decoding import decoded
 from streamcal.sketch.score_sketch import ScoreSketch
 
 __all__ = ["BUFFERED", "Traffic"]
@@ -116,8 +117,8 @@ class Traffic:
         DamagedStateError
             if the bytes are not such a state.
         """
+        state = decoded(data, _State, "the traffic")
         try:
-            state = msgspec.msgpack.decode(data, type=_State)
             unread = checks.as_scores(np.frombuffer(state.unread, "<f8"))
         except ValueError as error:
             raise DamagedStateError(f"not the state of the traffic: {error}") from None

@@ -93,9 +93,8 @@ def test_a_truncated_gzip_gives_what_it_still_has(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert 5_000 < len(answers) < 15_000
     assert [row["id"] for row in answers] == [str(i) for i in range(len(answers))]
-    (reject,) = rejects
-    assert "truncated gzip" in reject["reason"]
-    assert reject["line"] == len(answers) + 1
+    assert rejects == []
+    assert f"cannot be read beyond line {len(answers)}: it ends within a gzip member" in done.stderr
 
 
 @pytest.mark.slow

@@ -116,7 +116,8 @@ def test_expiry_by_event_time() -> None:
     reasons = [o.reason for o in out if isinstance(o, Rejected)]
     assert reasons == [
         "unmatched label: no prediction with id 'nobody' has come",
-        "late label: the prediction with id 'a' has expired",
+        "late label: the prediction with id 'a' has expired by 1970-01-01 00:00:10 UTC"
+        " (label_ttl is 10 seconds, max_pending 1,000,000)",
     ]
     assert len(recorder.learned) == 1
     assert join.counts == counts(predictions=3, labels=3, joined=1, early=1, late=1, expired=1, unmatched=1)

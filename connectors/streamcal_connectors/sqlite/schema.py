@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from zlib import crc32
 
 import msgspec
@@ -179,11 +179,14 @@ def checked_bits(path: Path, table: str, block: int, bits: Any, crc: Any) -> int
 # Sealed tables
 
 
+_Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+
+
 class Counts(msgspec.Struct, frozen=True):
     """The number of rows of a table, and the largest ``seq`` it ever had."""
 
-    rows: int = 0
-    last: int = 0
+    rows: _Number = 0
+    last: _Number = 0
 
 
 class Sealed(msgspec.Struct):
@@ -221,6 +224,9 @@ def read_sealed(db: sqlite3.Connection, path: Path) -> Sealed:
         whole = False
     if not whole:
         raise StoreError(damaged(path, "its last commit does not match its checksum"))
+    texts = [*found.meta.values(), *found.positions.values(), *found.sinks.values()]
+    if not {"job", "run", "counts"} <= found.meta.keys() or not all(isinstance(text, str) for text in texts):
+        raise StoreError(damaged(path, "its last commit is incomplete"))
     return found
 
 
@@ -372,5 +378,5 @@ def store_errors(path: Path, what: str) -> Iterator[None]:
         raise StoreError(f"{path} cannot be {what}: {error}") from error
     except UnicodeDecodeError as error:  # a damaged name in the schema, which SQLite repeats in its message
         raise StoreError(damaged(path, error)) from error
-    except (OSError, msgspec.DecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # of the system, and of JSON
         raise StoreError(f"{path} cannot be {what}: {error}") from error

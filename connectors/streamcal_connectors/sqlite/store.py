@@ -52,6 +52,8 @@ KEPT_REJECTS: Final = 10_000
 _CHECKED_BYTES: Final = 64 << 20  # in larger files, damage is noticed when a page is read
 _CACHE_KIB: Final = 16 << 10  # for the pages of one micro-batch; the system caches the others
 _NONE: Final = Counts()
+_MapValues = tuple[int, int, str | None, float | None, str, str | None, str | None, int]
+_RejectValues = tuple[int, str, int, str, str, int]
 _LOG_PAGES: Final = 4096  # 32 MiB; a page that changes often is copied into the file once
 
 
@@ -137,12 +139,15 @@ class SqliteStore:
 
     def maps(self) -> Iterator[MapRow]:
         """Return the map versions that were served, in order; older ones are thinned out."""
-        for _, number, key, time, text, certificate, mixture, _ in self._all("maps"):
-            yield MapRow(number, key, time, _raw(text), _raw(certificate), _raw(mixture))
+        for row in self._all("maps", _MapValues):
+            _, number, key, time, *texts, _ = row
+            with store_errors(self._path, "read"):
+                made = MapRow(number, key, time, *map(_raw, texts))
+            yield made
 
     def rejects(self) -> Iterator[RejectRow]:
         """Return the latest rejects, in order."""
-        for _, *values, _ in self._all("rejects"):
+        for _, *values, _ in self._all("rejects", _RejectValues):
             yield RejectRow(*values)
 
     def _append_maps(self, counts: Counts, maps: Sequence[MapRow]) -> Counts:
@@ -230,14 +235,14 @@ class SqliteStore:
         self._db.executemany(f"INSERT INTO {table} VALUES ({marks})", map(with_sum, numbered))  # noqa: S608
         return Counts(before.rows + len(rows), before.last + len(rows))
 
-    def _all(self, table: str) -> Iterator[tuple[Any, ...]]:
-        """Return every row of a table in order, checked."""
+    def _all(self, table: str, kind: Any) -> Iterator[tuple[Any, ...]]:
+        """Return every row of a table in order, checked, of these types."""
         rows = 0
         with store_errors(self._path, "read"):
             found = self._db.execute(f"SELECT * FROM {table} ORDER BY seq")  # noqa: S608  # names from above
             for row in checked(self._path, table, found):
                 rows += 1
-                yield row
+                yield msgspec.convert(row, kind)
         expected = self._sealed.counts.get(table, _NONE).rows
         if rows != expected:
             raise StoreError(damaged(self._path, f"table {table} has {rows} rows of {expected}"))
@@ -261,12 +266,17 @@ class _Engines(Mapping[str | None, bytes]):
                 (key is None, key or ""),
             )
             for _, state, _ in checked(self._path, "engines", found):
-                return bytes(state)
+                if not isinstance(state, bytes):
+                    raise StoreError(damaged(self._path, f"the engine of key {key!r} is no bytes"))
+                return state
         raise KeyError(key)
 
     def __iter__(self) -> Iterator[str | None]:
         with store_errors(self._path, "read"):
-            return iter([key for (key,) in self._db.execute("SELECT key FROM engines ORDER BY number")])
+            keys = [key for (key,) in self._db.execute("SELECT key FROM engines ORDER BY number")]
+        if not all(key is None or isinstance(key, str) for key in keys):
+            raise StoreError(damaged(self._path, "the key of an engine is no text"))
+        return iter(keys)
 
     def __len__(self) -> int:
         with store_errors(self._path, "read"):
@@ -330,7 +340,8 @@ def _transaction(db: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
 
 
 def _raw(text: str | None) -> msgspec.Raw:
-    return msgspec.Raw(b"null" if text is None else text.encode())
+    """Return the JSON of a column; msgspec.DecodeError if it is none."""
+    return msgspec.json.decode("null" if text is None else text, type=msgspec.Raw)
 
 
 def _text(raw: msgspec.Raw) -> str | None:

@@ -1,0 +1,62 @@
+"""Events as they may enter: what `Recalibrator.step` takes, by the rules of files and topics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from streamcal.engine.config import RecalibratorConfig
+from streamcal.events import DOMAINS, Event, LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.fields import check_domain, check_id, check_key, shorten
+from streamcal.sketch.checks import check_label, check_score
+from streamcal.times import read_time
+
+__all__ = ["checked", "lacks_time"]
+
+_PLAIN = 128  # characters; a longer id may have too many bytes
+
+
+def checked(event: Event) -> Event:
+    """Return an event whose fields have the types that they are declared with; its time stays in its unit.
+
+    Raises
+    ------
+    ValueError
+        if a field is not what it has to be; the message names it.
+    """
+    if not isinstance(event, PredictionEvent | LabelEvent | LabelledEvent):
+        raise ValueError(  # noqa: TRY004  # the same error for every bad event
+            f"an event must be a PredictionEvent, LabelEvent or LabelledEvent, got {shorten(event)}"
+        )
+    # The usual types pass by a glance; what remains is checked, or refused, at length.
+    changed: dict[str, Any] = {}
+    id_, time = event.id, event.time
+    if type(id_) is not str or not 0 < len(id_) <= _PLAIN or not id_.isascii():
+        changed["id"] = check_id(id_)
+        if changed["id"] is None and not isinstance(event, LabelledEvent):
+            raise ValueError("a prediction or a label needs an id")
+    if time is not None:
+        changed["time"] = read_time(time)
+    if not isinstance(event, LabelEvent):
+        if type(event.score) is not float or not 0.0 <= event.score <= 1.0:
+            changed["score"] = check_score(event.score)
+        if event.key is not None:
+            changed["key"] = check_key(event.key)
+        if event.domain not in DOMAINS:
+            changed["domain"] = check_domain(event.domain)
+    if not isinstance(event, PredictionEvent) and (type(event.label) is not int or event.label not in (0, 1)):
+        changed["label"] = check_label(event.label)
+    return msgspec.structs.replace(event, **changed) if changed else event
+
+
+def lacks_time(event: Event, config: RecalibratorConfig) -> str | None:
+    """Return why an event is refused for want of a time, None if it is not: only labels need one.
+
+    A label that comes alone counts as one of the target: its domain is that of its prediction.
+    """
+    if event.time is not None or isinstance(event, PredictionEvent):
+        return None
+    if not config.needs_time("target" if isinstance(event, LabelEvent) else event.domain):
+        return None
+    return f"a label needs a time: the window {config.window} is a stretch of event time"

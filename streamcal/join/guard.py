@@ -1,0 +1,214 @@
+"""Which event times to believe: one unit for one stream, and no jump far beyond the events before.
+
+The rule, for the events of one stream that have a time, in their order:
+
+* **Unit.** The stream has one unit, told by magnitude (`streamcal.times`). An event in another unit is
+  refused. Each event in the stream's unit is a vote for it, up to `SURE`; each one refused takes one away,
+  and with none left, the next event sets the unit. So a wrong first event costs itself and one more, and a
+  stream that has changed its unit goes on after at most `SURE` events.
+* **Jump.** An event is refused if its time is more than ``max_jump`` past the median of the `NEIGHBOURS`
+  times before it, refused ones among them. So a stream that resumes after a pause goes on once those are the
+  majority. Where times were farther apart than that before, as in a stream with one date a month, four times
+  the distance is allowed.
+
+What is decided of an event depends on the events before it alone, not on how many are judged at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from streamcal.times import LIMIT, SCALES, UNITS, seconds_of, show_duration, show_time, unit_of, units_of
+
+__all__ = ["NEIGHBOURS", "SURE", "GuardState", "TimeGuard"]
+
+NEIGHBOURS: Final = 9
+"""So many times before an event are its neighbours."""
+FEWEST: Final = 5
+"""With fewer neighbours than these, no jump can be told."""
+SURE: Final = 32
+"""The most votes that a unit may have."""
+
+_TOLERATED: Final = 4.0  # times the spread that was seen
+_SMALL: Final = 32  # so many times are judged one by one rather than in halves
+_NEVER, _FOREVER = float("-inf"), float("inf")
+_LAST: Final = math.nextafter(LIMIT, 0.0)
+
+
+class GuardState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a guard remembers of a stream."""
+
+    begun: bool = False
+    """Whether any event has been looked at, with a time or without."""
+    unit: int = 0
+    """The stream's unit, a number of `streamcal.times.UNITS`."""
+    votes: int = 0
+    """The votes for it."""
+    recent: tuple[float, ...] = ()
+    """The latest times, in seconds, at most `NEIGHBOURS`."""
+    spread: float = 0.0
+    """The longest time beyond ``max_jump`` that lay between a lower quartile and its median; 0: none."""
+
+
+class TimeGuard:
+    """Judges the times of one stream, and brings them to seconds.
+
+    Parameters
+    ----------
+    max_jump
+        seconds; inf: any time is believed.
+    state
+        to go on from.
+    """
+
+    __slots__ = ("_begun", "_high", "_low", "_max_jump", "_recent", "_spread", "_unit", "_votes")
+
+    def __init__(self, max_jump: float, state: GuardState | None = None) -> None:
+        state = state or GuardState()
+        self._max_jump = max_jump
+        self._begun, self._unit, self._votes = state.begun, state.unit, state.votes
+        self._recent = deque(state.recent, NEIGHBOURS)
+        self._spread = state.spread
+        self._find_bounds()
+
+    @property
+    def state(self) -> GuardState:
+        """What it remembers."""
+        return GuardState(self._begun, self._unit, self._votes, tuple(self._recent), self._spread)
+
+    def begin(self, times: npt.NDArray[np.float64]) -> None:
+        """Look at the first times of a stream before any of them is judged, float64[n] without NaN.
+
+        They set the unit, and count as the neighbours before the first event: even that may be refused then.
+        """
+        self._begun = True
+        units = units_of(times)
+        counts = np.bincount(units, minlength=len(UNITS) + 1)[: len(UNITS)]
+        if counts.any():
+            self._unit = int(counts.argmax())
+            self._votes = min(int(counts[self._unit]), SURE)
+            first = times[units == self._unit][:NEIGHBOURS]
+            self._recent.extend(seconds_of(each) for each in first.tolist())
+            self._find_bounds()
+
+    def take(self, time: float) -> float:
+        """Return the seconds of the next event's time.
+
+        Raises
+        ------
+        ValueError
+            if it is not to be believed; the message says why.
+        """
+        if self._low <= time <= self._high:  # no later than any neighbour allows, nor earlier than all
+            self._recent.append(time)
+            self._votes += self._votes < SURE
+            return time
+        self._begun = True
+        seconds = self._in_unit(time)
+        reason = self._refusal(seconds)
+        self._find_bounds()
+        if reason is not None:
+            raise ValueError(reason)
+        return seconds
+
+    def take_many(self, times: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], dict[int, str]]:
+        """Judge the next events in turn, as so many calls of `take`.
+
+        Parameters
+        ----------
+        times
+            of the events, float64[n]; NaN for one that has no time.
+
+        Returns
+        -------
+        Their seconds, NaN for those without a time and for those that are refused; and, by the index of each
+        of these last, why.
+        """
+        self._begun = self._begun or len(times) > 0
+        seconds, reasons = times.copy(), dict[int, str]()
+        timed = np.flatnonzero(~np.isnan(times))
+        units = units_of(times[timed])
+        if not self._votes and len(timed) and units[0] < len(UNITS):
+            self._unit = int(units[0])
+        if (units == self._unit).all():
+            self._votes = min(self._votes + len(timed), SURE)
+            if self._unit:
+                seconds /= SCALES[self._unit]
+        else:
+            for index in timed.tolist():
+                try:
+                    seconds[index] = self._in_unit(float(times[index]))
+                except ValueError as error:
+                    seconds[index], reasons[index] = np.nan, str(error)
+            timed = timed[~np.isnan(seconds[timed])]
+        self._judge(seconds, timed, reasons)
+        self._find_bounds()
+        return seconds, reasons
+
+    # Inside
+
+    def _in_unit(self, time: float) -> float:
+        """Vote on the unit of a time, and return its seconds, or raise ValueError."""
+        unit = unit_of(time)
+        if unit == len(UNITS):
+            raise ValueError(f"time {time!r} is no date in any unit, from seconds to nanoseconds")
+        if not self._votes:
+            self._unit = unit
+        if unit != self._unit:
+            self._votes -= 1
+            raise ValueError(
+                f"time {time!r} is in {UNITS[unit]}, the others of its input are in {UNITS[self._unit]}:"
+                " give all times of an input in one unit"
+            )
+        self._votes = min(self._votes + 1, SURE)
+        return seconds_of(time)
+
+    def _judge(
+        self, seconds: npt.NDArray[np.float64], timed: npt.NDArray[np.intp], reasons: dict[int, str]
+    ) -> None:
+        """Take the times at some indices in turn, and make NaN of those that are refused."""
+        if not len(timed):
+            return
+        part = seconds[timed]
+        low, high = min([part.min(), *self._recent]), max([part.max(), *self._recent])
+        if high <= low + self._max_jump:  # so none is farther from the median
+            self._recent.extend(part[-NEIGHBOURS:].tolist())
+        elif len(timed) > _SMALL:
+            half = len(timed) // 2
+            self._judge(seconds, timed[:half], reasons)
+            self._judge(seconds, timed[half:], reasons)
+        else:
+            for index, each in zip(timed.tolist(), part.tolist(), strict=True):
+                reason = self._refusal(each)
+                if reason is not None:
+                    seconds[index], reasons[index] = np.nan, reason
+
+    def _refusal(self, seconds: float) -> str | None:
+        """Take one time in seconds; return why it is refused, None if it is not."""
+        limit, before = _FOREVER, sorted(self._recent)
+        if len(before) >= FEWEST:
+            median, lower = before[len(before) // 2], before[len(before) // 4]
+            if median > lower + self._max_jump:
+                self._spread = max(self._spread, median - lower)
+            limit = median + max(self._max_jump, _TOLERATED * max(self._spread, median - lower))
+        self._recent.append(seconds)
+        if seconds <= limit:
+            return None
+        far = show_duration(limit - median)
+        return (
+            f"time {seconds:.15g} ({show_time(seconds)}) is more than {far} past those before it,"
+            f" whose median is {show_time(median)}; if it is right, raise max_jump of [join]"
+        )
+
+    def _find_bounds(self) -> None:
+        """Find between which seconds a time is believed without a look at the others."""
+        low, high = min(self._recent, default=_FOREVER), max(self._recent, default=_NEVER)
+        self._low, self._high = low, min(low + self._max_jump, _LAST)
+        if self._unit or high > self._high:
+            self._low, self._high = _FOREVER, _NEVER

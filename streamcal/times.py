@@ -1,0 +1,191 @@
+"""Event times: seconds since the epoch, from whatever a time is given as.
+
+A number of at least `LIMIT` is no count of seconds, which would lie beyond the year 5138: it is taken for
+milliseconds, microseconds or nanoseconds by its magnitude. Neither pandas nor polars is imported: their
+columns are read through numpy, their single values as the datetimes that they are.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_right
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from streamcal.fields import shorten
+
+__all__ = [
+    "LIMIT",
+    "SCALES",
+    "UNITS",
+    "Time",
+    "as_times",
+    "check_time",
+    "read_time",
+    "seconds_of",
+    "show_duration",
+    "show_time",
+    "unit_of",
+    "units_of",
+]
+
+LIMIT: Final = 1e11
+"""A time of this many seconds lies in the year 5138; in milliseconds, it is 3 March 1973."""
+
+UNITS: Final = ("seconds", "milliseconds", "microseconds", "nanoseconds")
+"""By their number: 0 for seconds, and so on."""
+
+Time: TypeAlias = float | str | date | np.datetime64
+"""What a time may be given as; a datetime is a date."""
+
+RULE: Final = "a time must be seconds since the epoch, a datetime, or an ISO 8601 date and time"
+
+_LIMITS: Final = (LIMIT, LIMIT * 1e3, LIMIT * 1e6, LIMIT * 1e9)
+SCALES: Final = (1.0, 1e3, 1e6, 1e9)
+"""How many of each unit a second has."""
+_EPOCH: Final = datetime(1970, 1, 1)
+_NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_TICKS: Final = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}  # a second
+
+
+def unit_of(number: float) -> int:
+    """Return the unit of a time by its magnitude, a number of `UNITS`; their count if it is beyond all."""
+    return len(UNITS) if math.isnan(number) else bisect_right(_LIMITS, abs(number))
+
+
+def units_of(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
+    """Do the same for an array, float64[n]."""
+    return np.where(np.isnan(numbers), len(UNITS), np.searchsorted(_LIMITS, np.abs(numbers), "right"))
+
+
+def seconds_of(number: float) -> float:
+    """Return a time in seconds, its unit told by its magnitude, which must be below that of any date."""
+    return number if -LIMIT < number < LIMIT else number / SCALES[unit_of(number)]
+
+
+def read_time(value: object) -> float:
+    """Return a time as a number: a number stays in its unit, a date and time becomes seconds.
+
+    Raises
+    ------
+    ValueError
+        if it is no time, not finite, or beyond the year 5138 in every unit.
+    """
+    number = _number(value)
+    if number is None or unit_of(number) == len(UNITS):
+        raise ValueError(f"{RULE}, got {shorten(value)}")
+    return number
+
+
+def check_time(value: object) -> float | None:
+    """Return a time in seconds; None stays None.
+
+    Raises
+    ------
+    ValueError
+        as `read_time`.
+    """
+    return None if value is None else seconds_of(read_time(value))
+
+
+def as_times(times: Any, n: int) -> npt.NDArray[np.float64]:
+    """Return event times in seconds as float64[n], checked. A single time applies to all n events.
+
+    Accepts numbers, datetimes and ISO 8601 text: numpy arrays, lists, and pandas, polars and Arrow columns.
+    What has no time zone is UTC.
+
+    Raises
+    ------
+    ValueError
+        if there are not n times, if one is missing or no time, or if their units differ; the message then
+        names its index.
+    """
+    given = np.asarray(times)
+    if given.ndim > 1 or (given.ndim == 1 and len(given) != n):
+        raise ValueError(f"{n} scores but times of shape {given.shape}")
+    column = np.atleast_1d(given)
+    kind = column.dtype.kind
+    if kind == "M":
+        numbers = _from_datetime64(column)
+    elif kind in "fui":
+        numbers = column.astype(np.float64)
+    else:
+        numbers = _from_objects(column)
+    units = units_of(numbers)
+    bad = np.flatnonzero(units == len(UNITS))
+    if len(bad):
+        raise ValueError(f"index {bad[0]}: {RULE}, got {shorten(column[bad[0]].item())}")
+    if len(units) and (units != units[0]).any():
+        usual = int(np.bincount(units).argmax())
+        odd = int(np.flatnonzero(units != usual)[0])
+        raise ValueError(
+            f"index {odd}: {shorten(column[odd].item())} is a time in {UNITS[units[odd]]}, where most are in"
+            f" {UNITS[usual]}: give all in one unit, or as datetimes"
+        )
+    numbers /= np.array(SCALES)[units]
+    return np.full(n, numbers[0]) if given.ndim == 0 else numbers
+
+
+def show_time(seconds: float, form: str = "%Y-%m-%d %H:%M:%S UTC") -> str:
+    """Return a time in UTC for people, in a form of `datetime.strftime`; never fails."""
+    try:
+        return f"{_EPOCH + timedelta(seconds=seconds):{form}}"
+    except (OverflowError, ValueError):
+        return f"{seconds:g} seconds since the epoch"
+
+
+def show_duration(seconds: float) -> str:
+    """Return a duration for people: in days from one day on, else in seconds."""
+    return f"{seconds / 86_400.0:.4g} days" if seconds >= 86_400.0 else f"{seconds:.4g} seconds"
+
+
+def _number(value: object) -> float | None:
+    """Return the number that a time is or stands for; None if it is no time."""
+    try:
+        if isinstance(value, str):
+            return _from_text(value)
+        if isinstance(value, np.datetime64):
+            return float(_from_datetime64(np.array([value]))[0])
+        if isinstance(value, date):  # a datetime, too
+            return _from_date(value)
+        is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+        return float(value) if is_number else None  # type: ignore[arg-type]
+    except (ValueError, OverflowError):
+        return None
+
+
+def _from_text(text: str) -> float | None:
+    return float(text) if _NUMBER.fullmatch(text) else _from_date(datetime.fromisoformat(text))
+
+
+def _from_date(moment: date) -> float | None:
+    if not isinstance(moment, datetime):
+        moment = datetime(moment.year, moment.month, moment.day, tzinfo=UTC)
+    seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    return seconds if abs(seconds) < LIMIT else None  # the others would be taken for another unit
+
+
+def _from_datetime64(moments: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Return datetimes in seconds, NaN for what is none or beyond the year 5138."""
+    unit, step = np.datetime_data(moments.dtype)
+    if step != 1 or unit not in _TICKS:
+        unit = unit if unit in _TICKS else "ns" if unit in ("ps", "fs", "as") else "s"
+        moments = moments.astype(f"datetime64[{unit}]")
+    whole, part = np.divmod(moments.astype(np.int64), _TICKS.get(unit, 1))
+    seconds = whole + part / _TICKS.get(unit, 1)
+    seconds[np.isnat(moments) | (np.abs(seconds) >= LIMIT)] = np.nan
+    return seconds
+
+
+def _from_objects(column: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    numbers = np.empty(len(column))
+    for index, value in enumerate(column.tolist()):
+        try:
+            numbers[index] = read_time(value)
+        except ValueError as error:
+            raise ValueError(f"index {index}: {error}") from None
+    return numbers

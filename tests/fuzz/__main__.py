@@ -1,0 +1,78 @@
+"""Fuzz every decoder: ``python -m tests.fuzz [--factor F] [--jobs J] [--seed S] [--only NAME] [--verbose]``.
+
+It prints how many inputs there were, how many were accepted, refused and for how many distinct reasons, and
+ends with status 1 if one did anything else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from random import Random
+
+from tests.fuzz import documents, lines, states, stores
+from tests.fuzz.harness import Report, fuzz, limit_memory
+
+__all__ = ["TARGETS"]
+
+TARGETS: dict[str, tuple[int, Callable[[Random], int]]] = {
+    "states": (2_000, states.try_state),
+    "sketches": (500, states.try_sketch),
+    "maps": (1_000, documents.try_map),
+    "map rows": (500, documents.try_map_row),
+    "certificates and options": (500, documents.try_model),
+    "options in TOML": (500, documents.try_toml),
+    "stores": (200, stores.try_store),
+    "lines of JSON": (1_500, lines.try_json),
+    "rows of CSV": (700, lines.try_csv),
+    "runs": (15, lines.try_run),
+}
+"""How many inputs at factor 1, and the target, by name. One of lines holds several; see there."""
+
+_PART = 500  # inputs that a process takes at a time
+
+
+def main() -> int:
+    """Run what the command line asks for; return the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--factor", type=float, default=1.0, help="times as many inputs as a test runs")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", choices=TARGETS, action="append", help="this target; may be repeated")
+    parser.add_argument("--verbose", action="store_true", help="print a traceback of each kind of failure")
+    given = parser.parse_args()
+    failed = False
+    with ProcessPoolExecutor(given.jobs, initializer=_begin) as pool:
+        for name in given.only or TARGETS:
+            count = max(1, round(TARGETS[name][0] * given.factor))
+            starts = range(0, count, _PART)
+            report = Report(name)
+            for part in pool.map(
+                _run,
+                *zip(
+                    *((name, start, min(_PART, count - start), given.seed) for start in starts), strict=True
+                ),
+            ):
+                report.add(part)
+            print(report, flush=True)
+            if given.verbose:
+                for kind, (_, trace) in report.examples.items():
+                    print(f"\n{kind}\n{trace}")
+            failed = failed or bool(report.failures)
+    return int(failed)
+
+
+def _begin() -> None:
+    logging.disable()
+    limit_memory()
+
+
+def _run(name: str, start: int, count: int, seed: int) -> Report:
+    return fuzz(name, range(start, start + count), seed, TARGETS[name][1])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

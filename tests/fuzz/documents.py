@@ -1,0 +1,168 @@
+"""Maps, certificates and options, as JSON and TOML from anywhere: changed, validated and used."""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from pydantic import BaseModel, ValidationError
+from streamcal_connectors.memory import Log, MemoryFeed
+
+from streamcal import Certificate, JoinConfig, RecalibrationMap, Recalibrator
+from streamcal.engine.config import RecalibratorConfig
+from streamcal.run.apply import FollowedMaps
+from streamcal.run.config import KeysConfig, read_config
+from tests.fuzz.harness import RefusedError
+from tests.fuzz.mutate import change_scalar, change_text, change_tree
+from tests.fuzz.states import OPTIONS, make
+
+__all__ = ["try_map", "try_map_row", "try_model", "try_toml"]
+
+_TOML: Final = b"""# options of a run
+[recalibrator]
+bins = 12
+window = "P30D"
+mode = "composite"
+growth = 1.2
+prior = "both"
+prior_window = "adwin"
+[join]
+label_ttl = 86_400.0
+max_pending = 1000
+[keys]
+limit = 10
+active = 0x10
+certified = 2
+[kafka]
+since = 1979-05-27T07:32:00Z
+nested = { a = [1, 2.5, "x", inf, nan], b = { c = true } }
+"""
+_SCORES: Final = np.linspace(0.0, 1.0, 300)
+
+
+@cache
+def _engines() -> tuple[Recalibrator, ...]:
+    rng = np.random.default_rng(5)
+    return tuple(make(options, n, rng) for options in OPTIONS for n in (0, 300))
+
+
+@cache
+def _models() -> tuple[BaseModel, ...]:
+    made = [Certificate.model_validate(each.certificate) for each in _engines() if each.certificate]
+    options = [each.config for each in _engines()]
+    return (*made, *options, JoinConfig(label_ttl=3.5), KeysConfig(limit=5))
+
+
+def try_map(rng: random.Random) -> int:
+    """Try a changed map, as of ``apply --map``."""
+    data = _changed(rng.choice(_engines()).map.model_dump_json().encode(), rng)
+    try:
+        found = RecalibrationMap.model_validate_json(data)
+    except ValidationError as error:
+        raise RefusedError(str(error.errors()[0]["msg"])) from None
+    _use(found)
+    assert RecalibrationMap.model_validate_json(found.model_dump_json()) == found
+    return len(_SCORES)
+
+
+def try_map_row(rng: random.Random) -> int:
+    """Try a changed line of ``--maps``, as of ``apply --follow``: one that is no map is passed over."""
+    own = rng.choice(_engines()).map
+    row = {"version": own.version, "key": "k", "time": 1.5, "map": json.loads(own.model_dump_json())}
+    log = Log()
+    log.partitions[""] = [_changed(json.dumps(row).encode(), rng)]
+    maps = FollowedMaps(MemoryFeed(log))
+    if not maps.update(0.0):
+        raise RefusedError("not a map")
+    found = maps.get("k") or maps.get(None)
+    if found is not None:
+        _use(found)
+    assert maps.description
+    return len(_SCORES)
+
+
+def try_model(rng: random.Random) -> int:
+    """Try a changed certificate, or changed options, as JSON."""
+    model = rng.choice(_models())
+    try:
+        found = type(model).model_validate_json(_changed(model.model_dump_json().encode(), rng))
+    except ValidationError as error:
+        raise RefusedError(str(error.errors()[0]["msg"])) from None
+    assert type(model).model_validate_json(found.model_dump_json()) == found
+    repr(found)
+    if isinstance(found, RecalibratorConfig) and found.max_cells <= 4096:
+        engine = Recalibrator(found)
+        engine.learn_many(_SCORES, _SCORES > 0.5, times=np.arange(300.0))
+        engine.learn_many(_SCORES, _SCORES > 0.5, "target", times=np.arange(300.0), seen=0)
+        assert Recalibrator.from_bytes(engine.to_bytes()).to_bytes() == engine.to_bytes()
+    return 1
+
+
+def try_toml(rng: random.Random) -> int:
+    """Try a changed file of options."""
+    data = _TOML
+    for _ in range(rng.choice((1, 2, 5))):
+        line = rng.choice(data.split(b"\n"))
+        if rng.random() < 0.5 or b"=" not in line:
+            data = change_text(data, rng)
+            continue
+        name = line.split(b"=")[0]
+        more = (
+            b"9" * 30,
+            b"9" * 5000,
+            b"[" * 3000 + b"]" * 3000,
+            b"{ a = " * 900 + b"1" + b"}" * 900,
+            b"1e999",
+        )
+        rare = (
+            b"'\xff'",
+            b'"\\u0000"',
+            b"2024-02-30",
+            b"07:32:00",
+            b"0b101",
+            b"-0",
+            b"nan",
+            b"true",
+            b"[]",
+            b"-1",
+        )
+        data = data.replace(line, name + b"= " + rng.choice((*more, *rare, b'"x"', b"{}", b'"P9999999999D"')))
+    with tempfile.NamedTemporaryFile(suffix=".toml") as file:
+        file.write(data)
+        file.flush()
+        try:
+            found = read_config(Path(file.name), ["kafka"])
+        except ValueError as error:
+            assert file.name in str(error)
+            raise RefusedError(str(error).replace(file.name, "")) from None
+    repr(found)
+    return 1
+
+
+def _use(found: RecalibrationMap) -> None:
+    probabilities = found.predict_many(_SCORES)
+    assert ((probabilities >= 0.0) & (probabilities <= 1.0)).all()
+    assert [found.predict_one(score) for score in _SCORES[::50].tolist()] == probabilities[::50].tolist()
+    msgspec.json.encode((found.version, found.weights))  # as a row of answers says
+    found._repr_html_()  # as a notebook shows
+
+
+def _changed(data: bytes, rng: random.Random) -> bytes:
+    """Return a JSON document with a few values, or some of its text, changed."""
+    if rng.random() < 0.4:
+        for _ in range(rng.choice((1, 1, 3))):
+            data = change_text(data, rng)
+        return data
+    tree: Any = [json.loads(data)]
+    for _ in range(rng.choice((1, 1, 3))):
+        change_tree(tree, rng, change_scalar)
+    try:
+        return json.dumps(tree[0] if tree else None).encode()
+    except (TypeError, ValueError):
+        raise RefusedError("cannot be written as JSON") from None

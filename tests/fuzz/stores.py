@@ -1,0 +1,189 @@
+"""Stores whose content is wrong though every checksum is right: a run goes on from them, or says what to do."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import random
+import re
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable
+from contextlib import closing
+from functools import cache
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+from streamcal_connectors.sqlite.schema import bits_sum, read_sealed, with_sum, write_sealed
+from streamcal_connectors.sqlite.store import SqliteStore
+
+from streamcal import JoinConfig
+from streamcal.cli.show import served
+from streamcal.engine.config import RecalibratorConfig
+from streamcal.errors import DamagedStateError, OutputError, StoreError
+from streamcal.run.pipeline import Pipeline
+from streamcal.run.ports import Connectors
+from streamcal.run.runner import Inputs, Outputs, Runner
+from tests.fuzz.harness import RefusedError
+from tests.fuzz.mutate import change_scalar, change_text, change_tree
+from tests.fuzz.states import change_state
+
+__all__ = ["try_store"]
+
+_EVENTS = [
+    line
+    for i in range(150)
+    for line in (
+        b'{"id":"%d","score":0.%02d,"time":%d,"key":%s}' % (i, i % 97, i, b'"k"' if i % 4 else b"null"),
+        b'{"id":"%d","label":%d,"time":%d}' % (i - 9, i % 3 == 0, i),
+        b'{"id":"e%d","label":1,"time":%d}' % (i, i),
+    )
+]
+
+
+@cache
+def _folder() -> Path:
+    """Return a folder with a store, its input and its output, made by a run."""
+    memory = Path("/dev/shm")  # to wait for no disk
+    folder = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None))
+    atexit.register(shutil.rmtree, folder)
+    work = folder / "work"
+    work.mkdir()
+    (work / "events.jsonl").write_bytes(b"\n".join(_EVENTS[:300]) + b"\n")
+    _run(work)
+    work.rename(folder / "whole")
+    (folder / "whole" / "events.jsonl").write_bytes(b"\n".join(_EVENTS) + b"\n")
+    return folder
+
+
+def try_store(rng: random.Random) -> int:
+    """Change a few values in a store; run on from it, and look at it."""
+    folder = _folder() / "work"  # always the same name: positions are by path
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(_folder() / "whole", folder)
+    with closing(sqlite3.connect(folder / "state.db", isolation_level=None)) as db:
+        for _ in range(rng.choice((1, 1, 2))):
+            rng.choice((_engines, _sealed, _sealed, _blocks, _blocks, _gone, _rows))(db, rng, folder)
+    try:
+        _look(folder)
+        _run(folder)
+        _look(folder)
+    except (StoreError, OutputError, DamagedStateError) as error:
+        raise RefusedError(str(error).replace(str(folder), "")) from None
+    except ValueError as error:  # of a source that holds no such position
+        if not re.search("were read|with other options", str(error)):
+            raise
+        raise RefusedError(str(error)) from None
+    return len(_EVENTS) - 300
+
+
+def _run(folder: Path) -> None:
+    connectors = Connectors()
+    store = SqliteStore(folder / "state.db")
+    try:
+        pipeline = Pipeline(
+            RecalibratorConfig(max_cells=64),
+            JoinConfig(label_ttl=40.0, max_pending=60),
+            tables=store.tables,
+        )
+        source = connectors.source(str(folder / "events.jsonl"))
+        sink = connectors.sink(str(folder / "out.jsonl"))
+        try:
+            ticks = iter(range(10**9))
+            Runner(
+                pipeline, Inputs([], [source]), Outputs(sink), store, clock=lambda: next(ticks) * 0.06
+            ).run()
+        finally:
+            source.close()
+            sink.close()
+    finally:
+        store.close()
+
+
+def _look(folder: Path) -> None:
+    store = SqliteStore(folder / "state.db", read_only=True)
+    try:
+        served(store, [])
+        list(store.rejects())
+    finally:
+        store.close()
+
+
+def _engines(db: sqlite3.Connection, rng: random.Random, _: Path) -> None:
+    number, key, state = rng.choice(db.execute("SELECT number, key, state FROM engines").fetchall())
+    if rng.random() < 0.8:
+        state = change_state(state, rng)
+    elif rng.random() < 0.5:
+        state = rng.choice((1 << 40, "text", b"", 2.5))
+    else:
+        key = rng.choice((b"\xff", "other", None))
+    db.execute(
+        "UPDATE OR REPLACE engines SET key = ?, state = ?, crc = ? WHERE number = ?",
+        (*with_sum((key, state)), number),
+    )
+
+
+def _sealed(db: sqlite3.Connection, rng: random.Random, folder: Path) -> None:
+    """Change JSON of the tables that share a checksum."""
+    before = read_sealed(db, folder)
+    after = read_sealed(db, folder)
+    tables: list[dict[Any, Any]] = [after.meta, after.meta, after.positions, after.sinks]
+    table = rng.choice([each for each in tables if each])
+    name = rng.choice(list(table))
+    text = table[name]
+    if rng.random() < 0.15:
+        table[name] = rng.choice((b"\xff", 5, None, "", "[" * 20_000, "null", "[]", '"x"'))
+    elif name in ("job", "streamcal_version") or rng.random() < 0.2:
+        table[name] = change_text(text.encode(), rng).decode("utf-8", "replace")
+    else:
+        table[name] = _changed(text, rng)
+    try:
+        write_sealed(db, before, after)
+    except sqlite3.IntegrityError:
+        raise RefusedError("the table has no room for it") from None
+
+
+def _blocks(db: sqlite3.Connection, rng: random.Random, _: Path) -> None:
+    table = rng.choice(("pending", "early", "settled"))
+    found = db.execute(f"SELECT block, rows FROM {table}_blocks").fetchall()
+    if found:
+        block, text = rng.choice(found)
+        text = _changed(text, rng)
+        crc = crc32(text.encode(), block & 0xFFFFFFFF)
+        db.execute(f"UPDATE {table}_blocks SET rows = ?, crc = ? WHERE block = ?", (text, crc, block))
+
+
+def _gone(db: sqlite3.Connection, rng: random.Random, _: Path) -> None:
+    table = rng.choice(("pending", "early", "settled"))
+    found = db.execute(f"SELECT block FROM {table}_blocks").fetchall()
+    if found:
+        (block,) = rng.choice(found)
+        bits = rng.choice((0, 1, 0xFFFF, -1, rng.getrandbits(16), 1 << 40))
+        db.execute(f"REPLACE INTO {table}_gone VALUES (?, ?, ?)", (block, bits, bits_sum(block, bits)))
+
+
+def _rows(db: sqlite3.Connection, rng: random.Random, _: Path) -> None:
+    table = rng.choice(("maps", "rejects"))
+    found = db.execute(f"SELECT * FROM {table}").fetchall()
+    if found:
+        row = list(rng.choice(found)[:-1])
+        at = rng.randrange(1, len(row))
+        text = isinstance(row[at], str) and row[at][:1] == "{" and rng.random() < 0.7
+        row[at] = _changed(row[at], rng) if text else rng.choice((None, 5, -1, b"\xff", "x", 1e300, 2.5))
+        marks = ", ".join("?" * (len(row) + 1))
+        try:
+            db.execute(f"REPLACE INTO {table} VALUES ({marks})", with_sum(tuple(row)))
+        except sqlite3.IntegrityError:
+            raise RefusedError("the table has no room for it") from None
+
+
+def _changed(text: str, rng: random.Random) -> str:
+    tree: Any = [json.loads(text)]
+    leaf: Callable[[Any, random.Random], Any] = change_scalar
+    change_tree(tree, rng, leaf)
+    try:
+        return json.dumps(tree[0] if tree else None)
+    except (TypeError, ValueError):
+        raise RefusedError("cannot be written as JSON") from None

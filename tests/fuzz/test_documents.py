@@ -1,0 +1,51 @@
+"""States, maps, certificates, options and stores: whatever they hold, only documented errors come out."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from streamcal_connectors.memory import Log, MemoryFeed
+
+from streamcal import RecalibrationMap
+from streamcal.run.apply import FollowedMaps
+from streamcal.run.config import read_config
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "target",
+    ["states", "sketches", "maps", "map rows", "certificates and options", "options in TOML", "stores"],
+)
+def test_only_documented_errors_come_out(target: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.fuzz", "--only", target, "--verbose"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 5000, "a = 9" + "9" * 5000, "a = '\x00'", "[x"], ids=len)
+def test_options_that_are_no_options_are_refused_with_the_name_of_the_file(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "options.toml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"options\.toml: "):
+        read_config(path)
+
+
+def test_a_map_version_that_no_row_can_hold_is_refused() -> None:
+    with pytest.raises(ValueError, match="version"):
+        RecalibrationMap.model_validate_json('{"version": %d}' % 10**30)
+
+
+@pytest.mark.parametrize("line", [b'{"key":"\xff"}', b'{"a":' + b"[" * 5000], ids=["UTF-8", "nesting"])
+def test_a_line_of_maps_that_is_no_map_is_passed_over(line: bytes) -> None:
+    log = Log()
+    log.partitions[""] = [line, b'{"version":1,"key":null,"time":null,"map":{"version":1}}']
+    maps = FollowedMaps(MemoryFeed(log))
+    assert maps.update(0.0)
+    assert maps.get(None) == RecalibrationMap(version=1)

@@ -1,0 +1,110 @@
+"""States from anywhere: refused with `DamagedStateError`, or as good as one that was learned."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from streamcal import DamagedStateError, Recalibrator
+from streamcal.sketch.score_sketch import ScoreSketch
+from tests.fuzz.states import OPTIONS, corpus, make, use
+from tests.fuzz.trees import DEEP, pack, unpack
+
+
+def test_a_state_taken_apart_and_packed_again_is_the_same() -> None:
+    for data in corpus():
+        assert Recalibrator.from_bytes(pack(unpack(data))).to_bytes() == data
+        assert use(Recalibrator.from_bytes(data), data, random.Random(1))
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_whatever_was_learned_merged_or_refreshed_can_be_restored(options: dict[str, object]) -> None:
+    rng = np.random.default_rng(4)
+    engine = make(options, 60, rng)
+    for n in (1, 30, 90, 300):
+        engine.merge(make(options, n, rng, drift=n == 300))
+        engine.observe_many(rng.random(n))
+        engine = Recalibrator.from_bytes(engine.to_bytes())
+        engine.refresh()
+        state = engine.to_bytes()
+        assert Recalibrator.from_bytes(state).to_bytes() == state
+
+
+def changed(options: dict[str, object], place: str, value: object) -> bytes:
+    """Return the state of an engine with one value changed; ``place`` names it, from the outside in."""
+    data = unpack(make(options, 700, np.random.default_rng(2)).to_bytes())
+    found, *names = data, *place.split("/")
+    for name in names[:-1]:
+        found = found.inside if hasattr(found, "inside") else found
+        found = found[int(name) if isinstance(found, list) else name]
+    found = found.inside if hasattr(found, "inside") else found
+    found[int(names[-1]) if isinstance(found, list) else names[-1]] = value
+    return pack(data)
+
+
+ENGINE, VERSIONS, JOIN = "1/2", "1/2/versions", "3"
+
+WRONG = [
+    ({}, f"{ENGINE}/time", float("nan"), "time"),
+    ({}, f"{ENGINE}/extra", DEEP, "recursion"),
+    ({}, f"{VERSIONS}/mixed_prior", 1.0, "mixed_prior"),
+    ({}, f"{VERSIONS}/mixed_prior", float("nan"), "mixed_prior"),
+    ({}, f"{VERSIONS}/off_schedule", -1, "off_schedule"),
+    ({}, f"{VERSIONS}/begun/source", 2**63, "begun"),
+    ({}, f"{VERSIONS}/ledger/version", -1, "version"),
+    ({}, f"{VERSIONS}/ledger/formed/0/splits/1", 2**64 - 1, "splits"),
+    ({}, f"{VERSIONS}/ledger/formed/0/choices", 0, "choices"),
+    ({}, f"{VERSIONS}/ledger/formed/0/versions_before", -1, "versions_before"),
+    ({}, f"{VERSIONS}/ledger/watch/next_look", 2**60, "next_look"),
+    ({}, f"{VERSIONS}/ledger/watch/labels", -5, "labels"),
+    ({}, f"{VERSIONS}/ledger/watch/test/alpha", 0.5, "another's"),
+    ({}, f"{VERSIONS}/ledger/watch/test/positives", [1], "another's"),
+    ({}, f"{VERSIONS}/ledger/watch/cells", [5, 4], "out of order"),
+    ({}, f"{VERSIONS}/auto/steps", -1, "steps"),
+    ({}, f"{VERSIONS}/auto/mixing/weights/identity", float("nan"), "weights"),
+    ({}, f"{VERSIONS}/auto/mixing/leader", "nobody", "do not exist"),
+    ({}, f"{VERSIONS}/auto/mixture/stride", 7, "step"),
+    ({}, f"{VERSIONS}/auto/mixture/next_step", 10**9, "next step"),
+    ({}, f"{VERSIONS}/auto/mixture/fitted_at/0", 10**9, "fitted at"),
+    ({}, f"{VERSIONS}/auto/mixture/fits/0/6", [1e300, 0.0], "parameters"),
+    ({}, f"{VERSIONS}/auto/mixture/recent_labels/0", -1, "recent_labels"),
+    ({}, f"{VERSIONS}/auto/mixture/snapshots/1/1", 10**9, "scores|order"),
+    ({}, f"{ENGINE}/source/log/n", -1, "n"),
+    ({}, f"{ENGINE}/source/log/positives", 0, "counts"),
+    ({"window": 128}, f"{ENGINE}/source/log/window/n", 0, "sliding window"),
+    ({"window": 128}, f"{ENGINE}/source/log/window/current/index", 2**64 - 1, "index"),
+    ({"prior": "both"}, f"{ENGINE}/priors/2/scores/prior", float("nan"), "prior"),
+    ({"prior": "both"}, f"{ENGINE}/priors/2/scores/history/observed", 2**63, "observed"),
+    ({"prior": "both"}, f"{ENGINE}/priors/2/waiting/last", [2**63, 0.5], "last"),
+    ({}, f"{JOIN}/counts/labels", 2**64 - 1, "labels"),
+    ({}, f"{JOIN}/counts/joined", -1, "joined"),
+    ({}, f"{JOIN}/pending/p699/1", 7.5, "pending"),
+    ({}, f"{JOIN}/pending/p699/6", -1, "pending"),
+    ({}, f"{JOIN}/early/early/event/label", 7, "label"),
+    ({}, f"{JOIN}/settled/p600/1", 2, "settled"),
+    ({}, f"{JOIN}/extra", DEEP, "recursion"),
+]
+
+
+@pytest.mark.parametrize(("options", "place", "value", "why"), WRONG, ids=lambda each: str(each)[:60])
+def test_a_state_that_holds_nonsense_is_refused(
+    options: dict[str, object], place: str, value: object, why: str
+) -> None:
+    with pytest.raises(DamagedStateError, match=why):
+        Recalibrator.from_bytes(changed(options, place, value))
+
+
+def test_a_sketch_of_more_scores_than_can_be_is_refused() -> None:
+    sketch = ScoreSketch(64)
+    sketch.add([0.25, 0.75], [0, 1])
+    tree = unpack(sketch.to_bytes())
+    tree.inside[3] = 8  # bytes of a count
+    tree.inside[6:] = [
+        2**49 + 1,
+        tree.inside[7],
+        b"".join(n.to_bytes(8, "little") for n in (2**49, 0, 0, 1)),
+    ]
+    with pytest.raises(DamagedStateError, match="at most"):
+        ScoreSketch.from_bytes(pack(tree))

@@ -1,0 +1,166 @@
+"""Event times of a run: each partition's are judged in its own order, however it is read or restarted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamcal.events import Event, Origin, PredictionEvent
+from streamcal.join.guard import GuardState
+from streamcal.run.codec import Malformed
+from streamcal.run.order import Merge, TimesRead
+
+DAY = 86_400.0
+NOW = 1_700_000_000.0
+JUMP = 30 * DAY
+FAR = 4_070_908_800.0
+"""The year 2099."""
+
+
+@dataclass
+class Cut:
+    """Some consecutive events of a partition; its position is how many came before."""
+
+    events: Sequence[Event | Malformed]
+    start: int
+    partition: str = ""
+
+    def origin(self, index: int) -> Origin:
+        return Origin("source", self.start + index, b"")
+
+    def position(self, count: int) -> int:
+        return self.start + count
+
+
+def predictions(times: Sequence[float | None], name: str = "p") -> list[Event | Malformed]:
+    return [PredictionEvent(f"{name}{index}", 0.5, time) for index, time in enumerate(times)]
+
+
+def read(
+    times: Sequence[float | None], *, whole: bool = True, name: str = "p"
+) -> tuple[list[Any], TimesRead]:
+    """Return the events of a source that is read at once, and how their times were taken."""
+    merge = Merge([((name, ""), -math.inf)], whole=whole, max_jump=JUMP)
+    merge.add(name, [Cut(predictions(times, name), 0)], ended=True)
+    batch = merge.take()
+    assert batch is not None
+    return list(batch.events), batch.times_read
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_one_event_in_the_far_future_is_rejected_alone(whole: bool) -> None:
+    times = [NOW + i for i in range(100)]
+    times[20] = FAR
+    events, taken = read(times, whole=whole)
+    assert [event.time for event in events] == [*times[:20], None, *times[21:]]
+    assert isinstance(events[20], Malformed)
+    assert "2099-01-01" in events[20].reason
+    assert taken == TimesRead(mistimed=1)
+
+
+def test_it_does_not_put_its_file_behind_all_others() -> None:
+    times = [FAR, *(NOW + i for i in range(1, 100))]
+    merge = Merge([(("p", ""), -math.inf), (("q", ""), -math.inf)], whole=True, max_jump=JUMP)
+    merge.add("p", [Cut(predictions(times, "p"), 0)], ended=True)
+    merge.add("q", [Cut(predictions([NOW + i + 0.5 for i in range(100)], "q"), 0)], ended=True)
+    batch = merge.take()
+    assert batch is not None
+    seen = [event.time for event in batch.events if event.time is not None]
+    assert len(seen) == 199
+    assert seen == sorted(seen)
+
+
+def test_a_source_in_milliseconds_is_read_in_seconds() -> None:
+    times = [NOW + i for i in range(100)]
+    events, taken = read([time * 1e3 for time in times])
+    assert [event.time for event in events] == times
+    assert taken == TimesRead(converted=100)
+
+
+def test_sources_may_have_units_of_their_own() -> None:
+    merge = Merge([(("p", ""), -math.inf), (("q", ""), -math.inf)], whole=True, max_jump=JUMP)
+    merge.add("p", [Cut(predictions([(NOW + i) * 1e3 for i in range(50)], "p"), 0)], ended=True)
+    merge.add("q", [Cut(predictions([NOW + i + 0.5 for i in range(50)], "q"), 0)], ended=True)
+    batch = merge.take()
+    assert batch is not None
+    assert [event.time for event in batch.events] == [NOW + i / 2 for i in range(100)]
+
+
+def test_events_that_go_back_are_counted() -> None:
+    times = [NOW + 1000 * i for i in range(10)]
+    times[5] -= 2000
+    times[7] -= 1030  # 30 seconds before the one before it
+    assert read(times)[1] == TimesRead(backwards=1)
+
+
+@pytest.mark.parametrize("count", [40, 5000])
+def test_a_file_whose_newest_events_come_first_is_refused(count: int) -> None:
+    times = [NOW - i for i in range(count)]
+    with pytest.raises(ValueError, match=r"the newest events of file come first .* sort it by time"):
+        read(times, name="file")
+
+
+def test_where_files_are_followed_they_are_counted() -> None:
+    assert read([NOW - 100 * i for i in range(100)], whole=False)[1].backwards == 99
+
+
+def test_a_file_in_no_order_is_read() -> None:
+    times = [NOW + (i * 37 % 100) * 100 for i in range(100)]
+    events, taken = read(times)
+    assert [event.time for event in events] == times
+    assert taken.backwards > 50
+
+
+TIMES = st.one_of(
+    st.floats(NOW, NOW + 10 * DAY),
+    st.floats(NOW, NOW + 100 * DAY),
+    st.sampled_from([None, 0.0, FAR, NOW * 1e3, NOW * 1e9, 1e20, math.inf]),
+)
+
+
+@given(st.lists(TIMES, min_size=1, max_size=150), st.booleans(), st.data())
+def test_the_outcome_is_the_same_however_it_is_read_and_restarted(
+    times: list[float | None], whole: bool, data: st.DataObject
+) -> None:
+    """The second reading is cut at random, taken in parts, and restarted from what a commit keeps."""
+    try:
+        at_once = read(times, whole=whole)
+    except ValueError:
+        return  # newest first
+    cuts = sorted({0, len(times), *data.draw(st.lists(st.integers(0, len(times)), max_size=8))})
+    events = predictions(times)
+    seen: list[Any] = []
+    counted = TimesRead()
+    done, reached = 0, -math.inf
+    guards = {"other": {"": GuardState(begun=True)}}
+    while done < len(events):
+        merge = Merge(
+            [(("p", ""), reached), (("other", ""), -math.inf)], whole=whole, max_jump=JUMP, guards=guards
+        )
+        merge.add(
+            "p", [Cut(events[a:b], a) for a, b in pairwise(sorted({done, *cuts})) if a >= done], ended=True
+        )
+        other = data.draw(st.floats(NOW, NOW + 100 * DAY))  # its next event bounds what may be taken
+        merge.add("other", [Cut(predictions([other], "other"), 0)], ended=data.draw(st.booleans()))
+        batch = merge.take()
+        if batch is None:
+            continue
+        own = [event for event in batch.events if event.id != "other0"]
+        if "p" not in batch.positions:
+            continue
+        done += len(own)
+        assert batch.positions["p"][""] == done
+        seen += own
+        counted.converted += batch.times_read.converted
+        counted.mistimed += batch.times_read.mistimed
+        counted.backwards += batch.times_read.backwards
+        reached, guards["p"] = batch.times["p"][""], batch.guards["p"]
+    assert seen == at_once[0]
+    assert counted == at_once[1]

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["FORMATS", "NEEDED", "Month", "can_draw", "demo_picture", "reliability_picture"]
+__all__ = ["FORMATS", "NEEDED", "Month", "can_draw", "demo_picture", "is_picture", "reliability_picture"]
 
 NEEDED: Final = "a picture needs matplotlib: pip install '.[plots]' in a checkout of streamcal"
 
-FORMATS: Final = ("png", "svg", "pdf")
-"""What a picture can be, by the end of its file's name."""
+FORMATS: Final = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
+"""What a picture can be: the end of its file's name, and how its content begins."""
 
 _BINS: Final = 15
 _FEWEST_LABELS: Final = 1000  # a month with fewer is not drawn
@@ -44,13 +44,18 @@ def can_draw() -> bool:
     return True
 
 
-def reliability_picture(quality: Quality, form: str) -> bytes:
+def is_picture(data: bytes) -> bool:
+    """Whether a file has the content of a picture."""
+    return data.startswith(tuple(FORMATS.values()))
+
+
+def reliability_picture(quality: Quality, suffix: str) -> bytes:
     """Draw the reliability of the forecasts before and after; one of `FORMATS`. There has to be a label."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5.2, 5.2), layout="constrained")
     _draw_reliability(figure.subplots(), quality)
-    return _saved(figure, form)
+    return _saved(figure, suffix)
 
 
 def demo_picture(quality: Quality, priors: list[tuple[float, float]], monthly: dict[str, Month]) -> bytes:
@@ -69,12 +74,12 @@ def demo_picture(quality: Quality, priors: list[tuple[float, float]], monthly: d
     left, right = figure.subplots(1, 2)
     _draw_reliability(left, quality)
     _draw_months(right, priors, monthly)
-    return _saved(figure, "png")
+    return _saved(figure, ".png")
 
 
-def _saved(figure: Figure, form: str) -> bytes:
+def _saved(figure: Figure, suffix: str) -> bytes:
     data = io.BytesIO()
-    figure.savefig(data, format=form, dpi=120)
+    figure.savefig(data, format=suffix.removeprefix("."), dpi=120)
     return data.getvalue()
 
 

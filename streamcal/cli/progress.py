@@ -144,7 +144,7 @@ class Meter:
         self._shown = start = time.monotonic()
         self._pace = Pace(self._left(), start)
         console = Console(stderr=True)
-        self._line = _Line(lambda: self.advance, console) if live and console.is_terminal else None
+        self._line = _Line(lambda: self.advance, console) if live and _moves(console) else None
 
     def __enter__(self) -> Self:
         if self._line is not None:
@@ -180,3 +180,7 @@ class Meter:
             return None
         lags = [source.lag() for source in self._sources]
         return sum(sum(lag.values()) for lag in lags) if all(lags) else None
+
+
+def _moves(console: Console) -> bool:
+    return console.is_terminal and not console.is_dumb_terminal

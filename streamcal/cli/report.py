@@ -12,7 +12,7 @@ from rich.text import Text
 from streamcal.engine.engine import Engine
 from streamcal.run.pipeline import Pipeline
 
-__all__ = ["run_summary", "run_table"]
+__all__ = ["is_summary", "run_summary", "run_table"]
 
 _SHOWN_KEYS: Final = 20
 
@@ -101,6 +101,15 @@ def run_summary(pipeline: Pipeline, unknown_fields: int, remarks: Sequence[str])
         },
         "remarks": list(remarks),
     }
+
+
+def is_summary(data: bytes) -> bool:
+    """Whether a file has the content of a summary."""
+    try:
+        found = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    except (ValueError, RecursionError):
+        return False
+    return {"events", "remarks"} <= set(found)
 
 
 def _show(value: float | str | None) -> str:

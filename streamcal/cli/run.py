@@ -44,9 +44,9 @@ from streamcal.cli.options import (
     Window,
     override,
 )
-from streamcal.cli.picture import FORMATS, NEEDED, can_draw, reliability_picture
+from streamcal.cli.picture import FORMATS, NEEDED, can_draw, is_picture, reliability_picture
 from streamcal.cli.progress import Meter
-from streamcal.cli.report import run_summary, run_table
+from streamcal.cli.report import is_summary, run_summary, run_table
 from streamcal.cli.terminal import (
     EXIT_DOUBTFUL,
     EXIT_INTERRUPTED,
@@ -268,13 +268,12 @@ class _Watch:
 
 def _check_reports(asked: _Asked) -> None:
     """Refuse what could not be written at the end, before anything is read."""
-    for option, path in (("--plot", asked.plot), ("--summary", asked.summary)):
-        if path is not None:
-            check_whole(option, path)
+    if asked.summary is not None:
+        check_whole("--summary", asked.summary, "a summary", is_summary)
     if asked.plot is not None:
-        if asked.plot.suffix.removeprefix(".") not in FORMATS:
-            known = ", ".join(f".{form}" for form in FORMATS)
-            fail(f"--plot {asked.plot}: the name must end in one of {known}", EXIT_USAGE)
+        check_whole("--plot", asked.plot, "a picture", is_picture)
+        if asked.plot.suffix not in FORMATS:
+            fail(f"--plot {asked.plot}: the name must end in one of {', '.join(FORMATS)}", EXIT_USAGE)
         if not can_draw():
             fail(f"--plot {asked.plot}: {NEEDED}", EXIT_USAGE)
 
@@ -295,8 +294,8 @@ def _report(asked: _Asked, connectors: Connectors, pipeline: Pipeline, sources: 
         if asked.plot is not None and not pipeline.quality.before.labels:
             words.append(f"{asked.plot} was not drawn: no label has met its prediction.")
         elif asked.plot is not None:
-            form = asked.plot.suffix.removeprefix(".")
-            write_whole("--plot", asked.plot, reliability_picture(pipeline.quality, form))
+            picture = reliability_picture(pipeline.quality, asked.plot.suffix)
+            write_whole("--plot", asked.plot, picture)
         unwritten = [] if asked.map_file is None else write_maps(pipeline.engines, asked.map_file)
         if asked.summary is not None:
             figures = msgspec.json.encode(run_summary(pipeline, unknown, words))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -38,15 +40,14 @@ def test_the_same_finished_command_again(tmp_path: Path) -> None:
         "--map",
         tmp_path / "m.json",
     ]
-    first = streamcal(*arguments, "--summary", tmp_path / "1.json")
+    first = streamcal(*arguments)
     answers, served = (tmp_path / "o.jsonl").read_bytes(), (tmp_path / "m.json").read_bytes()
     (tmp_path / "m.json").unlink()
-    again = streamcal(*arguments, "--summary", tmp_path / "2.json")
+    again = streamcal(*arguments)
     assert (first.returncode, again.returncode) == (0, 0), again.stderr
     assert again.stdout == first.stdout
     assert (tmp_path / "o.jsonl").read_bytes() == answers
     assert (tmp_path / "m.json").read_bytes() == served
-    assert (tmp_path / "1.json").read_bytes() == (tmp_path / "2.json").read_bytes()
 
 
 def test_following_again_with_nothing_new_until_sigterm(tmp_path: Path) -> None:
@@ -172,11 +173,15 @@ def test_no_picture_without_labels_is_said(tmp_path: Path) -> None:
 
 def test_what_could_not_be_written_is_refused_before_the_run(tmp_path: Path) -> None:
     stream(tmp_path)
+    (tmp_path / "notes.png").write_text("notes")
     for option, path, said in (
         ("--plot", tmp_path / "absent" / "p.png", "there is no directory"),
         ("--summary", tmp_path / "absent" / "s.json", "there is no directory"),
         ("--summary", tmp_path, "that is a directory"),
         ("--plot", tmp_path / "p.jpeg", "the name must end in one of .png, .svg, .pdf"),
+        ("--plot", tmp_path / "notes.png", "there is a file of 5 bytes that is not a picture: move it away"),
+        ("--summary", tmp_path / "notes.png", "there is a file of 5 bytes that is not a summary"),
+        ("--summary", tmp_path / "e.jsonl", "bytes that is not a summary"),
     ):
         done = streamcal(*base(tmp_path, "e.jsonl"), option, path)
         assert (done.returncode, done.stdout) == (2, "")
@@ -188,12 +193,25 @@ def test_what_could_not_be_written_is_refused_before_the_run(tmp_path: Path) -> 
 def test_a_summary_replaces_the_old_one_in_one_step(tmp_path: Path) -> None:
     """What was open before still shows the old content: the file was replaced, not written over."""
     stream(tmp_path)
-    old = tmp_path / "s.json"
-    old.write_text("old")
+    old, link = tmp_path / "s.json", tmp_path / "link.json"
+    old.write_text('{"events": 1, "remarks": []}')
+    link.symlink_to(old)
     with old.open() as held:
-        assert streamcal(*base(tmp_path, "e.jsonl"), "--summary", old).returncode == 0
-        assert held.read() == "old"
+        assert streamcal(*base(tmp_path, "e.jsonl"), "--summary", link).returncode == 0
+        assert held.read() == '{"events": 1, "remarks": []}'
+    assert link.is_symlink()
     assert json.loads(old.read_bytes())["join"]["joined"] == 300
+
+
+def test_a_summary_goes_to_what_is_no_file_as_it_is(tmp_path: Path) -> None:
+    stream(tmp_path)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert streamcal(*base(tmp_path, "e.jsonl"), "--summary", pipe).returncode == 0
+    assert json.loads(os.read(reader, 65_536))["join"]["joined"] == 300
+    os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
 BLOCK = """

@@ -82,12 +82,12 @@ def write(path: Path, rows: Iterable[dict[str, object]]) -> None:
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
 
-def files(folder: Path, seed: int) -> int:
-    """Write the files that the command line of the README names; return how many predictions there are."""
+def files(folder: Path, seed: int) -> None:
+    """Write the files that the pages name."""
     rng = np.random.default_rng(seed)
     scores, labels = NormalPair(0.5).sample(2000, rng)
     pairs = list(zip(scores.tolist(), labels.tolist(), strict=True))
-    predicted, more = pairs[1000:1800], pairs[1800:]
+    predicted = pairs[1000:]
     write(folder / "calibration.jsonl", ({"score": s, "label": y} for s, y in pairs[:1000]))
     write(
         folder / "predictions.jsonl",
@@ -97,8 +97,6 @@ def files(folder: Path, seed: int) -> int:
         folder / "labels.jsonl",
         ({"id": f"a{i}", "label": y, "time": i + 100} for i, (_, y) in enumerate(predicted)),
     )
-    write(folder / "more.jsonl", ({"id": f"b{i}", "score": s} for i, (s, _) in enumerate(more)))
-    return len(predicted)
 
 
 def rows(path: Path) -> list[dict[str, Any]]:

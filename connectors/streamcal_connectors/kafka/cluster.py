@@ -223,7 +223,8 @@ class Cluster:
                 raise
             except (KafkaError, OSError) as met:
                 said = _last_words.take()
-                error = met if said is None or is_permanent(met) else said
+                ours = not isinstance(met, KafkaError) or is_permanent(met)  # it says why
+                error = met if said is None or ours else said
                 self.refused(error)
                 self.away(error)
                 if self.stop():

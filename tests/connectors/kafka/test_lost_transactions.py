@@ -11,7 +11,8 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from kafka import TopicPartition  # type: ignore[import-untyped]
+from kafka import KafkaAdminClient, TopicPartition  # type: ignore[import-untyped]
+from kafka.admin import AbortTransactionSpec  # type: ignore[import-untyped]
 from kafka.errors import KafkaTimeoutError  # type: ignore[import-untyped]
 from kafka.structs import OffsetAndMetadata  # type: ignore[import-untyped]
 from streamcal_connectors.kafka import client, transactions
@@ -35,6 +36,18 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 def leave_open(sender: Any, topic: str, group: str) -> None:
     sender.begin_transaction()
     sender.send_offsets_to_transaction({TopicPartition(topic, 0): OffsetAndMetadata(9, "", -1)}, group)
+
+
+def abort_as_an_operator(broker: AnyBroker) -> None:
+    """Abort what is open in the topic of groups, as ``kafka-transactions.sh abort`` does (docs/kafka.md)."""
+    with closing(KafkaAdminClient(bootstrap_servers=broker.bootstrap)) as admin:
+        count = len(admin.describe_topics(["__consumer_offsets"])[0]["partitions"])
+        found = admin.describe_producers([TopicPartition("__consumer_offsets", p) for p in range(count)])
+        for partition, state in found.items():
+            for producer in state.active_producers:
+                if producer.current_transaction_start_offset >= 0:
+                    epochs = producer.producer_epoch, max(producer.coordinator_epoch, 0)
+                    admin.abort_transaction(AbortTransactionSpec(partition, producer.producer_id, *epochs))
 
 
 class TestLostTransaction:
@@ -77,7 +90,7 @@ class TestLostTransaction:
             ):
                 assert said in str(caught.value)
             assert caplog.text.count("has not ended yet") == 1
-            sender.abort_transaction()  # as the operator does
+            abort_as_an_operator(kafka_broker)
         with closing(KafkaConnector().sink(url(kafka_broker, topic))) as sink:
             assert sink.resume("job", {"transaction": 1}) == {"in": {"": 1}}
             sink.write([answer(2)])

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 try:
     with warnings.catch_warnings():
         # It reads its schemas with importlib.resources.read_text, which Python 3.11 and 3.12 deprecate.
         warnings.simplefilter("ignore", DeprecationWarning)
-        from kafka import KafkaConsumer, KafkaProducer, TopicPartition  # type: ignore[import-untyped]
+        from kafka import (  # type: ignore[import-untyped]
+            KafkaAdminClient,
+            KafkaConsumer,
+            KafkaProducer,
+            TopicPartition,
+        )
         from kafka import errors as kafka_errors
+        from kafka.admin import ConfigResource, ConfigResourceType  # type: ignore[import-untyped]
         from kafka.net.sasl import get_sasl_mechanism  # type: ignore[import-untyped]
         from kafka.structs import OffsetAndMetadata  # type: ignore[import-untyped]
 except ImportError:
@@ -34,31 +41,44 @@ __all__ = [
     "Producer",
     "Record",
     "SaslClient",
+    "WrongProtocolError",
     "authentication_error",
     "brief",
+    "error_names",
     "is_out_of_range",
     "is_permanent",
     "kafka_consumer",
     "kafka_producer",
     "sasl_client",
+    "topic_configs",
 ]
 
 _CLOSE_SECONDS: Final = 5.0
 _STOP_SECONDS: Final = 5.0  # for a pending request once the run is to stop
 _SLICE_SECONDS: Final = 0.25  # between two checks whether the run is to stop
 
-_PERMANENT: Final = (
-    "AuthorizationError",
-    "InvalidTopicError",
-    "MessageSizeTooLargeError",
-    "OffsetMetadataTooLargeError",
-    "RecordListTooLargeError",
-    "SaslAuthenticationFailedError",
-    "UnsupportedForMessageFormatError",
-    "UnsupportedSaslMechanismError",
-    "UnsupportedVersionError",
+_PERMANENT: Final = frozenset(
+    {
+        "AuthorizationError",
+        "InvalidRecordError",
+        "InvalidTimestampError",
+        "InvalidTopicError",
+        "InvalidTransactionTimeoutError",
+        "MessageSizeTooLargeError",
+        "OffsetMetadataTooLargeError",
+        "PolicyViolationError",
+        "RecordListTooLargeError",
+        "SaslAuthenticationFailedError",
+        "SecurityDisabledError",
+        "UnsupportedCodecError",
+        "UnsupportedForMessageFormatError",
+        "UnsupportedSaslMechanismError",
+        "UnsupportedVersionError",
+        "WrongProtocolError",
+    }
 )  # waiting does not help
-
+_OUT_OF_RANGE: Final = frozenset({"LogTruncationError", "NoOffsetForPartitionError", "OffsetOutOfRangeError"})
+_NAMED: Final = re.compile(r"\w+Error\b")
 
 _PASSING_TLS: Final = (ssl.SSLEOFError, ssl.SSLSyscallError, ssl.SSLZeroReturnError)
 
@@ -94,6 +114,10 @@ class Future(Protocol):
         """Whether the broker has accepted the record."""
 
 
+class WrongProtocolError(OSError):
+    """The broker's listener speaks another security protocol than this client."""
+
+
 class SaslClient(Protocol):
     """One side of a SASL exchange."""
 
@@ -108,7 +132,7 @@ class SaslClient(Protocol):
 
 
 class Consumer:
-    """A read_committed consumer with assigned partitions; its methods raise KafkaError."""
+    """A consumer with assigned partitions; its methods raise KafkaError."""
 
     def __init__(self, client: Any, seconds: float) -> None:
         self._client = client
@@ -119,6 +143,15 @@ class Consumer:
         if refresh:
             self._client.topics()
         return set(self._client.partitions_for_topic(topic))
+
+    def topic_id(self, topic: str) -> str | None:
+        """Return the id of a topic as of the last refresh; None if the broker tells none, or has no topic."""
+        found = self._client._cluster.topic_id(topic)
+        return str(found) if found is not None and found.int else None
+
+    def cluster_id(self) -> str | None:
+        """Return the id of the cluster as of the last refresh."""
+        return cast("str | None", self._client._cluster.cluster_id)
 
     def assign(self, partitions: Mapping[Partition, int]) -> None:
         """Read from these partitions, starting at these offsets."""
@@ -165,7 +198,10 @@ class Consumer:
         return cast("dict[Partition, int]", found)
 
     def committed(self, partition: Partition) -> Committed | None:
-        """Return the committed offset of the group; waits for pending transactions that write one."""
+        """Return the committed offset of the group.
+
+        Waits for pending transactions that write one, unless the consumer was not made ``stable``.
+        """
         found = self._client.committed(_real(partition), metadata=True, timeout_ms=self._milliseconds)
         return None if found is None else Committed(found.offset, found.metadata)
 
@@ -277,19 +313,37 @@ def authentication_error(text: str) -> Exception:
     return cast("Exception", kafka_errors.SaslAuthenticationFailedError(text))
 
 
-def is_permanent(error: BaseException) -> bool:
+def topic_configs(
+    topics: Sequence[str], names: Sequence[str], **options: object
+) -> dict[str, dict[str, str]]:
+    """Ask a cluster for settings of topics; those that this client may not read are missing."""
+    with closing(KafkaAdminClient(**options)) as admin:
+        asked = [ConfigResource(ConfigResourceType.TOPIC, topic, list(names)) for topic in topics]
+        found = admin.describe_configs(asked, config_filter="all").get("topic", {})
+    return {
+        topic: {name: str(each["value"]) for name, each in configs.items()}
+        for topic, configs in found.items()
+    }
+
+
+def error_names(error: BaseException | None) -> set[str]:
+    """Return the names of an error's classes, and of the error whose text the client has wrapped, if any."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return names | set(_NAMED.findall(str(error))) if type(error) is KafkaError else names
+
+
+def is_permanent(error: BaseException | None) -> bool:
     """Whether the error is one that waiting and trying again cannot help."""
     if isinstance(error, ssl.SSLError):
         # The two sides spoke and did not agree: a certificate, a protocol version. An end in mid-handshake
         # and an internal error may pass.
         return not isinstance(error, _PASSING_TLS) and "INTERNAL_ERROR" not in str(error)
-    return any(kind.__name__ in _PERMANENT for kind in type(error).__mro__)
+    return not _PERMANENT.isdisjoint(error_names(error))
 
 
 def is_out_of_range(error: BaseException) -> bool:
     """Whether the error says that an offset to read does not exist."""
-    names = ("OffsetOutOfRangeError", "NoOffsetForPartitionError", "LogTruncationError")
-    return any(kind.__name__ in names for kind in type(error).__mro__)
+    return not _OUT_OF_RANGE.isdisjoint(error_names(error))
 
 
 def brief(error: BaseException) -> str:

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar, cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from streamcal.run.ports import StoppedError
 from streamcal_connectors.kafka.client import (
@@ -23,22 +23,43 @@ from streamcal_connectors.kafka.client import (
     KafkaError,
     Producer,
     brief,
+    error_names,
     is_permanent,
     kafka_consumer,
     kafka_producer,
+    topic_configs,
 )
 from streamcal_connectors.kafka.config import KafkaConfig
 from streamcal_connectors.kafka.login import connect, log_in
 
-__all__ = ["Cluster", "RefusedError", "require"]
+__all__ = ["TRANSACTION_SECONDS", "Cluster", "RefusedError", "TopicSettings", "require"]
 
 log = logging.getLogger("streamcal_connectors")
 
+_NOT_OF_ADMINS: Final = ("allow_auto_create_topics", "metrics_enabled")  # options of the other clients
 _PAUSES: Final = (0.1, 2.0)  # shortest and longest, in seconds, between two attempts
 _SLICE_SECONDS: Final = 0.1  # of a pause: how often to check whether the run is to stop
 _MISSING_SECONDS: Final = 2.0  # a broker that has just started may not know its topics for so long
 
+TRANSACTION_SECONDS: Final = 60.0
+"""How long a transaction may be open before the broker aborts it."""
+
+_FETCH_BYTES: Final = 32 << 20  # from one broker at a time, unless a single batch of records is larger
+_PARTITION_FETCH_BYTES: Final = 4 << 20  # of that, for one partition
+_BATCH_BYTES: Final = 1 << 18  # of records to one partition that are sent together
+_REQUEST_BYTES: Final = 64 << 20  # above any topic's limit: the broker knows that better than the client
+_RECORD_BYTES: Final = 1_048_588  # max.message.bytes by default
+
 T = TypeVar("T")
+
+
+class TopicSettings(NamedTuple):
+    """How a topic keeps records."""
+
+    max_bytes: int = _RECORD_BYTES
+    """The most that a batch of records may take; Kafka's default where this client may not ask."""
+    compacted: bool = False
+    """Whether a record replaces those before it that have the same key."""
 
 
 class RefusedError(OSError):
@@ -88,16 +109,72 @@ class Cluster:
         self.stop = stop
         self._options = config.client_options()
         self._away = False
+        self._id: str | None = None
 
     def __str__(self) -> str:
         return ",".join(self.hosts)
 
-    def consumer(self, group: str | None = None, *, patient: bool = False) -> Consumer:
-        """Make a consumer; waits for the cluster, as `call` does."""
-        return self.call(lambda: self._consumer(group), patient=patient)
+    def consumer(self, group: str | None = None) -> Consumer:
+        """Make a consumer of committed records and offsets; waits for the cluster, as `call` does."""
+        return self.call(lambda: self.new_consumer(group), patient=False)
 
-    def producer(self, transactional_id: str) -> Producer:
-        """Make a producer, without waiting for the cluster.
+    def new_consumer(self, group: str | None, *, stable: bool = True) -> Consumer:
+        """Make a consumer, without waiting for the cluster.
+
+        One that is not ``stable`` sees records and offsets of any transaction, without waiting for its end.
+
+        Raises
+        ------
+        KafkaError, OSError
+            if the cluster is away or refuses.
+        """
+        self.log_in()
+        client = kafka_consumer(
+            **self._common(),
+            group_id=group,
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            isolation_level="read_committed" if stable else "read_uncommitted",
+            fetch_max_wait_ms=250,
+            fetch_max_bytes=_FETCH_BYTES,
+            max_partition_fetch_bytes=_PARTITION_FETCH_BYTES,
+        )
+        return Consumer(client, self.config.request_seconds)
+
+    def cluster_id(self) -> str:
+        """Return what tells this cluster from any other: its own id, or else the hosts it was reached by."""
+        if self._id is None:
+            consumer = self.consumer()
+            try:
+                self._id = consumer.cluster_id() or str(self)
+            finally:
+                consumer.close()
+        return self._id
+
+    def topic_settings(self, topics: Iterable[str]) -> dict[str, TopicSettings]:
+        """Return the settings of topics; waits for the cluster, as `call` does."""
+        wanted = sorted(topics)
+        names = ["max.message.bytes", "cleanup.policy"]
+
+        def ask() -> dict[str, dict[str, str]]:
+            self.log_in()
+            shared = {name: value for name, value in self._common().items() if name not in _NOT_OF_ADMINS}
+            return topic_configs(wanted, names, **shared)
+
+        found = self.call(ask, patient=False)
+        settings = {}
+        for topic in wanted:
+            configs = found.get(topic, {})
+            limit, policy = (configs.get(name) for name in names)
+            settings[topic] = TopicSettings(
+                _RECORD_BYTES if limit is None else int(limit), policy is not None and "compact" in policy
+            )
+        return settings
+
+    def producer(self, transactional_id: str, batch_bytes: int) -> Producer:
+        """Make a producer that sends at most so many bytes at once to a partition, if a record allows it.
+
+        Does not wait for the cluster.
 
         Raises
         ------
@@ -111,8 +188,11 @@ class Cluster:
             transactional_id=transactional_id,
             delivery_timeout_ms=int(seconds * 1500),
             max_block_ms=int(seconds * 1000),
+            transaction_timeout_ms=int(TRANSACTION_SECONDS * 1000),
             linger_ms=1000,  # only full batches before a commit, which flushes
-            batch_size=1 << 18,
+            # kafka-python splits a batch that is too large, but loses its records if in a transaction.
+            batch_size=min(_BATCH_BYTES, batch_bytes),
+            max_request_size=_REQUEST_BYTES,
             compression_type=None if self.config.compression == "none" else self.config.compression,
         )
         return Producer(client, seconds, self.stop)
@@ -143,7 +223,8 @@ class Cluster:
                 raise
             except (KafkaError, OSError) as met:
                 said = _last_words.take()
-                error = met if said is None or is_permanent(met) else said
+                ours = not isinstance(met, KafkaError) or is_permanent(met)  # it says why
+                error = met if said is None or ours else said
                 self.refused(error)
                 self.away(error)
                 if self.stop():
@@ -182,10 +263,7 @@ class Cluster:
         KafkaError, OSError
             if none does.
         """
-        if self.config.security_protocol == "PLAINTEXT":
-            connect(self.hosts)
-        else:
-            log_in(self.hosts, self._options, self.config.request_seconds)
+        log_in(self.hosts, self._options, self.config.request_seconds)
 
     def topic_partitions(self, consumer: Consumer, topic: str) -> set[int]:
         """Return the partitions of a topic; waits for the cluster, as `call` does.
@@ -202,14 +280,17 @@ class Cluster:
                 return found
             if time.monotonic() > deadline:
                 raise ValueError(
-                    f"there is no topic {topic!r} at {self}: create it first (see docs/kafka.md)"
+                    f"there is no topic {topic!r} at {self}, or this user may not see it: create it first,"
+                    " or grant Describe (see docs/kafka.md)"
                 )
             time.sleep(_PAUSES[0])
 
-    def refused(self, error: BaseException) -> None:
+    def refused(self, error: BaseException, advice: str = "") -> None:
         """Raise RefusedError if an error is one that waiting and trying again cannot help."""
         if is_permanent(error):
-            raise RefusedError(f"Kafka at {self} refuses: {brief(error)}") from None
+            if "UnsupportedCodecError" in error_names(error):
+                advice = ": pip install lz4, zstandard or python-snappy, whichever it names"
+            raise RefusedError(f"Kafka at {self} refuses: {brief(error)}{advice}") from None
 
     def check(self, request: Callable[[], object]) -> None:
         """After some silence, find out whether the cluster is there, and log a change.
@@ -245,19 +326,6 @@ class Cluster:
     def is_away(self) -> bool:
         """Whether the cluster was away when it was last asked."""
         return self._away
-
-    def _consumer(self, group: str | None) -> Consumer:
-        self.log_in()
-        client = kafka_consumer(
-            **self._common(),
-            group_id=group,
-            enable_auto_commit=False,
-            auto_offset_reset="none",
-            isolation_level="read_committed",
-            fetch_max_wait_ms=250,
-            max_partition_fetch_bytes=4 << 20,
-        )
-        return Consumer(client, self.config.request_seconds)
 
     def _common(self) -> dict[str, Any]:
         config = self.config

@@ -1,4 +1,4 @@
-"""Whether a broker lets us in: one connection of our own, through TLS and SASL.
+"""Whether a broker lets us in: one connection of our own, through TLS and SASL if they are asked for.
 
 kafka-python does not tell a refusal from an absent broker reliably. Its transport drops what it has received
 when the end of the stream comes with it, so on a busy machine the broker's "authentication failed" is lost,
@@ -10,16 +10,24 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from streamcal_connectors.kafka.client import KafkaError, authentication_error, is_permanent, sasl_client
+from streamcal_connectors.kafka.client import (
+    KafkaError,
+    WrongProtocolError,
+    authentication_error,
+    is_permanent,
+    sasl_client,
+)
 
 __all__ = ["connect", "log_in"]
 
 _CONNECT_SECONDS: Final = 2.0
 _LEAST_BYTES, _MOST_BYTES = 6, 1 << 20  # of a response: at least its header and an error code
-_API_VERSIONS, _SASL_HANDSHAKE, _SASL_AUTHENTICATE = 18, 17, 36
+_METADATA, _SASL_HANDSHAKE, _API_VERSIONS, _SASL_AUTHENTICATE = 3, 17, 18, 36
+_ILLEGAL_SASL_STATE: Final = 34
 
 
 def connect(hosts: Sequence[str]) -> None:
@@ -73,13 +81,54 @@ def _open(host: str) -> socket.socket:
 
 def _log_in(host: str, options: Mapping[str, Any], seconds: float) -> None:
     context: ssl.SSLContext | None = options.get("ssl_context")
+    try:
+        with _session(host, context, seconds) as session:
+            _authenticate(session, options)
+    except (ConnectionError, ssl.SSLError) as error:
+        if is_permanent(error):
+            raise
+        wrong = _mismatch(host, context, seconds)
+        if wrong is None:
+            raise
+        raise WrongProtocolError(f"{host} {wrong}: correct security_protocol") from None
+
+
+@contextmanager
+def _session(host: str, context: ssl.SSLContext | None, seconds: float) -> Iterator[_Session]:
     with _open(host) as link:
         link.settimeout(seconds)
         if context is None:
-            _authenticate(_Session(link), options)
+            yield _Session(link)
         else:
             with context.wrap_socket(link, server_hostname=_address(host)[0].rstrip(".")) as secured:
-                _authenticate(_Session(secured), options)
+                yield _Session(secured)
+
+
+def _mismatch(host: str, context: ssl.SSLContext | None, seconds: float) -> str | None:
+    """Return what a listener speaks that hung up on us, if that is not what we speak.
+
+    A listener hangs up alike on a client that speaks another protocol, and when its broker is shut down. Only
+    when it answers in the other protocol is it sure which.
+    """
+    with suppress(OSError):
+        if context is None:
+            anyone = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE
+            try:
+                with _session(host, anyone, seconds):
+                    return "speaks TLS"
+            except ssl.SSLError as error:
+                if "ALERT" in str(error):
+                    return "speaks TLS"
+        else:
+            with _session(host, None, seconds) as session:
+                session.ask(_API_VERSIONS, 0, b"")
+                return "does not speak TLS"
+    with suppress(OSError), _session(host, context, seconds) as session:
+        answer = session.ask(_SASL_HANDSHAKE, 1, _string(b"PLAIN"))
+        if struct.unpack_from(">h", answer)[0] != _ILLEGAL_SASL_STATE:
+            return "asks for a SASL login"
+    return None
 
 
 class _Session:
@@ -111,14 +160,19 @@ def _authenticate(session: _Session, options: Mapping[str, Any]) -> None:
     """Go through SASL if it is asked for.
 
     Without it, ask for the API versions: in TLS 1.3, a broker that refuses this client's certificate says so
-    only after the client's side of the handshake is complete.
+    only after the client's side of the handshake is complete. Then ask for metadata: where a listener asks
+    for a login, it answers the first and hangs up on the second.
     """
     name = options.get("sasl_mechanism")
     if name is None:
         session.ask(_API_VERSIONS, 0, b"")
+        session.ask(_METADATA, 4, struct.pack(">i?", 0, False))  # of no topic
         return
     answer = session.ask(_SASL_HANDSHAKE, 1, _string(name.encode()))
-    if struct.unpack_from(">h", answer)[0]:
+    (code,) = struct.unpack_from(">h", answer)
+    if code == _ILLEGAL_SASL_STATE:
+        raise WrongProtocolError("the broker asks for no SASL login there: correct security_protocol")
+    if code:
         raise authentication_error(f"the broker does not offer the sasl_mechanism {name}")
     client = sasl_client(name, options)
     while not client.is_done():

@@ -11,13 +11,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from streamcal.events import Event, Origin
-from streamcal.run.codec import JsonDecoder, Malformed
-from streamcal.run.ports import Position, Positions, Role, SinkOptions, SourceOptions
+from streamcal.run.codec import JsonDecoder
+from streamcal.run.ports import Positions, Role, SinkOptions, SourceOptions
 from streamcal_connectors.kafka.client import Consumer, KafkaError, Partition, Record, brief, is_out_of_range
 from streamcal_connectors.kafka.cluster import Cluster, require
 from streamcal_connectors.kafka.config import KafkaUrl, read_kafka_config
-from streamcal_connectors.kafka.sink import KafkaSink, Transactions
+from streamcal_connectors.kafka.feed import KafkaFeed
+from streamcal_connectors.kafka.positions import offset_of, position_at, topic_id_of
+from streamcal_connectors.kafka.records import Records
+from streamcal_connectors.kafka.sink import KafkaSink
+from streamcal_connectors.kafka.transactions import Transactions
 
 __all__ = ["KafkaConnector", "KafkaFeed", "KafkaSource"]
 
@@ -26,7 +29,6 @@ log = logging.getLogger("streamcal_connectors")
 _LOOK_SECONDS: Final = 1.0  # between two checks for new and for stalled partitions
 _ASK_SECONDS: Final = 2.0  # without records, after which to check that the cluster is there
 _LAG_SECONDS: Final = 1.0  # time limit of asking the cluster where partitions end
-_FEED_RECORDS: Final = 10_000
 _SETTLE_SECONDS: Final = 10.0  # a broker that has just started may show fewer records than it has for so long
 
 
@@ -37,6 +39,7 @@ class KafkaConnector:
         require()
         self._clusters: dict[tuple[object, ...], Cluster] = {}
         self._transactions: dict[int, Transactions] = {}
+        self._inputs: list[tuple[Cluster, str]] = []
         self._table: Mapping[str, Any] = {}
         self._stop: Callable[[], bool] = lambda: False
 
@@ -57,6 +60,7 @@ class KafkaConnector:
         until_end = parsed.until_end or options.domain == "source"
         opened = KafkaSource(cluster, parsed, options, until_end=until_end)
         self._shared(cluster).add_source(opened.name, parsed.topic)
+        self._inputs.append((cluster, parsed.topic))
         return opened
 
     def identities(self, url: str, role: Role) -> set[str]:  # noqa: ARG002  # one topic, whatever is done
@@ -72,7 +76,9 @@ class KafkaConnector:
     def feed(self, url: str) -> KafkaFeed:
         """Open a topic that a sink writes, to read back; see `source`."""
         parsed = KafkaUrl(url)
-        return KafkaFeed(self._cluster(parsed), parsed)
+        cluster = self._cluster(parsed)
+        self._inputs.append((cluster, parsed.topic))
+        return KafkaFeed(cluster, parsed)
 
     def _cluster(self, url: KafkaUrl) -> Cluster:
         key = (*sorted(url.hosts), url.config_file)
@@ -82,30 +88,7 @@ class KafkaConnector:
         return self._clusters[key]
 
     def _shared(self, cluster: Cluster) -> Transactions:
-        return self._transactions.setdefault(id(cluster), Transactions(cluster))
-
-
-class _Records:
-    """Events of consecutive records of a partition; see `streamcal.run.ports.Batch`."""
-
-    def __init__(
-        self, topic: str, partition: int, start: int, records: Sequence[Record], decoder: JsonDecoder
-    ) -> None:
-        self.partition = str(partition)
-        self._topic = topic
-        self._start = start
-        # Not the records: the garbage collector would visit all of them.
-        self._offsets = [record.offset for record in records]
-        self._values = [record.value for record in records]
-        self.events = _decode(self._values, decoder)
-
-    def origin(self, index: int) -> Origin:
-        """Return the origin of the event at an index: topic and partition, offset."""
-        return Origin(f"{self._topic}/{self.partition}", self._offsets[index], self._values[index] or b"")
-
-    def position(self, count: int) -> Position:
-        """Return the offset after the first ``count`` events."""
-        return self._offsets[count - 1] + 1 if count else self._start
+        return self._transactions.setdefault(id(cluster), Transactions(cluster, self._inputs))
 
 
 class KafkaSource:
@@ -124,6 +107,7 @@ class KafkaSource:
         self.endless = not until_end
         self._cluster = cluster
         self._topic = url.topic
+        self._topic_id: str | None = None
         self._from_latest = url.start == "latest"
         self._decoder = JsonDecoder(options.domain, options.columns)
         self._consumer: Consumer | None = None
@@ -136,6 +120,7 @@ class KafkaSource:
         self._looked = self._heard = time.monotonic()
         self._moved: dict[int, tuple[int, float]] = {}  # by partition: its position, and since when
         self._stalled: set[int] = set()
+        self._missing: float | None = None  # since when there is no such topic
 
     @property
     def unknown_fields(self) -> Mapping[str, int]:
@@ -156,6 +141,8 @@ class KafkaSource:
             self._consumer = self._cluster.consumer()
         consumer, settle = self._consumer, time.monotonic() + _SETTLE_SECONDS
         numbers = sorted(self._cluster.topic_partitions(consumer, self._topic))
+        self._topic_id = consumer.topic_id(self._topic)
+        self._check_id(topic_id_of(positions))
         partitions = [self._partition(number) for number in numbers]
         first = self._cluster.call(lambda: consumer.beginnings(partitions), patient=False)
         fresh = not positions and self._from_latest
@@ -164,7 +151,7 @@ class KafkaSource:
             found = {}
             for partition in partitions:
                 start = ends[partition] if fresh else first[partition]
-                found[partition] = int(positions.get(str(partition.partition), start))
+                found[partition] = offset_of(positions.get(str(partition.partition), start))
             beyond = [
                 partition
                 for partition in partitions
@@ -190,6 +177,12 @@ class KafkaSource:
                 raise self._gone(
                     f"partition {partition.partition} begins at {first[partition]}, not {found[partition]}"
                 )
+        if self._cluster.topic_settings([self._topic])[self._topic].compacted:
+            log.warning(
+                "topic %s is compacted: an event is lost if another of the same key comes before it is read."
+                " Set its cleanup.policy to delete",
+                self._topic,
+            )
         consumer.assign(found)
         self._next = {partition.partition: offset for partition, offset in found.items()}
         self._ends = {partition.partition: ends[partition] for partition in partitions}
@@ -199,17 +192,26 @@ class KafkaSource:
         return self._positions()
 
     def limit(self, positions: Positions | None) -> None:
-        """Deliver nothing at or beyond these offsets; see `streamcal.run.ports.Source`."""
-        self._limit = None if positions is None else {int(p): int(offset) for p, offset in positions.items()}
+        """Deliver nothing at or beyond these offsets; see `streamcal.run.ports.Source`.
+
+        Raises
+        ------
+        ValueError
+            if they belong to another topic of that name.
+        """
+        self._limit = None
+        if positions is not None:
+            self._limit = {int(number): offset_of(position) for number, position in positions.items()}
         if self._consumer is None:
             return
+        self._check_id(topic_id_of(positions or {}))
         for number in self._paused:
             self._consumer.resume(self._partition(number))
         self._paused.clear()
         for number, offset in self._next.items():
             self._consumer.seek(self._partition(number), offset)  # records fetched beyond a limit come again
 
-    def poll(self, max_events: int, timeout: float) -> Sequence[_Records]:
+    def poll(self, max_events: int, timeout: float) -> Sequence[Records]:
         """Return the next events; see `streamcal.run.ports.Source`.
 
         Raises
@@ -220,6 +222,7 @@ class KafkaSource:
             if the next records were deleted.
         """
         consumer = self._opened()
+        self._check_id(consumer.topic_id(self._topic))
         self._asked = False
         now = time.monotonic()
         if now - self._looked > _LOOK_SECONDS:
@@ -236,6 +239,8 @@ class KafkaSource:
             found = consumer.poll(timeout, max_events)
         except KafkaError as error:
             if is_out_of_range(error):
+                self._cluster.topic_partitions(consumer, self._topic)
+                self._check_id(consumer.topic_id(self._topic))
                 raise self._gone(brief(error)) from None
             self._cluster.refused(error)
             self._cluster.away(error)
@@ -289,8 +294,19 @@ class KafkaSource:
     def _partition(self, number: int) -> Partition:
         return Partition(self._topic, number)
 
-    def _positions(self) -> dict[str, int]:
-        return {str(number): offset for number, offset in self._next.items()}
+    def _positions(self) -> Positions:
+        return {
+            str(number): position_at(number, offset, self._topic_id) for number, offset in self._next.items()
+        }
+
+    def _check_id(self, topic_id: str | None) -> None:
+        """Refuse another topic of the same name: its offsets have another meaning."""
+        if topic_id is not None and self._topic_id is not None and topic_id != self._topic_id:
+            raise ValueError(
+                f"topic {self._topic} is not the one that was read before: it was deleted and created again,"
+                f" or {self._cluster} is another cluster (topic ids {topic_id} and {self._topic_id}). Its"
+                " offsets have another meaning: start with a new store to read it from its beginning"
+            )
 
     def _left(self, number: int) -> float:
         """Return how many offsets are still to be read, as far as is known."""
@@ -329,14 +345,14 @@ class KafkaSource:
         # The last offsets before the end may be markers: only the position passes those.
         return self._next[number] >= bound or self._opened().position(self._partition(number)) >= bound
 
-    def _take(self, number: int, records: Sequence[Record]) -> _Records:
+    def _take(self, number: int, records: Sequence[Record]) -> Records:
         bound = self._bound(number)
         if bound is not None and records[-1].offset >= bound:
             records = [record for record in records if record.offset < bound]
         start = self._next[number]
         if records:
             self._next[number] = records[-1].offset + 1
-        return _Records(self._topic, number, start, records, self._decoder)
+        return Records(self._topic, self._topic_id, number, start, records, self._decoder)
 
     def _look(self, now: float) -> None:
         """Add new partitions, and report partitions that make no progress."""
@@ -377,91 +393,37 @@ class KafkaSource:
         """After some time without records, check that the cluster is there."""
         if time.monotonic() - self._heard < _ASK_SECONDS:
             return
-        partitions = [self._partition(number) for number in self._next]
-        self._cluster.check(lambda: self._opened().ends(partitions, _ASK_SECONDS))
+        self._cluster.check(self._request_ends)
         self._heard = time.monotonic()
+
+    def _request_ends(self) -> None:
+        """Ask where the partitions end, to hear from the cluster.
+
+        Raises
+        ------
+        KafkaError
+            if it does not answer.
+        ValueError
+            if it answers that there is no such topic any more.
+        """
+        consumer = self._opened()
+        try:
+            consumer.ends([self._partition(number) for number in self._next], _ASK_SECONDS)
+        except KafkaError:
+            if consumer.partitions(self._topic, refresh=True):
+                self._missing = None
+                raise
+            now = time.monotonic()
+            self._missing = now if self._missing is None else self._missing
+            if now - self._missing > _SETTLE_SECONDS:
+                raise ValueError(
+                    f"topic {self._topic} is not there any more: it was deleted while it was read"
+                ) from None
+            raise
+        self._missing = None
 
     def _gone(self, what: str) -> ValueError:
         return ValueError(
             f"topic {self._topic} no longer has the records that come next ({what}): they were deleted before"
             " they were read. Raise the retention of the topic, and start with a new store"
         )
-
-
-class KafkaFeed:
-    """Reads back the values of a topic from its first record on; see `streamcal.run.ports.Feed`.
-
-    Returns nothing until it has read everything that the topic held when it was opened, so that a follower of
-    maps begins with the newest ones. A compacted topic holds one row per key, or a few. Returns committed
-    rows only. While the cluster is away it waits, and logs that once.
-    """
-
-    def __init__(self, cluster: Cluster, url: KafkaUrl) -> None:
-        self._cluster = cluster
-        self._url = url
-        self._consumer: Consumer | None = None
-        self._behind: dict[Partition, int] = {}  # by partition: its end at first, until it is reached
-        self._rows: list[bytes] = []  # read but not returned yet
-        self._heard = time.monotonic()
-
-    def poll(self, timeout: float) -> Sequence[bytes]:
-        """Return the rows that are there; see `streamcal.run.ports.Feed`.
-
-        Raises
-        ------
-        OSError, ValueError
-            if the cluster stays away at the start or refuses, or the topic does not exist.
-        """
-        deadline = time.monotonic() + timeout
-        consumer = self._consumer or self._open()
-        while True:
-            wait = 0.0 if self._rows and not self._behind else max(deadline - time.monotonic(), 0.0)
-            try:
-                found = consumer.poll(wait, _FEED_RECORDS)
-            except KafkaError as error:
-                self._cluster.refused(error)
-                self._cluster.away(error)
-                return ()
-            if found:
-                self._heard = time.monotonic()
-                self._cluster.back()
-            elif time.monotonic() - self._heard > _ASK_SECONDS:
-                self._cluster.check(lambda: consumer.partitions(self._url.topic, refresh=True))
-                self._heard = time.monotonic()
-            for partition in sorted(found):
-                self._rows += [record.value for record in found[partition] if record.value is not None]
-            self._behind = {p: end for p, end in self._behind.items() if consumer.position(p) < end}
-            if not found or time.monotonic() > deadline:
-                break
-        if self._behind:
-            return ()
-        rows, self._rows = self._rows, []
-        return rows
-
-    def close(self) -> None:
-        """Release; may be called twice."""
-        if self._consumer is not None:
-            self._consumer.close()
-            self._consumer = None
-
-    def _open(self) -> Consumer:
-        consumer = self._consumer = self._cluster.consumer()
-        numbers = sorted(self._cluster.topic_partitions(consumer, self._url.topic))
-        partitions = [Partition(self._url.topic, number) for number in numbers]
-        first = self._cluster.call(lambda: consumer.beginnings(partitions), patient=False)
-        self._behind = self._cluster.call(lambda: consumer.ends(partitions), patient=False)
-        consumer.assign(first)
-        return consumer
-
-
-def _decode(values: Sequence[bytes | None], decoder: JsonDecoder) -> Sequence[Event | Malformed]:
-    """Decode every value."""
-    if None not in values:
-        block = b"\n".join(values)  # type: ignore[arg-type]  # none is None
-        if block.count(b"\n") == len(values) - 1:
-            events = decoder.decode_lines(block)
-            if events is not None and len(events) == len(values):
-                return events
-    return [
-        Malformed("the record has no value") if value is None else decoder.decode(value) for value in values
-    ]

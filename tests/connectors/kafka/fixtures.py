@@ -30,6 +30,7 @@ with warnings.catch_warnings():
     # 3.12 call deprecated (3.13 does not).
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaAdminClient  # type: ignore[import-untyped]
+    from kafka.admin import ConfigResource, ConfigResourceType  # type: ignore[import-untyped]
 
 EXTERNAL = "STREAMCAL_KAFKA"
 
@@ -82,6 +83,26 @@ class Topics:
             while len(admin.describe_topics([topic])[0]["partitions"]) < partitions:
                 time.sleep(0.05)
             admin.wait_for_topics([topic])
+
+    def set(self, topic: str, configs: Mapping[str, str]) -> None:
+        """Change settings of `topic`, and wait until they are seen."""
+        asked = [ConfigResource(ConfigResourceType.TOPIC, topic, list(configs))]
+        with closing(KafkaAdminClient(bootstrap_servers=self.bootstrap)) as admin:
+            admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, dict(configs))])
+            while any(
+                found["value"] != configs[name]
+                for name, found in admin.describe_configs(asked, config_filter="all")["topic"][topic].items()
+            ):
+                time.sleep(0.05)
+
+    def recreate(self, topic: str, partitions: int = 1) -> None:
+        """Delete `topic` and make it again, empty."""
+        with closing(KafkaAdminClient(bootstrap_servers=self.bootstrap)) as admin:
+            admin.delete_topics([topic])
+            while topic in admin.list_topics():
+                time.sleep(0.05)
+            made = {topic: {"num_partitions": partitions, "replication_factor": 1}}
+            admin.create_topics(made, wait_for_metadata=True)
 
     def remove(self) -> None:
         """Delete every topic that was made here."""

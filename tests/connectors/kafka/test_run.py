@@ -28,6 +28,7 @@ from typing import Any
 import msgspec
 import pytest
 from kafka import KafkaProducer  # type: ignore[import-untyped]
+from streamcal_connectors.kafka.positions import offset_of
 
 from streamcal import RecalibrationMap
 from streamcal.cli.demo import data_folder
@@ -154,7 +155,9 @@ class Stream:
         at = {(source, partition): msgspec.json.decode(place) for source, partition, place in rows}
         with reader(self.broker) as consumer:
             last = ends(consumer, list(self.inputs.values()))
-        return all(at.get((f"kafka:{p.topic}", str(p.partition)), 0) >= end for p, end in last.items())
+        return all(
+            offset_of(at.get((f"kafka:{p.topic}", str(p.partition)), 0)) >= end for p, end in last.items()
+        )
 
     def sketches(self, name: str) -> dict[str, bytes]:
         """Return the sketches of the engine in a store, those that do not depend on the order of events.

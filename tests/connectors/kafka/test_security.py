@@ -6,11 +6,21 @@ import socket
 import struct
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from kafka import KafkaAdminClient  # type: ignore[import-untyped]
+from kafka.admin import (  # type: ignore[import-untyped]
+    ACL,
+    ACLOperation,
+    ACLPermissionType,
+    ResourcePattern,
+    ResourceType,
+)
 from kafka.errors import (  # type: ignore[import-untyped]
     SaslAuthenticationFailedError,
 )
@@ -20,6 +30,7 @@ from streamcal_connectors.kafka.login import log_in
 
 from tests.connectors.kafka import broker as broker_module
 from tests.connectors.kafka.broker import Broker, free_ports
+from tests.connectors.kafka.clients import unique
 from tests.connectors.kafka.fixtures import AnyBroker, Topics
 from tests.connectors.kafka.topics import SECRET, answered, prediction, put, streamcal
 
@@ -60,7 +71,9 @@ def secure(kafka_broker: AnyBroker, tmp_path_factory: pytest.TempPathFactory) ->
         broker_module.SERVER_PROPERTIES.replace(
             "PLAINTEXT://127.0.0.1:{port}",
             f"PLAINTEXT://127.0.0.1:{{port}},SECURE://127.0.0.1:{port},MUTUAL://127.0.0.1:{mutual}",
-        ).replace("protocol.map=", "protocol.map=SECURE:SASL_SSL,MUTUAL:SSL,")
+        )
+        .replace("protocol.map=", "protocol.map=SECURE:SASL_SSL,MUTUAL:SSL,")
+        .replace("auto.create.topics.enable=false", "auto.create.topics.enable=true")
         + f"ssl.keystore.location={keys}\nssl.keystore.type=PKCS12\nssl.keystore.password=changeit\n"
         + f"ssl.truststore.location={folder / 'trust.p12'}\nssl.truststore.type=PKCS12\n"
         + "ssl.truststore.password=changeit\nlistener.name.mutual.ssl.client.auth=required\n"
@@ -68,7 +81,9 @@ def secure(kafka_broker: AnyBroker, tmp_path_factory: pytest.TempPathFactory) ->
         # The broker closes at once behind its refusal: a client on a busy machine meets both together.
         + "connection.failed.authentication.delay.ms=0\n"
         + f"listener.name.secure.plain.sasl.jaas.config={module} required"
-        + f' username="admin" password="x" user_streamcal="{SECRET}";\n'
+        + f' username="admin" password="x" user_streamcal="{SECRET}" user_stranger="{SECRET}";\n'
+        + "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n"
+        + "super.users=User:ANONYMOUS;User:streamcal\n"
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(broker_module, "SERVER_PROPERTIES", text)
@@ -136,6 +151,95 @@ class TestSecurity:
         assert done.returncode == 1, done.stderr
         assert "refuses: " in done.stderr
         assert "CERTIFICATE" in done.stderr
+
+    @pytest.mark.parametrize(
+        ("protocol", "listener", "said"),
+        [
+            ("SSL", "plain", "does not speak TLS"),
+            ("SASL_SSL", "plain", "does not speak TLS"),
+            ("PLAINTEXT", "sasl", "speaks TLS"),
+            ("PLAINTEXT", "mutual", "speaks TLS"),
+            ("SASL_PLAINTEXT", "sasl", "speaks TLS"),
+            ("SSL", "sasl", "asks for a SASL login"),
+            ("SASL_PLAINTEXT", "plain", "asks for no SASL login"),
+        ],
+    )
+    def test_a_listener_that_speaks_another_protocol_ends_the_run(
+        self, secure: Secured, tmp_path: Path, protocol: str, listener: str, said: str
+    ) -> None:
+        """It hangs up on such a client as a broker does that is shut down; that alone is waited for."""
+        port = {"plain": secure.broker.port, "sasl": secure.sasl_port, "mutual": secure.mutual_port}[listener]
+        environment = {"STREAMCAL_KAFKA_SECURITY_PROTOCOL": protocol, "STREAMCAL_KAFKA_CONNECT_SECONDS": "60"}
+        if protocol.endswith("SSL"):
+            environment["STREAMCAL_KAFKA_SSL_CAFILE"] = str(secure.certificate)
+        if protocol.startswith("SASL"):
+            environment |= {
+                "STREAMCAL_KAFKA_SASL_MECHANISM": "PLAIN",
+                "STREAMCAL_KAFKA_SASL_USERNAME": "streamcal",
+                "STREAMCAL_KAFKA_SASL_PASSWORD_ENV": "PASSWORD",
+                "PASSWORD": SECRET,
+            }
+        begun = time.monotonic()
+        done = streamcal(
+            *("run", "--events", f"kafka://127.0.0.1:{port}/events", "--output", tmp_path / "out.jsonl"),
+            **environment,
+        )
+        assert done.returncode == 1, done.stderr
+        assert said in done.stderr
+        assert "correct security_protocol" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert time.monotonic() - begun < 30  # it would wait for 60 s
+
+    def test_a_user_without_rights(self, secure: Secured, tmp_path: Path) -> None:
+        """And though the broker makes topics that are asked for, no topic of a wrong name is made."""
+        broker, port, _, certificate = secure
+        new = Topics(broker.bootstrap)
+        events, answers = new("events"), new("answers")
+        put(broker, events, [prediction(0)])
+        environment = {
+            "STREAMCAL_KAFKA_SECURITY_PROTOCOL": "SASL_SSL",
+            "STREAMCAL_KAFKA_SSL_CAFILE": str(certificate),
+            "STREAMCAL_KAFKA_SASL_MECHANISM": "PLAIN",
+            "STREAMCAL_KAFKA_SASL_USERNAME": "stranger",
+            "STREAMCAL_KAFKA_SASL_PASSWORD_ENV": "PASSWORD",
+            "PASSWORD": SECRET,
+        }
+
+        def run(topic: str, output: object) -> subprocess.CompletedProcess[str]:
+            source = f"kafka://127.0.0.1:{port}/{topic}?until=end"
+            return streamcal("run", "--events", source, "--output", output, **environment)
+
+        with closing(KafkaAdminClient(bootstrap_servers=broker.bootstrap)) as admin:
+
+            def grant(topic: str, operation: ACLOperation) -> None:
+                pattern = ResourcePattern(ResourceType.TOPIC, topic)
+                admin.create_acls([ACL("User:stranger", "*", operation, ACLPermissionType.ALLOW, pattern)])
+
+            done = run(events, tmp_path / "out.jsonl")
+            assert done.returncode == 1
+            assert f"no topic {events!r}" in done.stderr
+            assert "grant Describe" in done.stderr
+            grant(events, ACLOperation.DESCRIBE)
+            done = run(events, tmp_path / "out.jsonl")
+            assert done.returncode == 1, done.stderr
+            assert "TopicAuthorizationFailedError" in done.stderr
+            assert events in done.stderr
+            grant(events, ACLOperation.READ)
+            done = run(events, tmp_path / "out.jsonl")
+            assert done.returncode == 0, done.stderr
+            grant(answers, ACLOperation.DESCRIBE)
+            done = run(events, f"kafka://127.0.0.1:{port}/{answers}")
+            assert done.returncode == 3, done.stderr
+            assert "AuthorizationFailedError" in done.stderr
+            wrong = unique("wrong")
+            environment["STREAMCAL_KAFKA_SASL_USERNAME"] = "streamcal"
+            done = run(wrong, f"kafka://127.0.0.1:{port}/{answers}")
+            assert done.returncode == 1
+            assert f"there is no topic {wrong!r}" in done.stderr
+            done = run(events, f"kafka://127.0.0.1:{port}/{wrong}")
+            assert done.returncode == 3
+            assert f"there is no topic {wrong!r}" in done.stderr
+            assert wrong not in admin.list_topics()
 
     def test_files_that_are_no_certificates(self, tmp_path: Path) -> None:
         path = tmp_path / "ca.pem"

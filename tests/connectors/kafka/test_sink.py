@@ -18,8 +18,9 @@ from kafka.errors import (  # type: ignore[import-untyped]
     KafkaTimeoutError,
 )
 from streamcal_connectors.kafka import client as kafka_client
-from streamcal_connectors.kafka import sink as kafka_sink
+from streamcal_connectors.kafka.positions import Mark, pack, position_at, unpack
 from streamcal_connectors.kafka.source import KafkaConnector
+from streamcal_connectors.kafka.transactions import Transactions
 
 from streamcal.run.ports import SourceOptions
 from streamcal.run.rows import RejectRow
@@ -141,7 +142,7 @@ class TestSink:
             def succeeded(self) -> bool:
                 return False
 
-        transact = kafka_sink.Transactions._transact
+        transact = Transactions._transact
         times = iter([1])
 
         def lossy(self: Any, maker: Any, mark: Any) -> None:
@@ -152,7 +153,7 @@ class TestSink:
                 )
             transact(self, maker, mark)
 
-        monkeypatch.setattr(kafka_sink.Transactions, "_transact", lossy)
+        monkeypatch.setattr(Transactions, "_transact", lossy)
         sink.write([answer(0), answer(1)])
         sink.commit({})
         sink.close()
@@ -214,11 +215,12 @@ class TestSink:
 
     def test_positions_of_many_partitions_fit(self) -> None:
         rng = random.Random(1)
-        offsets = {str(p): rng.randrange(10**6) for p in range(500)}
-        mark = kafka_sink._Mark(12, {"kafka:predictions": offsets})
-        text = kafka_sink._pack(mark)
+        topic_id = "743e8dd8-fd87-443f-9de4-cb6ff75d943f"
+        offsets = {str(p): position_at(p, rng.randrange(10**6), topic_id) for p in range(500)}
+        mark = Mark(12, {"kafka:predictions": offsets})
+        text = pack(mark)
         assert len(text) < 4096
-        assert kafka_sink._unpack(text) == mark
+        assert unpack(text) == mark
 
 
 @contextmanager

@@ -7,11 +7,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
 import msgspec
+from streamcal_connectors.kafka.positions import offset_of
 from streamcal_connectors.kafka.source import KafkaConnector, KafkaSource
 
 from streamcal import RecalibrationMap
@@ -54,6 +55,10 @@ def read(source: KafkaSource, count: int, seconds: float = 20.0) -> dict[str, li
         for batch in source.poll(1000, 0.1):
             found.setdefault(batch.partition, []).extend(batch.events)
     return found
+
+
+def offsets(positions: Mapping[str, Any]) -> dict[str, int]:
+    return {partition: offset_of(position) for partition, position in positions.items()}
 
 
 def ids(events: Sequence[Any]) -> list[int]:

@@ -1,0 +1,66 @@
+"""Records that were read from a partition, as a batch of events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from streamcal.events import Event, Origin
+from streamcal.run.codec import JsonDecoder, Malformed
+from streamcal.run.ports import Position
+from streamcal_connectors.kafka.client import Record
+from streamcal_connectors.kafka.positions import position_at
+
+__all__ = ["Records"]
+
+_KEPT_BYTES: Final = 4096  # of a value, as much as a reject shows of it
+
+
+class Records:
+    """Events of consecutive records of a partition; see `streamcal.run.ports.Batch`.
+
+    Keeps the first 4096 bytes of each record for `origin`.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        topic_id: str | None,
+        partition: int,
+        start: int,
+        records: Sequence[Record],
+        decoder: JsonDecoder,
+    ) -> None:
+        self.partition = str(partition)
+        self._topic = topic
+        self._topic_id = topic_id
+        self._start = start
+        values = [record.value for record in records]
+        self.events = _decode(values, decoder)
+        # Not the records: the garbage collector would visit all of them.
+        self._offsets = [record.offset for record in records]
+        if max((len(value) for value in values if value is not None), default=0) > _KEPT_BYTES:
+            values = [None if value is None else value[:_KEPT_BYTES] for value in values]
+        self._values = values
+
+    def origin(self, index: int) -> Origin:
+        """Return the origin of the event at an index: topic and partition, offset."""
+        return Origin(f"{self._topic}/{self.partition}", self._offsets[index], self._values[index] or b"")
+
+    def position(self, count: int) -> Position:
+        """Return the offset after the first ``count`` events."""
+        offset = self._offsets[count - 1] + 1 if count else self._start
+        return position_at(int(self.partition), offset, self._topic_id)
+
+
+def _decode(values: Sequence[bytes | None], decoder: JsonDecoder) -> Sequence[Event | Malformed]:
+    """Decode every value."""
+    if None not in values:
+        block = b"\n".join(values)  # type: ignore[arg-type]  # none is None
+        if block.count(b"\n") == len(values) - 1:
+            events = decoder.decode_lines(block)
+            if events is not None and len(events) == len(values):
+                return events
+    return [
+        Malformed("the record has no value") if value is None else decoder.decode(value) for value in values
+    ]

@@ -1,0 +1,380 @@
+"""The transactions in which a run writes rows and input positions to a cluster, exactly once.
+
+One micro-batch is one transaction, however many topics it is written to. Its commit has these steps:
+
+1. Begin. Nothing is sent before `Sink.commit`: rows wait in memory, so that they can be sent again.
+2. Send every row, and keep its future.
+3. Add the input positions to the same transaction: they become visible with the rows, or not at all.
+4. Flush, and check *every* future. kafka-python's ``commit_transaction`` returns normally even if a record
+   expired, or if the broker timed the transaction out while a batch was in flight.
+5. Commit, with a time limit: a request that is lost is never answered.
+
+If any step fails, including step 5, the outcome is in doubt. The producer is discarded, and a new one ends
+the open transaction. The number of the last transaction, which is stored with the positions, then tells
+whether it was committed. If not, everything is sent again. What the broker would refuse every time ends the
+run instead, as does a transaction that the broker neither commits nor aborts.
+
+Fencing: when a run begins, it writes its mark into a group named like its transactional id. The broker
+refuses the transactions of a run whose transactional id another run has taken over. Such a run finds the
+other run's mark, and stops. If it finds its own mark, the broker had only timed its transaction out.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final, TypeAlias
+
+from streamcal.run.ports import Position, Positions, StoppedError
+from streamcal_connectors.kafka.client import (
+    Committed,
+    Future,
+    KafkaError,
+    Partition,
+    Producer,
+    brief,
+    error_names,
+    is_permanent,
+)
+from streamcal_connectors.kafka.cluster import TRANSACTION_SECONDS, Cluster, RefusedError, TopicSettings
+from streamcal_connectors.kafka.positions import Mark, offset_of, pack, unpack
+
+__all__ = ["FencedError", "Row", "Transactions"]
+
+log = logging.getLogger("streamcal_connectors")
+
+_ATTEMPTS: Final = 20  # to commit one micro-batch, while the cluster can be reached
+# A broker aborts what a dead producer left open after TRANSACTION_SECONDS, and looks every 10 s. Whatever is
+# open for much longer, while the broker answers, stays open.
+_PENDING_SECONDS: Final = 2 * TRANSACTION_SECONDS
+_RECORD_OVERHEAD: Final = 100  # bytes of a batch of one record beside its key and value, at most
+
+Row: TypeAlias = tuple[str, bytes | None, bytes]
+"""Topic, key and value."""
+
+
+class FencedError(Exception):
+    """Another run has taken over the transactional id."""
+
+
+class _PendingError(OSError):
+    """A transaction has not ended yet."""
+
+
+class Transactions:
+    """The producer that all sinks of a run on one cluster share, and the rows it has to commit.
+
+    Parameters
+    ----------
+    cluster
+        where to write.
+    inputs
+        what the run reads, on any cluster: its cluster and topic; may grow until `open`.
+    """
+
+    def __init__(self, cluster: Cluster, inputs: Sequence[tuple[Cluster, str]]) -> None:
+        self.cluster = cluster
+        self.name = ""
+        """The transactional id, and the group of the mark; set by the first sink."""
+        self._inputs = inputs
+        self._sources: dict[str, str] = {}  # topics of sources on this cluster, by name of the source
+        self._rows: list[Row] = []
+        self._outputs: list[str] = []  # topics of the sinks
+        self._settings: Mapping[str, TopicSettings] = {}
+        self._owner = uuid.uuid4().hex
+        self._job: str | None = None
+        self._producer: Producer | None = None
+        self._keyed: set[str] = set()  # topics of several partitions, where the key says which
+        self._pending: dict[str, float] = {}  # since when a transaction is open, by the group it writes to
+        self._number = 0
+        self._positions: dict[str, dict[str, Position]] | None = None
+
+    def add_source(self, name: str, topic: str) -> None:
+        """Commit the offsets of a source as such too, for tools that show lag."""
+        self._sources[name] = topic
+
+    def add_rows(self, rows: Iterable[Row]) -> None:
+        """Hold rows until the next commit."""
+        self._rows += rows
+
+    def join(self, topic: str, transactional_id: str | None) -> None:
+        """Add a sink. The transactional id is the option's, or else named after the first sink's topic."""
+        if transactional_id is not None and self._outputs and self.name != transactional_id:
+            raise ValueError(
+                f"the outputs of a run on one cluster share one transactional id, got {self.name!r} and"
+                f" {transactional_id!r}: give it with the first output"
+            )
+        if not self._outputs:
+            self.name = transactional_id or f"streamcal.{topic}"
+        self._outputs.append(topic)
+
+    def open(self, job: str) -> Mark | None:
+        """Fence other runs and end their open transactions; return the last mark of this job.
+
+        Raises
+        ------
+        OSError, ValueError
+            if the cluster stays away or refuses, a topic does not exist, or one is an input as well.
+        """
+        if self._job is None:
+            self._job = job or f"once.{self._owner}"
+            consumer = self.cluster.consumer(self._group)
+            try:
+                for topic in {*self._outputs}:
+                    if len(self.cluster.topic_partitions(consumer, topic)) > 1:
+                        self._keyed.add(topic)
+            finally:
+                consumer.close()
+            self._refuse_own_inputs()
+            self._settings = self.cluster.topic_settings({*self._outputs})
+            self._producer = self.cluster.call(self._claim, patient=False)
+            found = self.cluster.call(lambda: self._committed(self._group), patient=False)
+            mark = None if found is None else unpack(found.metadata)
+            if mark is not None:
+                self._number, self._positions = mark.number, mark.positions
+        return None if self._positions is None else Mark(self._number, self._positions)
+
+    def settings(self, topic: str) -> TopicSettings:
+        """Return the settings of a sink's topic as they were at `open`."""
+        return self._settings[topic]
+
+    def room(self, topic: str) -> int:
+        """Return how many bytes key and value of a record may have together."""
+        return self._settings[topic].max_bytes - _RECORD_OVERHEAD
+
+    @property
+    def compressed(self) -> bool:
+        """Whether records are sent compressed, so that one may be larger than its topic accepts."""
+        return self.cluster.config.compression != "none"
+
+    def commit(self, positions: Mapping[str, Positions]) -> Position:
+        """Commit all rows and the positions, unless that is done already; return what the store is to record.
+
+        Raises
+        ------
+        StoppedError
+            if it failed and the run is to stop; the next run finds out whether it was committed.
+        OSError
+            if the run is fenced, or the cluster refuses.
+        """
+        wanted = {name: dict(each) for name, each in positions.items()}
+        if not self._rows and wanted == (self._positions or {}):
+            return {"transaction": self._number}
+        mark = Mark(self._number + 1, wanted)
+        failed = 0
+        while True:
+            try:
+                if self._producer is None:
+                    self._producer, done = self.cluster.call(self._recover, patient=True)
+                    if done == mark.number:
+                        break
+                with _uncollected():
+                    self._transact(self._producer, mark)
+            except KafkaError as error:
+                self._discard()
+                self._refused(error, mark)
+                if self.cluster.stop():
+                    raise StoppedError(f"transaction {mark.number} of {self.name}: {brief(error)}") from None
+                failed += 1
+                if failed >= _ATTEMPTS:
+                    raise OSError(
+                        f"{self.name}: {failed} attempts at one transaction failed; the last: {brief(error)}"
+                    ) from None
+                log.info("%s: transaction %s in doubt (%s)", self.name, mark.number, brief(error))
+            else:
+                break
+        self._rows = []
+        self._number, self._positions = mark.number, wanted
+        return {"transaction": mark.number}
+
+    def close(self) -> None:
+        """Release without a commit; may be called twice."""
+        self._rows = []
+        self._discard()
+
+    # Inside
+
+    @property
+    def _anchor(self) -> Partition:
+        """The partition under which the groups store their marks."""
+        return Partition(self._outputs[0], 0)
+
+    @property
+    def _group(self) -> str:
+        return f"{self.name}.{self._job}"
+
+    def _refuse_own_inputs(self) -> None:
+        """Refuse a topic that is read and written, by whatever names of hosts."""
+        for cluster, topic in self._inputs:
+            if topic in self._outputs and cluster.cluster_id() == self.cluster.cluster_id():
+                raise ValueError(
+                    f"the topic {topic!r} at {self.cluster} is an input and an output of this run: it would"
+                    " read what it writes. Give each its own topic"
+                )
+
+    def _transact(self, producer: Producer, mark: Mark) -> None:
+        """Do steps 1 to 5 of the module's docstring."""
+        futures: list[Future] = []
+        try:
+            producer.begin()
+            send, keyed, keep = producer.send, self._keyed, futures.append
+            for topic, key, value in self._rows:
+                keep(send(topic, value, key) if topic in keyed else send(topic, value, key, None, 0))
+            producer.send_offsets(self._group, self._offsets(mark))
+            producer.flush()
+        except KafkaError as error:
+            # What failed first says why; the client then fails every other call for that reason.
+            failures = (future.exception for future in futures if future.exception is not None)
+            raise next(filter(is_permanent, failures), error) from None
+        for future in futures:
+            if not future.succeeded():
+                raise future.exception or KafkaError("a record was neither accepted nor refused")
+        producer.commit()
+
+    def _refused(self, error: Exception, mark: Mark) -> None:
+        """Raise RefusedError if the broker would refuse the transaction every time, with what to do."""
+        names = error_names(error)
+        advice = ""
+        if names & {"MessageSizeTooLargeError", "RecordListTooLargeError"}:
+            size, topic = max((len(key or b"") + len(value), topic) for topic, key, value in self._rows)
+            advice = (
+                f". The largest record has {size:,} bytes, for the topic {topic!r}, whose max.message.bytes"
+                f" was {self._settings[topic].max_bytes:,} when the run began: raise it"
+            )
+        elif "OffsetMetadataTooLargeError" in names:
+            advice = (
+                f". The input positions take {len(pack(mark)):,} characters: raise offset.metadata.max.bytes"
+                " of the brokers, which is 4,096 by default, or read fewer partitions in one run"
+            )
+        elif "InvalidRecordError" in names:
+            advice = (
+                ". A compacted topic takes no record without a key, and the answer to an event without id has"
+                " none: give every event an id, or set cleanup.policy=delete for the output's topic"
+            )
+        elif "InvalidTimestampError" in names:
+            advice = (
+                ". Compare the clock of this machine with the broker's, and the topic's"
+                " message.timestamp.before.max.ms and message.timestamp.after.max.ms"
+            )
+        self.cluster.refused(error, advice)
+
+    def _offsets(self, mark: Mark) -> dict[Partition, Committed]:
+        """Return the offsets to store: the mark and, for tools that show lag, those of the sources."""
+        offsets = {
+            Partition(self._sources[name], int(partition)): Committed(offset_of(position), "")
+            for name, each in mark.positions.items()
+            if name in self._sources
+            for partition, position in each.items()
+        }
+        offsets[self._anchor] = Committed(mark.number, pack(mark))
+        return offsets
+
+    def _claim(self) -> Producer:
+        """Make the producer, and write the mark of this run."""
+        producer = self._make()
+        try:
+            producer.begin()
+            producer.send_offsets(self.name, {self._anchor: Committed(0, self._owner)})
+            producer.commit()
+        except BaseException:
+            producer.discard()
+            raise
+        return producer
+
+    def _recover(self) -> tuple[Producer, int]:
+        """Make a new producer after an error; return it with the number of the last transaction committed.
+
+        The mark is read first: ending the transactions of another run would fence that run in turn.
+        """
+        owner = self._committed(self.name)
+        if owner is None:
+            raise RefusedError(
+                f"Kafka at {self.cluster} no longer has the group {self.name!r} with the mark of this run: it"
+                f" was deleted, or the topic {self._anchor.topic!r} was. It is unknown whether the last"
+                " micro-batch was written; start with a new store"
+            )
+        if owner.metadata != self._owner:
+            raise FencedError(
+                f"another run writes with the transactional id {self.name!r}, so this run stops."
+                " To keep both, give one of them another id with the URL's option transactional_id"
+            )
+        producer = self._make()
+        try:
+            found = self._committed(self._group)
+        except BaseException:
+            producer.discard()
+            raise
+        return producer, 0 if found is None else unpack(found.metadata).number
+
+    def _make(self) -> Producer:
+        batch_bytes = min(self._settings[topic].max_bytes for topic in self._outputs)
+        producer = self.cluster.producer(self.name, batch_bytes)
+        try:
+            producer.init()
+        except BaseException:
+            producer.discard()
+            raise
+        return producer
+
+    def _committed(self, group: str) -> Committed | None:
+        """Return the mark in a group; waits for the transaction that writes one.
+
+        Raises
+        ------
+        KafkaError, OSError
+            if the cluster does not answer, or the transaction has not ended yet.
+        RefusedError
+            if the transaction will not end any more.
+        """
+        consumer = self.cluster.new_consumer(group)
+        try:
+            found = consumer.committed(self._anchor)
+        except KafkaError:
+            self._raise_if_pending(group)
+            raise
+        finally:
+            consumer.close()
+        self._pending.pop(group, None)
+        return found
+
+    def _raise_if_pending(self, group: str) -> None:
+        """Raise if a group's mark cannot be read because of an open transaction, for all else is well."""
+        since = self._pending.pop(group, time.monotonic())
+        consumer = self.cluster.new_consumer(group, stable=False)
+        try:
+            last = consumer.committed(self._anchor)
+        finally:
+            consumer.close()
+        self._pending[group] = since
+        number = 0 if last is None else last.offset
+        if time.monotonic() - since < _PENDING_SECONDS:
+            raise _PendingError(f"the transaction behind number {number} of {self.name} has not ended yet")
+        raise RefusedError(
+            f"Kafka at {self.cluster} answers, but has neither committed nor aborted a transaction of"
+            f" {self.name!r} for {_PENDING_SECONDS:.0f} s. It writes to the group {group!r}, under the topic"
+            f" {self._anchor.topic!r}, partition 0; the last one completed there is number {number}. The"
+            " broker has probably lost it when it was killed. Waiting does not help: abort it with"
+            " kafka-transactions.sh on all partitions where it is still open, then start the run again (see"
+            " docs/kafka.md, 'A transaction that the broker lost')"
+        )
+
+    def _discard(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.discard()
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Pause the garbage collector, which would visit the futures of all records again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

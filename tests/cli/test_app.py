@@ -99,7 +99,9 @@ def test_a_truncated_gzip_gives_what_it_still_has(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("content", [b"", b"\n\n", b"junk\njunk\n", gzip.compress(b"", mtime=0)[:-4], b"not gzip"])
+@pytest.mark.parametrize(
+    "content", [b"", b"\n\n", b"junk\njunk\n", gzip.compress(b"", mtime=0)[:-4], b"not gzip"]
+)
 def test_exit_1_when_nothing_could_be_read(tmp_path: Path, content: bytes) -> None:
     name = "events.jsonl.gz" if content[:1] in (b"\x1f", b"n") else "events.jsonl"
     done, answers, _ = run(tmp_path, content, name=name)

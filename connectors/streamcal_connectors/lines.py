@@ -12,6 +12,7 @@ import stat
 import time
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, Protocol, TypeAlias
 
 from streamcal.events import Event, Origin
@@ -267,6 +268,8 @@ class LineSource:
         self._damaged = self._done = self.ended = position.get("damaged", False)
         if self._offset and self._is_csv and not self._done:
             self._find_header()
+            if self._csv is None:
+                raise ValueError(f"{self._title} is not the file that was read before: it has no header")
         self._rest, self._size = b"", 0
         if self._offset and not self._done:
             try:
@@ -403,15 +406,14 @@ class LineSource:
     def _find_header(self) -> None:
         """Take the header, the first line that is not blank, if it is there already; moves the reader."""
         text, data = b"", None
-        try:
+        with suppress(DamagedGzipError):  # reading the events will say so
             self._reader.seek(0)
             while len(text) <= MAX_LINE_BYTES and (data := self._reader.read(_BLOCK[0], 0.0)):
                 text += data
-                if text.lstrip(_BOM).strip() and b"\n" in text.lstrip(_BOM).lstrip():
+                if b"\n" in text.removeprefix(_BOM).lstrip():
                     break
-        except DamagedGzipError:
-            pass  # reading the events will say so
-        for line, raw in enumerate(text.removeprefix(_BOM).split(b"\n"), 1):
+        lines = text.removeprefix(_BOM).split(b"\n")
+        for line, raw in enumerate(lines if data == b"" else lines[:-1], 1):  # only what has its line end
             if raw.strip():
                 self._take_header(raw.removesuffix(b"\r"), line)
                 return

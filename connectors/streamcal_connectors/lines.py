@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -407,17 +408,16 @@ class LineSource:
 
     def _find_header(self) -> None:
         """Take the header, the first line that is not blank, if it is there already."""
-        text = b""
-        try:
+        text, data = b"", None
+        with suppress(CutGzipError, DamagedGzipError, ReplacedError):  # reading the events will say so
             self._reader.seek(0)
             while len(text) <= MAX_LINE_BYTES and (data := self._reader.read(_BLOCK[0], 0.0)):
                 text += data
                 if b"\n" in text.removeprefix(_BOM).lstrip():
                     break
-            for line, raw in enumerate(text.removeprefix(_BOM).split(b"\n"), 1):
-                if raw.strip():
-                    self._take_header(raw.removesuffix(b"\r"), line)
-                    break
             self._reader.seek(self._read.size)
-        except (CutGzipError, DamagedGzipError, ReplacedError):
-            pass  # reading the events will say so
+        lines = text.removeprefix(_BOM).split(b"\n")
+        for line, raw in enumerate(lines if data == b"" else lines[:-1], 1):  # only what has its line end
+            if raw.strip():
+                self._take_header(raw.removesuffix(b"\r"), line)
+                return

@@ -53,9 +53,9 @@ class FileConnector:
         is_stream = path.exists() and not path.is_file() and not path.is_dir()
         return StreamSink(path, options) if is_stream else FileSink(path, options)
 
-    def identities(self, url: str, role: Role) -> frozenset[Hashable]:  # noqa: ARG002  # one file, whatever is done
+    def identities(self, url: str, role: Role) -> frozenset[Hashable]:
         """Return what identifies the file; see `streamcal.run.ports.IdentifyingConnector`."""
-        return identities_of(path_of(url, "file"))
+        return identities_of(path_of(url, "file"), role)
 
     def feed(self, url: str) -> FileFeed:
         """Open the file of a sink to read it back; it need not exist yet."""
@@ -92,7 +92,7 @@ class StdioConnector:
 
     def identities(self, url: str, role: Role) -> frozenset[Hashable]:  # noqa: ARG002  # one of each
         """Return what identifies the file behind standard input or output."""
-        return identities_of(0 if role == "read" else 1)
+        return identities_of(0 if role == "read" else 1, role)
 
 
 class FileFeed:

@@ -8,6 +8,8 @@ from collections.abc import Hashable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from streamcal.run.ports import Role
+
 __all__ = ["identities_of", "path_of"]
 
 
@@ -16,15 +18,15 @@ def path_of(url: str, scheme: str) -> Path:
     return Path(unquote(urlsplit(url).path)) if url.startswith(f"{scheme}:") else Path(url)
 
 
-def identities_of(file: Path | int) -> frozenset[Hashable]:
+def identities_of(file: Path | int, role: Role) -> frozenset[Hashable]:
     """Return what identifies a file, or an open descriptor, by whatever path it is reached.
 
     That is device and inode where it exists, else where it would be made. Empty for a terminal or another
-    device: nothing that was kept there can be lost.
+    device that is written: nothing that was kept there can be lost.
     """
     try:
         found = os.stat(file)  # noqa: PTH116  # of a descriptor too
     except OSError:
         return frozenset({os.path.realpath(file)} if isinstance(file, Path) else ())
-    kept = stat.S_ISREG(found.st_mode) or stat.S_ISFIFO(found.st_mode) or stat.S_ISDIR(found.st_mode)
-    return frozenset({("file", found.st_dev, found.st_ino)} if kept else ())
+    is_file = stat.S_ISREG(found.st_mode) or stat.S_ISFIFO(found.st_mode) or stat.S_ISDIR(found.st_mode)
+    return frozenset({("file", found.st_dev, found.st_ino)} if is_file or role == "read" else ())

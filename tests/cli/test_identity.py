@@ -155,6 +155,7 @@ def test_one_topic_of_a_cluster() -> None:
     for arguments in (
         ["--events", one, "--output", other],
         ["--events", "kafka://a/e", "--output", one, "--maps", other],
+        ["--events", "kafka://c/t", "--labels", other, "--output", "-"],  # of one name in positions
     ):
         done = call("run", *arguments)
         assert done.exit_code == 2
@@ -200,6 +201,7 @@ def shell(folder: Path, command: str) -> subprocess.CompletedProcess[bytes]:
         "run --events /dev/fd/7 --output e 7< e",
         "run --events e --output /dev/fd/7 7>> e",
         "run --events e --labels - --output new < e",
+        "run --events /dev/null --labels - --output new < /dev/null",
         "run --events e --output - --rejects e.rejects >> e.rejects",
     ],
 )

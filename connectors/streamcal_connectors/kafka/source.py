@@ -63,10 +63,13 @@ class KafkaConnector:
         self._inputs.append((cluster, parsed.topic))
         return opened
 
-    def identities(self, url: str, role: Role) -> set[str]:  # noqa: ARG002  # one topic, whatever is done
-        """Return the topic as every host of its cluster knows it; see `IdentifyingConnector`."""
+    def identities(self, url: str, role: Role) -> set[str]:
+        """Return the topic as every host of its cluster knows it, and its name; see `IdentifyingConnector`.
+
+        Two inputs, or two outputs, of one name could not be told apart in a store.
+        """
         parsed = KafkaUrl(url)
-        return {f"kafka://{host.lower()}/{parsed.topic}" for host in parsed.hosts}
+        return {f"{role} {parsed.name}"} | {f"kafka://{host.lower()}/{parsed.topic}" for host in parsed.hosts}
 
     def sink(self, url: str, options: SinkOptions | None = None) -> KafkaSink:  # noqa: ARG002  # any rows
         """Open a topic to write; see `source`."""

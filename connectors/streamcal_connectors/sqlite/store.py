@@ -63,11 +63,11 @@ class SqliteConnector:
         """Open a store; see `streamcal.run.ports.StoreConnector`."""
         return SqliteStore(path_of(url, "sqlite"), read_only=read_only)
 
-    def identities(self, url: str, role: Role) -> set[Hashable]:  # noqa: ARG002  # one file, whatever is done
+    def identities(self, url: str, role: Role) -> set[Hashable]:
         """Return what identifies the file, and those that SQLite keeps beside it."""
         path = Path(os.path.realpath(path_of(url, "sqlite")))
         beside = (path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm", "-journal"))
-        return {each for file in (path, *beside) for each in identities_of(file)}
+        return {each for file in (path, *beside) for each in identities_of(file, role)}
 
 
 class SqliteStore:

@@ -118,6 +118,15 @@ def test_a_file_in_no_order_is_read() -> None:
     assert taken.backwards > 50
 
 
+def test_what_trickles_in_is_not_waited_for() -> None:
+    merge = Merge([(("-", ""), -math.inf)], whole=True, max_jump=JUMP, trickling=["-"])
+    for index in range(100):
+        merge.add("-", [Cut(predictions([NOW + index]), index)])
+        batch = merge.take()
+        assert batch is not None
+        assert len(batch.events) == 1
+
+
 def test_a_partition_that_begins_late_has_the_others_for_neighbours() -> None:
     """Else its first event, in the year 2099, would move the clock, and all that is pending would expire."""
     names = ("p", ""), ("q", "")

@@ -14,7 +14,7 @@ been read.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain, islice
 from typing import Final, NamedTuple, Self
 
@@ -161,6 +161,11 @@ class _Lane:
         """What judges the times of the events that were not taken yet."""
         return self.chunks[0].before if self.chunks else self._guard
 
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether its first times were not looked at yet."""
+        return self._ahead is not None
+
     def look_ahead(self) -> None:
         """Look at the first times before any event is taken, if none was looked at before."""
         if not self._guard.begun:
@@ -273,6 +278,9 @@ class Merge:
         of the guard of each lane's times, see `streamcal.join.guard`.
     guards
         where each of them goes on, by source and partition; new where there is none.
+    trickling
+        names of finite sources whose next events may be long in coming, such as standard input: these are not
+        looked at ahead.
     """
 
     def __init__(
@@ -282,8 +290,10 @@ class Merge:
         whole: bool,
         max_jump: float = _END,
         guards: Mapping[str, Mapping[str, GuardState]] | None = None,
+        trickling: Collection[str] = (),
     ) -> None:
         self.whole = whole
+        self._trickling = trickling
         self._max_jump = max_jump
         self._guards = {source: dict(each) for source, each in (guards or {}).items()}  # as of what was taken
         self._lanes = {name: self._lane(name, reached) for name, reached in lanes}
@@ -295,7 +305,7 @@ class Merge:
         source, partition = name
         guard = self._guards.get(source, {}).get(partition) or GuardState()
         lane = _Lane(source, reached, guard, self._max_jump)
-        if self.whole:
+        if self.whole and source not in self._trickling:
             lane.look_ahead()
         return lane
 
@@ -322,7 +332,7 @@ class Merge:
                 if lane_name not in self._lanes:
                     self._lanes[lane_name] = self._lane(lane_name, _BEGINNING)
                 lane = self._lanes[lane_name]
-                if not self.whole and not lane.guard.begun:
+                if not (lane.guard.begun or lane.looks_ahead):
                     lane.start_near(self._farthest())
                 lane.add(batch)
         if ended:

@@ -315,8 +315,16 @@ class Runner:
             for source in sources
             for partition in self._positions[source.name]
         ]
-        max_jump = self._pipeline.max_jump
-        return Merge(lanes, whole=_whole(sources), max_jump=max_jump, guards=self._guards)
+        whole = _whole(sources)
+        return Merge(
+            lanes,
+            whole=whole,
+            max_jump=self._pipeline.max_jump,
+            guards=self._guards,
+            trickling=[
+                source.name for source in sources if whole and not source.lag()
+            ],  # its length is unknown
+        )
 
     def _collect(self, merge: Merge, sources: Sequence[Source]) -> MicroBatch | None:
         """Read for a while; return the next micro-batch, or None if there is none yet."""

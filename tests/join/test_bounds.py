@@ -77,3 +77,12 @@ def test_a_jump_may_be_of_any_length(jump: float | None) -> None:
 def test_or_is_refused(jump: object) -> None:
     with pytest.raises(ValueError, match="max_jump"):
         JoinConfig(max_jump=jump)  # type: ignore[arg-type]
+
+
+def test_a_state_from_before_times_were_judged_can_be_read() -> None:
+    counts = '{"predictions":0,"labels":0,"joined":0,"early":0,"late":0,"duplicate":0,"corrected":0}'
+    old = f'{{"clock":5.0,"start":5.0,"counts":{counts},"pending":{{}},"early":{{}},"settled":{{}}}}'
+    join = Join.from_bytes(old.encode())
+    assert join.clock == 5.0
+    assert join.guard.take(6.0) == 6.0
+    assert Join.from_bytes(join.to_bytes()).to_bytes() == join.to_bytes()

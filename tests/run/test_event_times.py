@@ -16,6 +16,8 @@ from streamcal.events import Event, Origin, PredictionEvent
 from streamcal.join.guard import GuardState
 from streamcal.run.codec import Malformed
 from streamcal.run.order import Merge, TimesRead
+from streamcal.run.ports import Checkpoint
+from streamcal.run.runner import pipeline_state
 
 DAY = 86_400.0
 NOW = 1_700_000_000.0
@@ -118,6 +120,15 @@ def test_a_file_in_no_order_is_read() -> None:
     assert taken.backwards > 50
 
 
+def test_what_trickles_in_is_not_waited_for() -> None:
+    merge = Merge([(("-", ""), -math.inf)], whole=True, max_jump=JUMP, trickling=["-"])
+    for index in range(100):
+        merge.add("-", [Cut(predictions([NOW + index]), index)])
+        batch = merge.take()
+        assert batch is not None
+        assert len(batch.events) == 1
+
+
 def test_a_partition_that_begins_late_has_the_others_for_neighbours() -> None:
     """Else its first event, in the year 2099, would move the clock, and all that is pending would expire."""
     names = ("p", ""), ("q", "")
@@ -182,3 +193,10 @@ def test_the_outcome_is_the_same_however_it_is_read_and_restarted(
         reached, guards["p"] = batch.times["p"][""], batch.guards["p"]
     assert seen == at_once[0]
     assert counted == at_once[1]
+
+
+def test_a_store_from_before_times_were_judged_can_be_read() -> None:
+    pipeline = b'{"join":{"clock":5.0,"start":5.0,"counts":{}},"tally":{"events":3}}'
+    state = pipeline_state(Checkpoint(run=b'{"pipeline":' + pipeline + b',"times":{"p":{"":5.0}}}'))
+    assert state is not None
+    assert (state.join.clock, state.tally.events, state.tally.times) == (5.0, 3, TimesRead())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final
 
+from streamcal.run.order import BACKWARDS, TimesRead
 from streamcal.run.pipeline import Pipeline, Tally
-from streamcal.run.ports import Source
+from streamcal.run.ports import FileSource, Source
 
 __all__ = ["closing_words"]
 
@@ -19,7 +20,7 @@ _MANY: Final = 100  # labels over which two Brier scores may be compared
 _WORSE: Final = 1.01  # Brier score after, over that before: less is chance, or the price of learning
 _SHOWN: Final = 3  # reasons
 _SHOWN_FIELDS: Final = 5
-_FAR_FUTURE: Final = 1e11  # the year 5138, or in milliseconds 1973
+_BACKWARDS: Final = 0.01  # share of the events
 
 _FIELDS: Final = ("id", "score", "label", "time", "key", "domain")
 _OTHER_NAMES: Final = {
@@ -42,11 +43,11 @@ _OTHER_NAMES: Final = {
 }
 
 
-def closing_words(pipeline: Pipeline, sources: Iterable[Source]) -> list[str]:
+def closing_words(pipeline: Pipeline, sources: Sequence[Source]) -> list[str]:
     """Return one line for each thing that is worth a word, the gravest first.
 
-    The figures are those of the table: with a store, of all runs on it. The unknown fields are those that
-    this run's sources met.
+    The figures are those of the table: with a store, of all runs on it. The unknown fields and the
+    lines that were left are those of this run's sources.
     """
     unknown: Counter[str] = Counter()
     for source in sources:
@@ -55,7 +56,8 @@ def closing_words(pipeline: Pipeline, sources: Iterable[Source]) -> list[str]:
         *_rejected(pipeline.tally, pipeline.reasons),
         *_join(pipeline),
         *_classes(pipeline),
-        *_times(pipeline.clock),
+        *_times(pipeline.tally.times, pipeline.tally.events),
+        *_unfinished(sources),
         *_unknown(unknown),
         *_worse(pipeline.tally),
     ]
@@ -80,7 +82,8 @@ def _join(pipeline: Pipeline) -> list[str]:
     if labels and not counts.joined and counts.late <= _MOSTLY * labels:
         return [
             f"None of the {labels:,} labels met one of the {predictions:,} predictions."
-            " Have the labels the ids of the predictions, in the same form?"
+            " Have the labels the ids of the predictions, in the same form, and do they come within [join]"
+            " label_ttl?"
         ]
     for count, what, advice in (
         (
@@ -126,13 +129,24 @@ def _classes(pipeline: Pipeline) -> list[str]:
     return words
 
 
-def _times(clock: float | None) -> list[str]:
-    if clock is None or abs(clock) < _FAR_FUTURE:
-        return []
-    return [
-        f"The latest event time is {clock:.0f}, which looks like milliseconds or finer. A number is taken as"
-        " seconds since the epoch: divide the times, or write them as ISO 8601, else waiting times are wrong."
-    ]
+def _times(times: TimesRead, events: int) -> list[str]:
+    words = []
+    if times.converted:
+        words.append(
+            f"{_often(times.converted)}, an event time was in milliseconds or finer and was taken as such."
+            " Write seconds since the epoch, or ISO 8601."
+        )
+    if times.backwards > _BACKWARDS * events:
+        words.append(
+            f"{times.backwards:,} of {events:,} events ({times.backwards / events:.0%}) are more than"
+            f" {BACKWARDS:.0f} seconds earlier than one before them in their file: they were taken as if they"
+            " had come when that one did. Sort the files by time."
+        )
+    return words
+
+
+def _unfinished(sources: Sequence[Source]) -> list[str]:
+    return [f"{each.unfinished}." for each in sources if isinstance(each, FileSource) and each.unfinished]
 
 
 def _unknown(fields: Mapping[str, int]) -> list[str]:

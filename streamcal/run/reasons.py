@@ -16,6 +16,7 @@ OTHER: Final = "other reasons"
 _LONGEST: Final = 120  # characters of a kind
 _VARIES: Final = re.compile(
     r"""(?<!\w)(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")(?!\w)"""  # quoted, as by repr()
+    r"|\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z| UTC)?"  # a moment
     r"|(?<![\w.-])[+-]?\d[\d_,.]*(?:[eE][+-]?\d+)?(?![\w])"  # a number
 )
 _KEPT: Final = frozenset(("0", "1", "0,", "8601"))  # of "0 or 1", "[0, 1]", "ISO 8601": parts of a rule

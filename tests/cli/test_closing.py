@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 
 from streamcal.cli.closing import closing_words
+from streamcal.join.join import JoinConfig
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import Connectors
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from tests.command_line import streamcal, synthetic
 
 Rows = list[dict[str, Any]]
-DAY = 86_400
+HOUR = 3_600
+DAY = 24 * HOUR
 
 
 def pairs(
@@ -51,7 +53,11 @@ CASES: dict[str, tuple[Rows, str]] = {
     "one class": ([*pairs(label=1)], "All 60 joined labels are 1: a map of one class says nothing."),
     "milliseconds": (
         [*pairs(start=1_700_000_000_000)],
-        "The latest event time is 1700000000119, which looks like milliseconds or finer.",
+        "120 times, an event time was in milliseconds or finer and was taken as such. Write seconds",
+    ),
+    "not in order": (
+        [*pairs(start=1_000), *({"id": f"b{i}", "score": 0.5, "time": i} for i in range(10))],
+        "10 of 130 events (8%) are more than 60 seconds earlier than one before them in their file",
     ),
     "unknown fields": (
         [row | {"timestamp": 1, "lable": 2, "model": "v2"} for row in pairs(1)],
@@ -60,7 +66,7 @@ CASES: dict[str, tuple[Rows, str]] = {
     ),
     "mostly late": (
         sorted(
-            [*pairs(40, delay=32 * DAY), {"id": "b", "score": 0.5, "time": 31 * DAY}],
+            [*pairs(40, delay=36 * HOUR), {"id": "b", "score": 0.5, "time": 30 * HOUR}],
             key=lambda row: row["time"],
         ),
         "40 of 40 labels (100%) came late, after their prediction had expired. Raise [join] label_ttl",
@@ -73,7 +79,7 @@ CASES: dict[str, tuple[Rows, str]] = {
         [
             *pairs(10),
             *({"id": f"b{i}", "label": i % 2, "time": 50} for i in range(30)),
-            {"id": "last", "score": 0.5, "time": 40 * DAY},
+            {"id": "last", "score": 0.5, "time": 2 * DAY},
         ],
         "30 of 40 labels (75%) never found a prediction. Check that the ids",
     ),
@@ -81,7 +87,7 @@ CASES: dict[str, tuple[Rows, str]] = {
         [
             *pairs(10),
             *({"id": f"b{i}", "score": 0.5, "time": 50} for i in range(30)),
-            {"id": "last", "score": 0.5, "time": 40 * DAY},
+            {"id": "last", "score": 0.5, "time": 2 * DAY},
         ],
         "30 of 41 predictions (73%) expired without a label. If labels take longer than",
     ),
@@ -94,7 +100,7 @@ def write(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
 
 
 def words_of(path: Path) -> list[str]:
-    pipeline = Pipeline()
+    pipeline = Pipeline(join=JoinConfig(label_ttl=DAY))
     source = Connectors().source(str(path))
     Runner(pipeline, Inputs([], [source]), Outputs(NullSink()), None, clock=lambda: 0.0).run()
     words = closing_words(pipeline, [source])
@@ -180,6 +186,15 @@ def test_after_a_restart_they_are_those_of_the_whole(tmp_path: Path) -> None:
         done = call(write(events, rows[:count]), "--store", store)
         assert done.returncode == 0, done.stderr
     assert remarks(done) == whole != []
+
+
+def test_a_last_line_that_was_not_taken_is_said(tmp_path: Path) -> None:
+    events = write(tmp_path / "e.jsonl", pairs())
+    with events.open("a") as file:
+        file.write('{"id":"torn","sco')
+    (word,) = remarks(call(events, "--strict"))
+    assert str(events) in word
+    assert "line 121" in word
 
 
 def test_markup_in_a_name_is_shown_as_it_is(tmp_path: Path) -> None:

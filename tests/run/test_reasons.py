@@ -25,6 +25,7 @@ from streamcal.run.reasons import MOST_KINDS, OTHER, count_reasons, kind_of
             "a time must be seconds since the epoch or an ISO 8601 date and time, got 'soon'",
             "a time must be seconds since the epoch or an ISO 8601 date and time",
         ),
+        ("expired by 2013-02-02 00:00:01 UTC, with 12 others", "expired by …, with … others"),
         ("the label's id isn't there", "the label's id isn't there"),
     ],
 )

@@ -123,6 +123,7 @@ def test_a_torn_last_line_waits_for_its_end(tmp_path: Path, base: list[object]) 
     assert [(row["id"], row["score"]) for row in read_lines(out)] == [("a", 0.25), ("b", 0.57)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["run", "apply"])
 def test_a_torn_line_alone_is_nothing_that_could_be_read(tmp_path: Path, command: str) -> None:
     events, out = tmp_path / "e.csv", tmp_path / "out.jsonl"
@@ -139,6 +140,7 @@ def test_a_torn_line_alone_is_nothing_that_could_be_read(tmp_path: Path, command
     assert answered(out) == ["b"]
 
 
+@pytest.mark.slow
 def test_replay_takes_a_last_line_as_the_run_did(tmp_path: Path, base: list[object]) -> None:
     events = tmp_path / "e.csv"
     events.write_text("id,score,label\na,0.25,1\nb,0.5,0")
@@ -147,6 +149,7 @@ def test_replay_takes_a_last_line_as_the_run_did(tmp_path: Path, base: list[obje
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_cut_gzip_is_read_on_when_it_is_whole(tmp_path: Path, base: list[object]) -> None:
     events, out = tmp_path / "e.jsonl.gz", tmp_path / "out.jsonl"
     whole = gzip.compress(lines(0, 20_000).encode())
@@ -161,6 +164,7 @@ def test_cut_gzip_is_read_on_when_it_is_whole(tmp_path: Path, base: list[object]
     assert answered(out) == numbers(0, 20_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["run", "apply"])
 def test_damaged_gzip_ends_with_an_error_after_all_that_could_be_read(tmp_path: Path, command: str) -> None:
     events, out = tmp_path / "e.jsonl.gz", tmp_path / "out.jsonl"
@@ -182,6 +186,7 @@ def test_damaged_gzip_ends_with_an_error_after_all_that_could_be_read(tmp_path: 
 # Pipes, and what is no file
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["run", "apply"])
 def test_a_pipe_without_a_writer_can_be_stopped(tmp_path: Path, command: str) -> None:
     pipe, out = tmp_path / "pipe", tmp_path / "out.jsonl"
@@ -216,6 +221,7 @@ def test_closed_standard_input_is_a_usage_error(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_standard_input_from_another_file_is_refused(tmp_path: Path, base: list[object]) -> None:
     def run(start: int, stop: int) -> subprocess.CompletedProcess[str]:
         (tmp_path / "in").write_text(lines(start, stop))
@@ -232,6 +238,7 @@ def test_standard_input_from_another_file_is_refused(tmp_path: Path, base: list[
     assert answered(tmp_path / "out.jsonl") == numbers(0, 60)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_read_is_one_clear_line(tmp_path: Path) -> None:
     for path, why in ((tmp_path, "Is a directory"), (tmp_path / "absent", "No such file or directory")):
         for name in ("--events", "--labels", "--source"):

@@ -76,6 +76,7 @@ line = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     st.lists(line, max_size=40),

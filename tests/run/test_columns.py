@@ -132,7 +132,7 @@ def test_the_table_columns_of_a_configuration(tmp_path) -> None:  # type: ignore
     columns = read_config(path).columns
     assert columns == Columns(id="request_id", positive=2, keep=("country", "amount"), labels={"id": "req"})
     path.write_text('[columns]\nidd = "x"\n')
-    with pytest.raises(ValueError, match=r"columns\.idd"):
+    with pytest.raises(ValueError, match=r"\[columns\] idd"):
         read_config(path)
 
 

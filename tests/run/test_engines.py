@@ -305,7 +305,7 @@ def test_many_keys_are_shown_without_making_all_engines(tmp_path: Path) -> None:
     assert len(read) == 20
     console = Console(width=200, file=io.StringIO())
     console.print(show_table(shown))
-    assert "20 more: --key KEY" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "20 more keys: --key KEY" in console.file.getvalue()  # type: ignore[attr-defined]
     last = keys[-1]
     one = served(spied, [last])
     assert [engine.key for engine in one.engines] == [last]

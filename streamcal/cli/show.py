@@ -19,6 +19,7 @@ from streamcal.run.config import RunConfig
 from streamcal.run.pipeline import Pipeline, Tally
 from streamcal.run.ports import Store
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner, pipeline_state
+from streamcal.sketch.decoding import decoded
 
 __all__ = ["SHOWN_KEYS", "Served", "replay_table", "served", "show_table"]
 
@@ -65,6 +66,9 @@ class Served(msgspec.Struct):
     join: JoinCounts
     pending: int
     positions: dict[str, dict[str, Any]]
+
+
+_Object: Any = dict[str, Any] | None
 
 
 class _Shown(msgspec.Struct):
@@ -116,7 +120,7 @@ def served(store: Store, keys: Sequence[str] = ()) -> Served:
     for row in store.maps():
         if row.key not in wanted:
             continue
-        found = msgspec.json.decode(row.map, type=_Shown)
+        found = decoded(bytes(row.map), _Shown, "a map version", json=True)
         maps.append(
             ServedMap(
                 row.version,
@@ -124,8 +128,8 @@ def served(store: Store, keys: Sequence[str] = ()) -> Served:
                 row.time,
                 len(found.values) or None,
                 found.weights,
-                msgspec.json.decode(row.certificate, type=dict[str, Any] | None),
-                msgspec.json.decode(row.mixture, type=dict[str, Any] | None),
+                decoded(bytes(row.certificate), _Object, "a certificate", json=True),
+                decoded(bytes(row.mixture), _Object, "a mixture", json=True),
             )
         )
     tally, join = (Tally(), JoinCounts()) if own is None else (own.tally, own.join.counts)

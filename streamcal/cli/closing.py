@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Final
 
+from streamcal.run.columns import did_you_mean
 from streamcal.run.order import BACKWARDS, TimesRead
 from streamcal.run.pipeline import Pipeline, Tally
 from streamcal.run.ports import FileSource, Source
@@ -19,28 +19,7 @@ _FEW: Final = 20  # labels from which nothing can be concluded
 _MANY: Final = 100  # labels over which two Brier scores may be compared
 _WORSE: Final = 1.01  # Brier score after, over that before: less is chance, or the price of learning
 _SHOWN: Final = 3  # reasons
-_SHOWN_FIELDS: Final = 5
-_BACKWARDS: Final = 0.01  # share of the events
-
-_FIELDS: Final = ("id", "score", "label", "time", "key", "domain")
-_OTHER_NAMES: Final = {
-    "timestamp": "time",
-    "ts": "time",
-    "event_time": "time",
-    "date": "time",
-    "datetime": "time",
-    "prob": "score",
-    "proba": "score",
-    "probability": "score",
-    "prediction": "score",
-    "y": "label",
-    "y_true": "label",
-    "target": "label",
-    "outcome": "label",
-    "request_id": "id",
-    "uuid": "id",
-    "segment": "key",
-}
+_SHOWN
 
 
 def closing_words(pipeline: Pipeline, sources: Sequence[Source]) -> list[str]:
@@ -161,9 +140,7 @@ def _unknown(fields: Mapping[str, int]) -> list[str]:
 
 def _field(name: str, count: int) -> str:
     """Return a field with its count, and the field that may be meant."""
-    meant = _OTHER_NAMES.get(name.lower()) or next(
-        iter(get_close_matches(name.lower(), _FIELDS, 1, 0.75)), None
-    )
+    meant = did_you_mean(name)
     return f"{name[:40]} ({_often(count)}{f': did you mean {meant}?' if meant else ''})"
 
 

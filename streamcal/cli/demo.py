@@ -13,7 +13,7 @@ from rich.console import Console
 from streamcal.cli.picture import NEEDED, Month, can_draw, demo_picture, is_picture
 from streamcal.cli.report import run_table
 from streamcal.cli.terminal import EXIT_USAGE, fail
-from streamcal.cli.whole import check_whole, write_whole
+from streamcal.cli.whole import refuse_unwritable, write_whole
 from streamcal.join.join import Joined
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import Connectors, SourceOptions
@@ -49,7 +49,7 @@ def run(picture: Path, console: Console) -> None:
     """
     drawing = can_draw()
     if drawing:
-        check_whole("--picture", picture, "a picture", is_picture)
+        refuse_unwritable("--picture", picture, "a picture", is_picture)
     else:
         _say(console, f"{NEEDED}; going on without it")
     monthly: dict[str, Month] = {}

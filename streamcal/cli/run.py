@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from streamcal.cli.closing import closing_words
-from streamcal.cli.map_files import check_map_file, write_maps
+from streamcal.cli.map_files import is_map, write_maps
 from streamcal.cli.opening import (
     ConfigFile,
     EventsUrls,
@@ -60,7 +60,7 @@ from streamcal.cli.terminal import (
     stop_status,
     stopped,
 )
-from streamcal.cli.whole import check_whole, write_whole
+from streamcal.cli.whole import refuse_unwritable, write_whole
 from streamcal.errors import DamagedStateError, OutputError, StoreError
 from streamcal.run.endpoint import parse_address
 from streamcal.run.metrics import RunMetrics
@@ -178,7 +178,6 @@ def run(
         strict=strict,
         log_json=log_json,
     )
-    _check_reports(asked)
     options = override(
         read_options(config),
         columns={
@@ -196,11 +195,7 @@ def run(
     stop = Stop()
     connectors = Connectors(options.connectors, stop)
     refuse_same(connectors, asked.names)
-    if map_file is not None:
-        try:
-            check_map_file(map_file)
-        except (OSError, ValueError) as error:
-            fail(f"cannot write the map: {error}", EXIT_USAGE)
+    _check_reports(asked)
     with ExitStack() as stack:
         inputs = open_inputs(
             connectors,
@@ -268,10 +263,12 @@ class _Watch:
 
 def _check_reports(asked: _Asked) -> None:
     """Refuse what could not be written at the end, before anything is read."""
+    if asked.map_file is not None:
+        refuse_unwritable("--map", asked.map_file, "a map", is_map)
     if asked.summary is not None:
-        check_whole("--summary", asked.summary, "a summary", is_summary)
+        refuse_unwritable("--summary", asked.summary, "a summary", is_summary)
     if asked.plot is not None:
-        check_whole("--plot", asked.plot, "a picture", is_picture)
+        refuse_unwritable("--plot", asked.plot, "a picture", is_picture)
         if asked.plot.suffix not in FORMATS:
             fail(f"--plot {asked.plot}: the name must end in one of {', '.join(FORMATS)}", EXIT_USAGE)
         if not can_draw():

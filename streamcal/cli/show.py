@@ -20,6 +20,7 @@ from streamcal.run.pipeline import Pipeline, Tally
 from streamcal.run.ports import Store
 from streamcal.run.rows import MapRow
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner, pipeline_state
+from streamcal.sketch.decoding import decoded
 from streamcal.times import show_time
 
 __all__ = ["SHOWN_KEYS", "SHOWN_MAPS", "Served", "replay_table", "served", "show_table"]
@@ -72,6 +73,9 @@ class Served(msgspec.Struct):
     join: JoinCounts
     pending: int
     positions: dict[str, dict[str, Any]]
+
+
+_Object: Any = dict[str, Any] | None
 
 
 class _Shown(msgspec.Struct):
@@ -143,15 +147,15 @@ def served(store: Store, keys: Sequence[str] = (), limit: int | None = None) -> 
 
 
 def _served_map(row: MapRow) -> ServedMap:
-    found = msgspec.json.decode(row.map, type=_Shown)
+    found = decoded(bytes(row.map), _Shown, "a map version", json=True)
     return ServedMap(
         row.version,
         row.key,
         row.time,
         len(found.values) or None,
         found.weights,
-        msgspec.json.decode(row.certificate, type=dict[str, Any] | None),
-        msgspec.json.decode(row.mixture, type=dict[str, Any] | None),
+        decoded(bytes(row.certificate), _Object, "a certificate", json=True),
+        decoded(bytes(row.mixture), _Object, "a mixture", json=True),
     )
 
 

@@ -3,61 +3,88 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
 from streamcal.cli.terminal import EXIT_UNUSABLE, EXIT_USAGE, fail
 
-__all__ = ["check_whole", "write_whole"]
+__all__ = ["check_whole", "refuse_unwritable", "replace_whole", "write_whole"]
 
 
-def check_whole(option: str, path: Path, what: str, is_one: Callable[[bytes], bool]) -> None:
-    """Refuse a path at which no file can be written, or is one that would be lost, before any work is done.
+def refuse_unwritable(option: str, path: Path, what: str, is_one: Callable[[bytes], bool]) -> None:
+    """End the command where `check_whole` raises."""
+    try:
+        check_whole(path, what, is_one)
+    except (OSError, ValueError) as error:
+        text = error.strerror if isinstance(error, OSError) else None
+        fail(f"{option} {path}: {text or error}", EXIT_USAGE)
+
+
+def write_whole(option: str, path: Path, data: bytes) -> None:
+    """Write a file as `replace_whole` does, and end the command where that raises."""
+    try:
+        replace_whole(path, data)
+    except OSError as error:
+        fail(f"{option}: cannot write {path}: {error.strerror or error}", EXIT_UNUSABLE)
+
+
+def check_whole(path: Path, what: str, is_one: Callable[[bytes], bool]) -> None:
+    """Look whether a file can be written at a path, and nothing is lost by it.
 
     Parameters
     ----------
-    option
-        the option that names it.
     what
         what will be written there: "a picture".
     is_one
         whether the content of a file is such a thing already, and may be replaced.
+
+    Raises
+    ------
+    OSError, ValueError
+        if it cannot be written, or is something else.
     """
     if path.is_dir():
-        fail(f"{option} {path}: that is a directory; give the name of a file", EXIT_USAGE)
+        raise ValueError("that is a directory; give the name of a file")
     if not path.parent.is_dir():
-        fail(f"{option} {path}: there is no directory {path.parent}", EXIT_USAGE)
+        raise ValueError(f"there is no directory {path.parent}")
     if path.exists() and not path.is_file():
         return  # a device or a pipe
     if not os.access(_real(path).parent, os.W_OK):
-        fail(f"{option} {path}: the directory {_real(path).parent} may not be written", EXIT_USAGE)
-    try:
-        before = path.read_bytes() if path.exists() else b""
-    except OSError as error:
-        fail(f"{option} {path}: {error.strerror or error}", EXIT_USAGE)
+        raise ValueError(f"the directory {_real(path).parent} may not be written")
+    before = path.read_bytes() if path.exists() else b""
     if before and not is_one(before):
-        fail(
-            f"{option} {path}: there is a file of {len(before):,} bytes that is not {what}: move it away, or"
-            " give another name",
-            EXIT_USAGE,
+        raise ValueError(
+            f"there is a file of {len(before):,} bytes that is not {what}: move it away, or give another name"
         )
 
 
-def write_whole(option: str, path: Path, data: bytes) -> None:
+def replace_whole(path: Path, data: bytes) -> None:
     """Write a file in one step: whoever reads it finds the old content or all of the new.
 
     A link stays, and what it leads to is replaced; what is no file, such as ``/dev/stdout``, is written to.
+
+    Raises
+    ------
+    OSError
+        if it cannot be written; the old content is still there.
     """
-    beside = _real(path).with_name(f".{_real(path).name}.{os.getpid()}")
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+        return
+    real = _real(path)
+    beside = real.with_name(f".streamcal-{os.getpid()}.tmp")  # short: the name may be as long as names can be
     try:
-        if path.exists() and not path.is_file():
-            path.write_bytes(data)
-            return
-        beside.write_bytes(data)
-        beside.replace(_real(path))
-    except OSError as error:
+        with beside.open("xb") as file:
+            if real.exists():
+                beside.chmod(stat.S_IMODE(real.stat().st_mode))
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(real)
+    except BaseException:
         beside.unlink(missing_ok=True)
-        fail(f"{option}: cannot write {path}: {error.strerror or error}", EXIT_UNUSABLE)
+        raise
 
 
 def _real(path: Path) -> Path:

@@ -125,7 +125,8 @@ class Traffic:
         sketch = ScoreSketch.from_bytes(state.sketch)
         if sketch.labelled or sketch.max_cells != self._sketch.max_cells:
             raise DamagedStateError("not the state of the traffic: its sketch does not fit the options")
-        if len(unread) >= max(self._block, 1):
+        # Less than a block waits; after a merge, which may pass the end of one, less than two.
+        if len(unread) >= max(2 * self._block, 1):
             raise DamagedStateError(f"not the state of the traffic: {len(unread)} scores wait")
         self._sketch, self.n = sketch, sketch.n
         self._buffer, self._read = array("d", unread.tolist()), 0

@@ -32,6 +32,18 @@ def test_whatever_was_learned_merged_or_refreshed_can_be_restored(options: dict[
         assert Recalibrator.from_bytes(state).to_bytes() == state
 
 
+def test_after_a_merge_the_state_can_be_restored_whatever_waits() -> None:
+    scores = np.linspace(0.0, 1.0, 60)
+    engine, other = Recalibrator(prior="both"), Recalibrator(prior="both")
+    engine.observe_many(scores[:10])
+    other.observe_many(scores)
+    engine.merge(other)
+    for score in scores.tolist() * 2:
+        engine.observe_one(score)
+        state = engine.to_bytes()
+        assert Recalibrator.from_bytes(state).to_bytes() == state
+
+
 def changed(options: dict[str, object], place: str, value: object) -> bytes:
     """Return the state of an engine with one value changed; ``place`` names it, from the outside in."""
     data = unpack(corpus()[2 * OPTIONS.index(options) + 1])

@@ -19,7 +19,8 @@ _FEW: Final = 20  # labels from which nothing can be concluded
 _MANY: Final = 100  # labels over which two Brier scores may be compared
 _WORSE: Final = 1.01  # Brier score after, over that before: less is chance, or the price of learning
 _SHOWN: Final = 3  # reasons
-_SHOWN
+_SHOWN_FIELDS: Final = 5
+_BACKWARDS: Final = 0.01  # share of the events
 
 
 def closing_words(pipeline: Pipeline, sources: Sequence[Source]) -> list[str]:

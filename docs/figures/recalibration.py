@@ -14,7 +14,7 @@ from flights import source
 from matplotlib.figure import Figure
 
 from streamcal import RecalibrationMap, Recalibrator
-from streamcal.cli.picture import ReliabilityDiagram
+from streamcal.run.quality import ForecastQuality
 
 BINS: Final = 15
 """Number of bins in the reliability diagram; they have equal mass."""
@@ -32,10 +32,9 @@ class Judged(NamedTuple):
 
     def reliability(self) -> tuple[Scores, Scores]:
         """Return the mean forecast and the rate of label 1 in bins of equal mass."""
-        diagram = ReliabilityDiagram()
-        for forecast, label in zip(self.forecasts.tolist(), self.labels.tolist(), strict=True):
-            diagram.add(forecast, label)
-        return diagram.bins(BINS)
+        quality = ForecastQuality()
+        quality.add(self.forecasts, self.labels)
+        return quality.diagram(BINS)
 
     def brier(self) -> float:
         """Return the mean squared error."""

@@ -19,6 +19,7 @@ import msgspec
 
 from streamcal.cli.whole import check_whole, replace_whole
 from streamcal.engine.engine import Engine
+from streamcal.values import shown
 
 __all__ = ["is_map", "map_path", "write_maps"]
 
@@ -43,7 +44,7 @@ def write_maps(engines: Mapping[str | None, Engine], path: Path) -> list[str]:
             check_whole(name, "a map", is_map)
             replace_whole(name, msgspec.json.format(engine.map.model_dump_json().encode(), indent=2) + b"\n")
         except (OSError, ValueError) as error:
-            failed.append(f"{name}: {error}")
+            failed.append(f"the map{'' if key is None else f' of key {shown(key)}'} to {name}: {error}")
     return failed
 
 

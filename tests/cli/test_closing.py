@@ -60,8 +60,8 @@ CASES: dict[str, tuple[Rows, str]] = {
         "10 of 130 events (8%) are more than 60 seconds earlier than one before them in their file",
     ),
     "unknown fields": (
-        [row | {"timestamp": 1, "lable": 2, "model": "v2"} for row in pairs(1)],
-        "Fields that no event has were kept out: lable (2 times: did you mean label?), model (2 times),"
+        [row | {"timestamp": 1, "lable": 2, "amount": 3} for row in pairs(1)],
+        "Fields that no event has were kept out: amount (2 times), lable (2 times: did you mean label?),"
         " timestamp (2 times: did you mean time?).",
     ),
     "mostly late": (
@@ -181,6 +181,7 @@ def test_a_source_of_one_class_is_said(tmp_path: Path) -> None:
 def test_after_a_restart_they_are_those_of_the_whole(tmp_path: Path) -> None:
     rows = CASES["rejected"][0]
     whole = remarks(call(write(tmp_path / "w.jsonl", rows), "--store", tmp_path / "w.db"))
+    (tmp_path / "o.jsonl").unlink()  # the other store's
     events, store = tmp_path / "e.jsonl", tmp_path / "s.db"
     for count in (50, len(rows) - 1, len(rows), len(rows)):
         done = call(write(events, rows[:count]), "--store", store)

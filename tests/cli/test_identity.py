@@ -173,7 +173,7 @@ def test_the_picture_of_the_demo(tmp_path: Path) -> None:
     notes = given(tmp_path, "events")
     done = call("demo", "--picture", notes)
     assert (done.exit_code, notes.read_bytes()) == (2, EVENTS)
-    assert "own-events is no picture" in done.stderr
+    assert "that is not a picture" in done.stderr
 
 
 def shell(folder: Path, command: str) -> subprocess.CompletedProcess[bytes]:

@@ -181,7 +181,6 @@ def test_what_could_not_be_written_is_refused_before_the_run(tmp_path: Path) -> 
         ("--plot", tmp_path / "p.jpeg", "the name must end in one of .png, .svg, .pdf"),
         ("--plot", tmp_path / "notes.png", "there is a file of 5 bytes that is not a picture: move it away"),
         ("--summary", tmp_path / "notes.png", "there is a file of 5 bytes that is not a summary"),
-        ("--summary", tmp_path / "e.jsonl", "bytes that is not a summary"),
     ):
         done = streamcal(*base(tmp_path, "e.jsonl"), option, path)
         assert (done.returncode, done.stdout) == (2, "")

@@ -26,7 +26,7 @@ def test_positions_hold_no_header_and_a_run_goes_on_at_any_line(tmp_path: Path, 
         (batch,) = source.poll(10, 0.0)
         assert batch.events == [PredictionEvent("a", 0.5), PredictionEvent("b", 0.25)]
         position = batch.position(1)
-    assert set(position) == {"offset", "line"}
+    assert set(position) == {"offset", "line", "fingerprint"}
     with closing(FileConnector().source(str(path), OPTIONS)) as source:
         source.seek({"": position})
         (batch,) = source.poll(10, 0.0)

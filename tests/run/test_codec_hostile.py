@@ -33,7 +33,7 @@ POISON = {
     ),
     "time of 310 digits": (
         '{"id":"a","score":0.5,"time":' + NINES + "}",
-        "a time must lie in the years 1 to",
+        "a time must be seconds since the epoch",
     ),
     "time of 400 digits as text": (
         '{"id":"a","score":0.5,"time":"' + "9" * 400 + '"}',

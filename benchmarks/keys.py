@@ -20,8 +20,8 @@ from pathlib import Path
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.recalibrator import Recalibrator
 from streamcal.run.config import KeysConfig
+from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Outcome, Pipeline
-from streamcal.run.ports import Connectors
 from streamcal.run.runner import Inputs, Outputs, Runner
 
 ACTIVE = (100, 1_000, 10_000)

@@ -21,8 +21,8 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 from streamcal.engine.recalibrator import Recalibrator
+from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Outcome, Pipeline
-from streamcal.run.ports import Connectors
 from streamcal.run.runner import Inputs, Outputs, Runner
 
 BUDGET = 150_000

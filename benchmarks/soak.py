@@ -22,8 +22,8 @@ from unittest.mock import patch
 import pipeline as inputs_of
 
 from streamcal.join.join import JoinConfig
+from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Outcome, Pipeline
-from streamcal.run.ports import Connectors
 from streamcal.run.runner import Inputs, Outputs, Runner
 
 TTL: Final = 0.04  # seconds for each event

@@ -23,6 +23,7 @@ IMPURE = {
     "cli/demo",
     "cli/map_files",
     "cli/opening",
+    "cli/options",
     "cli/picture",
     "cli/progress",
     "cli/run",
@@ -31,7 +32,7 @@ IMPURE = {
     "run/apply",
     "run/config",
     "run/endpoint",
-    "run/ports",
+    "run/connectors",
 }
 
 

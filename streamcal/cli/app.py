@@ -47,6 +47,7 @@ from streamcal.cli.options import (
     TimeColumn,
     Window,
     override,
+    refuse_file,
 )
 from streamcal.cli.run import run
 from streamcal.cli.show import SHOWN_MAPS, replay_table, served, show_table
@@ -61,7 +62,8 @@ from streamcal.cli.terminal import (
     stopped,
 )
 from streamcal.errors import StoreError
-from streamcal.run.ports import Connectors, StoppedError
+from streamcal.run.connectors import Connectors
+from streamcal.run.ports import StoppedError
 
 __all__ = ["main"]
 
@@ -159,6 +161,7 @@ def replay(
     Reads the sources from the beginning up to the positions in the store, and rebuilds the state in memory.
     """
     set_up_logging(as_json=False)
+    refuse_file(label_column)
     options = override(
         read_options(config),
         columns={

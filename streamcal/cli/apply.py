@@ -35,7 +35,8 @@ from streamcal.cli.terminal import (
 )
 from streamcal.errors import OutputError
 from streamcal.run.apply import FixedMap, FollowedMaps, apply_maps
-from streamcal.run.ports import Connectors, StoppedError, public_url
+from streamcal.run.connectors import Connectors, public_url
+from streamcal.run.ports import StoppedError
 from streamcal.run.rows import RejectRow
 from streamcal.run.runner import Outputs
 

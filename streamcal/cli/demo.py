@@ -15,8 +15,9 @@ from streamcal.cli.report import run_table
 from streamcal.cli.terminal import EXIT_USAGE, fail
 from streamcal.cli.whole import refuse_unwritable, write_whole
 from streamcal.join.join import Joined
+from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.ports import Connectors, SourceOptions
+from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 
 __all__ = ["copy_files", "data_folder", "run"]

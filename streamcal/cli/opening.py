@@ -20,18 +20,8 @@ from streamcal.events import Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.run.columns import Columns, SourceKind
 from streamcal.run.config import RunConfig, read_config
-from streamcal.run.ports import (
-    Connectors,
-    FileSource,
-    Role,
-    RowKind,
-    Sink,
-    Source,
-    SourceOptions,
-    Store,
-    connector_names,
-    public_url,
-)
+from streamcal.run.connectors import Connectors, connector_names, public_url
+from streamcal.run.ports import FileSource, Role, RowKind, Sink, Source, SourceOptions, Store
 from streamcal.run.problems import problems
 from streamcal.run.runner import Inputs
 
@@ -117,7 +107,7 @@ def open_source(
     except ValueError as error:
         fail(str(error), EXIT_USAGE)
     except OSError as error:
-        fail(f"cannot read: {error}", EXIT_NOTHING_READ)
+        fail(f"cannot read {public_url(url)}: {error.strerror or error}", EXIT_NOTHING_READ)
     stack.callback(source.close)
     return source
 
@@ -197,8 +187,8 @@ def refuse_same(connectors: Connectors, names: Sequence[Named]) -> None:
     for (one, url, role, these), (other, second, its_role, those) in combinations(found, 2):
         if these & those and not (url == second == "-" and role == its_role == "written"):
             fail(
-                f"{public_url(url)} is given twice, as {one} and, as {public_url(second)}, as {other}:"
-                " nothing was read or written; give each its own",
+                f"{one} {public_url(url)} and {other} {public_url(second)} are one and the same: nothing was"
+                " read or written; give each its own",
                 EXIT_USAGE,
             )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
 import typer
@@ -23,6 +24,7 @@ __all__ = [
     "TimeColumn",
     "Window",
     "override",
+    "refuse_file",
 ]
 
 _COLUMNS: Final = "Columns of the input"
@@ -101,6 +103,15 @@ def override(options: RunConfig, **tables: Mapping[str, object]) -> RunConfig:
         except ValidationError as error:
             fail("; ".join(map(_told, error.errors(include_url=False))), EXIT_USAGE)
     return options.model_copy(update=changed)
+
+
+def refuse_file(label: str | None) -> None:
+    """Refuse a file as the name of the label's column: it was meant for --labels."""
+    if label is not None and Path(label).is_file():
+        fail(
+            f"--label {label}: that is a file; --labels reads it, --label names the label's column",
+            EXIT_USAGE,
+        )
 
 
 def _parsed(name: str, value: object) -> object:

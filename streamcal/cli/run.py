@@ -43,6 +43,7 @@ from streamcal.cli.options import (
     TimeColumn,
     Window,
     override,
+    refuse_file,
 )
 from streamcal.cli.picture import FORMATS, NEEDED, can_draw, is_picture, reliability_picture
 from streamcal.cli.progress import Meter
@@ -62,10 +63,11 @@ from streamcal.cli.terminal import (
 )
 from streamcal.cli.whole import refuse_unwritable, write_whole
 from streamcal.errors import DamagedStateError, OutputError, StoreError
+from streamcal.run.connectors import Connectors, public_url
 from streamcal.run.endpoint import parse_address
 from streamcal.run.metrics import RunMetrics
 from streamcal.run.pipeline import Outcome, Pipeline
-from streamcal.run.ports import Connectors, Source, StoppedError, public_url
+from streamcal.run.ports import Source, StoppedError
 from streamcal.run.runner import Outputs, Runner
 
 __all__ = ["run"]
@@ -178,6 +180,7 @@ def run(
         strict=strict,
         log_json=log_json,
     )
+    refuse_file(label_column)
     options = override(
         read_options(config),
         columns={

@@ -65,7 +65,8 @@ def uniform_mass_binning(scores: Any, labels: Any, bins: int) -> RecalibrationMa
     Returns
     -------
     A map of version 1. Its edges are the next float64 above u_b: a `RecalibrationMap` closes bins on the
-    left, so the bins contain the same float64 scores.
+    left, so the bins contain the same float64 scores. Only 1 − 2⁻⁵³, the last before 1, shares
+    its bin with 1.
 
     Raises
     ------
@@ -86,7 +87,7 @@ def uniform_mass_binning(scores: Any, labels: Any, bins: int) -> RecalibrationMa
     order = np.argsort(values, kind="stable")
     ranks = n * np.arange(1, bins, dtype=np.int64) // bins
     upper = np.unique(values[order][ranks - 1])  # u_1, …, u_{B−1}
-    upper = upper[upper < values[order[-1]]]
+    upper = upper[(upper < values[order[-1]]) & (np.nextafter(upper, 1.0) < 1.0)]
     bin_of = np.searchsorted(upper, values, side="left")
     totals = np.bincount(bin_of, minlength=len(upper) + 1)
     positives = np.bincount(bin_of, weights=classes, minlength=len(upper) + 1)

@@ -10,15 +10,15 @@ import msgspec
 from pydantic import ValidationError
 
 from streamcal.engine.emissions import Recalibrated
-from streamcal.errors import OutputError
 from streamcal.events import Kept, LabelEvent
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.run.codec import Malformed, OtherLabel
 from streamcal.run.doubts import Meanings
-from streamcal.run.ports import Batch, Feed, Source, StoppedError
+from streamcal.run.ports import Batch, Feed, Source
 from streamcal.run.problems import problems
 from streamcal.run.rows import MapRow, RejectRow, answer_rows, reject_row
-from streamcal.run.runner import MAX_EVENTS, PATIENCE, Outputs
+from streamcal.run.runner import MAX_EVENTS, PATIENCE, Outputs, writing
+from streamcal.times import seconds_of
 
 __all__ = ["FixedMap", "FollowedMaps", "apply_maps"]
 
@@ -121,13 +121,9 @@ def apply_maps(
         if the source cannot be read at all; MeaningError if its scores are in percent.
     """
     answered = refused = 0
-    try:
-        for sink in outputs.sinks:
+    for sink in outputs.sinks:
+        with writing(sink):
             sink.resume("", None)
-    except StoppedError:
-        raise
-    except (OSError, ValueError) as error:
-        raise OutputError(f"cannot write: {error}") from error
     while not maps.update(PATIENCE):
         if stop():
             return 0, 0
@@ -142,16 +138,14 @@ def apply_maps(
             meanings.events += len(batch.events)
             answered += len(rows)
             refused += len(bad)
-            try:
+            with writing(outputs.answers):
                 outputs.answers.write(rows)
-                if outputs.rejects is not None:
+            if outputs.rejects is not None:
+                with writing(outputs.rejects):
                     outputs.rejects.write(bad)
-                for sink in outputs.sinks:
+            for sink in outputs.sinks:
+                with writing(sink):
                     sink.commit({})
-            except StoppedError:
-                raise
-            except OSError as error:
-                raise OutputError(f"cannot write: {error}") from error
             after(bad)
     meanings.end(None)
     return answered, refused
@@ -176,8 +170,9 @@ def _apply(
             reason = f"there is no map for key {event.key!r} yet"
         else:
             probability = found.predict_one(event.score)
+            time = None if event.time is None else seconds_of(event.time)
             row = Recalibrated(
-                event.id, event.score, probability, found.version, found.weights, event.key, event.time
+                event.id, event.score, probability, found.version, found.weights, event.key, time
             )
             rows.append(row if row_of is None else row_of(row, event.kept))
             continue

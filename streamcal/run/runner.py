@@ -10,7 +10,8 @@ events have arrived meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 import msgspec
@@ -32,7 +33,7 @@ from streamcal.run.ports import (
 )
 from streamcal.sketch.decoding import Count, decoded
 
-__all__ = ["Inputs", "NullSink", "Outputs", "Runner", "pipeline_state"]
+__all__ = ["Inputs", "NullSink", "Outputs", "Runner", "pipeline_state", "writing"]
 
 MAX_EVENTS: Final = 65_536
 """The approximate maximum number of events in a micro-batch."""
@@ -201,11 +202,8 @@ class Runner:
         job = "" if self._store is None else self._store.job
         for sink in self._outputs.sinks:
             try:
-                reached = sink.resume(job, checkpoint.sinks.get(sink.name))
-            except StoppedError:
-                raise
-            except (OSError, ValueError) as error:
-                raise OutputError(f"cannot write: {error}") from error
+                with writing(sink):
+                    reached = sink.resume(job, checkpoint.sinks.get(sink.name))
             except _NO_POSITION as error:
                 raise _unusable(f"{sink.name} has no such position ({error!r})") from error
             if reached is None or reached == self._marked():
@@ -358,17 +356,14 @@ class Runner:
             (self._outputs.rejects, outcome.rejects),
             (self._outputs.maps, outcome.maps),
         )
-        try:
-            for sink, written in rows:
-                if sink is not None and written and sink not in self._suppressed:
+        for sink, written in rows:
+            if sink is not None and written and sink not in self._suppressed:
+                with writing(sink):
                     sink.write(written)
-            for sink in self._outputs.sinks:
-                if sink not in self._suppressed:
+        for sink in self._outputs.sinks:
+            if sink not in self._suppressed:
+                with writing(sink):
                     self._lengths[sink.name] = sink.commit(self._marked())
-        except StoppedError:
-            raise
-        except OSError as error:
-            raise OutputError(f"cannot write: {error}") from error
         self._record(outcome)
         self._suppressed = []
 
@@ -414,6 +409,20 @@ class Runner:
                 rejects=outcome.rejects,
             )
         )
+
+
+@contextmanager
+def writing(sink: Sink) -> Iterator[None]:
+    """Let what a sink raises be an `OutputError` that names it."""
+    try:
+        yield
+    except StoppedError:
+        raise
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise OutputError(
+            f"cannot write {sink.name}: {reason}" if reason else f"cannot write: {error}"
+        ) from error
 
 
 def pipeline_state(checkpoint: Checkpoint) -> PipelineState | None:

@@ -12,8 +12,8 @@ import pytest
 
 from streamcal.cli.closing import closing_words
 from streamcal.join.join import JoinConfig
+from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.ports import Connectors
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from tests.command_line import streamcal, synthetic
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from streamcal import Recalibrator
 from tests.command_line import read_lines, streamcal, table
 
 EVENTS = """request_id,prob,ts,segment,country,amount
@@ -136,3 +138,28 @@ def test_a_csv_of_300_columns_resumes_without_its_header_in_the_store(tmp_path: 
         assert names[7].encode() not in (tmp_path / "s.db").read_bytes()
         with path.open("a") as file:
             file.write(",".join(["b", *["1"] * 300, "0.25"]) + "\n")
+
+
+def test_a_file_as_the_name_of_the_label_column_was_meant_for_labels(tmp_path: Path) -> None:
+    labels = tmp_path / "labels.csv"
+    labels.write_text("id,label\na,1\n")
+    (tmp_path / "e.csv").write_text("id,score\na,0.5\n")
+    done = streamcal("run", "--events", tmp_path / "e.csv", "--label", labels, "--output", tmp_path / "o.csv")
+    assert done.returncode == 2
+    assert "that is a file; --labels reads it" in done.stderr
+
+
+def test_apply_writes_seconds_whatever_the_unit_of_its_events(tmp_path: Path) -> None:
+    (tmp_path / "map.json").write_text(Recalibrator().map.model_dump_json())
+    (tmp_path / "e.csv").write_text("id,score,time\na,0.5,1700000000000\n")
+    done = streamcal(
+        "apply",
+        "--map",
+        tmp_path / "map.json",
+        "--events",
+        tmp_path / "e.csv",
+        "--output",
+        tmp_path / "o.jsonl",
+    )
+    assert done.returncode == 0, done.stderr
+    assert msgspec.json.decode((tmp_path / "o.jsonl").read_bytes())["time"] == 1.7e9

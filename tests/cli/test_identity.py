@@ -113,7 +113,7 @@ def test_one_file_for_two_options(
         arguments += [f"--{name}", path]
     done = call(command.split()[0], *arguments)
     assert done.exit_code == 2, done.output
-    assert "is given twice" in done.stderr
+    assert "are one and the same" in done.stderr
     assert shared.read_bytes() == before
     assert not (tmp_path / "own-output").exists()
 
@@ -133,7 +133,7 @@ def test_an_output_that_does_not_exist_yet(
         arguments += ["--output", tmp_path / "own-output"]
     done = call("run", *arguments)
     assert done.exit_code == 2, done.output
-    assert "is given twice" in done.stderr
+    assert "are one and the same" in done.stderr
     assert not new.exists()
 
 
@@ -159,7 +159,7 @@ def test_one_topic_of_a_cluster() -> None:
     ):
         done = call("run", *arguments)
         assert done.exit_code == 2
-        assert "is given twice" in done.stderr
+        assert "are one and the same" in done.stderr
     assert "kafka://b/t" in done.stderr
 
 
@@ -208,7 +208,7 @@ def shell(folder: Path, command: str) -> subprocess.CompletedProcess[bytes]:
 def test_redirections(tmp_path: Path, command: str) -> None:
     done = shell(tmp_path, command)
     assert done.returncode == 2, done.stderr
-    assert b"is given twice" in done.stderr
+    assert b"are one and the same" in done.stderr
     assert (tmp_path / "e").read_bytes() == EVENTS
     assert not (tmp_path / "new").exists()
 

@@ -268,7 +268,7 @@ def test_a_file_without_permission_is_one_clear_line(tmp_path: Path) -> None:
 def test_standard_input_cannot_be_two_inputs(tmp_path: Path) -> None:
     done = streamcal("run", "--events", "-", "--labels", "-", "--output", tmp_path / "out.jsonl")
     assert done.returncode == 2
-    assert "- is given twice" in done.stderr
+    assert "are one and the same" in done.stderr
 
 
 # What a reject keeps

@@ -225,7 +225,7 @@ def test_the_same_url_twice_is_a_usage_error(tmp_path: Path) -> None:
     for more in (["--labels", tmp_path / "e.jsonl"], ["--rejects", tmp_path / "o.jsonl"]):
         done = streamcal("run", *both, *more)
         assert done.returncode == 2
-        assert "is given twice" in done.stderr
+        assert "are one and the same" in done.stderr
 
 
 @pytest.mark.slow

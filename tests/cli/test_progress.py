@@ -13,8 +13,9 @@ import pytest
 
 from streamcal.cli.progress import Advance, Meter, Pace
 from streamcal.join.join import Joined
+from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.ports import Connectors, SourceOptions
+from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from tests.command_line import STREAMCAL, synthetic
 

@@ -356,7 +356,7 @@ def test_a_reader_that_went_away(tmp_path: Path) -> None:
         process.stdout.close()
         _, stderr = process.communicate(timeout=60)
         assert process.returncode == 3
-        assert stderr.decode().splitlines()[-1] == "streamcal: cannot write: [Errno 32] Broken pipe"
+        assert stderr.decode().splitlines()[-1] == "streamcal: cannot write /dev/stdout: Broken pipe"
 
 
 @pytest.mark.slow
@@ -370,7 +370,7 @@ def test_a_full_device(tmp_path: Path, to: str) -> None:
             process = started([*command, "--events", source, "--output", to], stdout=full)
             _, stderr = process.communicate(timeout=60)
         assert process.returncode == 3, stderr
-        assert b"cannot write: [Errno 28] No space left on device" in stderr
+        assert b": No space left on device" in stderr
         assert b"Traceback" not in stderr
 
 

@@ -270,7 +270,7 @@ def test_an_output_on_a_full_disk(tmp_path: Path) -> None:
     arguments[arguments.index("--output") + 1] = Path("/dev/full")
     done = streamcal(*arguments)
     assert done.returncode == 3
-    assert "cannot write: [Errno 28] No space left on device" in done.stderr
+    assert ": No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
     assert streamcal(*options(tmp_path)).returncode == 0
     assert len(read_lines(tmp_path / "out.jsonl")) == 400

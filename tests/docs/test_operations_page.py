@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NAMED = re.findall(r"\| `(tests/\S+\.py)::(\w+)` \|$", (ROOT / "docs/operations.md").read_text(), re.MULTILINE)
+NAMED = re.findall(
+    r"\| `(tests/\S+\.py)::(\w+)` \|$", (ROOT / "docs/operations.md").read_text(), re.MULTILINE
+)
 
 
 def test_there_are_enough_rows() -> None:

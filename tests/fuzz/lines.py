@@ -12,8 +12,8 @@ from streamcal_connectors.memory import logs, stores
 from streamcal import JoinConfig, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.run.codec import CsvDecoder, JsonDecoder, Malformed
 from streamcal.run.config import KeysConfig
+from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.ports import Connectors
 from streamcal.run.runner import Inputs, Outputs, Runner
 from tests.fuzz.harness import RefusedError
 from tests.fuzz.mutate import change_text

@@ -23,8 +23,8 @@ from streamcal import JoinConfig
 from streamcal.cli.show import served
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.errors import DamagedStateError, OutputError, StoreError
+from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.ports import Connectors
 from streamcal.run.runner import Inputs, Outputs, Runner
 from tests.fuzz.harness import RefusedError
 from tests.fuzz.mutate import change_scalar, change_text, change_tree

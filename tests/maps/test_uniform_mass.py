@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from streamcal.maps.uniform_mass import uniform_mass_binning
 
-SAMPLES = st.lists(st.tuples(st.floats(0.0, 1.0), st.integers(0, 1)), min_size=1, max_size=60)
+BEFORE_1 = 1.0 - 2.0**-53
+SCORES = st.floats(0.0, 1.0).filter(lambda score: score != BEFORE_1)
+SAMPLES = st.lists(st.tuples(SCORES, st.integers(0, 1)), min_size=1, max_size=60)
 
 
 @given(SAMPLES, st.data())
@@ -22,6 +24,11 @@ def test_definition(sample: list[tuple[float, int]], data: st.DataObject) -> Non
         b = next(b for b in range(1, bins + 1) if score <= u[b])
         inside = [y for z, y in sample if (u[b - 1] < z or b == 1) and z <= u[b]]
         assert recalibration.predict_one(score) == pytest.approx(sum(inside) / len(inside))
+
+
+def test_the_last_score_before_1_shares_its_bin_with_1() -> None:
+    recalibration = uniform_mass_binning([0.0, BEFORE_1, 1.0], [0, 1, 0], 3)
+    assert recalibration.values == (0.0, 0.5)
 
 
 @pytest.mark.parametrize(("bins", "scores"), [(0, [0.5]), (2, [0.5]), (1, [])])

@@ -18,8 +18,9 @@ from streamcal_connectors.sqlite.store import SqliteStore
 from streamcal import JoinConfig, RecalibratorConfig
 from streamcal.cli.show import served, show_table
 from streamcal.run.config import KeysConfig, read_config
+from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Outcome, Pipeline
-from streamcal.run.ports import Connectors, SourceOptions, Store
+from streamcal.run.ports import SourceOptions, Store
 from streamcal.run.runner import Inputs, Outputs, Runner
 
 CONFIG = RecalibratorConfig(max_cells=64)

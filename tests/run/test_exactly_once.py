@@ -13,8 +13,9 @@ from streamcal_connectors.memory import Log, MemorySink, logs, stores
 
 from streamcal import JoinConfig
 from streamcal.errors import OutputError
+from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.ports import Connectors, SourceOptions
+from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, Outputs, Runner
 
 

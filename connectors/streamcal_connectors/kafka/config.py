@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
-from streamcal.run.ports import public_url
+from streamcal.run.connectors import public_url
 
 __all__ = ["KafkaConfig", "KafkaUrl", "read_kafka_config"]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 import signal
 import socket
@@ -16,7 +15,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -33,12 +31,10 @@ from kafka.structs import OffsetAndMetadata  # type: ignore[import-untyped]
 from tests.connectors.kafka.broker import HERE, Broker, BrokerError, free_ports, serves
 from tests.connectors.kafka.clients import (
     PATIENCE,
-    QUICK,
     UNCOMMITTED,
     WAIT,
     committed_offset,
     consumer,
-    discard,
     eventually,
     producer,
     transactional,
@@ -481,132 +477,6 @@ class TestWhatACommitDoesNotTell:
             with pytest.raises(KafkaError):
                 sender.commit_transaction()
         assert values(kafka_broker, topic) == []
-
-    @pytest.mark.crash
-    def test_exactly_once_while_the_broker_is_killed(
-        self, killable_broker: Broker, new_topic: Topics
-    ) -> None:
-        """The connector's loop in short: every number once, and the offset after the last one.
-
-        No client can be exactly once on a broker that loses a transaction (`Broker.lost_transactions`): on a
-        busy machine it does in one of six runs, and the next run is taken.
-        """
-        broker, rng = killable_broker, random.Random(1)
-        for _ in range(5):
-            topic, name = new_topic(partitions=2), unique("loop")
-            source, lost = TopicPartition(new_topic(), 0), broker.lost_transactions
-            through_kills(broker, rng, topic, name, source)
-            if broker.lost_transactions == lost:
-                break
-        else:
-            pytest.fail("the broker lost a transaction in each of five runs")
-        count = committed_offset(broker, name, source)
-        assert count
-        assert sorted(map(int, values(broker, topic))) == list(range(count))
-
-
-def through_kills(broker: Broker, rng: random.Random, topic: str, name: str, source: Any) -> None:
-    """Send numbers in transactions while the broker is killed three times; end early if it loses one."""
-    progress = threading.Semaphore(0)
-    over = threading.Event()
-    kills, lost = 0, broker.lost_transactions
-
-    def goes_on() -> bool:
-        return progress.acquire(timeout=5 * PATIENCE) or broker.lost_transactions > lost
-
-    def killer() -> None:
-        nonlocal kills
-        try:
-            for _ in range(3):
-                # The first commit after a start, then somewhere in the next transactions.
-                assert goes_on(), "no transaction was committed"
-                time.sleep(rng.uniform(0.0, 0.1))
-                broker.kill()
-                broker.start()
-                while progress.acquire(blocking=False):
-                    pass
-                kills += 1
-                if broker.lost_transactions > lost:
-                    return
-            assert goes_on(), "no transaction was committed"
-        finally:
-            over.set()
-
-    with ThreadPoolExecutor() as pool:
-        killing = pool.submit(killer)
-        while not over.is_set():
-            transactions_until(over, progress, lambda: kills, broker, topic, name, source)
-        killing.result()
-
-
-def transactions_until(
-    over: threading.Event,
-    progress: threading.Semaphore,
-    kills: Callable[[], int],
-    broker: Broker,
-    topic: str,
-    name: str,
-    source: Any,
-) -> None:
-    """Send numbers to `topic` in transactions, from the committed offset on, until an error.
-
-    A request that is lost with the broker is given up once the broker has been restarted, however long that
-    takes. A time limit instead would have to be short, and on a busy machine the broker needs longer than
-    that to settle what the producer before left open: every producer would then give up before it is done.
-    """
-    if not eventually(lambda: serves(broker.port)):
-        return
-    before = kills()
-    try:
-        sender = KafkaProducer(
-            bootstrap_servers=broker.bootstrap,
-            transactional_id=name,
-            bootstrap_timeout_ms=WAIT,
-            max_block_ms=WAIT,
-            request_timeout_ms=WAIT,
-            delivery_timeout_ms=WAIT,
-            **QUICK,
-        )
-    except KafkaTimeoutError:
-        return
-
-    def wait(done: Callable[[float], bool]) -> None:
-        deadline = time.monotonic() + 5 * PATIENCE
-        while not done(0.1):
-            if kills() != before:
-                raise KafkaTimeoutError("the broker was restarted meanwhile")
-            assert time.monotonic() < deadline, "a request was never answered, though nothing was killed"
-
-    def answered(result: Any) -> None:
-        sender._sender.wakeup()
-        wait(lambda seconds: bool(result.wait(timeout_ms=int(1000 * seconds))))
-
-    def flushed(seconds: float) -> bool:
-        try:
-            sender.flush(seconds)
-        except KafkaTimeoutError:
-            return False
-        return True
-
-    manager = sender._transaction_manager
-    try:
-        answered(manager.initialize_transactions())
-        at = committed_offset(broker, name, source) or 0
-        while not over.is_set():
-            sender.begin_transaction()
-            sent = [sender.send(topic, b"%d" % i, partition=i % 2) for i in range(at, at + 20)]
-            at += len(sent)
-            offsets = {source: OffsetAndMetadata(at, "", -1)}
-            answered(manager.send_offsets_to_transaction(offsets, name))
-            wait(flushed)
-            for future in sent:
-                future.get(0)
-            answered(manager.begin_commit())
-            progress.release()
-    except KafkaError:
-        pass
-    finally:
-        discard(sender)
 
 
 def test_no_kafka_thread_is_left(kafka_broker: AnyBroker, new_topic: Topics) -> None:

@@ -10,7 +10,7 @@ import pytest
 from streamcal_connectors.kafka import cluster as kafka_cluster
 from streamcal_connectors.kafka.config import KafkaConfig, KafkaUrl, read_kafka_config
 
-from streamcal.run.ports import Connectors
+from streamcal.run.connectors import Connectors
 from tests.connectors.kafka.topics import SECRET, streamcal
 
 pytestmark = pytest.mark.usefixtures("quick_cluster")

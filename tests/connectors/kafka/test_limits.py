@@ -217,7 +217,8 @@ class TestOneTopicAsInputAndOutput:
             sink.write([map_row(1)])
             sink.commit({})
         both = url(kafka_broker, topic)
-        done = streamcal("apply", "--follow", url(kafka_broker, maps), "--events", both, "--output", both)
+        other = both.replace("127.0.0.1", "localhost")
+        done = streamcal("apply", "--follow", url(kafka_broker, maps), "--events", both, "--output", other)
         assert done.returncode != 0, done.stderr
         assert "is an input and an output of this run" in done.stderr
         assert len(rows_of(kafka_broker, topic)) == 1

@@ -17,8 +17,9 @@ import msgspec
 import pytest
 
 from streamcal import JoinConfig
+from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.ports import Connectors, SourceOptions
+from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, Outputs, Runner
 from tests.connectors.kafka.broker import Broker, free_ports
 from tests.connectors.kafka.clients import rows_of, unique, until

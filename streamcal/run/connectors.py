@@ -1,0 +1,121 @@
+"""Finds the connectors that are installed, by the scheme of a URL, and asks them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Mapping
+from importlib.metadata import entry_points
+from typing import Any, Final, cast
+
+from streamcal.run.ports import (
+    Feed,
+    FeedConnector,
+    IdentifyingConnector,
+    Role,
+    RowKind,
+    Sink,
+    SinkConnector,
+    SinkOptions,
+    Source,
+    SourceConnector,
+    SourceOptions,
+    Store,
+    StoreConnector,
+    TunableConnector,
+)
+
+__all__ = ["Connectors", "connector_names", "public_url"]
+
+_GROUP: Final = "streamcal.connectors"
+_SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]+):")
+
+
+class Connectors:
+    """The connectors of one run, each loaded when its scheme is first met.
+
+    Every method raises ValueError if no installed connector has the URL's scheme (it names those that there
+    are), or if that one cannot do what is asked, and passes on what the connector raises.
+
+    Parameters
+    ----------
+    options, stop
+        for `TunableConnector.set_up`; the options by scheme.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, Mapping[str, Any]] | None = None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._options = options or {}
+        self._stop = stop
+        self._made: dict[str, object] = {}
+
+    def source(self, url: str, options: SourceOptions | None = None) -> Source:
+        """Open a source; see `SourceConnector`."""
+        found = self._find(url)
+        if not isinstance(found, SourceConnector):
+            raise _cannot(url, "read events")
+        return found.source(url, options or SourceOptions())
+
+    def sink(self, url: str, rows: RowKind = "answers") -> Sink:
+        """Open a sink; see `SinkConnector`."""
+        found = self._find(url)
+        if not isinstance(found, SinkConnector):
+            raise _cannot(url, "write rows")
+        return found.sink(url, SinkOptions(rows=rows, stop=self._stop))
+
+    def feed(self, url: str) -> Feed:
+        """Open a feed; see `FeedConnector`."""
+        found = self._find(url)
+        if not isinstance(found, FeedConnector):
+            raise _cannot(url, "read rows back")
+        return found.feed(url)
+
+    def store(self, url: str, *, read_only: bool = False) -> Store:
+        """Open a store; see `StoreConnector`."""
+        found = self._find(url, bare="sqlite")
+        if not isinstance(found, StoreConnector):
+            raise _cannot(url, "keep state")
+        return found.store(url, read_only=read_only)
+
+    def identities(self, url: str, role: Role) -> frozenset[Hashable]:
+        """Return what is behind a URL; see `IdentifyingConnector`. Of another connector, the URL."""
+        found = self._find(url, bare="sqlite" if role == "store" else "file")
+        if not isinstance(found, IdentifyingConnector):
+            return frozenset({url})
+        return frozenset(found.identities(url, role))
+
+    def _find(self, url: str, bare: str = "file") -> object:
+        scheme = _scheme(url) or bare
+        if scheme not in self._made:
+            known = {entry.name: entry for entry in entry_points(group=_GROUP)}
+            if scheme not in known:
+                names = ", ".join(sorted(known)) or "none"
+                raise ValueError(f"no connector for {scheme!r} (in {public_url(url)!r}); installed: {names}")
+            made = cast("type[object]", known[scheme].load())()
+            if isinstance(made, TunableConnector):
+                made.set_up(self._options.get(scheme, {}), self._stop)
+            elif scheme in self._options:
+                raise ValueError(f"the connector for {scheme!r} takes no options, got a table [{scheme}]")
+            self._made[scheme] = made
+        return self._made[scheme]
+
+
+def connector_names() -> set[str]:
+    """Return the schemes of the connectors that are installed."""
+    return {entry.name for entry in entry_points(group=_GROUP)}
+
+
+def _scheme(url: str) -> str | None:
+    match = _SCHEME.match(url)
+    return "stdio" if url == "-" else match[1] if match else None
+
+
+def _cannot(url: str, what: str) -> ValueError:
+    return ValueError(f"the connector for {_scheme(url) or url!r} cannot {what} (in {public_url(url)!r})")
+
+
+def public_url(url: str) -> str:
+    """Return a URL fit to be shown: without user, password and options, which may be secret."""
+    return re.sub(r"\?.*", "?…", re.sub(r"//[^/@]*@", "//…@", url))

@@ -250,6 +250,7 @@ def test_calibeating_serves_the_mean_label_of_the_bin_of_the_forecast_that_was_m
             held.append((place, label))
 
 
+@pytest.mark.slow  # it makes an environment, once
 def test_the_package_of_the_same_name_runs_apart_and_learns_nothing_too_early() -> None:
     try:
         elsewhere.interpreter()

@@ -1,6 +1,7 @@
-"""Recalibrate real streams as they come: streamcal's modes and its peers, labels at once and late.
+"""Recalibrate streams as they come: streamcal's modes and its peers, labels at once and late.
 
-``python benchmarks/adaptation.py`` prints the tables of docs/benchmarks.md; ``--write`` puts them there.
+``python benchmarks/adaptation.py`` prints the tables of docs/benchmarks.md and one of every other stream;
+``--write`` puts those of the page there.
 """
 
 from __future__ import annotations
@@ -13,18 +14,19 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Final
+from typing import Final, NamedTuple
 
 # ruff: noqa: E402  # numpy reads these when it is imported
 # One thread for everything: no method gets cores that another does not use.
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
+import elsewhere
 import numpy as np
 from numpy.typing import NDArray
 from pages import markdown, write
 from peers import PEERS, Method
-from streams import NAMES, Stream, load
+from streams import CHOOSE, KINDS, NAMES, REPORT, Stream, load
 
 from streamcal import Recalibrator
 from streamcal.engine.config import Mode
@@ -35,7 +37,13 @@ DEFAULT: Final = "auto"
 LEAST: Final = 1e-6  # log loss: probabilities are clipped to [1e-6, 1 − 1e-6]
 BINS: Final = 15
 BLOCKS: Final = 30  # of consecutive events, for a standard error that allows for their dependence
-WITHIN: Final = 1.01  # of the best Brier: what the default is to reach
+WINDOW: Final = 5_000  # consecutive events whose mean forecast is compared with their mean label
+WITHIN: Final = 1.005  # of the best Brier: what the default is to reach
+ECE_WITHIN: Final = 0.003  # above the least ECE: what the default is to reach
+TRUTH: Final = "the truth"  # a row of the tables, not a method
+HALVES: Final = {"choose": CHOOSE, "report": REPORT}
+PAGE: Final = (*KINDS["learning"], "flights")
+"""The streams whose tables are on the page."""
 
 Floats = NDArray[np.float64]
 
@@ -80,25 +88,36 @@ class Outcome:
     brier: float
     log_loss: float
     ece: float
+    gap: float
+    """Mean forecast − mean label, over all events."""
+    worst_gap: float
+    """That of largest absolute value among windows of `WINDOW` consecutive events."""
     seconds: float
     """Per event, to predict and to learn; the loop itself is in it."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="+", default=NAMES, choices=NAMES, help="these streams alone")
+    parser.add_argument("--streams", nargs="+", default=NAMES, choices=NAMES, help="these alone")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/benchmarks.md")
     options = parser.parse_args()
     start = time.perf_counter()
-    tables, verdicts = {}, []
-    for name in options.only:
+    tables: dict[str, str] = {}
+    verdicts: dict[str, list[Verdict]] = {half: [] for half in HALVES}
+    for name in options.streams:
         outcomes = measure(load(name))
-        tables[name] = "\n\n".join((table(outcomes), "  \n".join(verdict(outcomes, d) for d in DELAYS)))
-        verdicts += [(name, delay, *default_and_best(outcomes, delay)) for delay in DELAYS]
-        print(f"{name}\n\n{tables[name]}\n", flush=True)
-    if tuple(options.only) == NAMES:
-        tables["adaptation"] = summary(verdicts)
-        print(tables["adaptation"])
+        text = "\n\n".join(
+            (table(outcomes), "  \n".join(sentence(verdict(name, outcomes, d)) for d in DELAYS))
+        )
+        print(f"{name}\n\n{text}\n", flush=True)
+        if name in PAGE:
+            tables[name] = text
+        verdicts["choose" if name in CHOOSE else "report"] += [verdict(name, outcomes, d) for d in DELAYS]
+    for half, lines in verdicts.items():
+        if lines:
+            print(f"{half}\n\n{summary(lines)}\n")
+    if tuple(options.streams) == NAMES:
+        tables |= {f"adaptation-{half}": summary(lines) for half, lines in verdicts.items()}
     if options.write:
         write(tables)
     print(f"\n{time.perf_counter() - start:.0f} s")
@@ -109,11 +128,19 @@ Outcomes = dict[tuple[str, int], Outcome]
 
 def measure(stream: Stream) -> Outcomes:
     """Return the outcome of every method and delay."""
-    return {
+    outcomes = {
         (name, delay): run(make(), stream, delay)
         for name, make in methods(stream).items()
         for delay in DELAYS
     }
+    try:
+        for delay in DELAYS:
+            outcomes[elsewhere.NAME, delay] = judge(*elsewhere.forecasts(stream, delay), stream.labels)
+    except elsewhere.UnavailableError as error:
+        print(f"left out: {elsewhere.NAME} {error}")
+    if stream.truth is not None:
+        outcomes |= {(TRUTH, delay): judge(stream.truth, 0.0, stream.labels) for delay in DELAYS}
+    return outcomes
 
 
 def methods(stream: Stream) -> dict[str, Callable[[], Method]]:
@@ -145,9 +172,22 @@ def run(method: Method, stream: Stream, delay: int) -> Outcome:
     start = time.process_time()
     forecasts = replay(method, stream.scores.tolist(), stream.labels.tolist(), delay)
     seconds = (time.process_time() - start) / len(forecasts)
-    served, labels = np.array(forecasts), stream.labels
-    losses = (served - labels) ** 2
-    return Outcome(losses, float(losses.mean()), log_loss(served, labels), ece(served, labels), seconds)
+    return judge(np.array(forecasts), seconds, stream.labels)
+
+
+def judge(forecasts: Floats, seconds: float, labels: NDArray[np.int8]) -> Outcome:
+    """Return what forecasts, float64[n] in [0, 1], are worth; ``seconds`` are those of one event."""
+    losses = (forecasts - labels) ** 2
+    excess = forecasts - labels
+    return Outcome(
+        losses,
+        float(losses.mean()),
+        log_loss(forecasts, labels),
+        ece(forecasts, labels),
+        float(excess.mean()),
+        worst_gap(excess),
+        seconds,
+    )
 
 
 def replay(method: Method, scores: Sequence[float], labels: Sequence[int], delay: int) -> list[float]:
@@ -178,9 +218,19 @@ def ece(forecasts: Floats, labels: NDArray[np.int8], bins: int = BINS) -> float:
     return float(np.abs(excess).sum()) / len(forecasts)
 
 
+def worst_gap(excess: Floats, window: int = WINDOW) -> float:
+    """Return the mean of largest absolute value among windows of consecutive events, float64[n].
+
+    The last window also holds what is left over; fewer than two windows' worth of events are one.
+    """
+    starts = np.arange(max(1, len(excess) // window)) * window
+    means = np.add.reduceat(excess, starts) / np.diff(starts, append=len(excess))
+    return float(means[np.abs(means).argmax()])
+
+
 def default_and_best(outcomes: Outcomes, delay: int) -> tuple[str, float, float]:
     """Return the best of the others, the default's Brier over its, and the ratio's standard error."""
-    others = [name for name, late in outcomes if late == delay and name != DEFAULT]
+    others = [name for name, late in outcomes if late == delay and name not in (DEFAULT, TRUTH)]
     best = min(others, key=lambda name: outcomes[name, delay].brier)
     ours, theirs = outcomes[DEFAULT, delay], outcomes[best, delay]
     gaps = [block.mean() for block in np.array_split(ours.losses - theirs.losses, BLOCKS)]
@@ -188,11 +238,33 @@ def default_and_best(outcomes: Outcomes, delay: int) -> tuple[str, float, float]
     return best, ours.brier / theirs.brier, error
 
 
-def verdict(outcomes: Outcomes, delay: int) -> str:
-    best, ratio, error = default_and_best(outcomes, delay)
+class Verdict(NamedTuple):
+    """The default on one stream under one delay, against the best of the others."""
+
+    stream: str
+    delay: int
+    best: str
+    """Of the least Brier score."""
+    ratio: float
+    """The default's Brier score over its."""
+    error: float
+    """The standard error of the ratio."""
+    ours: Outcome
+    least_ece: float
+    """Of the others."""
+
+
+def verdict(stream: str, outcomes: Outcomes, delay: int) -> Verdict:
+    least = min(
+        each.ece for (name, d), each in outcomes.items() if d == delay and name not in (DEFAULT, TRUTH)
+    )
+    return Verdict(stream, delay, *default_and_best(outcomes, delay), outcomes[DEFAULT, delay], least)
+
+
+def sentence(verdict: Verdict) -> str:
     return (
-        f"Labels {when(delay)}: the default's Brier is {ratio:.4f} (± {error:.4f}) times that of the best of "
-        f"the others, {best}."
+        f"Labels {when(verdict.delay)}: the default's Brier is {verdict.ratio:.4f} (± {verdict.error:.4f}) "
+        f"times that of the best of the others, {verdict.best}."
     )
 
 
@@ -204,33 +276,62 @@ def table(outcomes: Outcomes) -> str:
     """Return one line for every method; the best Brier of each delay is bold."""
     header = ["method"]
     for delay in DELAYS:
-        header += [f"{what}, {delay} late" if delay else what for what in ("Brier", "log loss", "ECE", "µs")]
-    least = {d: min(each.brier for (_, late), each in outcomes.items() if late == d) for d in DELAYS}
+        columns = ("Brier", "log loss", "ECE", "gap", "worst gap", "µs")
+        header += [f"{what}, {delay} late" if delay else what for what in columns]
+    competing = {key: each for key, each in outcomes.items() if key[0] != TRUTH}
+    least = {d: min(each.brier for (_, late), each in competing.items() if late == d) for d in DELAYS}
     rows = []
     for name in dict.fromkeys(name for name, _ in outcomes):
         row = [f"`{name}`" + (", the default" if name == DEFAULT else "") if name in MODES else name]
         for delay in DELAYS:
             each = outcomes[name, delay]
             brier = f"{each.brier:#.4g}"
-            microseconds = 1e6 * (each.seconds - outcomes["raw scores", delay].seconds)
+            # That of the other process has no such loop in it.
+            loop = 0.0 if name == elsewhere.NAME else outcomes["raw scores", delay].seconds
             row += [
-                f"**{brier}**" if each.brier == least[delay] else brier,
+                f"**{brier}**" if each.brier == least[delay] and name != TRUTH else brier,
                 f"{each.log_loss:#.4g}",
                 f"{each.ece:.4f}",
-                "" if name == "raw scores" else f"{microseconds:.1f}",
+                signed(each.gap),
+                signed(each.worst_gap),
+                "" if name in ("raw scores", TRUTH) else f"{1e6 * (each.seconds - loop):.1f}",
             ]
         rows.append(row)
     return markdown(header, rows)
 
 
-def summary(verdicts: Sequence[tuple[str, int, str, float, float]]) -> str:
-    """Return the table of the default against the best of the others."""
+def summary(verdicts: Sequence[Verdict]) -> str:
+    """Return the table of the default against the best of the others, and what it comes to."""
     rows = [
-        [name, when(delay), best, f"{ratio:.4f}", f"{error:.4f}", "yes" if ratio <= WITHIN else "no"]
-        for name, delay, best, ratio, error in verdicts
+        [
+            each.stream,
+            when(each.delay),
+            each.best,
+            f"{each.ratio:.4f}",
+            f"{each.error:.4f}",
+            f"{each.ours.ece:.4f}",
+            f"{each.least_ece:.4f}",
+            signed(each.ours.gap),
+            signed(each.ours.worst_gap),
+        ]
+        for each in verdicts
     ]
-    header = ["stream", "labels", "best of the others", "default's Brier / its", "±", "within 1 %"]
-    return f"{markdown(header, rows)}\n\n{versions()}"
+    header = ["stream", "labels", "best of the others", "default's Brier / its", "±"]
+    header += ["default's ECE", "least ECE of the others", "gap", "worst gap"]
+    ratios = np.array([each.ratio for each in verdicts])
+    near = sum(each.ours.ece <= each.least_ece + ECE_WITHIN for each in verdicts)
+    counts = (
+        f"Of {len(verdicts)} cases, the default's Brier is below that of the best of the others in "
+        f"{(ratios < 1.0).sum()}, and at most {WITHIN:g} times it in {(ratios <= WITHIN).sum()}; the mean "
+        f"ratio is {ratios.mean():.4f}, the largest {ratios.max():.4f}. Its ECE is at most {ECE_WITHIN:g} "
+        f"above the least of the others in {near}."
+    )
+    return f"{markdown(header, rows)}\n\n{counts}\n\n{versions()}"
+
+
+def signed(gap: float) -> str:
+    """Return a gap with its sign, that of 0 being +."""
+    return f"{round(gap, 4) + 0.0:+.4f}".replace("-", "−")
 
 
 def versions() -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -25,6 +26,8 @@ __all__ = [
     "CumulativeBinning",
     "Method",
     "OnlinePlatt",
+    "OnlinePlattCalibeating",
+    "SlidingBeta",
     "SlidingIsotonic",
     "SlidingPlatt",
 ]
@@ -121,6 +124,42 @@ class SlidingPlatt(_Sliding):
         return True
 
 
+class SlidingBeta(_Sliding):
+    """Beta calibration of the labels in a sliding window: p = sigmoid(a·log z − b·log(1 − z) + c), a, b ≥ 0.
+
+    Kull, Silva Filho and Flach, "Beta calibration" (2017): logistic regression on log z and −log(1 − z),
+    without a penalty; where a coefficient comes out negative, its column is left out and the rest fitted
+    again. While all labels of the window are alike, the map stays what it was.
+    """
+
+    def predict(self, score: float) -> float:
+        """Return the probability of one score."""
+        if not self._fitted:
+            return score
+        inside = min(max(score, _NEAREST), 1.0 - _NEAREST)
+        return _sigmoid(self._a * math.log(inside) - self._b * math.log(1.0 - inside) + self._c)
+
+    def _fit(self, scores: Floats, labels: NDArray[np.int8]) -> bool:
+        if labels.min() == labels.max():
+            return False
+        inside = np.clip(scores, _NEAREST, 1.0 - _NEAREST)
+        columns = np.column_stack((np.log(inside), -np.log1p(-inside)))
+        kept = np.array([True, True])
+        while True:
+            # So weak a penalty only keeps the fit finite where the classes can be separated.
+            fitted = LogisticRegression(C=1e6, max_iter=1_000).fit(columns[:, kept], labels)
+            if (fitted.coef_[0] >= 0.0).all():
+                break
+            kept[np.flatnonzero(kept)[fitted.coef_[0].argmin()]] = False
+            if not kept.any():
+                return False
+        slopes = np.zeros(2)
+        slopes[kept] = fitted.coef_[0]
+        self._a, self._b = slopes.tolist()
+        self._c = float(fitted.intercept_[0])
+        return True
+
+
 class OnlinePlatt:
     """Online Platt scaling: p = sigmoid(a·logit z + b), an online Newton step in (a, b) after every label.
 
@@ -159,6 +198,39 @@ class OnlinePlatt:
             raise ArithmeticError(f"(a, b) = ({self.slope}, {self.intercept}) left the ball of {self.RADIUS}")
 
 
+class OnlinePlattCalibeating:
+    """Online Platt scaling with calibeating: the mean label of the events whose forecasts were alike.
+
+    "Tracking" of Gupta and Ramdas (2023), after Foster and Hart, "Calibeating" (2023): the forecasts of
+    `OnlinePlatt` fall into bins of width 0.1, and the mean of the labels of a bin is what is served. A bin
+    without labels serves the forecast itself. A label counts in the bin of the forecast that was made for it.
+    """
+
+    BINS: Final = 10
+
+    def __init__(self) -> None:
+        self._first = OnlinePlatt()
+        self._asked: deque[int] = deque()  # the bins of forecasts whose labels are still to come
+        self._positives, self._labels = [0] * self.BINS, [0] * self.BINS
+
+    def predict(self, score: float) -> float:
+        """Return the probability of one score; its label must come by `learn`, in the same order."""
+        forecast = self._first.predict(score)
+        place = self._place(forecast)
+        self._asked.append(place)
+        return self._positives[place] / self._labels[place] if self._labels[place] else forecast
+
+    def learn(self, score: float, label: int) -> None:
+        """Learn one score with its label; one for which no forecast was asked counts as asked just now."""
+        place = self._asked.popleft() if self._asked else self._place(self._first.predict(score))
+        self._labels[place] += 1
+        self._positives[place] += label
+        self._first.learn(score, label)
+
+    def _place(self, forecast: float) -> int:
+        return min(int(forecast * self.BINS), self.BINS - 1)
+
+
 class CumulativeBinning:
     """The paper's uniform-mass binning of all labels so far, B = ⌊n^(1/3)⌋ (section 4.2).
 
@@ -190,7 +262,9 @@ class CumulativeBinning:
 PEERS: Final[dict[str, Callable[[], Method]]] = {
     "sliding isotonic": SlidingIsotonic,
     "sliding Platt": SlidingPlatt,
+    "sliding beta": SlidingBeta,
     "online Platt": OnlinePlatt,
+    "online Platt, calibeating": OnlinePlattCalibeating,
     "cumulative binning": CumulativeBinning,
 }
 """The peers by their names in the tables."""

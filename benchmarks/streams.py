@@ -1,7 +1,11 @@
-"""Real streams of scores with their labels: river's bundled ones, scored as they come, and the flights.
+"""Streams of scores with their labels: most of them with a labelled source that comes before the deployment.
 
-`load` gives one `Stream`; a river model scores every row before it learns from it. Results are kept under
-``.cache/``, named after all that they follow from.
+`load` gives one `Stream`, of one of four kinds: river's data sets, scored by a model that learns as they
+come, without a source; frozen models on data sets (`frozen`, and the flights) and on what generators make;
+and laws with a known truth (`truths`). Results are kept under ``.cache/``, named after what they follow from.
+
+The names fall into two halves. Constants of the engine may be chosen by the figures of `CHOOSE`; those of
+`REPORT` are only reported.
 """
 
 from __future__ import annotations
@@ -17,9 +21,11 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+from frozen import FROZEN, GENERATED, deploy
 from numpy.typing import NDArray
+from truths import TRUTHS, draw
 
-__all__ = ["NAMES", "Stream", "load"]
+__all__ = ["CHOOSE", "KINDS", "NAMES", "REPORT", "Stream", "load"]
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.int8]
@@ -31,8 +37,26 @@ FLIGHTS: Final = ROOT / "examples" / "flights"
 _DATA_SETS: Final = {"phishing": "Phishing", "bananas": "Bananas", "shuttle": "Shuttle"}
 _MODELS: Final = ("lr", "nb")
 
-NAMES: Final = (*(f"{data_set}-{model}" for data_set in _DATA_SETS for model in _MODELS), "flights")
-"""All streams: data set and model, and the flights."""
+KINDS: Final[dict[str, tuple[str, ...]]] = {
+    "learning": tuple(sorted(f"{data_set}-{model}" for data_set in _DATA_SETS for model in _MODELS)),
+    "frozen": tuple(sorted((*FROZEN, "flights"))),
+    "generated": tuple(sorted(GENERATED)),
+    "truth": tuple(sorted(TRUTHS)),
+}
+"""The streams of each kind, sorted by name; all but those of the first kind have a source."""
+
+NAMES: Final = tuple(name for names in KINDS.values() for name in names)
+"""All streams."""
+
+# By place alone, whatever the figures: of every four neighbours, the first and the last. Neighbours are often
+# of one data set or law, so that it is in both halves.
+CHOOSE: Final = tuple(
+    name for names in KINDS.values() for place, name in enumerate(names) if place % 4 in (0, 3)
+)
+"""The streams by which constants may be chosen."""
+
+REPORT: Final = tuple(name for name in NAMES if name not in CHOOSE)
+"""The streams that are only reported."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +71,8 @@ class Stream:
     source_scores: Floats | None = None
     """float64[m]; None: there is no source."""
     source_labels: Labels | None = None
+    truth: Floats | None = None
+    """float64[n], P[label = 1 | score] under the law of the moment; None: not known."""
 
 
 def load(name: str) -> Stream:
@@ -55,7 +81,8 @@ def load(name: str) -> Stream:
     Parameters
     ----------
     name
-        one of `NAMES`; ``lr``: river's ``StandardScaler() | LogisticRegression()``, ``nb``: ``GaussianNB()``.
+        one of `NAMES`; ``lr``: river's ``StandardScaler() | LogisticRegression()``, ``nb``: its
+        ``GaussianNB()``; any other model is scikit-learn's and frozen.
 
     Raises
     ------
@@ -66,7 +93,7 @@ def load(name: str) -> Stream:
         raise ValueError(f"a stream is one of {', '.join(NAMES)}, got {name!r}")
     path = CACHE / f"{name}-{_digest(name)}.npz"
     if not path.exists():
-        arrays = _flights() if name == "flights" else _scored(*name.split("-"))
+        arrays = _made(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         # Two runs at once must not read each other's half-written file.
         with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as partial:
@@ -76,14 +103,26 @@ def load(name: str) -> Stream:
         return Stream(name, **kept)
 
 
+def _made(name: str) -> dict[str, NDArray[Any]]:
+    if name == "flights":
+        return _flights()
+    if name in TRUTHS:
+        return draw(name)
+    if name in KINDS["learning"]:
+        return _scored(*name.split("-"))
+    return deploy({**FROZEN, **GENERATED}[name])
+
+
 def _digest(name: str) -> str:
-    """Return 12 hexadecimal digits of all that the stream follows from: data, river and this file."""
-    digest = hashlib.sha256(Path(__file__).read_bytes())
+    """Return 12 hexadecimal digits of all that the stream follows from: data, libraries and code."""
+    digest = hashlib.sha256()
+    for code in ("streams", "frozen", "truths"):
+        digest.update(Path(__file__).with_name(f"{code}.py").read_bytes())
     if name == "flights":
         for path in sorted(FLIGHTS.glob("*.jsonl.gz")):
             digest.update(path.read_bytes())
     else:
-        digest.update(version("river").encode())
+        digest.update("".join(version(package) for package in ("numpy", "river", "scikit-learn")).encode())
     return digest.hexdigest()[:12]
 
 

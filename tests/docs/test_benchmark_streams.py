@@ -19,9 +19,12 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
 import adaptation
 import concept_drift
+import elsewhere
+import frozen
 import pages
 import peers
 import streams
+import truths
 
 SCORES, LABELS = NormalPair(0.4).sample(400, np.random.default_rng(3))
 ASKED = np.concatenate(([0.0, 1.0], SCORES[:50], np.linspace(0.001, 0.999, 200)))
@@ -74,6 +77,60 @@ def test_a_bundled_stream_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_stream_of_another_name_is_refused() -> None:
     with pytest.raises(ValueError, match=r"phishing-lr, .*got 'spam'"):
         streams.load("spam")
+
+
+def test_every_stream_is_in_one_half_and_both_halves_have_all_kinds() -> None:
+    assert sorted((*streams.CHOOSE, *streams.REPORT)) == sorted(streams.NAMES)
+    assert len(set(streams.NAMES)) == len(streams.NAMES)
+    for kind, names in streams.KINDS.items():
+        chosen = [name for name in names if name in streams.CHOOSE]
+        assert abs(2 * len(chosen) - len(names)) <= 1, kind
+    for half in (streams.CHOOSE, streams.REPORT):
+        assert any(name.endswith("-rare") or "-rare-" in name for name in half)
+        assert any(name.endswith(("-tied", "-forest")) for name in half)
+
+
+def test_a_frozen_model_is_fitted_before_its_source_and_its_source_comes_before_the_deployment() -> None:
+    rng = np.random.default_rng(5)
+    features = rng.standard_normal((300, 2))
+    labels = (features[:, 0] + rng.standard_normal(300) > 0).astype(np.int8)
+    deployment = frozen.Deployment(lambda: (features, labels), "logistic", 100, 50)
+    made = frozen.deploy(deployment)
+    assert made["source_labels"].tolist() == labels[100:150].tolist()
+    assert made["labels"].tolist() == labels[150:].tolist()
+    # What comes after the first hundred rows does not move the model.
+    others = frozen.Deployment(
+        lambda: (features, np.append(labels[:100], 1 - labels[100:])), "logistic", 100, 50
+    )
+    np.testing.assert_array_equal(frozen.deploy(others)["scores"], made["scores"])
+    fitted = LogisticRegression()
+    scale = features[:100].mean(axis=0), features[:100].std(axis=0)
+    fitted.fit((features[:100] - scale[0]) / scale[1], labels[:100])
+    expected = fitted.predict_proba((features[100:] - scale[0]) / scale[1])[:, 1]
+    np.testing.assert_allclose(np.append(made["source_scores"], made["scores"]), expected, atol=1e-9)
+
+
+def test_a_forest_votes_in_hundredths() -> None:
+    made = frozen.deploy(frozen.FROZEN["cancer-forest"])
+    np.testing.assert_allclose(100 * made["scores"], np.round(100 * made["scores"]), atol=1e-9)
+    assert (len(made["source_scores"]), len(made["scores"])) == (150, 219)
+
+
+@pytest.mark.parametrize("name", truths.TRUTHS)
+def test_what_is_right_under_a_law_is_the_rate_of_its_samples(name: str) -> None:
+    made = truths.draw(name)
+    again = truths.draw(name)
+    assert all((made[column] == again[column]).all() for column in made)
+    residual = made["labels"] - made["truth"]
+    # In every tenth of the deployment, and for every tenth of the forecasts: within five standard errors. The
+    # probability that one of 240 means is beyond is below 2e-4.
+    order = np.argsort(made["truth"], kind="stable")
+    for part in (*np.array_split(np.arange(len(order)), 10), *np.array_split(order, 10)):
+        variance = (made["truth"][part] * (1.0 - made["truth"][part])).sum()
+        assert abs(residual[part].sum()) <= 5.0 * np.sqrt(variance) + 1.0
+    rate = made["labels"].mean()
+    assert (rate < 0.02) == ("rare" in name)
+    assert (len(np.unique(made["scores"])) <= 101) == ("tied" in name)
 
 
 class Share:
@@ -152,6 +209,79 @@ def test_online_platt_says_where_it_would_need_the_projection(monkeypatch: pytes
         peers.OnlinePlatt().learn(0.9, 1)
 
 
+def test_sliding_beta_is_the_least_log_loss_on_the_window_of_the_last_refit() -> None:
+    answers = np.array(taught(peers.SlidingBeta(window=200, every=30), 369))
+    columns = np.column_stack((np.log(SCORES[160:360]), -np.log1p(-SCORES[160:360]), np.ones(200)))
+    parameters, labels = np.zeros(3), LABELS[160:360]
+    for _ in range(50):  # Newton's method: both slopes come out positive, so nothing is left out
+        rates = 1 / (1 + np.exp(-columns @ parameters))
+        hessian = columns.T @ (columns * (rates * (1 - rates))[:, np.newaxis])
+        parameters += np.linalg.solve(hessian, columns.T @ (labels - rates))
+    assert parameters[:2].min() > 0.0
+    inside = np.clip(ASKED, 1e-6, 1 - 1e-6)
+    exponents = np.column_stack((np.log(inside), -np.log1p(-inside), np.ones(len(inside)))) @ parameters
+    np.testing.assert_allclose(answers, 1 / (1 + np.exp(-exponents)), atol=1e-3)
+
+
+def test_sliding_beta_is_monotone_where_its_slopes_would_not_be() -> None:
+    rng = np.random.default_rng(1)
+    scores = rng.random(500)
+    method = peers.SlidingBeta(window=500, every=500)
+    for score in scores.tolist():  # labels follow the distance from ½
+        method.learn(score, int(rng.random() < 2 * abs(score - 0.5)))
+    answers = [method.predict(score) for score in np.linspace(0, 1, 50).tolist()]
+    assert (np.diff(answers) >= 0.0).all()
+
+
+def test_calibeating_serves_the_mean_label_of_the_bin_of_the_forecast_that_was_made() -> None:
+    method, first = peers.OnlinePlattCalibeating(), peers.OnlinePlatt()
+    held: list[tuple[int, int]] = []  # (bin, label) of what was learned
+    waiting: list[tuple[float, int, int]] = []
+    for score, label in zip(SCORES.tolist(), LABELS.tolist(), strict=True):
+        forecast = first.predict(score)
+        place = min(int(10 * forecast), 9)
+        alike = [each for where, each in held if where == place]
+        assert method.predict(score) == pytest.approx(np.mean(alike) if alike else forecast, abs=1e-12)
+        waiting.append((score, label, place))
+        if len(waiting) > 30:  # labels come 30 events late
+            score, label, place = waiting.pop(0)
+            method.learn(score, label)
+            first.learn(score, label)
+            held.append((place, label))
+
+
+@pytest.mark.slow  # it makes an environment, once
+def test_the_package_of_the_same_name_runs_apart_and_learns_nothing_too_early() -> None:
+    try:
+        elsewhere.interpreter()
+    except elsewhere.UnavailableError as error:
+        pytest.skip(f"{elsewhere.NAME}: {error}")
+    rng = np.random.default_rng(0)
+    scores = rng.random(2_000)
+    labels = (rng.random(2_000) < scores**2).astype(np.int8)
+    late, _ = elsewhere.forecasts(streams.Stream("s", scores, labels), 100)
+    np.testing.assert_allclose(late[:600], scores[:600], atol=1e-9)  # 499 labels are known to the 599th
+    assert np.abs(late[601:] - scores[601:]).max() > 0.05
+    changed = np.append(labels[:1_500], 1 - labels[1_500:])
+    again, _ = elsewhere.forecasts(streams.Stream("s", scores, changed), 100)
+    np.testing.assert_array_equal(again[:1_600], late[:1_600])
+    sourced, seconds = elsewhere.forecasts(
+        streams.Stream("s", scores[1_000:], labels[1_000:], scores[:1_000], labels[:1_000]), 100
+    )
+    assert seconds > 0.0
+    np.testing.assert_array_equal(sourced[600:], late[1_600:])  # the source's labels count as earlier ones
+
+
+def test_a_package_that_cannot_be_had_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    elsewhere.interpreter.cache_clear()
+    monkeypatch.setattr(elsewhere, "CACHE", tmp_path / "none")
+    monkeypatch.setattr(sys, "version_info", (3, 11, 0))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(elsewhere.UnavailableError, match=r"3\.12 or newer"):
+        elsewhere.interpreter()
+    elsewhere.interpreter.cache_clear()
+
+
 def test_cumulative_binning_is_the_papers_on_the_labels_of_the_last_refit() -> None:
     first, later = taught(peers.CumulativeBinning(), 70), taught(peers.CumulativeBinning(), 80)
     assert first == uniform_mass_binning(SCORES[:64], LABELS[:64], 4).predict_many(ASKED).tolist()
@@ -204,6 +334,22 @@ def test_ece_is_the_mean_gap_of_bins_of_equal_mass_with_ties_kept_together() -> 
     assert adaptation.ece(np.full(4, 0.5), labels, 4) == 0.0
 
 
+def test_the_worst_gap_is_that_of_the_window_that_is_off_most() -> None:
+    excess = np.array([0.5, -0.1, 0.2, -0.4, -0.3, 0.1, 0.0])
+    assert adaptation.worst_gap(excess, 2) == pytest.approx(0.2)
+    assert adaptation.worst_gap(excess, 3) == pytest.approx(0.2)
+    assert adaptation.worst_gap(-excess, 2) == pytest.approx(-0.2)
+    assert adaptation.worst_gap(excess[3:], 2) == pytest.approx(-0.35)
+    # What is left over belongs to the last window; a short stream is one window.
+    assert adaptation.worst_gap(excess[4:], 2) == pytest.approx(-0.2 / 3)
+    assert adaptation.worst_gap(excess, 5_000) == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize(("gap", "text"), [(0.01234, "+0.0123"), (-0.01234, "−0.0123"), (-1e-9, "+0.0000")])
+def test_a_gap_has_a_sign(gap: float, text: str) -> None:
+    assert adaptation.signed(gap) == text
+
+
 def test_log_loss_is_clipped() -> None:
     loss = adaptation.log_loss(np.array([1.0, 0.5, 0.25]), np.array([0, 1, 0], np.int8))
     assert loss == pytest.approx(-(np.log(1e-6) + np.log(0.5) + np.log(0.75)) / 3)
@@ -211,13 +357,14 @@ def test_log_loss_is_clipped() -> None:
 
 def test_the_default_is_compared_with_the_best_of_the_others() -> None:
     def outcome(losses: np.ndarray) -> adaptation.Outcome:
-        return adaptation.Outcome(losses, float(losses.mean()), 0.0, 0.0, 0.0)
+        return adaptation.Outcome(losses, float(losses.mean()), 0.0, 0.0, 0.0, 0.0, 0.0)
 
     losses = np.random.default_rng(0).random(300)
     outcomes = {
         ("raw scores", 0): outcome(losses + 0.1),
         ("online Platt", 0): outcome(losses),
         ("auto", 0): outcome(1.02 * losses),
+        (adaptation.TRUTH, 0): outcome(0.9 * losses),  # nobody's forecasts
         ("online Platt", 500): outcome(0.5 * losses),
     }
     best, ratio, error = adaptation.default_and_best(outcomes, 0)
@@ -236,7 +383,8 @@ def test_tables_go_to_their_marks_alone() -> None:
 
 
 def test_the_page_has_a_mark_for_every_table() -> None:
-    names = (*streams.NAMES, "adaptation", "concept-drift", "false-alarms")
+    halves = (f"adaptation-{half}" for half in adaptation.HALVES)
+    names = (*adaptation.PAGE, *halves, "concept-drift", "false-alarms")
     pages.fill(pages.PAGE.read_text("utf-8"), dict.fromkeys(names, ""))
 
 

@@ -356,7 +356,7 @@ def test_a_reader_that_went_away(tmp_path: Path) -> None:
         process.stdout.close()
         _, stderr = process.communicate(timeout=60)
         assert process.returncode == 3
-        assert stderr.decode().splitlines()[-1] == "streamcal: cannot write /dev/stdout: Broken pipe"
+        assert stderr.decode().splitlines()[-1] == f"streamcal: cannot write {to}: Broken pipe"
 
 
 @pytest.mark.slow

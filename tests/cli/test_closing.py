@@ -142,6 +142,7 @@ def remarks(done: subprocess.CompletedProcess[str]) -> list[str]:
     return [line[2:] for line in done.stdout.splitlines() if line.startswith("! ")]
 
 
+@pytest.mark.slow
 def test_strict_makes_them_a_status(tmp_path: Path) -> None:
     doubtful = write(tmp_path / "e.jsonl", CASES["one class"][0])
     done = call(doubtful)
@@ -178,6 +179,7 @@ def test_a_source_of_one_class_is_said(tmp_path: Path) -> None:
     assert any(word.startswith("All 50 source labels are 0") for word in remarks(done))
 
 
+@pytest.mark.slow
 def test_after_a_restart_they_are_those_of_the_whole(tmp_path: Path) -> None:
     rows = CASES["rejected"][0]
     whole = remarks(call(write(tmp_path / "w.jsonl", rows), "--store", tmp_path / "w.db"))
@@ -203,6 +205,7 @@ def test_markup_in_a_name_is_shown_as_it_is(tmp_path: Path) -> None:
     assert remarks(call(events)) == ["Fields that no event has were kept out: [bold]x (once)."]
 
 
+@pytest.mark.slow
 def test_of_files_that_go_together_nothing_is_said(tmp_path: Path) -> None:
     source, events, labels = synthetic(tmp_path)
     assert remarks(call(events, "--labels", labels, "--source", source, "--strict")) == []

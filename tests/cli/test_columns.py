@@ -11,6 +11,8 @@ import pytest
 from streamcal import Recalibrator
 from tests.command_line import read_lines, streamcal, table
 
+pytestmark = pytest.mark.slow  # each test calls the command line
+
 EVENTS = """request_id,prob,ts,segment,country,amount
 a,0.25,1700000000,s1,DE,5
 b,0.5,1700000001,s2,"F,R",

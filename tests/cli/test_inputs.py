@@ -16,6 +16,8 @@ import pytest
 
 from tests.command_line import GOOD, STREAMCAL, read_lines, streamcal
 
+pytestmark = pytest.mark.slow  # each test calls the command line
+
 
 def lines(start: int, stop: int) -> str:
     return "".join(f'{{"id":"{number}","score":0.5}}\n' for number in range(start, stop))

@@ -12,6 +12,8 @@ from streamcal import RecalibrationMap
 from streamcal.testing import NormalPair
 from tests.command_line import read_lines, streamcal, table
 
+pytestmark = pytest.mark.slow  # each test calls the command line
+
 
 def written(folder: Path, names: tuple[str, str], n: int = 300) -> tuple[Path, Path]:
     """Write predictions, and labels under two names, of class 0 and class 1; return the paths."""

@@ -9,6 +9,8 @@ import pytest
 
 from tests.command_line import read_lines, streamcal, table
 
+pytestmark = pytest.mark.slow  # each test calls the command line
+
 POISON = [
     "[" * 100_000,
     '{"id":"p","score":' + "9" * 310 + "}",

@@ -19,6 +19,8 @@ from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from tests.command_line import STREAMCAL, synthetic
 
+pytestmark = pytest.mark.slow  # each test calls the command line
+
 
 def both(n: int) -> str:
     return "".join(f'{{"id":"{i}","score":0.5,"label":{i % 2}}}\n' for i in range(n))

@@ -19,6 +19,8 @@ import pytest
 from streamcal import RecalibrationMap
 from tests.command_line import STREAMCAL, read_lines, streamcal, synthetic, table
 
+pytestmark = pytest.mark.slow  # each test calls the command line
+
 
 def labelled(key: str, count: int = 30) -> str:
     rows = ({"score": (i % 10) / 10, "label": int(i % 10 > 5), "key": key} for i in range(count))

@@ -13,6 +13,8 @@ import pytest
 
 from tests.command_line import GOOD, STREAMCAL, read_lines, streamcal, synthetic
 
+pytestmark = pytest.mark.slow  # each test calls the command line
+
 
 def lines(*rows: dict[str, object]) -> str:
     return "".join(f"{json.dumps(row)}\n" for row in rows)

@@ -283,6 +283,7 @@ def test_cut_gzip_is_read_on_once_it_is_whole(tmp_path: Path, kept: float) -> No
     assert before + after == [(str(i), i + 1) for i in range(5000)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["block", "checksum"])
 def test_all_before_damage_is_taken_however_it_is_read(tmp_path: Path, place: str) -> None:
     rng = random.Random(2)

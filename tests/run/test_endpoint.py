@@ -53,6 +53,7 @@ def test_what_is_answered(served: tuple[str, int]) -> None:
     assert get(*served, method="POST")[0] == 405
 
 
+@pytest.mark.slow
 def test_slow_silent_and_many_clients_cost_no_threads(served: tuple[str, int]) -> None:
     """They get their time and no more; then the next one is served."""
     before = threading.active_count()

@@ -117,6 +117,7 @@ def test_as_many_times_as_scores() -> None:
         as_times([1.0, 2.0, 3.0], 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["DatetimeIndex", "datetime64[ns]", "polars", "ISO 8601 text", "milliseconds"]
 )

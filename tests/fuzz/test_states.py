@@ -12,6 +12,8 @@ from streamcal.sketch.score_sketch import ScoreSketch
 from tests.fuzz.states import OPTIONS, corpus, make, use
 from tests.fuzz.trees import DEEP, pack, unpack
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_state_taken_apart_and_packed_again_is_the_same() -> None:
     for data in corpus():

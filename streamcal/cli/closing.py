@@ -8,8 +8,9 @@ from typing import Final
 
 from streamcal.run.columns import did_you_mean
 from streamcal.run.order import BACKWARDS, TimesRead
-from streamcal.run.pipeline import Pipeline, Tally
+from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import FileSource, Source
+from streamcal.run.tally import Tally
 
 __all__ = ["closing_words"]
 

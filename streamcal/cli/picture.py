@@ -6,7 +6,7 @@ import io
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from streamcal.run.pipeline import Quality
+from streamcal.run.quality import Quality
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

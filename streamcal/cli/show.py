@@ -16,10 +16,11 @@ from streamcal.engine.engine import Engine
 from streamcal.events import DOMAINS
 from streamcal.join.join import JoinCounts
 from streamcal.run.config import RunConfig
-from streamcal.run.pipeline import Pipeline, Tally
+from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import Store
 from streamcal.run.rows import MapRow
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner, pipeline_state
+from streamcal.run.tally import Tally
 from streamcal.sketch.decoding import decoded
 from streamcal.times import show_time
 

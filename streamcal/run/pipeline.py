@@ -28,65 +28,18 @@ from streamcal.run.columns import Columns
 from streamcal.run.config import KeysConfig
 from streamcal.run.doubts import Meanings
 from streamcal.run.engines import KeyedEngines
-from streamcal.run.order import MicroBatch, TimesRead
-from streamcal.run.quality import ForecastQuality, ForecastQualityState
+from streamcal.run.order import MicroBatch
+from streamcal.run.quality import ForecastQuality, ForecastQualityState, Quality
 from streamcal.run.reasons import count_reasons
 from streamcal.run.rows import MapRow, RejectRow, answer_rows, reject_row
+from streamcal.run.tally import Tally
 from streamcal.sketch import checks
-from streamcal.sketch.decoding import Count, Finite, decoded
+from streamcal.sketch.decoding import decoded
 from streamcal.values import class_name
 
-__all__ = ["Outcome", "Pipeline", "PipelineState", "Quality", "Tally"]
+__all__ = ["Outcome", "Pipeline", "PipelineState"]
 
 _UNRATED: Final = 4096  # joined labels that may wait until they are rated, all at once
-
-
-class Tally(msgspec.Struct):
-    """What a run counted."""
-
-    events: Count = 0
-    """Events read, of all sources, bad ones among them."""
-    source_labels: Count = 0
-    """Labelled events learned from the source of calibration."""
-    rejected: Count = 0
-    """Events that changed nothing: bad input, duplicates, labels without a prediction in time."""
-    squares_before: Finite = 0.0
-    """Sum of (score − label)² over the joined labels."""
-    squares_after: Finite = 0.0
-    """Sum of (probability − label)² over the joined labels, each with the probability of its time."""
-    joined: Count = 0
-    """How many labels those sums are over."""
-    refused: Count = 0
-    """Those of the rejected events whose key was one too many."""
-    source_positives: int = 0
-    """Those of the source labels that are 1."""
-    source_negatives: int = 0
-    """Those of the source labels that are 0."""
-    times: TimesRead = msgspec.field(default_factory=TimesRead)
-    """How the event times were taken."""
-    calibration: Meanings = msgspec.field(default_factory=Meanings)
-    """What labels and scores meant, in the source of calibration."""
-    deployment: Meanings = msgspec.field(default_factory=Meanings)
-    """And in the deployment."""
-
-    @property
-    def brier_before(self) -> float | None:
-        """Brier score of the scores; None without joined labels."""
-        return self.squares_before / self.joined if self.joined else None
-
-    @property
-    def brier_after(self) -> float | None:
-        """Brier score of the recalibrated probabilities; None without joined labels."""
-        return self.squares_after / self.joined if self.joined else None
-
-
-class Quality(msgspec.Struct):
-    """What the joined labels say of the forecasts that were given before them."""
-
-    before: ForecastQuality
-    """Of the scores."""
-    after: ForecastQuality
-    """Of the recalibrated probabilities, each of its time."""
 
 
 class Outcome(msgspec.Struct):

@@ -19,7 +19,7 @@ from streamcal.maps import binning
 from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import ScoreSketch
 
-__all__ = ["ECE_BINS", "ForecastQuality", "ForecastQualityState"]
+__all__ = ["ECE_BINS", "ForecastQuality", "ForecastQualityState", "Quality"]
 
 ECE_BINS: Final = 15
 """The bins of the calibration error: of equal width, from k/15 up to (k + 1)/15 (Guo et al. 2017)."""
@@ -129,3 +129,12 @@ class ForecastQuality:
         made._bins = np.array(state.bins, np.float64)
         made._sketch = ScoreSketch.from_bytes(state.sketch)
         return made
+
+
+class Quality(msgspec.Struct):
+    """What the joined labels say of the forecasts that were given before them."""
+
+    before: ForecastQuality
+    """Of the scores."""
+    after: ForecastQuality
+    """Of the recalibrated probabilities, each of its time."""

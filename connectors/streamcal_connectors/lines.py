@@ -10,7 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
@@ -35,6 +35,18 @@ before it; of a file, the ``fingerprint`` of the bytes before it; and
 ``file``, how many files were read to their end at this path before, if any."""
 
 log = logging.getLogger("streamcal_connectors")
+
+
+_Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Position(msgspec.Struct):
+    """A `FilePosition` as it is read back."""
+
+    offset: _Count = 0
+    line: _Count = 0
+    fingerprint: list[int] | None = None
+    file: _Count = 0
 
 
 class _Block:
@@ -142,12 +154,18 @@ class LineSource:
 
     def seek(self, positions: Positions) -> Positions:
         """Go to a position; see `streamcal.run.ports.Source`."""
-        position = positions.get("", {}) if self._reader.seekable else {}
+        given = positions.get("", {}) if self._reader.seekable else {}
+        try:
+            position = msgspec.convert(given, _Position)
+        except msgspec.ValidationError as error:
+            raise ValueError(
+                f"{self._title}: the store has no position of it, but {given!r}: {error}"
+            ) from None
         self._done = self.ended = False
         self._lost = "" in positions and not self._reader.seekable
-        self._file, self._line = position.get("file", 0), position.get("line", 0)
+        self._file, self._line = position.file, position.line
         self._csv = None
-        self._find(position.get("offset", 0), position.get("fingerprint"))
+        self._find(position.offset, position.fingerprint)
         return {"": self._position()}
 
     def limit(self, positions: Positions | None) -> None:

@@ -327,3 +327,16 @@ def test_progress_is_in_bytes_of_the_file(tmp_path: Path) -> None:
         assert source.progress() == (0, size)
         read(source)
         assert source.progress() == (size, size)
+
+
+@pytest.mark.parametrize(
+    "position", [{"offset": "7"}, {"offset": -1}, {"offset": 1, "line": None}, 7, {"fingerprint": "x"}]
+)
+def test_what_is_no_position_is_refused(tmp_path: Path, position: Any) -> None:
+    path = tmp_path / "e.jsonl"
+    path.write_bytes(lines(0, 3))
+    with (
+        closing(FileConnector().source(str(path), SourceOptions())) as source,
+        pytest.raises(ValueError, match=r"e\.jsonl: the store has no position of it, but"),
+    ):
+        source.seek({"": position})

@@ -36,8 +36,8 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition  # noqa: E402
 from streamcal_connectors.kafka.cluster import require  # noqa: E402
 
 from streamcal import JoinConfig  # noqa: E402
+from streamcal.run.connectors import Connectors  # noqa: E402
 from streamcal.run.pipeline import Pipeline  # noqa: E402
-from streamcal.run.ports import Connectors  # noqa: E402
 from streamcal.run.runner import Inputs, Outputs, Runner  # noqa: E402
 from tests.connectors.kafka.broker import Broker  # noqa: E402
 from tests.connectors.kafka.fixtures import Topics  # noqa: E402

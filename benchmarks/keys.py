@@ -22,6 +22,7 @@ from streamcal.engine.recalibrator import Recalibrator
 from streamcal.run.config import KeysConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Outcome, Pipeline
+from streamcal.run.ports import RowKind
 from streamcal.run.runner import Inputs, Outputs, Runner
 
 ACTIVE = (100, 1_000, 10_000)
@@ -61,7 +62,8 @@ def run(folder: Path, active: int) -> None:
     connectors = Connectors()
     store = connectors.store(str(folder / f"{active}.db"))
     sources = [connectors.source(str(folder / f"{name}.jsonl")) for name in ("predictions", "labels")]
-    sinks = [connectors.sink(str(folder / f"{active}-{name}.jsonl")) for name in ("out", "rejects", "maps")]
+    kinds: tuple[RowKind, ...] = ("answers", "rejects", "maps")
+    sinks = [connectors.sink(str(folder / f"{active}-{kind}.jsonl"), kind) for kind in kinds]
     pipeline = Pipeline(tables=store.tables, keys=KeysConfig(active=active))
     before, most, engines = resident(), 0.0, 0
 

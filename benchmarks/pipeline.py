@@ -23,6 +23,7 @@ from unittest.mock import patch
 from streamcal.engine.recalibrator import Recalibrator
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Outcome, Pipeline
+from streamcal.run.ports import RowKind
 from streamcal.run.runner import Inputs, Outputs, Runner
 
 BUDGET = 150_000
@@ -73,9 +74,8 @@ def _run(folder: Path, inputs: tuple[Path, Path], name: str) -> Taken:
     connectors = Connectors()
     store = connectors.store(str(folder / f"{name}.db"))
     sources = [connectors.source(str(path)) for path in inputs]
-    outputs = Outputs(
-        *(connectors.sink(str(folder / f"{name}-{what}.jsonl")) for what in ("out", "rejects", "maps"))
-    )
+    kinds: tuple[RowKind, ...] = ("answers", "rejects", "maps")
+    outputs = Outputs(*(connectors.sink(str(folder / f"{name}-{kind}.jsonl"), kind) for kind in kinds))
     pipeline = Pipeline(tables=store.tables)
     times: list[tuple[int, float]] = []
 

@@ -137,7 +137,7 @@ def _unknown(fields: Mapping[str, int]) -> list[str]:
     named = [_field(name, count) for name, count in most[:_SHOWN_FIELDS]]
     if len(most) > _SHOWN_FIELDS:
         named.append(f"and {len(most) - _SHOWN_FIELDS:,} more")
-    return [f"Fields that no event has were kept out: {', '.join(named)}."]
+    return [f"Unknown fields were ignored: {', '.join(named)}."]
 
 
 def _field(name: str, count: int) -> str:

@@ -61,7 +61,7 @@ CASES: dict[str, tuple[Rows, str]] = {
     ),
     "unknown fields": (
         [row | {"timestamp": 1, "lable": 2, "amount": 3} for row in pairs(1)],
-        "Fields that no event has were kept out: amount (2 times), lable (2 times: did you mean label?),"
+        "Unknown fields were ignored: amount (2 times), lable (2 times: did you mean label?),"
         " timestamp (2 times: did you mean time?).",
     ),
     "mostly late": (
@@ -202,7 +202,7 @@ def test_a_last_line_that_was_not_taken_is_said(tmp_path: Path) -> None:
 
 def test_markup_in_a_name_is_shown_as_it_is(tmp_path: Path) -> None:
     events = write(tmp_path / "e.jsonl", [{"id": "a", "score": 0.5, "[bold]x": 1}])
-    assert remarks(call(events)) == ["Fields that no event has were kept out: [bold]x (once)."]
+    assert remarks(call(events)) == ["Unknown fields were ignored: [bold]x (once)."]
 
 
 @pytest.mark.slow

@@ -118,15 +118,13 @@ def test_one_file_for_two_options(
     assert not (tmp_path / "own-output").exists()
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [way for way in WAYS if way.id != "hard_link"])  # to nothing there is none
 @pytest.mark.parametrize("of", ["output", "rejects", "maps", "map"])
 def test_an_output_that_does_not_exist_yet(
     tmp_path: Path, of: str, way: Callable[[Path], Path | str]
 ) -> None:
     """Two outputs at one new path, one of them by a symbolic link that leads nowhere."""
     new = tmp_path / "new"
-    if way is hard_link:
-        pytest.skip("there is nothing yet to link to")
     events, other = given(tmp_path, "events"), "rejects" if of != "rejects" else "maps"
     arguments = ["--events", events, f"--{of}", new, f"--{other}", way(new)]
     if of != "output":

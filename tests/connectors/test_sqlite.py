@@ -134,9 +134,9 @@ def test_show_says_in_one_line_what_is_no_store(tmp_path: Path) -> None:
         ("fifo", "is no regular file"),
         ("state.db/x", "Not a directory"),
     ]:
-        done = humbly("show", tmp_path / name)
-        assert (done.returncode, done.stdout) == (3, b"")
-        (line,) = done.stderr.decode().splitlines()
+        done = streamcal("show", tmp_path / name, humble=True)
+        assert (done.returncode, done.stdout) == (3, "")
+        (line,) = done.stderr.splitlines()
         assert says in line
         assert name.removesuffix(".") in line
 
@@ -150,30 +150,21 @@ def test_show_where_nothing_can_be_written(tmp_path: Path) -> None:
     store.commit(Change({}, b"", {"a": {"": 3}}, {}, (), ()))
     folder.chmod(0o555)
     try:
-        done = humbly("show", folder / "state.db", "--json")  # while a run has it
+        done = streamcal("show", folder / "state.db", "--json", humble=True)  # while a run has it
         assert (done.returncode, json.loads(done.stdout)["positions"]) == (0, {"a": {"": 3}}), done.stderr
         (folder / "state.db-shm").chmod(0)
-        done = humbly("show", folder / "state.db")
+        done = streamcal("show", folder / "state.db", humble=True)
         assert done.returncode == 3
-        assert b"Copy both files to a directory of your own" in done.stderr
+        assert "Copy both files to a directory of your own" in done.stderr
         folder.chmod(0o755)
         store.close()
         (folder / "state.db").chmod(0o444)
         folder.chmod(0o555)
-        done = humbly("show", folder / "state.db", "--json")
+        done = streamcal("show", folder / "state.db", "--json", humble=True)
         assert (done.returncode, json.loads(done.stdout)["positions"]) == (0, {"a": {"": 3}}), done.stderr
     finally:
         folder.chmod(0o755)
         store.close()
-
-
-def humbly(*arguments: object) -> subprocess.CompletedProcess[bytes]:
-    """Call the command line without root's right to read and write what is forbidden."""
-    without = "-dac_override,-dac_read_search"
-    drop = ["setpriv", "--bounding-set", without, "--inh-caps", without] if os.geteuid() == 0 else []
-    return subprocess.run(
-        [*drop, *STREAMCAL, *map(str, arguments)], capture_output=True, check=False, timeout=120
-    )
 
 
 def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
@@ -302,17 +293,9 @@ def test_a_store_that_can_only_be_read(tmp_path: Path) -> None:
     assert streamcal(*options(tmp_path)).returncode == 0
     (tmp_path / "state.db").chmod(0o444)
     out = (tmp_path / "out.jsonl").read_bytes()
-    # Root may write what is read-only, unless it gives that up.
-    humbly = (
-        ["setpriv", "--bounding-set", "-dac_override", "--inh-caps", "-dac_override"]
-        if os.geteuid() == 0
-        else []
-    )
-    done = subprocess.run(
-        [*humbly, *STREAMCAL, *map(str, options(tmp_path))], capture_output=True, check=False, timeout=120
-    )
+    done = streamcal(*options(tmp_path), humble=True)
     assert done.returncode == 3, done.stderr
-    assert b"state.db cannot be opened" in done.stderr
+    assert "state.db cannot be opened" in done.stderr
     assert (tmp_path / "out.jsonl").read_bytes() == out
 
 

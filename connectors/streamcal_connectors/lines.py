@@ -157,10 +157,8 @@ class LineSource:
         given = positions.get("", {}) if self._reader.seekable else {}
         try:
             position = msgspec.convert(given, _Position)
-        except msgspec.ValidationError as error:
-            raise ValueError(
-                f"{self._title}: the store has no position of it, but {given!r}: {error}"
-            ) from None
+        except ValueError as error:  # of msgspec; of half surrogates
+            raise TypeError(f"{given!r} is no position in a file: {error}") from None
         self._done = self.ended = False
         self._lost = "" in positions and not self._reader.seekable
         self._file, self._line = position.file, position.line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from html import escape
 from typing import Annotated, Final
 
@@ -31,6 +32,7 @@ _IDENTICAL_IN_TARGET: Final = (
 )
 
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+Number = Annotated[float, Field(ge=-math.inf)]  # which NaN is not; infinity is "Infinity" in JSON
 Count = Annotated[int, Field(ge=0)]
 
 
@@ -51,11 +53,11 @@ def assumptions(*, by_label_shift: bool, windowed: bool) -> tuple[str, ...]:
 class PaperPremise(BaseModel):
     """A premise of a theorem: ``available >= required``."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
     name: str
-    required: float
-    available: float
+    required: Number
+    available: Number
     met: bool
 
 
@@ -65,13 +67,13 @@ class PaperBound(BaseModel):
     The figures are those of the theorem, capped at 1: no risk exceeds 1, and so they are finite.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
     theorem: str
     calibration_risk: Probability
     sharpness_risk: Probability
     risk: Probability
-    smoothness: float | None
+    smoothness: Number | None
     """K of assumption A3. None: this is the bound that needs no K."""
     premises: tuple[PaperPremise, ...]
 
@@ -103,11 +105,11 @@ class Certificate(BaseModel):
     as the ``assumptions`` hold. A bound of 1 says nothing.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
     version: Count
     """Number of the map version. The identity, before the first version, is 0."""
-    time: float | None
+    time: Number | None
     """Event time at which the certificate was made, in seconds; None if the events carry none."""
     domain: Domain
     """The domain of the labels that h was formed from. ``calibration_risk``, ``sharpness_risk`` and ``risk``

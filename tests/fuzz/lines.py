@@ -13,6 +13,7 @@ from streamcal import JoinConfig, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.run.codec import CsvDecoder, JsonDecoder, Malformed
 from streamcal.run.config import KeysConfig
 from streamcal.run.connectors import Connectors
+from streamcal.run.doubts import MeaningError
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.runner import Inputs, Outputs, Runner
 from tests.fuzz.harness import RefusedError
@@ -150,8 +151,12 @@ def _run(config: dict[str, Any]) -> int:
     outputs = Outputs(connectors.sink("memory:answers"), connectors.sink("memory:rejects"))
     inputs = Inputs([], [connectors.source("memory:in")])
     ticks = iter(range(10**9))
-    Runner(pipeline, inputs, outputs, store, clock=lambda: next(ticks) * 0.06).run()
-    store.close()
+    try:
+        Runner(pipeline, inputs, outputs, store, clock=lambda: next(ticks) * 0.06).run()
+    except MeaningError as error:  # a part may hold labels of one class only, beside bad ones
+        raise RefusedError(str(error)) from None
+    finally:
+        store.close()
     return pipeline.tally.events
 
 

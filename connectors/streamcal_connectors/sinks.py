@@ -202,7 +202,7 @@ class StreamSink:
     def __init__(self, path: Path | None, options: SinkOptions) -> None:
         self.name = "-" if path is None else str(path.absolute())
         self._path = path
-        self._stop = options.stop
+        self._stop = options.stop or (lambda: False)
         self._descriptor = 1
         self._open = False
         self._encoder = RowEncoder("" if path is None else path.name)

@@ -73,10 +73,10 @@ Position: TypeAlias = Any
 Positions: TypeAlias = Mapping[str, Position]
 """Partition to position: the next event to deliver."""
 
-RowKind: TypeAlias = Literal["answers", "rejects", "maps"]
+RowKind = Literal["answers", "rejects", "maps"]
 """What rows a sink takes: `Recalibrated`, `RejectRow` or `MapRow`."""
 
-Role: TypeAlias = Literal["read", "written", "store"]
+Role = Literal["read", "written", "store"]
 """What a command does with what a URL names."""
 
 
@@ -366,7 +366,7 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     rows: RowKind = "answers"
     """What rows it will take; it may replace rows of that kind alone."""
-    stop: Callable[[], bool] = lambda: False
+    stop: Callable[[], bool] | None = None
     """Whether the run is to stop: a sink that waits for its reader then ends its waiting, before long."""
 
 

@@ -8,6 +8,7 @@ its ``predict`` is made for arrays, and a call for a single score would be most 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
@@ -49,7 +50,7 @@ class Method(Protocol):
         """Learn one score with its label, 0 or 1."""
 
 
-class _Sliding:
+class _Sliding(ABC):
     """A map fitted to the latest labels, anew after every so many.
 
     Parameters
@@ -76,9 +77,9 @@ class _Sliding:
             known = min(self._n, len(self._scores))
             self._fitted |= self._fit(self._scores[:known], self._labels[:known])
 
+    @abstractmethod
     def _fit(self, scores: Floats, labels: NDArray[np.int8]) -> bool:
         """Fit the map; return whether it could be."""
-        raise NotImplementedError
 
 
 class SlidingIsotonic(_Sliding):

@@ -77,7 +77,7 @@ class _Block:
         """Return the origin of the event at an index, with what its reject keeps of the line."""
         line = index if self._lines is None else self._lines[index]
         raw = self._texts()[line].removesuffix(b"\r").removeprefix(_BOM)
-        return Origin(self._title, self._start["line"] + line + 1, raw[:RAW_BYTES])
+        return Origin(self._title, self._start["line"] + line + 1, raw)
 
     def position(self, count: int) -> FilePosition:
         """Return the position after the first ``count`` events."""
@@ -192,10 +192,6 @@ class LineSource:
         """Return how many bytes of the file, and of those that follow it, were not read yet."""
         left = self._reader.left()
         return {} if left is None else {"": float(max(left, 0) + self._files.waiting(self._reader))}
-
-    def progress(self) -> tuple[int, int] | None:
-        """Return how many bytes of the file were read, and how many it has; None of a pipe."""
-        return self._reader.progress()
 
     def close(self) -> None:
         """Release; may be called twice."""

@@ -103,9 +103,6 @@ class ByteReader(Protocol):
     def left(self) -> int | None:
         """Return how many bytes of the file were not read yet; None if that is unknown."""
 
-    def progress(self) -> tuple[int, int] | None:
-        """Return how many bytes of the file were read, and how many it has; None of a pipe."""
-
     def close(self) -> None:
         """Release; may be called twice."""
 
@@ -169,14 +166,9 @@ class RawReader:
 
     def left(self) -> int | None:
         """Return how many bytes of the file were not read yet."""
-        found = self.progress()
-        return None if found is None else found[1] - found[0]
-
-    def progress(self) -> tuple[int, int] | None:
-        """Return how many bytes were read, of how many; see `ByteReader`."""
         if not self.seekable:
             return None
-        return self._read.size, os.fstat(self._descriptor).st_size - self._start
+        return os.fstat(self._descriptor).st_size - self._start - self._read.size
 
     def close(self) -> None:
         """Release; may be called twice."""
@@ -241,11 +233,6 @@ class GzipReader:
         """Return how many compressed bytes were not read yet, or not decompressed."""
         left = self._packed.left()
         return None if left is None else left + len(self._input) + self._full
-
-    def progress(self) -> tuple[int, int] | None:
-        """Return how many compressed bytes were decompressed, of how many; see `ByteReader`."""
-        found = self._packed.progress()
-        return None if found is None else (found[0] - len(self._input), found[1])
 
     def close(self) -> None:
         """Release; may be called twice."""

@@ -32,7 +32,6 @@ from streamcal.cli.opening import (
     SourceUrl,
     open_inputs,
     open_store,
-    read_options,
     refuse_same,
 )
 from streamcal.cli.options import (
@@ -46,8 +45,7 @@ from streamcal.cli.options import (
     ScoreColumn,
     TimeColumn,
     Window,
-    override,
-    refuse_file,
+    read_options,
 )
 from streamcal.cli.run import run
 from streamcal.cli.show import SHOWN_MAPS, replay_table, served, show_table
@@ -161,9 +159,8 @@ def replay(
     Reads the sources from the beginning up to the positions in the store, and rebuilds the state in memory.
     """
     set_up_logging(as_json=False)
-    refuse_file(label_column)
-    options = override(
-        read_options(config),
+    options = read_options(
+        config,
         columns={
             "id": id_column,
             "score": score_column,

@@ -17,11 +17,10 @@ from streamcal.cli.opening import (
     open_sink,
     open_source,
     read_map,
-    read_options,
     refuse_damaged,
     refuse_same,
 )
-from streamcal.cli.options import IdColumn, KeepColumns, KeyColumn, ScoreColumn, TimeColumn, override
+from streamcal.cli.options import IdColumn, KeepColumns, KeyColumn, ScoreColumn, TimeColumn, read_options
 from streamcal.cli.terminal import (
     EXIT_NOTHING_READ,
     EXIT_UNUSABLE,
@@ -67,8 +66,8 @@ def apply(
     if (map_file is None) == (follow is None):
         fail("give either --map or --follow", EXIT_USAGE)
     stop = Stop()
-    options = override(
-        read_options(config),
+    options = read_options(
+        config,
         columns={
             "id": id_column,
             "score": score_column,

@@ -97,17 +97,16 @@ def _join(pipeline: Pipeline) -> list[str]:
 
 def _classes(pipeline: Pipeline) -> list[str]:
     tally, target = pipeline.tally, pipeline.quality.before
-    words = []
-    for which, labels, positives in (
-        ("source", tally.source_positives + tally.source_negatives, tally.source_positives),
-        ("joined", target.labels, target.positives),
-    ):
-        if labels >= _FEW and positives in (0, labels):
-            words.append(
-                f"All {labels:,} {which} labels are {1 if positives else 0}: a map of one class says nothing."
-                " Check how the labels are coded, and whether those of the other class come at all."
-            )
-    return words
+    joined = [0] * (target.positives < target.labels) + [1] * (target.positives > 0)
+    return [
+        f"All {labels:,} {which} labels are {classes[0]}: a map of one class says nothing."
+        " Check how the labels are coded, and whether those of the other class come at all."
+        for which, labels, classes in (
+            ("source", tally.source_labels, tally.calibration.classes),
+            ("joined", target.labels, joined),
+        )
+        if labels >= _FEW and len(classes) == 1
+    ]
 
 
 def _times(times: TimesRead, events: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Opens what a command names by URL or path: sources, sinks, stores, options; a usage error ends it.
+"""Opens what a command names by URL or path: sources, sinks, stores; a usage error ends it.
 
 Before it opens anything, a command passes all of it to `refuse_same`: one thing named twice could be lost.
 """
@@ -19,8 +19,7 @@ from streamcal.errors import OutputError, StoreError
 from streamcal.events import Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.run.columns import Columns, SourceKind
-from streamcal.run.config import RunConfig, read_config
-from streamcal.run.connectors import Connectors, connector_names, public_url
+from streamcal.run.connectors import Connectors, public_url
 from streamcal.run.ports import FileSource, Role, RowKind, Sink, Source, SourceOptions, Store
 from streamcal.run.problems import problems
 from streamcal.run.runner import Inputs
@@ -40,7 +39,6 @@ __all__ = [
     "open_source",
     "open_store",
     "read_map",
-    "read_options",
     "refuse_damaged",
     "refuse_same",
 ]
@@ -60,16 +58,6 @@ Final = Annotated[
     bool, typer.Option("--final", help="The inputs are complete: take a last line without a line end.")
 ]
 JsonLog = Annotated[bool, typer.Option("--log-json", help="Log one JSON object per line.")]
-
-
-def read_options(path: Path | None) -> RunConfig:
-    """Return the options of a configuration file; the defaults without one."""
-    if path is None:
-        return RunConfig()
-    try:
-        return read_config(path, connector_names())
-    except (OSError, ValueError) as error:
-        fail(f"cannot read the configuration: {error}", EXIT_USAGE)
 
 
 def read_map(path: Path) -> RecalibrationMap:

@@ -10,7 +10,9 @@ import typer
 from pydantic import ValidationError
 
 from streamcal.cli.terminal import EXIT_USAGE, fail
-from streamcal.run.config import RunConfig
+from streamcal.run.config import RunConfig, read_config
+from streamcal.run.connectors import connector_names
+from streamcal.run.problems import problems
 
 __all__ = [
     "IdColumn",
@@ -23,8 +25,7 @@ __all__ = [
     "ScoreColumn",
     "TimeColumn",
     "Window",
-    "override",
-    "refuse_file",
+    "read_options",
 ]
 
 _COLUMNS: Final = "Columns of the input"
@@ -83,16 +84,20 @@ LabelTtl: TypeAlias = Annotated[
 ]
 
 
-def override(options: RunConfig, **tables: Mapping[str, object]) -> RunConfig:
-    """Return options in which those that are given take the place of the others.
+def read_options(config: Path | None, **tables: Mapping[str, object]) -> RunConfig:
+    """Return the options of a configuration file, or the defaults, with those that are given in their place.
 
     Parameters
     ----------
-    options
-        of the configuration file.
+    config
+        the file.
     **tables
         the options by name, by table; None: not given. ``keep`` and ``window`` may be text.
     """
+    try:
+        options = RunConfig() if config is None else read_config(config, connector_names())
+    except (OSError, ValueError) as error:
+        fail(f"cannot read the configuration: {error}", EXIT_USAGE)
     changed = {}
     for table, values in tables.items():
         given = {name: _parsed(name, value) for name, value in values.items() if value is not None}
@@ -101,26 +106,14 @@ def override(options: RunConfig, **tables: Mapping[str, object]) -> RunConfig:
             if given:
                 changed[table] = type(before).model_validate(before.model_dump(exclude_unset=True) | given)
         except ValidationError as error:
-            fail("; ".join(map(_told, error.errors(include_url=False))), EXIT_USAGE)
+            lines = problems(error, type(before)).splitlines()
+            fail("\n".join(f"--{line.replace('label_ttl', 'label-ttl')}" for line in lines), EXIT_USAGE)
     return options.model_copy(update=changed)
-
-
-def refuse_file(label: str | None) -> None:
-    """Refuse a file as the name of the label's column: it was meant for --labels."""
-    if label is not None and Path(label).is_file():
-        fail(
-            f"--label {label}: that is a file; --labels reads it, --label names the label's column",
-            EXIT_USAGE,
-        )
 
 
 def _parsed(name: str, value: object) -> object:
     if name == "keep":
         return tuple(each.strip() for each in str(value).split(",") if each.strip())
+    if name == "label" and Path(str(value)).is_file():
+        fail(f"--label {value}: that is a file; --labels reads it, --label names a column", EXIT_USAGE)
     return int(value) if name == "window" and isinstance(value, str) and value.isdecimal() else value
-
-
-def _told(problem: Mapping[str, Any]) -> str:
-    where = f"--{problem['loc'][0]}: ".replace("_", "-") if problem["loc"] else ""
-    got = "" if problem["type"] == "value_error" else f", got {problem['input']!r}"
-    return f"{where}{problem['msg'].removeprefix('Value error, ')}{got}"

@@ -37,7 +37,7 @@ def run_table(pipeline: Pipeline, unknown_fields: int) -> Table:
         ("expired (label never came in time)", counts.expired),
         ("pending at the end", pipeline.pending),
         ("rejected", tally.rejected),
-        ("unknown fields kept out", unknown_fields),
+        ("unknown fields ignored", unknown_fields),
         ("Brier score before", tally.brier_before),
         ("Brier score after", tally.brier_after),
         ("log loss before", quality.before.log_loss),

@@ -27,7 +27,6 @@ from streamcal.cli.opening import (
     open_inputs,
     open_sink,
     open_store,
-    read_options,
     refuse_damaged,
     refuse_same,
 )
@@ -42,8 +41,7 @@ from streamcal.cli.options import (
     ScoreColumn,
     TimeColumn,
     Window,
-    override,
-    refuse_file,
+    read_options,
 )
 from streamcal.cli.picture import FORMATS, NEEDED, can_draw, is_picture, reliability_picture
 from streamcal.cli.progress import Meter
@@ -86,11 +84,9 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
     rejects: str | None
     maps: str | None
     store: str | None
-    metrics: str | None
     map_file: Path | None
     plot: Path | None
     summary: Path | None
-    strict: bool
     log_json: bool
 
     @property
@@ -173,16 +169,13 @@ def run(
         rejects=rejects,
         maps=maps,
         store=store,
-        metrics=metrics,
         map_file=map_file,
         plot=plot,
         summary=summary,
-        strict=strict,
         log_json=log_json,
     )
-    refuse_file(label_column)
-    options = override(
-        read_options(config),
+    options = read_options(
+        config,
         columns={
             "id": id_column,
             "score": score_column,

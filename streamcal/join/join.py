@@ -28,7 +28,7 @@ from streamcal.join.guard import GuardState, TimeGuard
 from streamcal.join.tables import Early, MemoryTable, MemoryTables, Pending, Settled, Tables
 from streamcal.times import show_duration, show_time
 
-__all__ = ["RAW_KEPT", "Join", "JoinConfig", "JoinCounts", "JoinState", "Joined", "OriginOf", "Rejected"]
+__all__ = ["Join", "JoinConfig", "JoinCounts", "JoinState", "Joined", "OriginOf", "Rejected"]
 
 PORTION: Final = 16_384
 """So many entries may expire in a micro-batch, or more in a large one (`PER_EVENT`), before they are flushed
@@ -36,9 +36,6 @@ to the store: where time jumps, all that is pending may expire in one."""
 
 PER_EVENT: Final = 2
 """So many entries may expire for each event of a micro-batch: as many as do where the stream is steady."""
-
-RAW_KEPT: Final = 4096
-"""So many bytes of its text are kept of a label that waits, as of a reject."""
 
 OriginOf: TypeAlias = Callable[[], Origin | None]
 """Gives the origin of an event that does not hold it; asked only when it is needed."""
@@ -325,7 +322,7 @@ class Join:
             first = early.event.label
         elif settled is None:
             self._counts.early += 1
-            tables.early.entries[event.id] = Early(self._clock.time, _short(_with_origin(event, origin_of)))
+            tables.early.entries[event.id] = Early(self._clock.time, _with_origin(event, origin_of))
             return self._reject_early() if len(tables.early) > self._config.max_pending else None
         elif settled.label is None:
             self._counts.late += 1
@@ -439,15 +436,6 @@ class Join:
     def _bounds(self) -> str:
         ttl, most = show_duration(self._config.label_ttl), self._config.max_pending
         return f"label_ttl is {ttl}, max_pending {most:,}"
-
-
-def _short(event: LabelEvent) -> LabelEvent:
-    """Return a label with as much of its text as a reject keeps."""
-    origin = event.origin
-    if origin is None or len(origin.raw) <= RAW_KEPT:
-        return event
-    kept = msgspec.structs.replace(origin, raw=origin.raw[:RAW_KEPT])
-    return msgspec.structs.replace(event, origin=kept)
 
 
 def _with_origin(event: T, origin_of: OriginOf | None) -> T:

@@ -431,9 +431,6 @@ class Pipeline:
             moments = np.array(times, np.float64) if self._config.needs_time(domain) else None
             engine.learn_many(checks.as_scores(scores), checks.as_labels(labels), domain, moments, None)
             self.tally.source_labels += len(scores)
-            positives = sum(labels)
-            self.tally.source_positives += positives
-            self.tally.source_negatives += len(labels) - positives
             if engine.version != version:
                 self._unpublished[key] = None
 

@@ -186,9 +186,6 @@ class FileSource(Protocol):
     def damage(self) -> str | None:
         """Why the source ended early, and what to do: its data cannot be read beyond there."""
 
-    def progress(self) -> tuple[int, int] | None:
-        """Return how many bytes of the file were read, and how many it has; None of a pipe."""
-
 
 class Sink(Protocol):
     """Takes rows, each as one record.

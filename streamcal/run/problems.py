@@ -36,7 +36,8 @@ def problems(error: ValidationError, model: type[BaseModel], *, tables: bool = F
 def _place(loc: tuple[int | str, ...], *, tables: bool) -> str:
     if tables and len(loc) > 1:  # behind table and option: the alternative that did not fit
         return f"[{loc[0]}] {loc[1]}"
-    return "".join(f"[{part}]" if isinstance(part, int) else str(part) for part in loc[:2])
+    name, index = (*loc, "", "")[:2]
+    return f"{name}[{index}]" if isinstance(index, int) else str(name)
 
 
 def _rule(kind: str, message: str, loc: tuple[int | str, ...], model: type[BaseModel]) -> str:

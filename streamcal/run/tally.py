@@ -28,10 +28,6 @@ class Tally(msgspec.Struct):
     """How many labels those sums are over."""
     refused: Count = 0
     """Those of the rejected events whose key was one too many."""
-    source_positives: int = 0
-    """Those of the source labels that are 1."""
-    source_negatives: int = 0
-    """Those of the source labels that are 0."""
     times: TimesRead = msgspec.field(default_factory=TimesRead)
     """How the event times were taken."""
     calibration: Meanings = msgspec.field(default_factory=Meanings)

@@ -37,7 +37,7 @@ def test_columns_by_the_users_names_and_what_passes_through(folder: Path) -> Non
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert table(done)["joined"] == "2"
-        assert table(done)["unknown fields kept out"] == "0"
+        assert table(done)["unknown fields ignored"] == "0"
     rows = read_lines(folder / "out.jsonl")
     assert [list(row) for row in rows] == [
         ["id", "score", "probability", "map_version", "weights", "key", "time", "country", "amount"]
@@ -97,10 +97,10 @@ def test_apply_takes_the_names_too(folder: Path) -> None:
         (("--score", "prob", "--label", "outcome"), "has no column 'outcome'"),
         (("--score", "prob", "--keep", "id"), "--keep: every row of the output has a field 'id' of its own"),
         (("--id", "score"), "id and score have the same column"),
-        (("--mode", "fast"), "--mode: Input should be 'auto'"),
+        (("--mode", "fast"), "--mode: must be 'auto'"),
         (("--window", "3"), "--window"),
         (("--window", "a while"), "--window"),
-        (("--label-ttl", "-1"), "--label-ttl: Input should be greater than 0"),
+        (("--label-ttl", "-1"), "--label-ttl: must be greater than 0"),
         (("--positive", ""), "--positive: a label must name a class, got ''"),
     ],
 )

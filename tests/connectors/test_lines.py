@@ -197,7 +197,6 @@ def test_the_last_line_of_a_pipe_is_whole() -> None:
     with piped(b"a" * 5) as path, opened(path) as source:
         assert len(read(source)[0]) == 1
         assert source.unfinished is None
-        assert source.progress() is None
 
 
 def test_a_pipe_can_be_replayed_but_what_it_held_before_a_crash_is_gone() -> None:
@@ -319,14 +318,14 @@ def test_an_origin_keeps_as_much_of_a_line_as_a_reject(tmp_path: Path) -> None:
     assert raws == [b"x" * RAW_BYTES, b"y" * RAW_BYTES, lines(0, 1).strip()]
 
 
-def test_progress_is_in_bytes_of_the_file(tmp_path: Path) -> None:
+def test_the_lag_is_in_bytes_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "e.jsonl.gz"
     path.write_bytes(gzip.compress(lines(0, 100)))
     size = path.stat().st_size
     with opened(path) as source:
-        assert source.progress() == (0, size)
+        assert source.lag() == {"": size}
         read(source)
-        assert source.progress() == (size, size)
+        assert source.lag() == {"": 0}
 
 
 @pytest.mark.parametrize(

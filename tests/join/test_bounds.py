@@ -8,8 +8,8 @@ import pytest
 
 from streamcal import JoinConfig, LabelEvent, PredictionEvent
 from streamcal.engine.emissions import Rejected
-from streamcal.events import Event, Origin
-from streamcal.join.join import RAW_KEPT, Join
+from streamcal.events import RAW_BYTES, Event, Origin
+from streamcal.join.join import Join
 from tests.join.recorder import Recorder, emissions
 
 
@@ -23,7 +23,7 @@ def test_a_label_that_waits_keeps_of_its_text_what_a_reject_keeps() -> None:
     assert len(rejects) == 20
     for reject in rejects:
         assert reject.event.origin is not None
-        assert reject.event.origin.raw == raw[:RAW_KEPT]
+        assert reject.event.origin.raw == raw[:RAW_BYTES]
         assert reject.event.origin.line == int(reject.event.id or "")
 
 

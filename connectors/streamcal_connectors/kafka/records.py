@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from streamcal.events import Event, Origin
+from streamcal.events import RAW_BYTES, Event, Origin
 from streamcal.run.codec import JsonDecoder, Malformed
 from streamcal.run.ports import Position
 from streamcal_connectors.kafka.client import Record
@@ -13,13 +13,13 @@ from streamcal_connectors.kafka.positions import position_at
 
 __all__ = ["Records"]
 
-_KEPT_BYTES: Final = 4096  # of a value, as much as a reject shows of it
+_KEPT_BYTES: Final = RAW_BYTES + 1  # of a value: an origin sees that there was more
 
 
 class Records:
     """Events of consecutive records of a partition; see `streamcal.run.ports.Batch`.
 
-    Keeps the first 4096 bytes of each record for `origin`.
+    Keeps of each record what `origin` shows of it.
     """
 
     def __init__(

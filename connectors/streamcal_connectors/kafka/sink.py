@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 import msgspec
 
+from streamcal.events import RAW_BYTES
 from streamcal.run.ports import Position, Positions
 from streamcal.run.rows import MapRow, Recalibrated, RejectRow
 from streamcal_connectors.kafka.config import KafkaUrl
 from streamcal_connectors.kafka.transactions import FencedError, Row, Transactions
 
 __all__ = ["KafkaSink"]
-
-_REJECT_KEPT: Final = 4096  # characters that are kept of a rejected text that is too long for a record
 
 
 class KafkaSink:
@@ -87,7 +85,7 @@ class KafkaSink:
         """Return a record for a row that seems too large; OSError if there is none."""
         topic, key, value = made
         if type(row) is RejectRow:
-            for kept in (_REJECT_KEPT >> step for step in range(_REJECT_KEPT.bit_length() + 1)):
+            for kept in (RAW_BYTES >> step for step in range(RAW_BYTES.bit_length() + 1)):
                 cut = msgspec.structs.replace(row, raw=row.raw[:kept], reason=row.reason[: max(kept, 100)])
                 value = self._encode(cut)
                 if len(key or b"") + len(value) <= room:

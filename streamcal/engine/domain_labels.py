@@ -20,6 +20,7 @@ from streamcal.sketch import checks
 from streamcal.sketch.arrays import Counts, Labels, Scores
 from streamcal.sketch.decoding import MOST, decoded
 from streamcal.sketch.label_log import LabelLog
+from streamcal.sketch.newest import Newest
 from streamcal.sketch.traffic import BUFFERED
 
 __all__ = ["AT_ONCE", "DomainLabels", "LabelRun"]
@@ -45,6 +46,7 @@ class _State(msgspec.Struct):
     scores: bytes
     labels: bytes
     seen: bytes
+    newest: bytes | None
 
 
 class DomainLabels:
@@ -56,11 +58,14 @@ class DomainLabels:
         what the labels are sorted into.
     keeps_seen
         whether a reader asks how many scores had been observed at each prediction (of target labels).
+    newest
+        keeps the newest of the labels in their order, until `take_newest`; None: nobody asks for them.
     """
 
     __slots__ = (
         "_keeps_seen",
         "_labels",
+        "_newest",
         "_pane",
         "_scores",
         "_seen",
@@ -72,7 +77,7 @@ class DomainLabels:
         "windowed",
     )
 
-    def __init__(self, log: LabelLog, *, keeps_seen: bool = False) -> None:
+    def __init__(self, log: LabelLog, *, keeps_seen: bool = False, newest: Newest | None = None) -> None:
         self.log = log
         """The labels that have been sorted; those that wait are not in it."""
         self.n = log.n
@@ -80,6 +85,7 @@ class DomainLabels:
         self.positives = log.positives
         """How many of these are 1."""
         self._keeps_seen = keeps_seen
+        self._newest = newest
         self._scores = array("d")
         self._labels = bytearray()
         self._seen = array("q")
@@ -148,7 +154,7 @@ class DomainLabels:
 
     def add(self, scores: Scores, labels: Labels) -> None:
         """Take checked labels past the buffer, straight into the log; it must be empty, see `clear`."""
-        self.log.add(scores, labels, self._pane)
+        self._sort(scores, labels)
         self.n += len(labels)
         self.positives += int(np.count_nonzero(labels))
         self._start += len(labels)
@@ -219,8 +225,13 @@ class DomainLabels:
         first = self._settled - self._start
         if first < len(self._labels):
             scores, labels = self._scores[first:], self._labels[first:]
-            self.log.add(np.frombuffer(scores), np.frombuffer(labels, np.int8), self._pane)
+            self._sort(np.frombuffer(scores), np.frombuffer(labels, np.int8))
             self._settled = self.end
+
+    def take_newest(self) -> Newest | None:
+        """Return the newest labels, all settled, and keep them no longer; None if they are not kept."""
+        newest, self._newest = self._newest, None
+        return newest
 
     def drop(self, number: int) -> None:
         """Forget the labels before this number, those that are in the log: every reader has read them."""
@@ -240,6 +251,8 @@ class DomainLabels:
     def merge(self, other: Self) -> None:
         """Add what another holds, as later labels if not by event time; both must be settled."""
         self.log.merge(other.log)
+        if self._newest is not None and other._newest is not None:
+            self._newest.merge(other._newest)
         self.n += other.n
         self.positives += other.positives
 
@@ -253,6 +266,7 @@ class DomainLabels:
             run.scores.astype("<f8").tobytes(),
             run.labels.tobytes(),
             run.seen.astype("<i8").tobytes(),
+            None if self._newest is None else self._newest.to_bytes(),
         )
         return msgspec.msgpack.encode(state)
 
@@ -274,6 +288,10 @@ class DomainLabels:
         expected = len(labels) if self._keeps_seen else 0
         if len(scores) != len(labels) or len(seen) != expected or ((seen < AT_ONCE) | (seen > MOST)).any():
             raise DamagedStateError(f"{len(labels)} labels of a domain do not fit their predictions")
+        if self._newest is not None:
+            self._newest = None if state.newest is None else self._newest.restore(state.newest)
+        elif state.newest is not None:
+            raise DamagedStateError("the newest labels of a domain where they are not kept")
         self.replace(self.log.restore(state.log))
         self._scores.frombytes(scores.tobytes())
         self._labels += labels.tobytes()
@@ -282,3 +300,9 @@ class DomainLabels:
         window = self.log.window
         self._pane = 0 if window is None else window.newest
         return self
+
+    def _sort(self, scores: Scores, labels: Labels) -> None:
+        """Add labels to the log, and to the newest."""
+        self.log.add(scores, labels, self._pane)
+        if self._newest is not None:
+            self._newest.add(scores, labels)

@@ -25,10 +25,12 @@ from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain, LabelledEvent, PredictionEvent
 from streamcal.join.join import Joined
 from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.mixture.mixture import EARLIER
 from streamcal.priors.tracker import BLOCK
 from streamcal.sketch.arrays import Labels, Scores
 from streamcal.sketch.decoding import Finite, decoded
 from streamcal.sketch.label_log import LabelLog
+from streamcal.sketch.newest import Newest
 from streamcal.sketch.traffic import Traffic
 
 __all__ = ["DomainSummary", "Engine"]
@@ -94,7 +96,8 @@ class Engine:
         self.config = config
         self._key, self._certifies = key, certifies
         cells = config.max_cells
-        self._source = DomainLabels(LabelLog(cells, config.window_of("source")))
+        newest = Newest(EARLIER) if config.mode == "auto" else None
+        self._source = DomainLabels(LabelLog(cells, config.window_of("source")), newest=newest)
         self._target = DomainLabels(LabelLog(cells, config.window_of("target")), keeps_seen=True)
         self._priors = ClassPriors(config, self._source, self._target)
         self._traffic = Traffic(cells, BLOCK if self._priors.takes_scores else 0)

@@ -89,7 +89,7 @@ class MapVersions:
         mode = config.mode
         self.served = ServedMap(priors if mode in ("composite", "label_shift") else None)
         """The map that is served now."""
-        self._auto = Auto(config.max_cells, target) if mode == "auto" else None
+        self._auto = Auto(config.max_cells, source, target) if mode == "auto" else None
         windowed = config.window is not None
         self._ledger = Ledger(config.delta, config.max_cells, _SCOPES[mode], windowed=windowed)
         counted = (mode,) if mode == "source" or mode == "target" else DOMAINS
@@ -261,8 +261,6 @@ class MapVersions:
                 raise DamagedStateError(
                     f"map versions after {self._auto.observed} scores, of {self._traffic.n} observed"
                 )
-            if self._auto.sourced and not self._source.log.sketch.n:
-                raise DamagedStateError("map versions of a source that has no labels")
         self._serve(base)
 
     # Versions
@@ -301,7 +299,7 @@ class MapVersions:
                 self.served.serve(formed.map, self.served.version)
         elif domain == "source":
             # Of the target the mixture keeps its own windows; what is formed there only certifies it.
-            self._auto.set_source(formed.map, sketch)
+            self._auto.set_source(sketch)
         version = self._versions.begun[domain] - 1
         return Formed(sketch.to_bytes(), formed.splits, formed.choices, version, domain)
 
@@ -313,17 +311,14 @@ class MapVersions:
 
     def _begin_to_mix(self, auto: Auto, first: int) -> None:
         self.settle("source")
-        auto.begin(self._source.log.sketch, self._traffic.n, self._mixed_prior, first)
+        auto.begin(first)
 
     def _mix_on_time(self, auto: Auto) -> None:
         """Do what the count of target labels has made due for the mixture; that may begin a version."""
-        if not auto.begun:
-            self._begin_to_mix(auto, self._target.end - 1)
-            return
-        if auto.step_due:
+        if auto.begun:
             self._mix(auto)
-        elif auto.reweigh():
-            self._serve_mixed(auto)
+        else:
+            self._begin_to_mix(auto, self._target.end - 1)
 
     def _mix(self, auto: Auto) -> None:
         """Mix the map of mode ``auto`` anew: a new version."""
@@ -336,9 +331,6 @@ class MapVersions:
             self._form_on_schedule("source")
         self._mixed_prior = self._priors.fused
         auto.step(self._traffic.n, self._mixed_prior)
-        self._serve_mixed(auto)
-
-    def _serve_mixed(self, auto: Auto) -> None:
         self._serve(auto.served)
         self._ledger.serve(self.served.version)
 

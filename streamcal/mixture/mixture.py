@@ -1,19 +1,17 @@
 """The map of mode ``auto``: a mixture of candidate maps, whose weights follow their losses.
 
-When a label arrives, every candidate (`names.NAMES`) is scored by the Brier loss of the forecast that it
-would have given when the prediction was made. The weights move by these losses (`weights`), and the mixture
-is tabulated as one step map (`table`).
+When labels arrive, every candidate (`names.NAMES`) is scored by the Brier loss of the forecast that it would
+have given when the prediction was made, and the weights move by these losses (`weights`). The mixture is
+corrected where its own forecasts were off (`calibeating`), and tabulated as one step map (`table`).
 
-The work is done in steps, at which the windows of labels advance and are fitted anew. Between two steps the
-candidates stay the same. Labels are weighed there too, and where that moves the weights by enough, the same
-candidates are mixed anew.
+The candidates that are fitted to target labels continue from the source's newest ones, as if these had been
+earlier labels of the same stream: how long they speak for the target is for the weights to say.
 
 Memory: that of the windows (`windows`), the snapshots (`snapshots`) and the table (`table`).
 """
 
 from __future__ import annotations
 
-import math
 from typing import Final, NamedTuple, Self
 
 import msgspec
@@ -21,40 +19,34 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
+from streamcal.maps.platt import logit
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture import state as codec
-from streamcal.mixture.fits import Counts, Floats, Source, fit_source
-from streamcal.mixture.forecasts import Points, Snapshot
-from streamcal.mixture.names import ALL, NAMES, TARGET_ONLY
+from streamcal.mixture.calibeating import Calibeating
+from streamcal.mixture.fits import Cells, Counts, Floats, Source, fit_source
+from streamcal.mixture.forecasts import Snapshot
+from streamcal.mixture.names import COMPOSITE, NAMES, NAMES_BY_SCORES, RECENT_PRIOR, WINDOWS
+from streamcal.mixture.newton import OnlinePlatt
 from streamcal.mixture.recent import RecentLosses
 from streamcal.mixture.snapshots import Snapshots
 from streamcal.mixture.table import ServedTable
-from streamcal.mixture.weights import Weights, pool
+from streamcal.mixture.weights import Weights, by_source
 from streamcal.mixture.windows import Windows
 from streamcal.sketch import grid
 from streamcal.sketch.decoding import MOST, Probability
 from streamcal.sketch.score_sketch import ScoreSketch
 
-__all__ = ["FIRST_STEP", "MATERIAL", "STRIDE", "WEIGHED", "Mixed", "Mixing", "Mixture"]
+__all__ = ["EARLIER", "STRIDE", "Mixed", "Mixing", "Mixture"]
 
-FIRST_STEP: Final = 24
-"""The label count of the first step."""
+STRIDE: Final = 64
+"""The longest step, in labels. The first step takes 8, and the next ones a quarter of the labels so far."""
 
-STRIDE: Final = 256
-"""The longest step, in labels. Earlier steps are a tenth of the labels so far."""
+EARLIER: Final = WINDOWS[-1]
+"""How many of the source's newest labels the candidates can continue from."""
 
-WEIGHED: Final = 64
-"""The number of labels that are weighed at a time between two steps.
-
-No weighing is due closer than this to the next step."""
-
-MATERIAL: Final = 0.25
-"""A weighing mixes a new map if the weights are at least this far, in total variation, from the served map's.
-
-So after a weighing, the served map differs from the mixture by at most this part of the differences between
-the candidates."""
-
+_FIRST_STEP: Final = 8
 _K: Final = len(NAMES)
+_EQUAL: Final = (1.0,) * int(COMPOSITE.sum())  # odds of priors that do not differ
 
 
 class Mixing(msgspec.Struct, frozen=True):
@@ -63,7 +55,7 @@ class Mixing(msgspec.Struct, frozen=True):
     leader: str
     """The candidate with the largest weight."""
     weights: dict[str, Probability]
-    """The positive weights, by candidate; they sum to 1. A window that is not full counts as ``all``."""
+    """The positive weights, by candidate; they sum to 1."""
     reason: str | None = None
     """Why the leader differs from that of the version before; None if it does not."""
 
@@ -77,12 +69,11 @@ class Mixed(NamedTuple):
 
 
 class Mixture:
-    """Candidates on windows of target labels, weighed and mixed.
+    """Candidates fitted to labels, weighed and mixed.
 
-    It keeps no labels; the caller buffers them. When the number of all labels reaches `next_weighing`, the
-    caller hands those that were not weighed yet to `weigh`, and calls `remix`. When it reaches `next_step`,
-    or whenever the caller wants a new map, it also hands all labels since the last count to `count`, and
-    calls `step` instead. The state is a function of these calls and their arguments.
+    It keeps no labels; the caller buffers them. When the number of target labels reaches `next_step`, or
+    whenever it wants a new map, the caller hands those that came since to `learn`, and calls `step`. The
+    state is a function of these calls and their arguments.
 
     Parameters
     ----------
@@ -97,32 +88,39 @@ class Mixture:
     """
 
     __slots__ = (
+        "_calibeating",
         "_leader",
         "_next_step",
+        "_online",
+        "_positives",
         "_recent",
-        "_served",
+        "_recent_labels",
         "_snapshots",
         "_source",
         "_stride",
         "_table",
-        "_weighed",
         "_weights",
         "_windows",
+        "n",
     )
 
     def __init__(self, stride: int = STRIDE) -> None:
         if stride < 1:
             raise ValueError(f"stride must be at least 1, got {stride!r}")
         self._stride = stride
-        self._weighed = 0
+        self.n = 0
+        """The number of target labels learned."""
+        self._positives = 0
+        self._recent_labels = b""  # the latest target labels, for the more recent prior
         self._windows = Windows()
+        self._online = OnlinePlatt()
+        self._calibeating = Calibeating()
         self._source: Source | None = None
-        self._snapshots = Snapshots([(0, Snapshot(0, None, (), None))])
-        self._next_step = FIRST_STEP
         self._weights = Weights()
-        self._served = self._weights.current  # those of the served map
         self._leader = 0
         self._recent = RecentLosses()
+        self._next_step = _next_step(0, stride)
+        self._snapshots = Snapshots([(0, self._snapshot(0, None))])
         self._table = ServedTable()
         self._table.fill(self._snapshots.latest, self._windows)
 
@@ -137,57 +135,27 @@ class Mixture:
         return self._snapshots.latest.observed
 
     @property
-    def n(self) -> int:
-        """The number of labels counted into the windows."""
-        return self._windows.n
-
-    @property
-    def weighed(self) -> int:
-        """The number of labels that were weighed but not counted yet."""
-        return self._weighed
-
-    @property
     def next_step(self) -> int:
-        """The total number of labels at which a step is due."""
+        """The number of target labels at which a step is due."""
         return self._next_step
 
-    @property
-    def next_weighing(self) -> int:
-        """The total number of labels at which a weighing is due: that of the next step, or an earlier one."""
-        due = self.n + self._weighed + WEIGHED
-        return due if due + WEIGHED <= self._next_step else self._next_step
-
-    def set_source(
-        self,
-        uniform_mass: RecalibrationMap,
-        sketch: ScoreSketch,
-        *,
-        new_generation: bool = False,
-        waiting: int = 0,
-    ) -> None:
-        """Set the source map; it is served from the next step on.
-
-        Before the first target label, the candidates are weighed by their losses on the source's labels.
+    def set_source(self, sketch: ScoreSketch, *, new_generation: bool = False) -> None:
+        """Set the source; it is served from the next step on.
 
         Parameters
         ----------
-        uniform_mass
-            h_P, the uniform-mass map of the sketch.
         sketch
             The labelled scores of the source.
         new_generation
             Whether it is another source than before, for which label shift is allowed again.
-        waiting
-            The number of target labels that the caller holds and that were not weighed yet.
 
         Raises
         ------
         ValueError
-            If the map has no bins, or the sketch no labels; nothing is changed then.
+            If the sketch has no labels; nothing is changed then.
         """
-        self._source = fit_source(uniform_mass, sketch)
-        labels = self.n + self._weighed + waiting
-        if self._weights.set_source(self._source, labels=labels, new_generation=new_generation):
+        self._source = fit_source(sketch)
+        if self._weights.set_source(new_generation=new_generation):
             self._recent.clear()
         self._table.set_source(sketch)
 
@@ -195,13 +163,35 @@ class Mixture:
         """Take out the candidates that assume label shift, until there is a new generation of the source."""
         self._weights.refute_label_shift()
 
-    def weigh(self, scores: Floats, labels: npt.NDArray[np.int8], seen: Counts) -> None:
-        """Score the candidates on the next labels, and move the weights.
+    def continue_from(self, cells: Cells, labels: npt.NDArray[np.int8]) -> None:
+        """Take the source's newest labels for earlier labels of the target, before its first.
+
+        Parameters
+        ----------
+        cells, labels
+            Cells of the scores on the finest grid, int32[m], and int8[m], the newest last; of more than
+            `EARLIER` the first are left out.
+
+        Raises
+        ------
+        ValueError
+            If there were target labels before; nothing is changed then.
+        """
+        if self.n:
+            raise ValueError(f"a source must come before the target's labels, there are {self.n}")
+        cells, labels = cells[-EARLIER:], labels[-EARLIER:]
+        for start in range(0, len(labels), self._stride):
+            self._windows.add(cells[start : start + self._stride], labels[start : start + self._stride])
+        middles = grid.left_edges(2 * cells + np.int32(1), grid.MIN_LEVEL - 1)
+        self._online.learn(logit(middles), labels)
+
+    def learn(self, scores: Floats, labels: npt.NDArray[np.int8], seen: Counts) -> None:
+        """Score the candidates on the target's next labels, move the weights, and learn the labels.
 
         Parameters
         ----------
         scores, labels
-            The labels that were not weighed yet, float64[k] in [0, 1] and int8[k] in {0, 1}.
+            float64[k] in [0, 1] and int8[k] in {0, 1}.
         seen
             int64[k], the number of target scores observed when each prediction was made; −1 if its label came
             at once.
@@ -215,73 +205,58 @@ class Mixture:
             raise ValueError(f"{len(scores)} scores, {len(labels)} labels, {len(seen)} counts of seen scores")
         if not len(labels):
             return
-        losses = self._forecasts(scores, seen)
-        losses -= labels
-        np.square(losses, out=losses)
-        self._weights.track(losses, WEIGHED)
-        self._recent.add(losses)
-        self._weighed += len(labels)
+        if not self.n:
+            self._weights.begin()
+        forecasts, mixed = self._forecasts(scores, seen)
+        self._calibeating.learn(mixed, labels)
+        forecasts -= labels
+        losses = np.square(forecasts, out=forecasts)
+        self._weights.track(losses)
+        self._recent.add(losses[0])
+        self._online.learn(logit(scores), labels)
+        self._windows.add(grid.cells_of(scores, grid.MIN_LEVEL), labels)
+        self.n += len(labels)
+        self._positives += int(np.count_nonzero(labels))
+        self._recent_labels = (self._recent_labels + labels.tobytes())[-RECENT_PRIOR:]
 
-    def count(self, scores: Floats, labels: npt.NDArray[np.int8]) -> None:
-        """Add all labels since the last count to the windows, float64[k] in [0, 1] and int8[k] in {0, 1}.
-
-        Raises
-        ------
-        ValueError
-            Unless these are as many as were weighed since; nothing is changed then.
-        """
-        if not len(scores) == len(labels) == self._weighed:
-            raise ValueError(
-                f"{self._weighed} labels were weighed, got {len(scores)} scores and {len(labels)} labels"
-            )
-        if len(labels):
-            self._windows.add(grid.cells_of(scores, grid.MIN_LEVEL), labels)
-            self._weighed = 0
-
-    def step(self, observed: int, fused_prior: float | None = None) -> Mixed:
-        """Fit the windows that are due, and mix a new map; all labels must be counted.
+    def step(self, observed: int, prior: float | None = None) -> Mixed:
+        """Fit the maps that are due, and mix a new map.
 
         Parameters
         ----------
         observed
             The number of target scores observed so far; not less than at the step before.
-        fused_prior
-            The target prior from labels and scores together, in (0, 1), if known.
+        prior
+            The target's prior from labels and scores together, in (0, 1), if known. The composites then take
+            it in place of those from labels, which come late and cannot tell in time which prior is better.
 
         Raises
         ------
         ValueError
-            If labels were not counted, ``observed`` goes down, or the prior is out of range; nothing is
-            changed then.
+            If ``observed`` goes down, or the prior is out of range; nothing is changed then.
         """
         if observed < self.observed:
             raise ValueError(f"observed was {self.observed} and must not go down, got {observed!r}")
-        if fused_prior is not None and not 0.0 < fused_prior < 1.0:
-            raise ValueError(f"a prior must be in (0, 1), got {fused_prior!r}")
-        self._check_counted()
-        n = self.n
-        if n and self._windows.fit():
+        if prior is not None and not 0.0 < prior < 1.0:
+            raise ValueError(f"a prior must be in (0, 1), got {prior!r}")
+        if self.n and self._windows.fit():
             self._table.expire()
-        self._weights.set_fused(fused_prior is not None)
-        snapshot = Snapshot(observed, self._source, self._windows.fits, fused_prior)
+        snapshot = self._snapshot(observed, prior)
         # However often the source was formed before the first label, only the last snapshot is needed.
-        (self._snapshots.add if n else self._snapshots.begin)(snapshot)
-        self._next_step = _next_step(n, self._stride)
+        (self._snapshots.add if self.n else self._snapshots.begin)(snapshot)
+        self._next_step = _next_step(self.n, self._stride)
         self._table.fill(snapshot, self._windows)
-        return self._mix()
-
-    def remix(self) -> Mixed | None:
-        """Mix the same candidates anew, if the weights have moved by enough since the served map was mixed.
-
-        Returns
-        -------
-        Mixed | None
-            None if the weights have not moved by enough, or if there is a new source: that needs a step.
-        """
-        if self._snapshots.latest.source is not self._source:
-            return None
-        moved = pool(self._weights.current, self.n) - pool(self._served, self.n)
-        return self._mix() if 0.5 * float(np.abs(moved).sum()) >= MATERIAL else None
+        names = NAMES if prior is None else NAMES_BY_SCORES
+        weights = dict.fromkeys(names, 0.0)
+        for name, weight in zip(names, snapshot.weights.tolist(), strict=True):
+            weights[name] += weight
+        leader, before = int(snapshot.weights.argmax()), self._leader
+        self._leader = leader
+        reason = self._reason(before, leader) if self.n and leader != before else None
+        named = {name: weight for name, weight in weights.items() if weight > 0.0}
+        return Mixed(
+            self._table.table.map(snapshot.weights, self._calibeating), Mixing(names[leader], named, reason)
+        )
 
     def merge(self, other: Mixture) -> None:
         """Add what another has learned, as later labels; a step should follow.
@@ -291,41 +266,55 @@ class Mixture:
         Raises
         ------
         ValueError
-            If they differ in ``stride``, or labels of either were not counted; nothing is changed then.
+            If they differ in ``stride``; nothing is changed then.
         """
         if other._stride != self._stride:
             raise ValueError(f"cannot merge mixtures of strides {self._stride} and {other._stride}")
-        self._check_counted()
-        other._check_counted()
         self._weights.merge(other._weights, self.n / (self.n + other.n or 1))
         self._windows.merge(other._windows)
+        self._online.merge(other._online, other._windows.n)
+        self._calibeating.merge(other._calibeating)
         self._recent.merge(other._recent)
+        self.n += other.n
+        self._positives += other._positives
+        self._recent_labels = (self._recent_labels + other._recent_labels)[-RECENT_PRIOR:]
 
     def to_bytes(self) -> bytes:
         """Return the state; equal states give equal bytes."""
-        now = Snapshot(0, self._source, self._windows.fits, None)
-        snapshots, fits, sources = codec.pack_snapshots([*self._snapshots.held, (0, now)])
+        fits, source = self._windows, self._source
+        now = Snapshot(
+            0,
+            self._weights.current,
+            self._online.parameters,
+            fits.isotonic,
+            fits.uniform,
+            source,
+            _EQUAL,
+            by_scores=False,
+        )
+        snapshots, maps = codec.pack_snapshots([*self._snapshots.held, (0, now)])
         windows, fitted_at = self._windows.to_state()
         chosen_at, source_edges, partition = self._table.to_state()
         losses, recent_labels = self._recent.to_state()
         return codec.encode(
             codec.MixtureState(
                 stride=self._stride,
-                weighed=self._weighed,
+                labels=self.n,
+                positives=self._positives,
+                latest=self._recent_labels,
                 windows=windows,
-                fits=fits,
-                sources=sources,
+                maps=maps,
                 snapshots=snapshots[:-1],
                 now=snapshots[-1],
                 fitted_at=fitted_at,
+                online=codec.pack_floats(self._online.to_state()),
+                calibeating=codec.pack_floats(self._calibeating.to_state()),
                 source_edges=codec.pack_cells(source_edges),
                 partition=codec.pack_cells(partition),
                 chosen_at=chosen_at,
                 next_step=self._next_step,
                 shift_allowed=self._weights.shift_allowed,
-                fused=self._weights.fused,
-                weights=codec.pack_floats(self._weights.current),
-                served=codec.pack_floats(self._served),
+                weights=codec.pack_floats(self._weights.to_state()),
                 leader=self._leader,
                 recent=codec.pack_floats(losses),
                 recent_labels=recent_labels,
@@ -342,27 +331,31 @@ class Mixture:
             If the bytes are not such a state; the message says what is wrong.
         """
         state = codec.decode(data)
-        if state.stride < 1 or state.leader >= _K or len(state.fitted_at) != ALL + 1:
+        if state.stride < 1 or state.leader >= _K:
             raise DamagedStateError(f"a mixture of stride {state.stride} led by candidate {state.leader}")
         mixture = cls(state.stride)
         *snapshots, (_, now) = codec.unpack_snapshots(state)
-        mixture._weighed, mixture._next_step = state.weighed, state.next_step
         mixture._source, mixture._leader = now.source, state.leader
-        mixture._windows.restore(state.windows, state.fitted_at, now.fits)
-        n = mixture.n
-        if not FIRST_STEP <= state.next_step <= _next_step(n, state.stride):
+        n = mixture.n = state.labels
+        if state.positives > n or len(state.latest) != min(n, RECENT_PRIOR) or {*state.latest} - {0, 1}:
+            raise DamagedStateError(f"{state.positives} positives among {n} labels of a mixture")
+        mixture._positives, mixture._recent_labels = state.positives, state.latest
+        mixture._windows.restore(state.windows, state.fitted_at, now.isotonic, now.uniform)
+        if n > mixture._windows.n or not -1 <= state.chosen_at <= mixture._windows.n:
+            raise DamagedStateError(f"a mixture of {n} labels, with windows of {mixture._windows.n}")
+        if not 0 < state.next_step <= _next_step(n, state.stride):
             raise DamagedStateError(f"a mixture of {n} labels with the next step at {state.next_step}")
-        if (snapshots[-1][1].fits and not n) or not -1 <= state.chosen_at <= n:
-            raise DamagedStateError(f"a mixture of {n} labels with fits or a partition to others")
+        mixture._next_step = state.next_step
+        if not mixture._online.restore(codec.unpack_floats(state.online, -1e18, 1e18, 15)):
+            raise DamagedStateError("online Platt scalings of a mixture are damaged")
+        if not mixture._calibeating.restore(codec.unpack_floats(state.calibeating, -MOST, MOST, 20)):
+            raise DamagedStateError("the corrections of a mixture are damaged")
         mixture._snapshots = Snapshots(snapshots)
+        weights = codec.unpack_floats(state.weights, 0.0, MOST, 2 * _K + 3)
         if not mixture._weights.restore(
-            codec.unpack_weights(state.weights),
-            sourced=now.source is not None,
-            shift_allowed=state.shift_allowed,
-            fused=state.fused,
+            weights, sourced=now.source is not None, shift_allowed=state.shift_allowed
         ):
-            raise DamagedStateError("candidates of a mixture that do not take part have weight")
-        mixture._served = codec.unpack_weights(state.served)
+            raise DamagedStateError("the weights of a mixture are damaged")
         mixture._recent.restore(codec.unpack_floats(state.recent, 0.0, float(MOST)), state.recent_labels)
         mixture._table.restore(
             state.chosen_at,
@@ -372,38 +365,59 @@ class Mixture:
         )
         return mixture
 
-    def _check_counted(self) -> None:
-        if self._weighed:
-            raise ValueError(f"{self._weighed} labels were weighed but not counted")
+    def _snapshot(self, observed: int, prior: float | None) -> Snapshot:
+        """Return what is served from now on."""
+        source, weights = self._source, self._weights.current
+        odds = _EQUAL
+        if source is None:
+            isotonic, uniform = self._windows.isotonic, self._windows.uniform
+            return Snapshot(observed, weights, self._online.parameters, isotonic, uniform, None, odds, False)
+        if self.n or prior is not None:
+            recent, latest = self._recent_labels.count(1), len(self._recent_labels)
+            every = _odds(prior or (self._positives + source.prior) / (self.n + 1.0))
+            lately = _odds(prior or (recent + source.prior) / (latest + 1.0))
+            odds = tuple(each / _odds(source.prior) for each in (every, lately, every))
+        if self.n:
+            isotonic, uniform = self._windows.isotonic, self._windows.uniform
+            return Snapshot(
+                observed, weights, self._online.parameters, isotonic, uniform, source, odds, prior is not None
+            )
+        # Before its first label the target's maps are those of the source.
+        online = np.tile(np.array(source.platt), (len(self._online.parameters), 1))
+        isotonic = (source.isotonic,) * len(WINDOWS)
+        weights = by_source(source, shifted=prior is not None)
+        return Snapshot(observed, weights, online, isotonic, source.uniform, source, odds, prior is not None)
 
-    def _forecasts(self, scores: Floats, seen: Counts) -> Floats:
-        """Return what every candidate forecast for each score when its prediction was made."""
-        sourced = self._source is not None
-        which, table = self._snapshots.served_at(seen), self._table.table
-        latest = len(self._snapshots.held) - 1
-        if which.min() == latest and len(table.values) == (_K if sourced else TARGET_ONLY):
-            return table.at(grid.cells_of(scores, grid.MIN_LEVEL))
-        return self._snapshots.forecasts(which, Points.of(scores), sourced=sourced)
+    def _forecasts(self, scores: Floats, seen: Counts) -> tuple[Floats, Floats]:
+        """Return what was and is forecast for scores, float64[n].
 
-    def _mix(self) -> Mixed:
-        """Mix the candidates with the current weights: that map is served from now on."""
-        self._served = self._weights.current
-        weights = pool(self._served, self.n)
-        leader, before = int(weights.argmax()), self._leader
-        self._leader = leader
-        named = {name: weight for name, weight in zip(NAMES, weights.tolist(), strict=True) if weight > 0.0}
-        reason = None if leader == before else self._reason(before, leader)
-        return Mixed(self._table.table.map(self._served), Mixing(NAMES[leader], named, reason))
+        Returns
+        -------
+        What every candidate forecast when each prediction was made, and what it forecasts now,
+        float64[2, K, n]; and what their mixture forecast when it was made, float64[n].
+        """
+        forecasts = np.empty((2, _K, len(scores)))
+        forecasts[:] = now = self._table.table.at(scores)
+        which = self._snapshots.served_at(seen)
+        if which.min() == len(self._snapshots.held) - 1:
+            return forecasts, self._snapshots.latest.weights @ now
+        forecasts[0], mixed = self._snapshots.forecasts(which, scores)
+        if self._snapshots.latest.by_scores:
+            forecasts[1] = forecasts[0]  # what scores tell of now is not what labels of the past confirm
+        return forecasts, mixed
 
     def _reason(self, before: int, leader: int) -> str:
         """Return why another candidate leads than before."""
         if not self._weights.active[before]:
-            why = "its prior is not known" if self._weights.shift_allowed else "label shift is refuted"
-            return f"{NAMES[before]} is out: {why}"
-        labels = self._source.fit.labels if self._source else 0
+            return f"{NAMES[before]} is out: label shift is refuted"
+        labels = self._source.labels if self._source else 0
         return self._recent.compare(before, leader) or f"a source of {labels} labels has come in"
 
 
 def _next_step(labels: int, stride: int) -> int:
     """Return the label count of the step after one at so many labels."""
-    return max(FIRST_STEP, labels + min(stride, math.ceil(labels / 10)))
+    return labels + min(stride, max(_FIRST_STEP, labels // 4))
+
+
+def _odds(prior: float) -> float:
+    return prior / (1.0 - prior)

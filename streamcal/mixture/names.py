@@ -1,7 +1,8 @@
-"""The candidates of mode ``auto``: their names, their order, and what some of them have in common.
+"""The candidates of mode ``auto``: their names and their order.
 
-A candidate is the identity, or one of the paper's estimators × a window of target labels × a family of maps.
-Its name says so: ``estimator/family/window``.
+A candidate is the identity, or one of the paper's estimators × a family of maps × what it remembers. Its name
+says so: ``estimator/family/memory``. A memory is a number of labels, the discount of every earlier label, or
+``all``.
 """
 
 from __future__ import annotations
@@ -9,89 +10,45 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 __all__ = [
-    "ALL",
-    "ALL_OF_FUSED",
-    "FAMILIES",
-    "FITTED",
-    "FUSED",
-    "FUSED_OF",
+    "COMPOSITE",
+    "DISCOUNTS",
     "NAMES",
-    "PRIORS",
-    "SHIFTED",
-    "TARGET_ONLY",
-    "UNIFORM_FROM",
+    "NAMES_BY_SCORES",
+    "RECENT_PRIOR",
     "WINDOWS",
-    "counted_as",
 ]
 
-WINDOWS: Final = (500, 1000, 2000, 4000, 16_000, 64_000)
-"""Lengths of the windows of target labels. One more window, of all labels, follows them."""
+DISCOUNTS: Final = (0.99, 0.997, 0.9997)
+"""What a label counts for, in each online Platt scaling, when one more has come."""
 
-ALL: Final = len(WINDOWS)
-"""The index of the window of all labels."""
+WINDOWS: Final = (1000, 4000, 16_000)
+"""Lengths of the windows of labels with an isotonic map."""
 
-FAMILIES: Final = ("uniform", "isotonic", "platt")
-"""How a map is fitted to labels: uniform mass with leave-one-out B, isotonic regression, Platt scaling."""
+RECENT_PRIOR: Final = 300
+"""How many of the latest target labels estimate the more recent of the two priors."""
 
-UNIFORM_FROM: Final = 4
-"""The index of the first window with a uniform-mass map, the only family that can follow an h* that is not
-monotone.
-
-On shorter windows it would take most of the time, and change the Brier score by half a percent, for better or
-for worse (on the real streams of benchmarks/streams.py)."""
-
-FITTED: Final = tuple(
-    (family, window) for family, first in enumerate((UNIFORM_FROM, 0, 0)) for window in range(first, ALL + 1)
-)
-"""(index of the family, index of the window) of each candidate that is fitted to target labels."""
-
-_LABELS: Final = (*map(str, WINDOWS), "all")
-
-PRIORS: Final = (*_LABELS, "fused")
-"""What a target prior is estimated from: the labels of a window; fused: all labels and scores together."""
+_PRIORS: Final = (("platt", "all"), ("isotonic", str(RECENT_PRIOR)), ("isotonic", "all"))
 
 NAMES: Final = (
     "identity",
-    *(f"target/{FAMILIES[family]}/{_LABELS[window]}" for family, window in FITTED),
-    *(f"source/{family}/all" for family in FAMILIES),
-    *(f"composite/{family}/{prior}" for family in FAMILIES for prior in PRIORS),
-    *(f"label_shift/{prior}" for prior in PRIORS),
+    *(f"target/platt/{discount}" for discount in DISCOUNTS),
+    *(f"target/isotonic/{window}" for window in WINDOWS),
+    "target/uniform/all",
+    *(f"composite/{family}/{prior}" for family, prior in _PRIORS),
 )
-"""The names of all K candidates, in their order."""
+"""The names of all K candidates, in their order. Those of the target come first.
 
-TARGET_ONLY: Final = 1 + len(FITTED)
-"""The number of candidates that need no source; they come first."""
+``target``: fitted to target labels, which continue the source's newest ones. ``composite``: the source's map,
+corrected for label shift (eq. 13) by the prior of the latest target labels or of all."""
 
-SHIFTED: Final = np.array([name.startswith(("composite", "label_shift")) for name in NAMES])
-"""bool[K], the candidates that assume label shift between source and target."""
-
-FUSED: Final = np.array([name.endswith("fused") for name in NAMES])
-"""bool[K], the candidates with the fused prior."""
-
-ALL_OF_FUSED: Final = np.array([NAMES.index(name[:-5] + "all") for name in NAMES if name.endswith("fused")])
-"""For each candidate with the fused prior, the index of its twin with the prior from all labels."""
-
-FUSED_OF: Final = np.array(
-    [NAMES.index(name.rsplit("/", 1)[0] + "/fused") if SHIFTED[i] else i for i, name in enumerate(NAMES)]
+NAMES_BY_SCORES: Final = (
+    *NAMES[: -len(_PRIORS)],
+    *(f"composite/{family}/scores" for family, _ in _PRIORS),
 )
-"""For each candidate that assumes label shift, the index of its twin with the fused prior; else its own."""
+"""The names of all candidates where the target's prior is estimated from scores, too: of those with the
+source's isotonic map two are then the same."""
 
-_WINDOW: Final = np.array(
-    [WINDOWS.index(int(name.rsplit("/", 1)[1])) if name[-1] == "0" else ALL for name in NAMES]
-)
-_OF_ALL: Final = np.array(
-    [NAMES.index(name.rsplit("/", 1)[0] + "/all") if name[-1] == "0" else i for i, name in enumerate(NAMES)]
-)
-_LENGTHS: Final = np.array((*WINDOWS, 0))
-
-
-def counted_as(labels: int) -> npt.NDArray[np.int64]:
-    """Return the candidate that each candidate equals after so many labels, int64[K].
-
-    A window that is not full yet holds all labels, so its candidates equal those of the window of all labels.
-    """
-    same: npt.NDArray[np.int64] = np.where(_LENGTHS[_WINDOW] > labels, _OF_ALL, np.arange(len(NAMES)))
-    return same
+COMPOSITE: Final = np.array([name.startswith("composite") for name in NAMES])
+"""bool[K], the candidates that need a source, and assume label shift between source and target."""

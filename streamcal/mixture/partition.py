@@ -28,14 +28,17 @@ _MOST_EDGES: Final = 256  # of one map
 
 
 def _fixed_edges() -> Cells:
-    """Return 16 edges an octave next to ½, 8 an octave down to 2⁻¹², and one an octave beyond."""
+    """Return 16 edges an octave next to ½, 8 an octave down to 2⁻¹², and one an octave beyond.
+
+    The first and the last cell are intervals of their own: many scores may be 0 or 1.
+    """
     below = [
         octave * _OCTAVE + part * _OCTAVE // parts
         for octave in range(_OCTAVES)
         for parts in [16 if octave >= _OCTAVES - 3 else 8 if octave >= _OCTAVES - 11 else 1]
         for part in range(parts)
     ]
-    lower = np.array(below[1:])
+    lower = np.array([1, *below[1:]])
     return np.concatenate((lower, [LAST // 2], LAST - lower[::-1])).astype(np.int32)
 
 

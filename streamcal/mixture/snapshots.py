@@ -2,9 +2,7 @@
 
 A label that comes late is scored with the snapshot that was served when its prediction was made.
 
-Memory: about 40 snapshots in the long run, a few kB each. Those that late labels asked for also stay laid
-out for evaluation until the next is added: about 20 kB where labels come some hundred others late, 150 kB
-where it is many thousands, none where they come at once. This is not in the state.
+Memory: about 40 snapshots in the long run, a few kB each.
 """
 
 from __future__ import annotations
@@ -14,14 +12,14 @@ from typing import Final
 import numpy as np
 
 from streamcal.mixture.fits import Counts, Floats
-from streamcal.mixture.forecasts import Hindsight, Points, Snapshot
+from streamcal.mixture.forecasts import Points, Snapshot, forecasts
+from streamcal.mixture.names import NAMES
 
 __all__ = ["Snapshots"]
 
 _OLDEST: Final = 1024  # in steps: the age at which all snapshots but the first are gone
 _ALL_KEPT: Final = 8  # the latest so many are all kept
 _THIN_EVERY: Final = 8
-_MARGIN: Final = 4
 
 
 class Snapshots:
@@ -34,11 +32,9 @@ class Snapshots:
         counts of observed scores must not descend.
     """
 
-    __slots__ = ("_first", "_hindsight", "_observed", "held")
+    __slots__ = ("_observed", "held")
 
     def __init__(self, held: list[tuple[int, Snapshot]]) -> None:
-        self._hindsight: Hindsight | None = None
-        self._first = 0  # the index of the first snapshot that is laid out
         self._set(held)
 
     @property
@@ -64,20 +60,26 @@ class Snapshots:
         served[seen < 0] = len(self.held) - 1
         return served
 
-    def forecasts(self, which: Counts, points: Points, *, sourced: bool) -> Floats:
-        """Return what the snapshots of these indices forecast; see `Hindsight.forecasts`."""
-        first = int(which.min())
-        if self._hindsight is None or first < self._first:
-            # Delays vary by a factor, which is a few snapshots where these are thinned out.
-            self._first = first if first >= len(self.held) - _ALL_KEPT else max(0, first - _MARGIN)
-            self._hindsight = Hindsight([snapshot for _, snapshot in self.held[self._first :]])
-        return self._hindsight.forecasts(which - self._first, points, sourced=sourced)
+    def forecasts(self, which: Counts, scores: Floats) -> tuple[Floats, Floats]:
+        """Return what was forecast for scores, float64[n], by the snapshots of these indices.
+
+        Returns
+        -------
+        What every candidate forecast, float64[K, n] in [0, 1], and their mixture with the weights of that
+        moment, float64[n].
+        """
+        each, mixed = np.empty((len(NAMES), len(scores))), np.empty(len(scores))
+        for index in np.unique(which).tolist():
+            at = np.flatnonzero(which == index)
+            snapshot = self.held[index][1]
+            each[:, at] = values = forecasts(snapshot, Points.of(scores[at]))
+            mixed[at] = snapshot.weights @ values
+        return each, mixed
 
     def _set(self, held: list[tuple[int, Snapshot]]) -> None:
         self.held = held
         """The snapshots, each with the number of its step; not to be changed."""
         self._observed: Counts = np.array([snapshot.observed for _, snapshot in held], np.int64)
-        self._hindsight, self._first = None, 0
 
 
 def _is_kept(step: int, age: int) -> bool:

@@ -12,81 +12,94 @@ import msgspec
 import numpy as np
 
 from streamcal.errors import DamagedStateError
-from streamcal.mixture.fits import Cells, Fit, Floats, Line, Source, Steps
+from streamcal.mixture.fits import Cells, Floats, Line, Source, Steps
 from streamcal.mixture.forecasts import Snapshot
-from streamcal.mixture.names import ALL, FAMILIES, NAMES, UNIFORM_FROM
+from streamcal.mixture.names import COMPOSITE, DISCOUNTS, NAMES, WINDOWS
 from streamcal.mixture.partition import LAST
 from streamcal.sketch import grid
-from streamcal.sketch.decoding import Count, decoded
+from streamcal.sketch.decoding import Count, Finite, decoded
 from streamcal.sketch.nested_windows import WindowState
 
 __all__ = [
-    "FitState",
+    "Maps",
     "MixtureState",
     "SnapshotState",
+    "SourceState",
     "decode",
     "encode",
     "pack_cells",
     "pack_floats",
     "pack_snapshots",
     "unpack_cells",
-    "unpack_fits",
     "unpack_floats",
     "unpack_partition",
     "unpack_snapshots",
-    "unpack_weights",
 ]
 
 T = TypeVar("T")
 
 _MOST_SNAPSHOTS: Final = 64
 _MOST_INTERVALS: Final = 4096
-_MOST_LOSS: Final = 4.0
-_MOST_PLATT: Final = 1e9  # the prior of `fit_platt` keeps (a, b) below it
+_MOST_PARAMETER: Final = 1e9  # of a Platt map: the priors of its fits keep it far below
+_MOST_ODDS: Final = 1e300
+
+Loss = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 
 
-class FitState(msgspec.Struct, array_like=True):
-    """A `Fit`."""
+class SourceState(msgspec.Struct, array_like=True):
+    """A `Source`, with indices into `Maps`."""
 
     labels: Count
-    positives: Count
-    edges: bytes
-    values: bytes
-    logits: bytes
-    line: bytes
-    platt: tuple[float, float]
+    prior: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)]
+    platt: tuple[Finite, Finite]
+    isotonic: int
+    uniform: int
+    losses: tuple[Loss, Loss, Loss, Loss]
+
+
+class Maps(msgspec.Struct, array_like=True):
+    """Maps that snapshots share, each once: pairs of knots and values."""
+
+    lines: list[tuple[bytes, bytes]]
+    steps: list[tuple[bytes, bytes]]
+    sources: list[SourceState]
 
 
 class SnapshotState(msgspec.Struct, array_like=True):
-    """A `Snapshot`, with indices into the fits and sources of `MixtureState`; source −1 means none."""
+    """A `Snapshot`, with indices into `Maps`; −1 means none."""
 
     step: Count
     observed: Count
+    weights: bytes
+    online: bytes
+    isotonic: list[int]
+    uniform: int
     source: int
-    fits: list[int]
-    fused: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)] | None
+    odds: bytes
+    by_scores: bool
 
 
 class MixtureState(msgspec.Struct):
     """The state of a `Mixture`."""
 
     stride: Count
-    weighed: Count
+    labels: Count
+    positives: Count
+    latest: bytes
     windows: WindowState
-    fits: list[FitState]
-    sources: list[tuple[int, tuple[float, ...]]]
+    maps: Maps
     snapshots: list[SnapshotState]
     now: SnapshotState
-    """The fits and the source as of now; the latest of the snapshots holds those that are served."""
+    """Maps, source and weights as of now; the latest of the snapshots holds those that are served."""
     fitted_at: list[int]
+    online: bytes
+    calibeating: bytes
     source_edges: bytes
     partition: bytes
     chosen_at: int
     next_step: Count
     shift_allowed: bool
-    fused: bool
     weights: bytes
-    served: bytes
     leader: Count
     recent: bytes
     recent_labels: list[Count]
@@ -130,20 +143,6 @@ def unpack_floats(data: bytes, low: float, high: float, size: int | None = None)
     return values
 
 
-def unpack_weights(data: bytes) -> Floats:
-    """Return the weights of all candidates, float64[K], from bytes.
-
-    Raises
-    ------
-    DamagedStateError
-        Unless they are in [0, 1] and add up to 1.
-    """
-    weights = unpack_floats(data, 0.0, 1.0, len(NAMES))
-    if abs(weights.sum() - 1.0) > 1e-6:
-        raise DamagedStateError(f"weights of a mixture add up to {float(weights.sum())!r}, not to 1")
-    return weights
-
-
 def pack_cells(cells: Cells) -> bytes:
     """Return cells as bytes."""
     return cells.astype("<i4").tobytes()
@@ -165,47 +164,6 @@ def unpack_cells(data: bytes) -> Cells:
     return cells
 
 
-def pack_fits(fits: Sequence[Fit]) -> list[FitState]:
-    """Return the states of fits."""
-    return [
-        FitState(
-            fit.labels,
-            fit.positives,
-            pack_cells(fit.uniform.edges),
-            pack_floats(fit.uniform.values),
-            pack_floats(fit.isotonic.logits),
-            pack_floats(fit.isotonic.values),
-            fit.platt,
-        )
-        for fit in fits
-    ]
-
-
-def unpack_fits(states: Sequence[FitState]) -> list[Fit]:
-    """Return fits from their states.
-
-    Raises
-    ------
-    DamagedStateError
-        If one of them cannot be the state of a fit.
-    """
-    fits = []
-    for state in states:
-        steps = Steps(unpack_cells(state.edges), unpack_floats(state.values, 0.0, 1.0))
-        logits = unpack_floats(state.logits, -100.0, 100.0)
-        line = Line(logits, unpack_floats(state.line, 0.0, 1.0, len(logits)))
-        if len(steps.values) not in (0, len(steps.edges) + 1) or (len(steps.edges) and not len(steps.values)):
-            raise DamagedStateError(f"{len(steps.edges)} edges between {len(steps.values)} bins")
-        if not len(logits) or (np.diff(logits) < 0.0).any():
-            raise DamagedStateError("a fit has no knots, or knots that descend")
-        if not all(abs(parameter) <= _MOST_PLATT for parameter in state.platt):
-            raise DamagedStateError(f"a fit has the parameters {state.platt}")
-        if not state.positives <= state.labels or not state.labels:
-            raise DamagedStateError(f"a fit to {state.positives} of {state.labels} labels")
-        fits.append(Fit(state.labels, state.positives, steps, line, state.platt))
-    return fits
-
-
 class _Shared:
     """A list that holds every object once, in the order of first appearance."""
 
@@ -214,66 +172,86 @@ class _Shared:
         self.objects: list[Any] = []
 
     def index(self, thing: object) -> int:
-        """Return the index of an object, which is appended if it is new."""
+        """Return the index of an object, which is appended if it is new; of None −1."""
+        if thing is None:
+            return -1
         if id(thing) not in self._indices:
             self._indices[id(thing)] = len(self.objects)
             self.objects.append(thing)
         return self._indices[id(thing)]
 
 
-def pack_snapshots(
-    snapshots: Sequence[tuple[int, Snapshot]],
-) -> tuple[list[SnapshotState], list[FitState], list[tuple[int, tuple[float, ...]]]]:
-    """Return the states of snapshots with their steps, and of the fits and sources that they share."""
-    fits, sources = _Shared(), _Shared()
+def pack_snapshots(snapshots: Sequence[tuple[int, Snapshot]]) -> tuple[list[SnapshotState], Maps]:
+    """Return the states of snapshots with their steps, and of the maps that they share."""
+    lines, steps, sources = _Shared(), _Shared(), _Shared()
     states = [
         SnapshotState(
             step,
             snapshot.observed,
-            -1 if snapshot.source is None else sources.index(snapshot.source),
-            [fits.index(fit) for fit in snapshot.fits],
-            snapshot.fused,
+            pack_floats(snapshot.weights),
+            pack_floats(snapshot.online.ravel()),
+            [lines.index(line) for line in snapshot.isotonic],
+            steps.index(snapshot.uniform),
+            sources.index(snapshot.source),
+            pack_floats(snapshot.odds),
+            snapshot.by_scores,
         )
         for step, snapshot in snapshots
     ]
-    of_sources = [(fits.index(source.fit), source.losses) for source in sources.objects]
-    return states, pack_fits(fits.objects), of_sources
+    of_sources = [
+        SourceState(
+            source.labels,
+            source.prior,
+            source.platt,
+            lines.index(source.isotonic),
+            steps.index(source.uniform),
+            source.losses,
+        )
+        for source in sources.objects
+    ]
+    maps = Maps(
+        [(pack_floats(line.logits), pack_floats(line.values)) for line in lines.objects],
+        [(pack_floats(each.edges), pack_floats(each.values)) for each in steps.objects],
+        of_sources,
+    )
+    return states, maps
 
 
 def unpack_snapshots(state: MixtureState) -> list[tuple[int, Snapshot]]:
-    """Return the snapshots with their steps, and after them the fits and the source as of now.
+    """Return the snapshots with their steps, and after them the maps, source and weights as of now.
 
     Raises
     ------
     DamagedStateError
         If the state cannot be that of a mixture.
     """
-    fits = unpack_fits(state.fits)
-    sources = []
-    for index, losses in state.sources:
-        if len(losses) != 1 + len(FAMILIES) or not all(0.0 <= loss <= _MOST_LOSS for loss in losses):
-            raise DamagedStateError(f"losses of a source are {losses}")
-        fit = _at(fits, index)
-        if not len(fit.uniform.values):
-            raise DamagedStateError("a source has no uniform-mass map")
-        sources.append(Source(fit, losses))
-    steps, observed = [held.step for held in state.snapshots], [held.observed for held in state.snapshots]
+    lines = [_line(*held) for held in state.maps.lines]
+    steps = [_steps(*held) for held in state.maps.steps]
+    sources = [_source(held, lines, steps) for held in state.maps.sources]
+    numbers, observed = [held.step for held in state.snapshots], [held.observed for held in state.snapshots]
     if (
-        not 0 < len(steps) <= _MOST_SNAPSHOTS
-        or steps[0]
-        or steps != sorted(set(steps))
+        not 0 < len(numbers) <= _MOST_SNAPSHOTS
+        or numbers[0]
+        or numbers != sorted(set(numbers))
         or observed != sorted(observed)
     ):
-        raise DamagedStateError(f"{len(steps)} snapshots of a mixture, or they are out of order")
+        raise DamagedStateError(f"{len(numbers)} snapshots of a mixture, or they are out of order")
     snapshots = []
     for held in (*state.snapshots, state.now):
-        if len(held.fits) not in (0, ALL + 1):
-            raise DamagedStateError(f"a snapshot of {len(held.fits)} fits after {held.observed} scores")
-        source = None if held.source < 0 else _at(sources, held.source)
-        windows = tuple(_at(fits, index) for index in held.fits)
-        if any(not len(fit.uniform.values) for fit in windows[UNIFORM_FROM:]):
-            raise DamagedStateError("a window has no uniform-mass map")
-        snapshots.append((held.step, Snapshot(held.observed, source, windows, held.fused)))
+        if len(held.isotonic) not in (0, len(WINDOWS)):
+            raise DamagedStateError(f"a snapshot of {len(held.isotonic)} windows")
+        online = unpack_floats(held.online, -_MOST_PARAMETER, _MOST_PARAMETER, 2 * len(DISCOUNTS))
+        snapshot = Snapshot(
+            held.observed,
+            _weights(held.weights),
+            online.reshape(-1, 2),
+            tuple(_at(lines, index) for index in held.isotonic),
+            None if held.uniform < 0 else _at(steps, held.uniform),
+            None if held.source < 0 else _at(sources, held.source),
+            tuple(unpack_floats(held.odds, 1.0 / _MOST_ODDS, _MOST_ODDS, int(COMPOSITE.sum())).tolist()),
+            held.by_scores,
+        )
+        snapshots.append((held.step, snapshot))
     return snapshots
 
 
@@ -295,7 +273,36 @@ def unpack_partition(data: bytes) -> Cells:
     return partition
 
 
+def _weights(data: bytes) -> Floats:
+    """Return the weights of all candidates, float64[K]: in [0, 1], with sum 1."""
+    weights = unpack_floats(data, 0.0, 1.0, len(NAMES))
+    if abs(weights.sum() - 1.0) > 1e-6:
+        raise DamagedStateError(f"weights of a mixture add up to {float(weights.sum())!r}, not to 1")
+    return weights
+
+
+def _line(knots: bytes, values: bytes) -> Line:
+    logits = unpack_floats(knots, -100.0, 100.0)
+    if not len(logits) or (np.diff(logits) < 0.0).any():
+        raise DamagedStateError("an isotonic map has no knots, or knots that descend")
+    return Line(logits, unpack_floats(values, 0.0, 1.0, len(logits)))
+
+
+def _steps(edges: bytes, values: bytes) -> Steps:
+    inner = unpack_floats(edges, 0.0, 1.0)
+    if (np.diff(inner) < 0.0).any():
+        raise DamagedStateError("a uniform-mass map has edges that descend")
+    return Steps(inner, unpack_floats(values, 0.0, 1.0, len(inner) + 1))
+
+
+def _source(state: SourceState, lines: Sequence[Line], steps: Sequence[Steps]) -> Source:
+    if not state.labels or not all(abs(parameter) <= _MOST_PARAMETER for parameter in state.platt):
+        raise DamagedStateError(f"a source of {state.labels} labels with the parameters {state.platt}")
+    isotonic, uniform = _at(lines, state.isotonic), _at(steps, state.uniform)
+    return Source(state.labels, state.prior, state.platt, isotonic, uniform, state.losses)
+
+
 def _at(things: Sequence[T], index: int) -> T:
     if not 0 <= index < len(things):
-        raise DamagedStateError(f"a mixture has {len(things)} fits or sources, but refers to number {index}")
+        raise DamagedStateError(f"a mixture has {len(things)} maps or sources, but refers to number {index}")
     return things[index]

@@ -1,6 +1,6 @@
 """The forecasts of all candidates as a table, from which their mixture is read as one step map.
 
-Memory: float64 for every candidate and interval, up to 250 kB.
+Memory: float64 for every candidate and interval, about 50 kB.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from typing import Final
 import numpy as np
 
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.mixture.fits import Cells, Floats
-from streamcal.mixture.forecasts import Points, Snapshot, refill
+from streamcal.mixture.calibeating import Calibeating
+from streamcal.mixture.fits import Cells, Counts, Floats
+from streamcal.mixture.forecasts import Points, Snapshot, forecasts, refill
 from streamcal.mixture.partition import LAST, choose_partition, quantile_edges
 from streamcal.mixture.windows import Windows
 from streamcal.sketch import grid
@@ -31,32 +32,37 @@ class Table:
         The left ends of the intervals, int32[p] in cells of the finest grid, strictly ascending from 0.
     """
 
-    __slots__ = ("_edges", "_filled", "_points", "partition", "values")
+    __slots__ = ("_edges", "_filled", "_lefts", "_points", "partition", "values")
 
     def __init__(self, partition: Cells) -> None:
         self.partition = partition
         """The left ends of the intervals."""
         middles = partition + np.append(partition[1:], np.int32(LAST))  # in halves of cells
         self._points = Points.of(grid.left_edges(middles, grid.MIN_LEVEL - 1))
-        self._edges = (*grid.left_edges(partition, grid.MIN_LEVEL).tolist(), 1.0)
+        self._lefts = grid.left_edges(partition, grid.MIN_LEVEL)
+        self._edges = (*self._lefts.tolist(), 1.0)
         self._filled: Snapshot | None = None
         self.values: Floats = np.empty((0, len(partition)))
-        """float64[K, p] as of the last `fill`; without a source float64[`TARGET_ONLY`, p]."""
+        """float64[K, p] as of the last `fill`."""
 
     def fill(self, snapshot: Snapshot) -> None:
         """Bring the values up to date with a snapshot; only what has changed is evaluated."""
-        before = None if self._filled is None else (self._filled, self.values)
-        self.values, self._filled = refill(snapshot, self._points, before), snapshot
+        if self._filled is None:
+            self.values = forecasts(snapshot, self._points)
+        else:
+            refill(snapshot, self._points, self.values, self._filled)
+        self._filled = snapshot
 
-    def at(self, cells: Cells) -> Floats:
-        """Return the values for cells of the finest grid, int32[n]: float64[K, n]."""
-        return self.values.take(np.searchsorted(self.partition, cells, side="right") - 1, axis=1)
+    def at(self, scores: Floats) -> Floats:
+        """Return the values for scores, float64[n]: float64[K, n]."""
+        intervals: Counts = np.searchsorted(self._lefts, scores, side="right") - 1
+        return self.values.take(intervals, axis=1)
 
-    def map(self, weights: Floats) -> RecalibrationMap:
-        """Return the candidates mixed with weights, float64[K] with sum 1, as one map of version 0."""
-        mixed = np.einsum("k,kp->p", weights[: len(self.values)], self.values)
+    def map(self, weights: Floats, calibeating: Calibeating) -> RecalibrationMap:
+        """Return the mixture with weights, float64[K] with sum 1, corrected, as a map of version 0."""
         # Rounding may lead out of [0, 1] by one ulp. All else that the constructor checks holds already.
-        values = tuple(np.clip(mixed, 0.0, 1.0).tolist())
+        mixed = np.clip(weights @ self.values, 0.0, 1.0)
+        values = tuple(calibeating.correct(mixed).tolist())
         return RecalibrationMap.model_construct(
             version=0, edges=self._edges, values=values, weights=(1.0, 1.0)
         )
@@ -65,7 +71,7 @@ class Table:
 class ServedTable:
     """The table of the served map, and when its partition is chosen anew.
 
-    That is with every new source, with every new fit to all target labels, and after 2,048 labels.
+    That is with every new source, with every new map of all labels, and after 2,048 labels.
     """
 
     __slots__ = ("_chosen_at", "_source_edges", "table")
@@ -90,10 +96,10 @@ class ServedTable:
         if self._chosen_at < 0 or windows.n - self._chosen_at >= _KEPT_FOR:
             self._chosen_at = windows.n
             edges = [self._source_edges]
-            if snapshot.source is not None:
-                edges.append(snapshot.source.fit.uniform.edges)
-            if snapshot.fits:
-                edges += [windows.recent_edges(), snapshot.fits[-1].uniform.edges]
+            if snapshot.uniform is not None:
+                edges.append(grid.cells_of(snapshot.uniform.edges, grid.MIN_LEVEL))
+            if windows.n:
+                edges.append(windows.recent_edges())
             self.table = Table(choose_partition(edges))
         self.table.fill(snapshot)
 

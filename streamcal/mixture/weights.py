@@ -5,6 +5,10 @@ forecasters at every trial. Where labels are nearly certain, trials that teach n
 few others taught. Their variable share moves weight in proportion to the losses, so only where there is
 something to learn.
 
+The rate falls as the loss grows. The Brier loss is 2-mixable, so a rate of 2 costs least where losses are
+independent. Under drift they come in runs, and the noise of labels makes fast weights chase them: the rate is
+at most 1/20 of the mixture's own loss a label, inverted, which is ⅕ for labels as uncertain as a coin toss.
+
 All weights are float64[K] over `names.NAMES`, not negative, with sum 1. A candidate that does not take part
 has weight 0.
 """
@@ -17,50 +21,49 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.mixture.fits import Floats, Source
-from streamcal.mixture.names import (
-    ALL_OF_FUSED,
-    FAMILIES,
-    FUSED,
-    FUSED_OF,
-    NAMES,
-    PRIORS,
-    SHIFTED,
-    TARGET_ONLY,
-    counted_as,
-)
+from streamcal.mixture.names import COMPOSITE, NAMES
 
-__all__ = ["RATE", "SHARE", "Weights", "pool", "track"]
+__all__ = ["BLOCK", "FASTEST", "SHARE", "Weights", "by_source", "track"]
 
-RATE: Final = 2.0
-"""η: the Brier loss is 2-mixable, so a rate of 2 has the least cost of tracking in the worst case."""
+FASTEST: Final = 2.0
+"""The largest rate η: the Brier loss is 2-mixable."""
 
-SHARE: Final = 0.004
+SHARE: Final = 0.001
 """α, the part of the weights that moves at a label as uncertain as a coin toss."""
 
+BLOCK: Final = 64
+"""How many labels count as one trial."""
+
+_PRODUCT: Final = 0.05  # of the rate and the mean loss, where the rate is below its maximum
+_KEPT: Final = 0.5 ** (1.0 / 2000.0)  # of the mean loss, a label
 _COIN: Final = 0.25  # the Brier loss of the forecast ½
+_LEAST: Final = 1e-300  # a loss that nothing is divided by
 _K: Final = len(NAMES)
-# Before any label the identity keeps most of the weight: fits to a few dozen labels may mislead, and late
-# labels are slow to show it.
+# Without a source the identity has most of the first weight: fits to a few dozen labels may mislead, and late
+# labels are slow to show it. With one, half is for the composites, which need few labels.
 _IDENTITY: Final = 0.75
-_SOURCE_LABELS: Final = 500  # source labels count for at most so many: about what tracking remembers
-_ALIKE: Final = 0.05  # the part that all candidates share evenly when a source comes in
+_COMPOSITES: Final = 0.5
 
 
 class Weights:
     """The weights, and who takes part.
 
-    The first weights give the identity ¾, and share the rest among the candidates that need no source.
+    They are the mean of two trackers. One scores a candidate by what it forecast when the prediction was
+    made. That is fair, but slow after a jump: what is right since then is learned one delay late, and shows
+    it by labels that come another delay later. The other scores it by what it forecasts when the label
+    arrives. That is one delay late, but overrates short memories where labels that arrive together resemble
+    each other. On labels that come at once both are the same.
     """
 
-    __slots__ = ("_fused", "_shift_allowed", "_sourced", "current")
+    __slots__ = ("_each", "_loss", "_shift_allowed", "_sourced", "current")
 
     def __init__(self) -> None:
-        self.current: Floats = np.zeros(_K)
-        """The weights, in an array that is never changed in place."""
-        self.current[:TARGET_ONLY] = (1.0 - _IDENTITY) / (TARGET_ONLY - 1)
-        self.current[0] = _IDENTITY
-        self._sourced = self._fused = False
+        first = np.where(COMPOSITE, 0.0, (1.0 - _IDENTITY) / (_K - 1 - COMPOSITE.sum()))
+        first[0] = _IDENTITY
+        self._loss = np.zeros(3)  # discounted sums of the Brier loss by each tracker, and of labels
+        self._sourced = False
         self._shift_allowed = True
+        self._set(np.stack((first, first)))
 
     @property
     def shift_allowed(self) -> bool:
@@ -68,46 +71,46 @@ class Weights:
         return self._shift_allowed
 
     @property
-    def fused(self) -> bool:
-        """Whether the candidates that assume label shift take the fused prior."""
-        return self._fused
-
-    @property
     def active(self) -> npt.NDArray[np.bool_]:
         """Which candidates take part, bool[K]."""
-        active = np.arange(_K) < (_K if self._sourced else TARGET_ONLY)
-        if not self._shift_allowed:
-            active &= ~SHIFTED
-        active &= (~SHIFTED | FUSED) if self._fused else ~FUSED
-        return active
+        return np.ones(_K, np.bool_) if self._sourced and self._shift_allowed else ~COMPOSITE
 
-    def track(self, losses: Floats, block: int) -> None:
-        """Move the weights by the Brier losses of the first k candidates, float64[k, n]; see `track`."""
-        k, active = len(losses), self.active
+    def track(self, losses: Floats) -> None:
+        """Move the weights by Brier losses, float64[2, K, n]: at prediction, and on arrival."""
+        active, n = self.active, losses.shape[2]
         shares = active / active.sum()
-        tracked = track(self.current[:k], losses, shares[:k], block=block)
-        self.current = np.append(tracked, self.current[k:])
+        each, sums = self._each, self._loss
+        trials = np.add.reduceat(losses, np.arange(0, n, BLOCK), axis=2)
+        for trial, start in enumerate(range(0, n, BLOCK)):
+            lost, size = trials[:, :, trial], min(BLOCK, n - start)
+            sums = _KEPT**size * sums
+            sums[:2] += (each * lost).sum(axis=1)
+            sums[2] += size
+            rates = np.minimum(FASTEST, _PRODUCT * sums[2] / np.maximum(sums[:2], _LEAST))
+            each = track(each, lost, shares, rates[:, np.newaxis])
+        self._loss = sums
+        self._set(each)
 
-    def set_source(self, source: Source, *, labels: int, new_generation: bool) -> bool:
-        """Let candidates of a source take part; return whether some of them did not before.
+    def begin(self) -> None:
+        """Set the weights of the first target label: with a source, the other candidates are alike."""
+        if self._sourced:
+            self._enter(~COMPOSITE / (~COMPOSITE).sum())
+
+    def set_source(self, *, new_generation: bool) -> bool:
+        """Let the composites take part; return whether they did not before.
+
+        They get half of the weight then, and the others keep their proportions.
 
         Parameters
         ----------
-        source
-            The source map.
-        labels
-            The number of target labels so far. Before the first, the candidates are weighed by their losses
-            on the source's labels. Later, where candidates come in, that and the weights so far are averaged.
         new_generation
             Whether label shift is allowed again.
         """
         enters = not self._sourced or (new_generation and not self._shift_allowed)
         self._sourced = True
         self._shift_allowed |= new_generation
-        if not labels:
-            self.current = _by_source(source, self.active)
-        elif enters:
-            self.current = 0.5 * (self.current + _by_source(source, self.active))
+        if enters:
+            self._enter(self._each)
         return enters
 
     def refute_label_shift(self) -> None:
@@ -115,104 +118,86 @@ class Weights:
         self._shift_allowed = False
         self._keep_active()
 
-    def set_fused(self, fused: bool) -> None:
-        """Let candidates take the fused prior instead of priors from labels, or the other way round.
-
-        Each hands its weight over. Losses do not decide here: the user has asked for the fused prior, and
-        late labels cannot tell in time which prior is better.
-        """
-        if fused == self._fused:
-            return
-        self._fused = fused
-        if fused:
-            self.current = np.bincount(FUSED_OF, self.current, _K).astype(np.float64)
-        else:
-            weights = self.current.copy()
-            weights[ALL_OF_FUSED] += weights[FUSED]
-            weights[FUSED] = 0.0
-            self.current = weights
-
     def merge(self, other: Weights, share: float) -> None:
         """Average with other weights, ``share`` in [0, 1] being the part of these; who takes part stays."""
-        self.current = share * self.current + (1.0 - share) * other.current
+        self._set(share * self._each + (1.0 - share) * other._each)
+        self._loss = self._loss + other._loss
         self._keep_active()
 
-    def restore(self, weights: Floats, *, sourced: bool, shift_allowed: bool, fused: bool) -> bool:
-        """Set the state; return whether only candidates that take part have weight."""
-        self.current = weights
-        self._sourced, self._shift_allowed, self._fused = sourced, shift_allowed, fused
-        return not weights[~self.active].any()
+    def to_state(self) -> Floats:
+        """Return the state but who takes part, float64[2 K + 3]."""
+        return np.concatenate((self._each.ravel(), self._loss))
+
+    def restore(self, state: Floats, *, sourced: bool, shift_allowed: bool) -> bool:
+        """Set the state, float64[2 K + 3] of finite numbers; return whether it can be one."""
+        self._sourced, self._shift_allowed = sourced, shift_allowed
+        self._loss = state[2 * _K :]
+        self._set(state[: 2 * _K].reshape(2, _K))
+        return bool(
+            (state >= 0.0).all()
+            and (abs(self._each.sum(axis=1) - 1.0) < 1e-6).all()
+            and not self._each[:, ~self.active].any()
+            and (self._loss[:2] <= self._loss[2] * (1.0 + 1e-9)).all()
+        )
+
+    def _enter(self, others: Floats) -> None:
+        composites = COMPOSITE / COMPOSITE.sum()
+        self._set(np.zeros((2, _K)) + _COMPOSITES * composites + (1.0 - _COMPOSITES) * others)
+
+    def _set(self, each: Floats) -> None:
+        self._each = each
+        self.current: Floats = each.mean(axis=0)
+        """The weights, in an array that is never changed in place."""
 
     def _keep_active(self) -> None:
         active = self.active
-        kept = np.where(active, self.current, 0.0)
-        total = float(kept.sum())
-        self.current = np.divide(kept, total) if total > 0.0 else active / active.sum()
+        kept = np.where(active, self._each, 0.0)
+        totals = kept.sum(axis=1, keepdims=True)
+        even = np.broadcast_to(active / active.sum(), kept.shape)
+        self._set(np.divide(kept, totals, out=even.copy(), where=totals > 0.0))
 
 
-def pool(weights: Floats, labels: int) -> Floats:
-    """Return the weights after so many labels, each added to that of the candidate it equals."""
-    return np.bincount(counted_as(labels), weights, _K).astype(np.float64)
+def track(weights: Floats, losses: Floats, shares: Floats, rates: Floats, share: float = SHARE) -> Floats:
+    """Return the weights after one trial, float64[T, K] of T trackers, each with sum 1.
 
-
-def track(
-    weights: Floats,
-    losses: Floats,
-    shares: Floats,
-    *,
-    rate: float = RATE,
-    share: float = SHARE,
-    block: int = 1,
-) -> Floats:
-    """Return the weights after a sequence of trials, float64[K], with sum 1.
-
-    After every trial with Brier losses l, w_k ∝ w_k·exp(−η·l_k). Then every forecaster gives up the part
-    1 − (1−α)^(l_k/¼) of its weight, and the sum of these parts is distributed by s.
+    w_k ∝ w_k·exp(−η·l_k). Then every forecaster gives up the part 1 − (1−α)^(l_k/¼) of its weight, and the
+    sum of these parts is distributed by s.
 
     Parameters
     ----------
     weights
-        float64[K], not negative, with sum 1. A forecaster of weight 0 and share 0 stays out.
+        float64[T, K], not negative, with sum 1. A forecaster of weight 0 and share 0 stays out.
     losses
-        float64[K, n], one column for every trial.
+        l, float64[T, K].
     shares
         s, float64[K], not negative, with sum 1.
-    rate
-        η, positive.
+    rates
+        η, float64[T, 1], positive.
     share
         α in [0, 1), the part that moves at a trial with loss ¼, that of a coin toss.
-    block
-        The number of consecutive trials that count as one, with the sums of their losses, at least 1. Blocks
-        take a fraction of the time.
     """
-    if not losses.shape[1]:
-        return weights
-    summed = np.add.reduceat(losses, np.arange(0, losses.shape[1], block), axis=1).T
-    kept = np.exp((np.log1p(-share) / _COIN) * summed)
-    factors = np.exp(-rate * (summed - summed.min(axis=1, keepdims=True)))
-    for factor, keep in zip(factors, kept, strict=True):
-        weights = weights * factor
-        weights /= weights.sum()
-        held = weights * keep
-        weights -= held
-        weights = held + weights.sum() * shares
+    weights = weights * np.exp(-rates * (losses - losses.min(axis=1, keepdims=True)))
+    weights /= weights.sum(axis=1, keepdims=True)
+    held = weights * np.exp((np.log1p(-share) / _COIN) * losses)
+    weights = held + (1.0 - held.sum(axis=1, keepdims=True)) * shares
     # Rounding errors must not add up over the stream.
-    weights /= weights.sum()
+    weights /= weights.sum(axis=1, keepdims=True)
     return weights
 
 
-def _by_source(source: Source, active: npt.NDArray[np.bool_]) -> Floats:
-    """Return weights by the losses on the source's labels; of these they are exponential weights.
+def by_source(source: Source, *, shifted: bool) -> Floats:
+    """Return the weights before the first target label: exponential weights by losses on the source's labels.
 
-    Candidates fitted to target labels, of which the source tells nothing, get an even share of 5 %.
+    Parameters
+    ----------
+    shifted
+        Whether the target's prior is known to differ: then only the composites follow it.
     """
-    losses = np.array(source.losses)
-    maps = np.exp(-RATE * min(source.fit.labels, _SOURCE_LABELS) * (losses - losses.min()))
+    maps = np.exp(-FASTEST * source.labels * (np.array(source.losses) - min(source.losses)))
+    identity, platt, isotonic, uniform = maps.tolist()
     weights = np.zeros(_K)
-    weights[0] = maps[0]
-    # Each map counts once as it is, and once more when shifted, by priors that are not known yet.
-    weights[TARGET_ONLY : TARGET_ONLY + len(FAMILIES)] = maps[1:]
-    weights[TARGET_ONLY + len(FAMILIES) :] = np.repeat((*maps[1:], maps[0]), len(PRIORS)) / len(PRIORS)
-    weights *= active
-    mixed: Floats = (1.0 - _ALIKE) * weights / weights.sum() + _ALIKE * active / active.sum()
-    return mixed
+    weights[COMPOSITE] = platt, 0.5 * isotonic, 0.5 * isotonic
+    weights[np.flatnonzero(COMPOSITE)[0] - 1] = 0.0 if shifted else uniform
+    weights[0] = 0.0 if shifted else identity
+    total = float(weights.sum())
+    return np.divide(weights, total) if total > 0.0 else COMPOSITE / COMPOSITE.sum()

@@ -1,0 +1,116 @@
+"""Online Platt scaling with a discount: recursive logistic regression of the label on the logit of the score.
+
+After a block of labels, (a, b) of expit(a·logit(z) + b) take one Newton step on the discounted log loss,
+
+    H ← γ^m H + Σ_i γ^(m−i) v_i (x_i, 1)(x_i, 1)ᵀ,    θ ← θ − s (H + I)⁻¹ Σ_i γ^(m−i) (p_i − y_i) (x_i, 1),
+
+with v_i = max(p_i (1 − p_i), 10⁻³) and s = 1 / (1 + λ), λ² = gᵀ(H + I)⁻¹g being the Newton decrement: full
+steps diverge on saturated scores, and this length is safe for self-concordant losses (Nesterov and
+Nemirovskii, 1994). The identity, which adds I, keeps the first steps small.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from streamcal.maps.platt import IDENTITY
+from streamcal.mixture.names import DISCOUNTS
+
+__all__ = ["OnlinePlatt"]
+
+Floats = npt.NDArray[np.float64]
+
+_BLOCK: Final = 32  # labels a step
+_LEAST_CURVATURE: Final = 1e-3
+_FARTHEST: Final = 30.0  # in log odds: beyond it the loss is linear for all that labels can tell
+_GAMMAS: Final = np.array(DISCOUNTS)[:, np.newaxis]
+_AGED: Final = _GAMMAS ** np.arange(_BLOCK - 1, -1, -1)  # what each label of a block counts for after it
+
+
+class OnlinePlatt:
+    """Online Platt scalings of all `DISCOUNTS` at once."""
+
+    __slots__ = ("_curvature", "parameters")
+
+    def __init__(self) -> None:
+        self.parameters: Floats = np.tile(np.array(IDENTITY), (len(DISCOUNTS), 1))
+        """(a, b) of each discount, float64[G, 2], in an array that is never changed in place."""
+        self._curvature: Floats = np.zeros((len(DISCOUNTS), 3))  # H: of a a, a b, b b
+
+    def learn(self, logits: Floats, labels: npt.NDArray[np.int8]) -> None:
+        """Learn the next labels, int8[n], with the logits of their scores, float64[n].
+
+        The outcome depends on where a call ends: a block never goes beyond it.
+        """
+        powers = np.stack((np.square(logits), logits, np.ones(len(logits))), axis=1)
+        parameters, curvature = self.parameters, self._curvature
+        for start in range(0, len(labels), _BLOCK):
+            x = powers[start : start + _BLOCK]
+            size = len(x)
+            aged = _AGED[:, _BLOCK - size :]
+            exponents = parameters @ x[:, 1:].T
+            np.clip(exponents, -_FARTHEST, _FARTHEST, out=exponents)
+            np.negative(exponents, out=exponents)
+            forecasts = 1.0 / (1.0 + np.exp(exponents, out=exponents))
+            excess = (forecasts - labels[start : start + size]) * aged
+            forecasts -= np.square(forecasts)
+            weights = np.maximum(forecasts, _LEAST_CURVATURE, out=forecasts)
+            weights *= aged
+            curvature = _GAMMAS**size * curvature + weights @ x
+            slopes = (excess @ x[:, 1:]).tolist()
+            # Three systems of two equations: scalars take less time than arrays.
+            parameters = np.array(
+                [
+                    _stepped(*theta, *h, *slope)
+                    for theta, h, slope in zip(parameters.tolist(), curvature.tolist(), slopes, strict=True)
+                ]
+            )
+        self.parameters, self._curvature = parameters, curvature
+
+    def merge(self, other: OnlinePlatt, labels: int) -> None:
+        """Average with another by their curvatures, as if its so many labels had come later."""
+        mine = np.array(DISCOUNTS)[:, np.newaxis] ** labels * self._curvature
+        theirs = other._curvature
+        prior = np.array((1.0, 0.0, 1.0))
+        pulls = _times(mine, self.parameters) + _times(theirs + prior, other.parameters)
+        self._curvature = mine + theirs
+        aa, ab, bb = (self._curvature + prior).T
+        determinant = aa * bb - ab * ab
+        a = (bb * pulls[:, 0] - ab * pulls[:, 1]) / determinant
+        b = (aa * pulls[:, 1] - ab * pulls[:, 0]) / determinant
+        self.parameters = np.stack((a, b), axis=1)
+
+    def to_state(self) -> Floats:
+        """Return the state, float64[5 G]."""
+        return np.concatenate((self.parameters, self._curvature), axis=1).ravel()
+
+    def restore(self, state: Floats) -> bool:
+        """Set the state, float64[5 G] of finite numbers; return whether it can be one."""
+        parts = state.reshape(len(DISCOUNTS), 5)
+        self.parameters, self._curvature = parts[:, :2].copy(), parts[:, 2:].copy()
+        aa, ab, bb = self._curvature.T
+        return bool(((aa >= 0.0) & (bb >= 0.0) & (ab * ab <= (aa + 1.0) * (bb + 1.0))).all())
+
+
+def _stepped(
+    a: float, b: float, aa: float, ab: float, bb: float, slope_a: float, slope_b: float
+) -> tuple[float, float]:
+    """Return (a, b) after a damped Newton step."""
+    aa += 1.0
+    bb += 1.0
+    determinant = aa * bb - ab * ab
+    step_a = (bb * slope_a - ab * slope_b) / determinant
+    step_b = (aa * slope_b - ab * slope_a) / determinant
+    length = 1.0 / (1.0 + math.sqrt(max(0.0, slope_a * step_a + slope_b * step_b)))
+    return a - length * step_a, b - length * step_b
+
+
+def _times(curvature: Floats, parameters: Floats) -> Floats:
+    """Return H·θ of each row, float64[G, 2]."""
+    aa, ab, bb = curvature.T
+    a, b = parameters.T
+    return np.stack((aa * a + ab * b, ab * a + bb * b), axis=1)

@@ -1,0 +1,72 @@
+"""Newest: the latest labelled scores in their order. Memory: 4 bytes each."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+
+from streamcal.errors import DamagedStateError
+from streamcal.sketch import grid
+from streamcal.sketch.arrays import Cells, Labels, Scores
+
+__all__ = ["Newest"]
+
+
+class Newest:
+    """The latest labels, with the cells of their scores on the finest grid.
+
+    Parameters
+    ----------
+    size
+        how many labels are kept.
+    """
+
+    __slots__ = ("_packed", "_size")
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._packed: Cells = np.empty(0, np.int32)  # the cell, and the label as the lowest bit
+
+    @property
+    def cells(self) -> Cells:
+        """The cells, int32[m], the newest last."""
+        return self._packed >> np.int32(1)
+
+    @property
+    def labels(self) -> Labels:
+        """The labels, int8[m]."""
+        return (self._packed & np.int32(1)).astype(np.int8)
+
+    def add(self, scores: Scores, labels: Labels) -> None:
+        """Add checked labels as the latest, float64[k] and int8[k]."""
+        scores, labels = scores[-self._size :], labels[-self._size :]
+        packed = (grid.cells_of(scores, grid.MIN_LEVEL) << np.int32(1)) + labels
+        self._keep(packed.astype(np.int32))
+
+    def merge(self, other: Self) -> None:
+        """Add the labels of the other as later ones."""
+        self._keep(other._packed)
+
+    def to_bytes(self) -> bytes:
+        """Return the state; equal states give equal bytes."""
+        return self._packed.astype("<i4").tobytes()
+
+    def restore(self, data: bytes) -> Self:
+        """Replace the contents by what `to_bytes` gave.
+
+        Raises
+        ------
+        DamagedStateError
+            if the bytes are not such a state.
+        """
+        if len(data) % 4 or len(data) > 4 * self._size:
+            raise DamagedStateError(f"the newest labels, at most {self._size}, in {len(data)} bytes")
+        packed = np.frombuffer(data, "<i4").astype(np.int32)
+        if ((packed < 0) | (packed >> 1 > grid.LAST_KEY >> grid.MIN_LEVEL)).any():
+            raise DamagedStateError("the newest labels have cells that do not exist")
+        self._packed = packed
+        return self
+
+    def _keep(self, packed: Cells) -> None:
+        self._packed = np.concatenate((self._packed, packed))[-self._size :]

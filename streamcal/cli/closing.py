@@ -121,9 +121,9 @@ def _source(pipeline: Pipeline) -> list[str]:
     if len(engines) > 1:
         which = f" for {len(lacking)} of the first {len(engines)} keys, such as {shown(lacking[-1])}"
     return [
-        f"Mode {mode!r} got no labels of the source{which}: the scores were served unchanged. Give labels from"
-        " before the deployment with --source, each with its key if there are keys, or take [recalibrator]"
-        ' mode = "auto" or "target", which need none.'
+        f"Mode {mode!r} got no labels of the source{which}: the scores were served unchanged. Give labels"
+        " from before the deployment with --source, each with its key if there are keys, or take"
+        ' [recalibrator] mode = "auto" or "target", which need none.'
     ]
 
 

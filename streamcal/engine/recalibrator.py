@@ -373,9 +373,9 @@ class Recalibrator:
         if engine.lacks_source:
             self._seeks_source = False
             warnings.warn(
-                f"mode {self.config.mode!r} has learned {engine.target.labels:,} labels of the target and none"
-                " of the source: it serves the score unchanged. Learn labels from before the deployment with"
-                " domain='source', or take mode='auto' or mode='target'",
+                f"mode {self.config.mode!r} has learned {engine.target.labels:,} labels of the target and"
+                " none of the source: it serves the score unchanged. Learn labels from before the deployment"
+                " with domain='source', or take mode='auto' or mode='target'",
                 stacklevel=3,
             )
         elif engine.source.labels:

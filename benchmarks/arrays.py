@@ -56,8 +56,8 @@ def in_calls(call: Callable[[slice], object], n: int) -> tuple[Callable[[], None
 def learning(scores: Floats, labels: Labels) -> Iterator[Row]:
     for n in SIZES:
         engine = Recalibrator()
-        engine.learn_many(scores, labels)
-        ours, events = in_calls(lambda part, e=engine: e.learn_many(scores[part], labels[part]), n)
+        engine.learn_many(scores, labels, "source")
+        ours, events = in_calls(lambda part, e=engine: e.learn_many(scores[part], labels[part], "source"), n)
         theirs, _ = in_calls(lambda part: np.histogram(scores[part], 4096), n)
         yield compare(
             "learn", "learn_many, engine in service", ours, "numpy.histogram(z, 4096)", theirs,
@@ -67,7 +67,8 @@ def learning(scores: Floats, labels: Labels) -> Iterator[Row]:
     for n in SIZES:
         part = slice(0, n)
         yield compare(
-            "learn", "learn_many, new engine", lambda p=part: Recalibrator().learn_many(scores[p], labels[p]),
+            "learn", "learn_many, new engine",
+            lambda p=part: Recalibrator().learn_many(scores[p], labels[p], "source"),
             "numpy.histogram(z, 4096)", lambda p=part: np.histogram(scores[p], 4096),
             n=n, repeats=5 if n == max(SIZES) else 9, note="construction and the first map are in the time",
         )  # fmt: skip
@@ -75,10 +76,10 @@ def learning(scores: Floats, labels: Labels) -> Iterator[Row]:
 
 def predicting(scores: Floats, labels: Labels) -> Iterator[Row]:
     engine = Recalibrator(bins=256)
-    engine.learn_many(scores[: 10**6], labels[: 10**6])
+    engine.learn_many(scores[: 10**6], labels[: 10**6], "source")
     mixed = copy.deepcopy(engine)
     shifted = Recalibrator(bins=256, mode="composite")
-    shifted.learn_many(scores[: 10**6], labels[: 10**6])
+    shifted.learn_many(scores[: 10**6], labels[: 10**6], "source")
     for each in (shifted, mixed):
         each.learn_many(scores[:1000], labels[:1000] & (scores[:1000] > 0.7), "target")
     batch = uniform_mass_binning(scores[: 10**5], labels[: 10**5], 256)
@@ -115,9 +116,10 @@ def isotonic(scores: Floats, labels: Labels) -> Iterator[Row]:
     for n in (10**4, 10**6):
         z, y = scores[:n], labels[:n].astype(np.float64)
         engine, regression = Recalibrator(), IsotonicRegression(out_of_bounds="clip").fit(z, y)
-        engine.learn_many(z, labels[:n])
+        engine.learn_many(z, labels[:n], "source")
         yield compare(
-            "peers", "learn_many, new engine", lambda z=z, n=n: Recalibrator().learn_many(z, labels[:n]),
+            "peers", "learn_many, new engine",
+            lambda z=z, n=n: Recalibrator().learn_many(z, labels[:n], "source"),
             "IsotonicRegression.fit", lambda z=z, y=y: IsotonicRegression(out_of_bounds="clip").fit(z, y),
             n=n, repeats=3,
         )  # fmt: skip
@@ -135,7 +137,7 @@ def kll(scores: Floats, labels: Labels) -> Row:
 
     engine, peer = Recalibrator(), kll_doubles_sketch(1024)
     return compare(
-        "peers", "learn_many", lambda: engine.learn_many(z, y),
+        "peers", "learn_many", lambda: engine.learn_many(z, y, "source"),
         "DataSketches KLL k=1024, update(array)", lambda: peer.update(z), n=len(z),
         note="KLL takes no labels",
     )  # fmt: skip

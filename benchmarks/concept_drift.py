@@ -164,7 +164,7 @@ def drift_rows() -> Iterator[list[str]]:
 
 def drifted(engine: Recalibrator, law: Law, raw: float, rng: np.random.Generator) -> Drifted:
     """Run a stream whose labels come at once into a drift, and watch the risk of what is served."""
-    engine.learn_many(*NormalPair(0.5).sample(SOURCE_LABELS, rng))
+    engine.learn_many(*NormalPair(0.5).sample(SOURCE_LABELS, rng), "source")
     learn(engine, *BASE.sample(BEFORE, rng))
     early = bool(engine.alarms)
     scores, labels = law.sample(AFTER, rng)
@@ -213,7 +213,7 @@ def false_alarm_table() -> str:
 def false_alarms(priors: Sequence[float], rng: np.random.Generator) -> list[str]:
     """Run a stream on which label shift holds; return the assumptions refuted all the same."""
     engine = Recalibrator()
-    engine.learn_many(*NormalPair(0.5).sample(SOURCE_LABELS, rng))
+    engine.learn_many(*NormalPair(0.5).sample(SOURCE_LABELS, rng), "source")
     for prior in priors:
         scores, labels = NormalPair(prior).sample(TARGET_LABELS // len(priors), rng)
         for place in range(0, len(scores), BLOCK):

@@ -37,7 +37,7 @@ def growth(scores: np.ndarray, labels: np.ndarray) -> Iterator[Row]:
     states = []
     for n in (10**7, 10**5):
         engine = Recalibrator(growth=_APART)
-        engine.learn_many(scores[:n], labels[:n])
+        engine.learn_many(scores[:n], labels[:n], "source")
         states.append(engine.to_bytes())
     n = 10**6
     pairs = list(zip(scores[:n].tolist(), labels[:n].tolist(), strict=True))[: 10**5]
@@ -48,11 +48,11 @@ def growth(scores: np.ndarray, labels: np.ndarray) -> Iterator[Row]:
 
     def many(engine: Recalibrator) -> None:
         for start in range(0, n, 10**5):
-            engine.learn_many(scores[start : start + 10**5], labels[start : start + 10**5])
+            engine.learn_many(scores[start : start + 10**5], labels[start : start + 10**5], "source")
 
     def one(engine: Recalibrator) -> None:
         for score, label in pairs:
-            engine.learn_one(score, label)
+            engine.learn_one(score, label, "source")
 
     for operation, work, events in (("learn_many by 10⁵", many, n), ("learn_one", one, len(pairs))):
         times = seconds(
@@ -72,7 +72,7 @@ def reforming(scores: np.ndarray, labels: np.ndarray) -> Iterator[Row]:
     sketch.add(*sample)
     cells = len(sketch.cells)
     full = Recalibrator()
-    full.learn_many(*sample)
+    full.learn_many(*sample, "source")
     (times,) = seconds(full.refresh, repeats=REPEATS)
     yield figure(
         "cost", f"re-forming the map at {cells} cells", "ms", [1e3 * taken for taken in times], at_most=50,
@@ -92,7 +92,7 @@ def reforming(scores: np.ndarray, labels: np.ndarray) -> Iterator[Row]:
     yield figure("cost", f"re-forming map and certificate at {cells} cells", "ms", milliseconds, at_most=50)
     for n in (10**5, 10**6, 10**7):
         engine = Recalibrator(growth=_APART)
-        engine.learn_many(scores[:n], labels[:n])
+        engine.learn_many(scores[:n], labels[:n], "source")
         pairs = list(zip(scores[: n // 10].tolist(), labels[: n // 10].tolist(), strict=True))[: 10**5]
         state, copies = engine.to_bytes(), [engine]
 
@@ -101,12 +101,12 @@ def reforming(scores: np.ndarray, labels: np.ndarray) -> Iterator[Row]:
 
         def many(n: int = n, copies: list[Recalibrator] = copies) -> None:
             for start in range(0, n // 10, 10**4):  # as it comes from a stream, not all at once
-                copies[0].learn_many(scores[start : start + 10**4], labels[start : start + 10**4])
+                copies[0].learn_many(scores[start : start + 10**4], labels[start : start + 10**4], "source")
 
         def one(pairs: list[tuple[float, int]] = pairs, copies: list[Recalibrator] = copies) -> None:
             learn_one = copies[0].learn_one
             for score, label in pairs:
-                learn_one(score, label)
+                learn_one(score, label, "source")
 
         form, by_many, by_one = seconds(lambda c=copies: c[0].refresh(), many, one, repeats=5, before=restore)
         for operation, learn in (
@@ -141,7 +141,7 @@ def memory(scores: np.ndarray, labels: np.ndarray) -> Iterator[Row]:
         def learn(
             more: int, engine: Recalibrator = engine, z: Any = z, y: Any = y, three: bool = three
         ) -> None:
-            engine.learn_many(z[:more], y[:more])
+            engine.learn_many(z[:more], y[:more], "source")
             if three:
                 engine.learn_many(z[:more], y[:more], "target")
                 engine.observe_many(z[:more])
@@ -166,7 +166,7 @@ def merging(scores: np.ndarray, labels: np.ndarray) -> Iterator[Row]:
     for part in np.array_split(np.arange(10**7), 1000):
         sketch, engine = ScoreSketch(), Recalibrator()
         sketch.add(scores[part], labels[part])
-        engine.learn_many(scores[part], labels[part])
+        engine.learn_many(scores[part], labels[part], "source")
         shards.append(sketch)
         engines.append(engine)
 

@@ -24,7 +24,7 @@ N = 10**5
 def rows() -> Iterator[Row]:
     scores, labels = sample(10**6, 2)
     engine = Recalibrator(mode="composite")
-    engine.learn_many(scores, labels)
+    engine.learn_many(scores, labels, "source")
     pairs = list(zip(scores[:N].tolist(), labels[:N].tolist(), strict=True))
     yield from calls(engine, pairs)
     yield from river()
@@ -41,7 +41,7 @@ def calls(engine: Recalibrator, pairs: list[tuple[float, int]]) -> Iterator[Row]
     def learn() -> None:
         learn_one = engine.learn_one
         for score, label in pairs:
-            learn_one(score, label)
+            learn_one(score, label, "source")
 
     def append() -> None:
         kept: list[tuple[float, int]] = []

@@ -104,7 +104,7 @@ def follow(seed: int) -> dict[str, Floats]:
     rng = np.random.default_rng(seed)
     engine = Recalibrator(mode="source")
     scores, labels = SOURCE.sample(SOURCE_LABELS, rng)
-    engine.learn_many(scores, labels)
+    engine.learn_many(scores, labels, "source")
     engine.refresh()
     source, known = engine.map, float(labels.mean())
     laws = [Law(source, prior) for prior in PRIORS]

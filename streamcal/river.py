@@ -209,8 +209,8 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], _Stage):
     **options
         the options of `RecalibratorConfig` by name. ``window`` must be a number of labels. The modes
         ``source``, ``label_shift`` and ``composite`` need labels of the source domain: pass them to
-        ``engine.learn_many``. The priors ``scores`` and ``both`` need these labels too, and a frozen wrapped
-        model.
+        ``engine.learn_many`` with ``domain="source"``. The priors ``scores`` and ``both`` need these
+        labels too, and a frozen wrapped model.
 
     Raises
     ------

@@ -74,7 +74,7 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
         how many folds are fitted at the same time. None: 1; -1: as many as there are processors.
     **options
         the options of `RecalibratorConfig` by name. ``window`` must be a number of labels. `fit` and the
-        first `partial_fit` validate them.
+        first `partial_fit` validate them. The modes ``source``, ``label_shift`` and ``composite`` need `fit`.
 
     Attributes
     ----------

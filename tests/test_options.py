@@ -61,7 +61,7 @@ def test_mypy_refuses_unknown_options_and_wrong_values(tmp_path: Path) -> None:
 
 def test_an_engine_shows_as_one_line() -> None:
     engine = Recalibrator(mode="composite")
-    engine.learn_many([0.1, 0.9] * 5_000, [0, 1] * 5_000)
+    engine.learn_many([0.1, 0.9] * 5_000, [0, 1] * 5_000, "source")
     engine.learn_many([0.2, 0.8], [0, 1], "target")
     engine.observe_many([0.5] * 1_234)
     assert repr(engine) == (

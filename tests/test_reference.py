@@ -140,7 +140,7 @@ def test_predictions_of_the_engine(name: str, mode: str, bins: int | str) -> Non
     scores = STREAMS[name]
     labels = (np.random.default_rng(3).random(len(scores)) < scores).astype(np.int8)
     engine = Recalibrator(mode=mode, bins=bins)
-    engine.learn_many(scores, labels)
+    engine.learn_many(scores, labels, "source")
     engine.learn_many(scores[:100], 1 - labels[:100], "target")
     everywhere = np.concatenate((scores, SPECIAL, engine.map.edges, np.nextafter(engine.map.edges, 0.0)))
     many = engine.predict_many(everywhere)

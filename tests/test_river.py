@@ -85,7 +85,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int, str, int | N
     calls: list[tuple[float, int, str, int | None]] = []
     learn = Recalibrator.learn_one
 
-    def spy(self: Recalibrator, score: float, label: int, domain: Any = "source", **kwargs: Any) -> None:
+    def spy(self: Recalibrator, score: float, label: int, domain: Any = "target", **kwargs: Any) -> None:
         calls.append((score, label, domain, kwargs.get("seen")))
         learn(self, score, label, domain, **kwargs)
 

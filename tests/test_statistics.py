@@ -23,7 +23,7 @@ def sample(n: int, seed: int, pair: NormalPair = SOURCE) -> tuple[np.ndarray, np
 
 def streamed(scores: np.ndarray, labels: np.ndarray, **options: object) -> Recalibrator:
     engine = Recalibrator(**options)
-    engine.learn_many(scores, labels)
+    engine.learn_many(scores, labels, "source")
     engine.refresh()
     return engine
 
@@ -77,7 +77,7 @@ def table_1_risks(seed: int) -> dict[str, Risk]:
     risks = {}
     for mode in TABLE_1:
         engine = Recalibrator(mode=mode, bins=4 if mode == "target" else 9, prior_smoothing=0)
-        engine.learn_many(*source_sample)
+        engine.learn_many(*source_sample, "source")
         engine.learn_many(*target_sample, "target")
         engine.refresh()
         risks[mode] = target.risk(engine.map)
@@ -101,7 +101,7 @@ def test_table_1_of_the_paper() -> None:
 def test_a_broken_shift_correction_is_noticed() -> None:
     """Table 1's composite with w₀ and w₁ exchanged is far outside its tolerance."""
     engine = Recalibrator(mode="composite", bins=9, prior_smoothing=0)
-    engine.learn_many(*sample(1000, 0))
+    engine.learn_many(*sample(1000, 0), "source")
     engine.learn_many(*sample(100, 0, NormalPair(0.1)), "target")
     engine.refresh()
     broken = engine.map.model_copy(update={"weights": engine.map.weights[::-1]})

@@ -136,10 +136,10 @@ def test_datetimes_teach_the_same_as_seconds(kind: str) -> None:
         "milliseconds": seconds.to_numpy() * 1e3,
     }[kind]
     engines = [Recalibrator(mode="source", window=dt.timedelta(days=30)) for _ in range(3)]
-    engines[0].learn_many(scores, labels, times=seconds)
-    engines[1].learn_many(scores, labels, times=times)
+    engines[0].learn_many(scores, labels, "source", times=seconds)
+    engines[1].learn_many(scores, labels, "source", times=times)
     for score, label, time in zip(scores, labels, list(times), strict=True):
-        engines[2].learn_one(score, label, time=time)
+        engines[2].learn_one(score, label, "source", time=time)
     assert engines[0].to_bytes() == engines[1].to_bytes() == engines[2].to_bytes()
 
 

@@ -93,7 +93,7 @@ def replay(options: Mapping[str, Any], stream: Sequence[PredictionEvent | LabelE
     """Feed the stream to an engine that knows March and April, event by event."""
     engine = Recalibrator(**options)
     if options.get("mode") != "target":
-        engine.learn_many(*source())
+        engine.learn_many(*source(), "source")
     forecasts: dict[str, Recalibrated] = {}
     rows: list[tuple[float, float, float, int]] = []
     mixtures: list[Published] = []

@@ -86,7 +86,7 @@ def engines(labels: int, rng: np.random.Generator) -> dict[Mode, Recalibrator]:
     sample = SOURCE.sample(labels, rng)
     found: dict[Mode, Recalibrator] = {mode: Recalibrator(mode=mode) for mode in STYLE}
     for engine in found.values():
-        engine.learn_many(*sample)
+        engine.learn_many(*sample, "source")
     return found
 
 
@@ -111,7 +111,7 @@ def running_priors(
     found = {}
     for window in windows:
         engine = Recalibrator(mode="composite", prior_window=window)
-        engine.learn_many(*source())
+        engine.learn_many(*source(), "source")
         ends = np.arange(STRIDE, len(labels) + 1, STRIDE)
         priors = np.zeros(len(ends))
         for place, end in enumerate(ends):
@@ -136,7 +136,7 @@ def jumps(kind: PriorKind, window: Window, seed: int, blocks: Sequence[float], l
     """
     rng = np.random.default_rng(seed)
     engine = Recalibrator(mode="composite", prior=kind, prior_window=window)
-    engine.learn_many(*SOURCE.sample(LATE_SOURCE_LABELS, rng))
+    engine.learn_many(*SOURCE.sample(LATE_SOURCE_LABELS, rng), "source")
     parts = [NormalPair(prior).sample(length, rng) for prior in blocks]
     scores = np.concatenate([part[0] for part in parts]).tolist()
     labels = np.concatenate([part[1] for part in parts]).tolist()

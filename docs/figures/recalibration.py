@@ -54,7 +54,7 @@ class Judged(NamedTuple):
 def measure(scores: Scores, labels: Labels) -> tuple[RecalibrationMap, Judged, Judged]:
     """Learn from every second flight; return the map, and the others' forecasts before and after."""
     engine = Recalibrator(mode="source")
-    engine.learn_many(scores[::2], labels[::2])
+    engine.learn_many(scores[::2], labels[::2], "source")
     engine.refresh()  # from all of them: the schedule has left the last few out
     unseen, truth = scores[1::2], labels[1::2]
     return (

@@ -177,7 +177,7 @@ def streamed_maps(events: Iterable[Sample], engines: Sequence[Recalibrator]) -> 
     """Feed one stream to all engines and return their maps at its end."""
     for scores, labels in events:
         for engine in engines:
-            engine.learn_many(scores, labels)
+            engine.learn_many(scores, labels, "source")
     for engine in engines:
         engine.refresh()
     return [engine.map for engine in engines]
@@ -261,7 +261,7 @@ def table_1_engine(mode: Mode, seed: int, source_bins: int) -> Recalibrator:
     rng = np.random.default_rng([3, seed])
     source, target = SOURCE.sample(1000, rng), NormalPair(0.1).sample(100, rng)
     engine = Recalibrator(mode=mode, bins=4 if mode == "target" else source_bins, prior_smoothing=0)
-    engine.learn_many(*source)
+    engine.learn_many(*source, "source")
     engine.learn_many(*target, "target")
     engine.refresh()
     return engine

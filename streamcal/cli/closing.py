@@ -11,6 +11,7 @@ from streamcal.run.order import BACKWARDS, TimesRead
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import FileSource, Source
 from streamcal.run.tally import Tally
+from streamcal.values import shown
 
 __all__ = ["closing_words"]
 
@@ -21,6 +22,7 @@ _MANY: Final = 100  # labels over which two Brier scores may be compared
 _WORSE: Final = 1.01  # Brier score after, over that before: less is chance, or the price of learning
 _SHOWN: Final = 3  # reasons
 _SHOWN_FIELDS: Final = 5
+_KEYS: Final = 20  # whose engines are looked at: more may have to be read from the store
 _BACKWARDS: Final = 0.01  # share of the events
 
 
@@ -37,6 +39,7 @@ def closing_words(pipeline: Pipeline, sources: Sequence[Source]) -> list[str]:
         *_rejected(pipeline.tally, pipeline.reasons),
         *_join(pipeline),
         *_classes(pipeline),
+        *_source(pipeline),
         *_times(pipeline.tally.times, pipeline.tally.events),
         *_unfinished(sources),
         *_unknown(unknown),
@@ -106,6 +109,21 @@ def _classes(pipeline: Pipeline) -> list[str]:
             ("joined", target.labels, joined),
         )
         if labels >= _FEW and len(classes) == 1
+    ]
+
+
+def _source(pipeline: Pipeline) -> list[str]:
+    engines = pipeline.first_engines(_KEYS)
+    lacking = [key for key, engine in engines.items() if engine.lacks_source]
+    if not lacking:
+        return []
+    mode, which = engines[lacking[0]].config.mode, ""
+    if len(engines) > 1:
+        which = f" for {len(lacking)} of the first {len(engines)} keys, such as {shown(lacking[-1])}"
+    return [
+        f"Mode {mode!r} got no labels of the source{which}: the scores were served unchanged. Give labels"
+        " from before the deployment with --source, each with its key if there are keys, or take"
+        ' [recalibrator] mode = "auto" or "target", which need none.'
     ]
 
 

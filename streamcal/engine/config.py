@@ -37,9 +37,11 @@ class RecalibratorConfig(BaseModel):
         ρ, greater than 1 and at most 16: h is formed again each time the number of labels has grown by this
         factor. The mixture of mode ``"auto"`` has a schedule of its own.
     mode
-        which map is served. ``"source"``: h_P. ``"label_shift"``: g. ``"target"``: h_Q, formed from target
-        labels. ``"composite"``: g∘h_P. ``"auto"``: h_P until target labels arrive, then a mixture of all
-        these on windows of several lengths, weighted by their recent losses (docs/drift.md).
+        which map is served. ``"source"``: h_P, formed from source labels. ``"label_shift"``: g.
+        ``"target"``: h_Q, formed from target labels. ``"composite"``: g∘h_P. ``"auto"``: h_P until target
+        labels arrive, then a mixture of all these on windows of several lengths, weighted by their recent
+        losses (docs/drift.md). Without source labels, ``"source"``, ``"label_shift"`` and ``"composite"``
+        serve the score unchanged; without target labels, so does ``"target"``.
     window
         which labels form h: the latest so many, from 64 to 1,000,000,000; those of the latest stretch of
         event time, a `datetime.timedelta` (in TOML an ISO 8601 duration, ``"P30D"``); or all, None. The
@@ -95,6 +97,11 @@ class RecalibratorConfig(BaseModel):
         if isinstance(value, timedelta) and value <= timedelta(0):
             raise ValueError(f"a window must be longer than 0, got {value}")
         return value
+
+    @property
+    def needs_source(self) -> bool:
+        """Whether the mode serves the score unchanged as long as there are no labels of the source."""
+        return self.mode in ("source", "label_shift", "composite")
 
     def window_of(self, domain: Domain) -> int | timedelta | None:
         """Return the window of a domain's labels, None if all count."""

@@ -19,6 +19,7 @@ from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Mixing, Recalibrated
 from streamcal.engine.map_versions import MapVersions
+from streamcal.engine.schedule import FIRST_LABELS
 from streamcal.engine.served_map import NO_SHIFT
 from streamcal.engine.state import pack, unpack
 from streamcal.errors import DamagedStateError
@@ -141,6 +142,11 @@ class Engine:
         """Counts and prior of the target."""
         prior = self._priors.of("target")
         return DomainSummary(self._target.n, self._target.positives, prior, self._traffic.n)
+
+    @property
+    def lacks_source(self) -> bool:
+        """Whether the score is served unchanged for want of source labels, with enough others for a map."""
+        return self.config.needs_source and not self._source.n and self._target.n >= FIRST_LABELS
 
     @property
     def certificate(self) -> Certificate | None:

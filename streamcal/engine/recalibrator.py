@@ -7,6 +7,7 @@ domain, one sketch of unlabelled target scores, the map h as it was last formed,
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, Self, Unpack
 
@@ -55,7 +56,7 @@ class Recalibrator:
 
     Examples
     --------
-    >>> engine = Recalibrator(bins=2)
+    >>> engine = Recalibrator(mode="target", bins=2)
     >>> engine.predict_one(0.7)
     0.7
     >>> engine.learn_many([0.2, 0.4, 0.7, 0.9] * 32, [0, 0, 0, 1] * 32)
@@ -79,6 +80,7 @@ class Recalibrator:
     def _use(self, engine: Engine, join: Join) -> None:
         self._engine, self._join = engine, join
         self._served = engine.served
+        self._seeks_source = engine.config.needs_source
 
     def __repr__(self) -> str:
         source, target = self.source, self.target
@@ -163,7 +165,7 @@ class Recalibrator:
         self,
         score: float,
         label: int,
-        domain: Domain = "source",
+        domain: Domain = "target",
         *,
         time: Time | None = None,
         seen: int | None = None,
@@ -176,7 +178,8 @@ class Recalibrator:
         score, label
             a number in [0, 1]; 0 or 1, or any label if ``positive`` is given.
         domain
-            where they come from.
+            where they come from. ``"target"``: the deployment. ``"source"``: from before, such as the model's
+            calibration set; the modes ``source``, ``label_shift`` and ``composite`` need such labels.
         time
             event time of the label; needed only for a ``window`` of event time. Seconds since the epoch (from
             1e11 on, milliseconds, microseconds or nanoseconds, by magnitude), a datetime, a date, or ISO 8601
@@ -191,23 +194,31 @@ class Recalibrator:
         ValueError
             if the score is no number in [0, 1], the label does not equal 0 or 1, the domain is neither
             ``"source"`` nor ``"target"``, or a time is missing or none; nothing is learned then.
+
+        Warns
+        -----
+        UserWarning
+            once, if the mode needs source labels and has none, but 64 of the target: it serves the score
+            unchanged.
         """
         # The usual types pass by a glance; what remains is checked, or refused, at length.
         if type(score) is not float or not 0.0 <= score <= 1.0:
             score = checks.check_score(score)
         if type(label) is not int or (label != 0 and label != 1) or positive is not None:
             label = checks.check_label(label, positive)
-        if domain != "source" and domain != "target":
+        if domain != "target" and domain != "source":
             raise ValueError(_bad_domain(domain))
         if time is not None and (type(time) is not float or not -LIMIT < time < LIMIT):
             time = check_time(time)
         self._engine.learn_one(score, label, domain, time, seen)
+        if self._seeks_source:
+            self._seek_source()
 
     def learn_many(
         self,
         scores: Any,
         labels: Any,
-        domain: Domain = "source",
+        domain: Domain = "target",
         *,
         times: Any = None,
         seen: int | None = None,
@@ -223,7 +234,7 @@ class Recalibrator:
         scores, labels
             array-likes of length n: numpy, lists, pandas, polars or Arrow columns.
         domain
-            where they come from.
+            where they come from, as in `learn_one`.
         times
             event times as in `learn_one`, all in one unit: an array-like of length n (numpy, lists, pandas,
             polars or Arrow columns), or one for all.
@@ -237,6 +248,11 @@ class Recalibrator:
         ValueError
             as `learn_one`, with the index of the first bad value, or if the lengths differ, or with
             ``positive`` if there is a third label; nothing is learned then.
+
+        Warns
+        -----
+        UserWarning
+            as `learn_one`.
         """
         values, classes = checks.as_scores(scores), checks.as_labels(labels, positive)
         if len(values) != len(classes):
@@ -245,6 +261,8 @@ class Recalibrator:
             raise ValueError(_bad_domain(domain))
         moments = None if times is None else as_times(times, len(values))
         self._engine.learn_many(values, classes, domain, moments, seen)
+        if self._seeks_source:
+            self._seek_source()
 
     def observe_one(self, score: float) -> None:
         """Take note of a target score whose label is not known (yet).
@@ -327,6 +345,11 @@ class Recalibrator:
         ValueError
             if a field of the event is not what it may be in a file (docs/events.md), or a label has no time
             under a ``window`` of event time; nothing has changed then.
+
+        Warns
+        -----
+        UserWarning
+            as `learn_one`.
         """
         event = checked(event)
         given = event.time
@@ -340,7 +363,23 @@ class Recalibrator:
         elif (lacks := lacks_time(event, self.config)) is not None:
             raise ValueError(lacks)
         outcomes = step(event, self._join, lambda _: self._engine)
+        if self._seeks_source:
+            self._seek_source()
         return tuple(outcome for outcome in outcomes if not isinstance(outcome, Joined))
+
+    def _seek_source(self) -> None:
+        """Warn of a mode that has no source to form its map from, once; a source ends the search."""
+        engine = self._engine
+        if engine.lacks_source:
+            self._seeks_source = False
+            warnings.warn(
+                f"mode {self.config.mode!r} has learned {engine.target.labels:,} labels of the target and"
+                " none of the source: it serves the score unchanged. Learn labels from before the deployment"
+                " with domain='source', or take mode='auto' or mode='target'",
+                stacklevel=3,
+            )
+        elif engine.source.labels:
+            self._seeks_source = False
 
     # State
 

@@ -153,7 +153,7 @@ def test_a_run_equals_the_engine_by_hand_and_is_reproducible(tmp_path: Path) -> 
 
     engine = Recalibrator(bins=7)
     for row in read_lines(source):
-        engine.learn_one(row["score"], row["label"])
+        engine.learn_one(row["score"], row["label"], "source")
     scores = [float(line.split(",")[2]) for line in events.read_text().splitlines()[1:]]
     classes = [row["label"] for row in read_lines(labels)]
     squares = []

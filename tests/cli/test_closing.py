@@ -179,6 +179,21 @@ def test_a_source_of_one_class_is_said(tmp_path: Path) -> None:
     assert any(word.startswith("All 50 source labels are 0") for word in remarks(done))
 
 
+def test_a_mode_without_its_source_is_said(tmp_path: Path) -> None:
+    events = write(tmp_path / "e.jsonl", pairs(150))
+    source = write(tmp_path / "s.jsonl", ({"score": 0.5, "label": i % 2} for i in range(64)))
+    config = tmp_path / "c.toml"
+    config.write_text('[recalibrator]\nmode = "label_shift"\n')
+    (word,) = remarks(call(events, "--config", config))
+    assert word.startswith("Mode 'label_shift' got no labels of the source: the scores were served unchanged")
+    assert '--source, each with its key if there are keys, or take [recalibrator] mode = "auto"' in word
+    sourced = remarks(call(events, "--config", config, "--source", source))
+    assert not [word for word in sourced if word.startswith("Mode")]
+    keyed = write(tmp_path / "k.jsonl", (row | {"key": "k"} for row in pairs(150)))
+    (word,) = remarks(call(keyed, "--config", config, "--source", source))
+    assert "source for 1 of the first 2 keys, such as 'k': " in word
+
+
 @pytest.mark.slow
 def test_after_a_restart_they_are_those_of_the_whole(tmp_path: Path) -> None:
     rows = CASES["rejected"][0]

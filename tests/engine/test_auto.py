@@ -31,7 +31,7 @@ def test_before_the_first_target_label_the_source_alone_speaks() -> None:
     scores, labels = SOURCE.sample(5000, np.random.default_rng(1))
     auto, source = Recalibrator(), Recalibrator(mode="source")
     for engine in (auto, source):
-        engine.learn_many(scores, labels)
+        engine.learn_many(scores, labels, "source")
         engine.observe_many(scores)
     assert auto.predict_many(scores).tolist() == source.predict_many(scores).tolist()
     assert auto.mixing is not None
@@ -47,9 +47,9 @@ def test_a_map_formed_off_schedule_is_certified_as_what_it_is() -> None:
     """By the triangle inequality: what is certain of the map that was formed before it says nothing of it."""
     rng = np.random.default_rng(12)
     engine = Recalibrator()
-    engine.learn_many(*SOURCE.sample(2000, rng))
+    engine.learn_many(*SOURCE.sample(2000, rng), "source")
     before = engine.certificate
-    engine.learn_many(*SOURCE.sample(20, rng))
+    engine.learn_many(*SOURCE.sample(20, rng), "source")
     assert engine.certificate == before
     engine.refresh()
     after = engine.certificate
@@ -81,13 +81,13 @@ def test_without_a_source_it_learns_from_the_target() -> None:
 def test_under_label_shift_composites_lead() -> None:
     rng = np.random.default_rng(3)
     engine = Recalibrator()
-    engine.learn_many(*SOURCE.sample(50_000, rng))
+    engine.learn_many(*SOURCE.sample(50_000, rng), "source")
     engine.learn_many(*TARGET.sample(1000, rng), "target")
     assert engine.mixing is not None
     shifted = sum(weight for name, weight in engine.mixing.weights.items() if name.startswith("composite"))
     assert shifted > 0.5
     source = Recalibrator(mode="source")
-    source.learn_many(*SOURCE.sample(50_000, rng))
+    source.learn_many(*SOURCE.sample(50_000, rng), "source")
     scores, labels = TARGET.sample(50_000, rng)
     assert brier(engine, scores, labels) < brier(source, scores, labels)
 
@@ -95,7 +95,7 @@ def test_under_label_shift_composites_lead() -> None:
 def test_an_alarm_takes_out_what_rests_on_label_shift_until_there_is_a_new_source() -> None:
     rng = np.random.default_rng(4)
     engine = Recalibrator()
-    engine.learn_many(*SOURCE.sample(20_000, rng))
+    engine.learn_many(*SOURCE.sample(20_000, rng), "source")
     scores, labels = moved(3 * GENERATION, 5)
     alarms, published, alarmed_at, renewed_at = [], [], None, None
     for i, (score, label) in enumerate(zip(scores.tolist(), labels.tolist(), strict=True)):
@@ -280,7 +280,7 @@ def test_scores_alone_move_the_map_before_the_labels_come() -> None:
     risks = {}
     for prior in ("labels", "both"):
         engine = Recalibrator(prior=prior, prior_window="adwin")
-        engine.learn_many(*calibration)
+        engine.learn_many(*calibration, "source")
         versions, seen = {0: engine.map}, []
         for i, score in enumerate(scores.tolist()):
             seen.append(engine.seen)
@@ -302,7 +302,7 @@ def test_scores_alone_move_the_map_before_the_labels_come() -> None:
 def test_priors_from_scores_in_every_mode_that_uses_them(mode: str, prior: str) -> None:
     rng = np.random.default_rng(11)
     engine = Recalibrator(mode=mode, prior=prior)
-    engine.learn_many(*SOURCE.sample(20_000, rng))
+    engine.learn_many(*SOURCE.sample(20_000, rng), "source")
     one = Recalibrator.from_bytes(engine.to_bytes())
     scores = TARGET.sample(5000, rng)[0]
     engine.observe_many(scores)

@@ -32,7 +32,7 @@ SOURCE, TARGET = NormalPair(0.5), NormalPair(0.1)
 def engine_of(n_source: int, n_target: int = 0, seed: int = 0, **options: object) -> Recalibrator:
     rng = np.random.default_rng([7, seed])
     engine = Recalibrator(**options)
-    engine.learn_many(*SOURCE.sample(n_source, rng))
+    engine.learn_many(*SOURCE.sample(n_source, rng), "source")
     if n_target:
         engine.learn_many(*TARGET.sample(n_target, rng), "target")
     return engine
@@ -63,20 +63,20 @@ def test_the_certificate_is_that_of_the_version_as_it_was_formed() -> None:
     assert (first.version, first.n_source, first.domain) == (53, sketch.n, "source")
     assert (first.risk, first.calibration_risk) == (bound.risk, bound.calibration)
     assert first.target_risk is None
-    assert engine.learn_one(0.5, 1) is None
+    assert engine.learn_one(0.5, 1, "source") is None
     assert the(engine.certificate) == first
 
 
 def test_a_map_formed_off_schedule_keeps_the_last_certificate_and_says_so() -> None:
     engine = engine_of(1000, mode="source")
     before = the(engine.certificate)
-    engine.learn_many(*SOURCE.sample(10, np.random.default_rng(1)))
+    engine.learn_many(*SOURCE.sample(10, np.random.default_rng(1)), "source")
     engine.refresh()
     after = the(engine.certificate)
     assert not after.on_schedule
     assert after == before.model_copy(update={"on_schedule": False})
     assert after.version < engine.version
-    engine.learn_many(*SOURCE.sample(200, np.random.default_rng(2)))
+    engine.learn_many(*SOURCE.sample(200, np.random.default_rng(2)), "source")
     assert the(engine.certificate).on_schedule
 
 
@@ -97,7 +97,7 @@ def test_the_history_is_thinned_to_a_bounded_size() -> None:
     engine = Recalibrator(mode="source", growth=1.01)
     rng = np.random.default_rng(4)
     for score, label in zip(*SOURCE.sample(400, rng), strict=True):
-        engine.learn_one(float(score), int(label))
+        engine.learn_one(float(score), int(label), "source")
         assert engine.certificate is None or len(engine.certificates) <= MOST_CERTIFICATES
     versions = [certificate.version for certificate in engine.certificates]
     assert versions == sorted(set(versions))
@@ -130,7 +130,7 @@ def test_the_served_maps_certificate_reaches_the_designs_figures(n: int, limit: 
     for a mass of 3e-22 (docs/paper.md); its premise on n is met at none of them.
     """
     engine = Recalibrator(mode="source")
-    engine.learn_many(*SOURCE.sample(n, np.random.default_rng([5, n])))
+    engine.learn_many(*SOURCE.sample(n, np.random.default_rng([5, n])), "source")
     certificate = the(engine.certificate)
     true = SOURCE.risk(engine.map).total
     smooth = theorem1(certificate.n_source, certificate.bins, 0.1, smoothness=18.5)
@@ -282,7 +282,7 @@ def test_falling_rates_refute_monotone_and_withdraw_everything(mode: str) -> Non
     rng = np.random.default_rng(6)
     scores = rng.random(20_000)
     engine = Recalibrator(mode=mode)
-    engine.learn_many(scores, rng.random(20_000) > scores)
+    engine.learn_many(scores, rng.random(20_000) > scores, "source")
     engine.learn_many(scores[:20], rng.random(20) > scores[:20], "target")
     certificate = the(engine.certificate)
     assert certificate.refuted == (MONOTONE_REFUTED,)

@@ -53,7 +53,7 @@ def test_labels_that_are_refused_hint_at_positive(labels: Any, positive: object,
         return
     with pytest.raises(ValueError, match=message):
         engine.learn_many([0.5] * 3, labels, positive=positive)
-    assert engine.source.labels == 0
+    assert engine.target.labels == 0
 
 
 @pytest.mark.parametrize("way", ["learn_many", "predict_many", "observe_many"])

@@ -61,9 +61,9 @@ def test_before_any_label_the_score_is_its_own_probability() -> None:
 def test_the_first_map_comes_with_the_64th_label() -> None:
     scores, labels = sample(64, 1)
     engine = Recalibrator()
-    engine.learn_many(scores[:63], labels[:63])
+    engine.learn_many(scores[:63], labels[:63], "source")
     assert engine.version == 0
-    engine.learn_one(scores[63], labels[63])
+    engine.learn_one(scores[63], labels[63], "source")
     assert engine.version == 1
     assert engine.map.bins > 1
 
@@ -71,9 +71,9 @@ def test_the_first_map_comes_with_the_64th_label() -> None:
 def test_h_is_frozen_between_versions_and_g_is_not() -> None:
     scores, labels = sample(1000, 2)
     engine = Recalibrator(mode="composite")
-    engine.learn_many(scores, labels)
+    engine.learn_many(scores, labels, "source")
     frozen = engine.map
-    engine.learn_one(0.5, 1)
+    engine.learn_one(0.5, 1, "source")
     assert (engine.map.edges, engine.map.values) == (frozen.edges, frozen.values)
     assert engine.predict_one(0.6) == frozen.predict_one(0.6)
     engine.learn_one(0.01, 0, "target")
@@ -147,9 +147,9 @@ def test_damaged_state_is_refused() -> None:
 def test_merge_is_as_if_one_engine_had_seen_all() -> None:
     scores, labels = sample(3000, 3)
     whole, left, right = Recalibrator(), Recalibrator(), Recalibrator()
-    whole.learn_many(scores, labels)
-    left.learn_many(scores[:1000], labels[:1000])
-    right.learn_many(scores[1000:], labels[1000:])
+    whole.learn_many(scores, labels, "source")
+    left.learn_many(scores[:1000], labels[:1000], "source")
+    right.learn_many(scores[1000:], labels[1000:], "source")
     left.observe_one(0.5)
     version = left.version
     left.merge(right)
@@ -165,7 +165,7 @@ def test_modes_by_their_definitions() -> None:
     (z_p, y_p), (z_q, y_q) = sample(1000, 4), sample(100, 5, prior=0.1)
     engines = {mode: Recalibrator(mode=mode, bins=5, prior_smoothing=0) for mode in MODES}
     for engine in engines.values():
-        engine.learn_many(z_p, y_p)
+        engine.learn_many(z_p, y_p, "source")
         engine.learn_many(z_q, y_q, "target")
         engine.refresh()
     h_p, h_q = uniform_mass_binning(z_p, y_p, 5), uniform_mass_binning(z_q, y_q, 5)
@@ -187,13 +187,13 @@ def test_modes_by_their_definitions() -> None:
 
 def test_priors_are_krichevsky_trofimov_by_default() -> None:
     engine = Recalibrator(mode="composite")
-    engine.learn_many([0.1] * 100, [0] * 90 + [1] * 10)
+    engine.learn_many([0.1] * 100, [0] * 90 + [1] * 10, "source")
     engine.learn_one(0.1, 0, "target")
     assert engine.source.prior == pytest.approx(10.5 / 101)
     assert engine.target.prior == pytest.approx(0.5 / 2)
     assert engine.predict_one(0.1) > 0, "a target without a positive yet must not predict 0"
     plug_in = Recalibrator(mode="composite", prior_smoothing=0)
-    plug_in.learn_many([0.1] * 100, [0] * 90 + [1] * 10)
+    plug_in.learn_many([0.1] * 100, [0] * 90 + [1] * 10, "source")
     plug_in.learn_one(0.1, 0, "target")
     assert plug_in.predict_one(0.1) == 0
 
@@ -221,7 +221,7 @@ def test_degenerate_streams_give_sane_maps(
 ) -> None:
     engine = Recalibrator(mode=mode, prior_smoothing=smoothing)
     labels = [int(index % 10 < 10 * rate) for index in range(200)]
-    engine.learn_many((scores * 200)[:200], labels)
+    engine.learn_many((scores * 200)[:200], labels, "source")
     engine.learn_many((scores * 200)[:100], labels[:100], "target")
     engine.refresh()
     probabilities = engine.predict_many(np.linspace(0, 1, 101))
@@ -305,5 +305,5 @@ def test_step_answers_learns_and_publishes() -> None:
 def test_memory_does_not_grow_with_the_stream(mode: str, kib: int) -> None:
     engine = Recalibrator(mode=mode)
     for seed in range(3):
-        engine.learn_many(*sample(10**6, seed))
+        engine.learn_many(*sample(10**6, seed), "source")
     assert len(engine.to_bytes()) < kib * 1024

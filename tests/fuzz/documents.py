@@ -98,7 +98,7 @@ def try_model(rng: random.Random) -> int:
     repr(found)
     if isinstance(found, RecalibratorConfig) and found.max_cells <= 4096:
         engine = Recalibrator(found)
-        engine.learn_many(_SCORES, _SCORES > 0.5, times=np.arange(300.0))
+        engine.learn_many(_SCORES, _SCORES > 0.5, "source", times=np.arange(300.0))
         engine.learn_many(_SCORES, _SCORES > 0.5, "target", times=np.arange(300.0), seen=0)
         assert Recalibrator.from_bytes(engine.to_bytes()).to_bytes() == engine.to_bytes()
     return 1

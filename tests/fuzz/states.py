@@ -43,7 +43,7 @@ def make(options: dict[str, Any], n: int, rng: np.random.Generator, *, drift: bo
     engine = Recalibrator(RecalibratorConfig(max_cells=64, **options), join=join)
     pair = NormalPair(0.5)
     scores, labels = pair.sample(n, rng)
-    engine.learn_many(scores, labels, times=np.arange(n) / 10)
+    engine.learn_many(scores, labels, "source", times=np.arange(n) / 10)
     scores, labels = pair.sample(n, rng)
     if drift:  # which the test of label shift notices
         labels = labels ^ (scores > 0.5)
@@ -127,10 +127,10 @@ def use(engine: Recalibrator, data: bytes, rng: random.Random) -> int:
 def _learn(engine: Recalibrator, _: Recalibrator, rng: np.random.Generator, latest: float) -> None:
     scores, labels = NormalPair(0.5).sample(150, rng)
     times = latest + np.arange(150.0)
-    engine.learn_many(scores, labels, times=times)
+    engine.learn_many(scores, labels, "source", times=times)
     engine.learn_many(scores, labels, "target", times=times, seen=engine.seen)
     engine.learn_one(0.5, 1, "target", time=latest + 150.0)
-    engine.learn_one(1.0, 0, time=latest + 150.0)
+    engine.learn_one(1.0, 0, "source", time=latest + 150.0)
 
 
 def _step(engine: Recalibrator, _: Recalibrator, rng: np.random.Generator, latest: float) -> None:

@@ -121,16 +121,16 @@ def test_the_map_uses_only_the_window_and_is_formed_again_with_each_pane() -> No
 def test_a_window_of_time_starts_a_version_when_it_slides() -> None:
     engine = Recalibrator(mode="source", window=timedelta(seconds=160), max_cells=CELLS)
     scores, labels = stream(205, 3)
-    engine.learn_many(scores, labels, times=0.0)
+    engine.learn_many(scores, labels, "source", times=0.0)
     version = engine.version
-    engine.learn_one(0.5, 1, time=9.0)
+    engine.learn_one(0.5, 1, "source", time=9.0)
     assert engine.version == version
-    engine.learn_one(0.5, 1, time=10.0)
+    engine.learn_one(0.5, 1, "source", time=10.0)
     assert engine.version == version + 1
-    engine.learn_one(0.5, 1, time=9.0)
-    engine.learn_one(0.5, 1, time=11.0)
+    engine.learn_one(0.5, 1, "source", time=9.0)
+    engine.learn_one(0.5, 1, "source", time=11.0)
     assert engine.version == version + 1
-    engine.learn_one(0.75, 1, time=1e6)
+    engine.learn_one(0.75, 1, "source", time=1e6)
     assert engine.map.values == (1.0,)
     assert engine.source.labels == 210
 

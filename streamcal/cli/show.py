@@ -190,11 +190,9 @@ def show_table(found: Served) -> Group:
         f"{found.tally.events:,} events, {found.pending:,} predictions pending, "
         f"{found.join.joined:,} joined, {found.tally.rejected:,} rejected"
     )
-    judged = _table(
-        "How good the forecasts were, by the joined labels", ("", "before", "after"), left=("",)
-    )
-    for cells in quality_rows(found.quality):
-        judged.add_row(*cells)
+    judged = _table("How good the forecasts were, by the joined labels", ("", "before", "after"), left=("",))
+    for figures in quality_rows(found.quality):
+        judged.add_row(*figures)
     now = _table(
         "Served now, and what is certified of it: risk at most",
         (

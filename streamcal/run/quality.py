@@ -212,7 +212,8 @@ class ForecastQuality:
         self._sketch.add(values, labels)
         cells, risen = self._sketch.cells, self._sketch.level - level
         where = np.searchsorted(cells, np.concatenate([held >> risen, grid.cells_of(values, level + risen)]))
-        self._forecasts = np.bincount(where, np.concatenate([self._forecasts, rounded]), len(cells))
+        sums = np.concatenate([self._forecasts, rounded])
+        self._forecasts = np.bincount(where, sums, len(cells)).astype(np.float64, copy=False)
 
 
 class QualityState(msgspec.Struct):

@@ -186,7 +186,9 @@ def test_windows_of_5000_labels_are_spoken_of_once_one_is_full(tmp_path: Path) -
             name: said[f"{name}_{when}"]
             for name in ("brier", "log_loss", "ece", "gap", "worst_gap", "latest_gap")
         }
-        assert re.search(rf"^gap .*{re.escape(format(said[f'gap_{when}'], '+.5f'))}", shown.stdout, re.MULTILINE)
+        assert re.search(
+            rf"^gap .*{re.escape(format(said[f'gap_{when}'], '+.5f'))}", shown.stdout, re.MULTILINE
+        )
 
 
 @pytest.mark.parametrize(("name", "begin"), [("p.png", b"\x89PNG"), ("p.svg", b"<?xml"), ("p.pdf", b"%PDF")])

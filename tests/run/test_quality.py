@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -69,7 +70,7 @@ def test_nor_does_it_once_cells_became_one_and_windows_were_full() -> None:
         assert msgspec.json.encode(in_parts(pairs, cuts).state) == msgspec.json.encode(whole.state)
 
 
-def equal_mass(forecasts: np.ndarray, bins: int) -> Iterable[np.ndarray]:
+def equal_mass(forecasts: np.ndarray, bins: int) -> list[np.ndarray]:
     """Return which forecasts are in each bin: an edge at each rank ⌊nb/B⌋, moved to the end of ties."""
     ordered = np.sort(forecasts)
     edges = {0, len(ordered)}
@@ -79,7 +80,7 @@ def equal_mass(forecasts: np.ndarray, bins: int) -> Iterable[np.ndarray]:
         edges.add(min(ends, key=lambda end: (abs(end - rank), end)))
     ranks = np.argsort(np.argsort(forecasts, kind="stable"))
     cuts = sorted(edges)
-    return [(ranks >= low) & (ranks < high) for low, high in zip(cuts, cuts[1:], strict=False)]
+    return [(ranks >= low) & (ranks < high) for low, high in pairwise(cuts)]
 
 
 @given(FORECASTS)
@@ -183,7 +184,12 @@ def test_without_labels_there_is_no_figure() -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("sketch", b"no sketch"), ("forecasts", b""), ("forecasts", b"\xff" * 8), ("forecasts", b"\0\0\0\0\0\0\0@")],
+    [
+        ("sketch", b"no sketch"),
+        ("forecasts", b""),
+        ("forecasts", b"\xff" * 8),
+        ("forecasts", b"\0\0\0\0\0\0\0@"),
+    ],
     ids=["sketch", "no sums", "NaN", "a sum of 2"],
 )
 def test_what_is_no_state_is_refused(field: str, value: bytes) -> None:

@@ -14,9 +14,9 @@ from flights import source
 from matplotlib.figure import Figure
 
 from streamcal import RecalibrationMap, Recalibrator
-from streamcal.run.quality import ForecastQuality
+from streamcal.run.quality import ECE_BINS, ForecastQuality
 
-BINS: Final = 15
+BINS: Final = ECE_BINS
 """Number of bins in the reliability diagram; they have equal mass."""
 
 Scores = npt.NDArray[np.float64]
@@ -30,11 +30,11 @@ class Judged(NamedTuple):
     forecasts: Scores
     labels: Labels
 
-    def reliability(self) -> tuple[Scores, Scores]:
-        """Return the mean forecast and the rate of label 1 in bins of equal mass."""
+    def quality(self) -> ForecastQuality:
+        """Return how good the forecasts are."""
         quality = ForecastQuality()
         quality.add(self.forecasts, self.labels)
-        return quality.diagram(BINS)
+        return quality
 
     def brier(self) -> float:
         """Return the mean squared error."""
@@ -44,11 +44,6 @@ class Judged(NamedTuple):
         """Return the mean negative log likelihood; forecasts are clipped to [1e-6, 1 - 1e-6]."""
         p = np.clip(self.forecasts, 1e-6, 1.0 - 1e-6)
         return float(-np.mean(np.where(self.labels == 1, np.log(p), np.log(1.0 - p))))
-
-    def gap(self) -> float:
-        """Return the mean |rate - forecast| over the diagram's bins, which hold about equally many."""
-        forecasts, rates = self.reliability()
-        return float(np.mean(np.abs(rates - forecasts)))
 
 
 def measure(scores: Scores, labels: Labels) -> tuple[RecalibrationMap, Judged, Judged]:
@@ -73,11 +68,11 @@ def tables(before: Judged, after: Judged) -> dict[str, str]:
             f"{each.labels.mean():.3f}",
             f"{each.brier():.4f}",
             f"{each.log_loss():.4f}",
-            f"{each.gap():.3f}",
+            f"{each.quality().figures.ece:.3f}",
         )
         for each in (before, after)
     ]
-    header = ("forecast", "its mean", "rate of late flights", "Brier", "log loss", "mean gap of the 15 bins")
+    header = ("forecast", "its mean", "rate of late flights", "Brier", "log loss", "ECE")
     return {"held-out": markdown(header, rows)}
 
 
@@ -87,7 +82,9 @@ def draw(scores: Scores, formed: RecalibrationMap, before: Judged, after: Judged
     left, right = figure.subfigures(1, 2)
     axes = left.subplots()
     for judged, colour, marker in ((before, VERMILION, "o"), (after, BLUE, "s")):
-        axes.plot(*judged.reliability(), color=colour, marker=marker, markersize=4.5, label=judged.name)
+        axes.plot(
+            *judged.quality().diagram(BINS), color=colour, marker=marker, markersize=4.5, label=judged.name
+        )
     reach = 1.05 * max(*axes.get_xlim(), *axes.get_ylim())
     axes.plot([0, reach], [0, reach], color=GREY, linestyle="--", linewidth=1, label="calibrated")
     axes.set(

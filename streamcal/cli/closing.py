@@ -10,6 +10,7 @@ from streamcal.run.columns import did_you_mean
 from streamcal.run.order import BACKWARDS, TimesRead
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import FileSource, Source
+from streamcal.run.quality import Quality
 from streamcal.run.tally import Tally
 from streamcal.values import shown
 
@@ -43,7 +44,7 @@ def closing_words(pipeline: Pipeline, sources: Sequence[Source]) -> list[str]:
         *_times(pipeline.tally.times, pipeline.tally.events),
         *_unfinished(sources),
         *_unknown(unknown),
-        *_worse(pipeline.tally),
+        *_worse(pipeline.quality),
     ]
 
 
@@ -167,12 +168,12 @@ def _often(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
 
-def _worse(tally: Tally) -> list[str]:
-    before, after = tally.brier_before, tally.brier_after
-    if before is None or after is None or tally.joined < _MANY or after <= _WORSE * before:
+def _worse(quality: Quality) -> list[str]:
+    labels, before, after = quality.after.labels, quality.before.figures.brier, quality.after.figures.brier
+    if before is None or after is None or labels < _MANY or after <= _WORSE * before:
         return []
     return [
         f"The Brier score after recalibration, {after:.5f}, is above the one before, {before:.5f}: over"
-        f" {tally.joined:,} labels, the scores as they came were better. Check that a label belongs to the"
+        f" {labels:,} labels, the scores as they came were better. Check that a label belongs to the"
         " prediction with its id, and whether the stream drifts: a [recalibrator] window forgets old labels."
     ]

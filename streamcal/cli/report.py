@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -11,10 +11,18 @@ from rich.text import Text
 
 from streamcal.engine.engine import Engine
 from streamcal.run.pipeline import Pipeline
+from streamcal.run.quality import WINDOW, Figures
 
-__all__ = ["is_summary", "run_summary", "run_table"]
+__all__ = ["is_summary", "quality_rows", "run_summary", "run_table"]
 
 _SHOWN_KEYS: Final = 20
+_FIGURES: Final = {
+    "brier": ("Brier score", ".5f"),
+    "log_loss": ("log loss", ".5f"),
+    "ece": ("calibration error (ECE)", ".5f"),
+    "gap": ("gap (mean forecast − mean label)", "+z.5f"),
+    "worst_gap": (f"worst gap over {WINDOW:,} labels", "+z.5f"),
+}
 
 
 def run_table(pipeline: Pipeline, unknown_fields: int) -> Table:
@@ -38,13 +46,9 @@ def run_table(pipeline: Pipeline, unknown_fields: int) -> Table:
         ("pending at the end", pipeline.pending),
         ("rejected", tally.rejected),
         ("unknown fields ignored", unknown_fields),
-        ("Brier score before", tally.brier_before),
-        ("Brier score after", tally.brier_after),
-        ("log loss before", quality.before.log_loss),
-        ("log loss after", quality.after.log_loss),
-        ("calibration error (ECE) before", quality.before.calibration_error),
-        ("calibration error (ECE) after", quality.after.calibration_error),
     ]
+    for name, before, after in quality_rows(quality.figures):
+        rows += [(f"{name} before", before), (f"{name} after", after)]
     engines = pipeline.first_engines(_SHOWN_KEYS)
     for key, engine in engines.items():
         name = "" if len(engines) == 1 else f" [{key}]"
@@ -60,6 +64,21 @@ def run_table(pipeline: Pipeline, unknown_fields: int) -> Table:
     for label, value in rows:
         table.add_row(Text(label), Text(_show(value)))  # Text: a key is not markup
     return table
+
+
+def quality_rows(figures: Mapping[str, Figures]) -> list[tuple[str, str, str]]:
+    """Return what each figure is called, and its value before and after recalibration.
+
+    Windows are not spoken of until one is full.
+    """
+    rows = []
+    for field, (name, form) in _FIGURES.items():
+        values = getattr(figures["before"], field), getattr(figures["after"], field)
+        if field == "worst_gap" and None in values:
+            continue
+        old, new = ("–" if value is None else format(value, form) for value in values)
+        rows.append((name, old, new))
+    return rows
 
 
 def _claims(engine: Engine, name: str) -> list[tuple[str, float | str | None]]:
@@ -80,7 +99,7 @@ def _claims(engine: Engine, name: str) -> list[tuple[str, float | str | None]]:
 
 def run_summary(pipeline: Pipeline, unknown_fields: int, remarks: Sequence[str]) -> dict[str, Any]:
     """Return the figures of the run, for the JSON log and ``--summary``."""
-    tally, quality = pipeline.tally, pipeline.quality
+    tally, quality = pipeline.tally, pipeline.quality.figures
     return {
         "events": tally.events,
         "source_labels": tally.source_labels,
@@ -89,12 +108,11 @@ def run_summary(pipeline: Pipeline, unknown_fields: int, remarks: Sequence[str])
         "unknown_fields": unknown_fields,
         "join": msgspec.structs.asdict(pipeline.counts),
         "pending": pipeline.pending,
-        "brier_before": tally.brier_before,
-        "brier_after": tally.brier_after,
-        "log_loss_before": quality.before.log_loss,
-        "log_loss_after": quality.after.log_loss,
-        "ece_before": quality.before.calibration_error,
-        "ece_after": quality.after.calibration_error,
+        **{
+            f"{name}_{when}": getattr(figures, name)
+            for name in Figures.__struct_fields__
+            for when, figures in quality.items()
+        },
         "keys": len(pipeline.engines),
         "map_versions": {
             key or "": engine.version for key, engine in pipeline.first_engines(_SHOWN_KEYS).items()

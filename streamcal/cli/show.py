@@ -12,12 +12,14 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from streamcal.cli.report import quality_rows
 from streamcal.engine.engine import Engine
 from streamcal.events import DOMAINS
 from streamcal.join.join import JoinCounts
 from streamcal.run.config import RunConfig
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import Store
+from streamcal.run.quality import Figures, Quality
 from streamcal.run.rows import MapRow
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner, pipeline_state
 from streamcal.run.tally import Tally
@@ -71,6 +73,8 @@ class Served(msgspec.Struct):
     maps: list[ServedMap]
     """The others, in order."""
     tally: Tally
+    quality: dict[str, Figures]
+    """How good the forecasts were, before and after recalibration."""
     join: JoinCounts
     pending: int
     positions: dict[str, dict[str, Any]]
@@ -135,12 +139,14 @@ def served(store: Store, keys: Sequence[str] = (), limit: int | None = None) -> 
             rows.append(row)
     maps = [_served_map(row) for row in rows]
     tally, join = (Tally(), JoinCounts()) if own is None else (own.tally, own.join.counts)
+    quality = Quality() if own is None or own.quality is None else Quality.restore(own.quality)
     return Served(
         len(checkpoint.engines),
         engines,
         versions - len(maps),
         maps,
         tally,
+        quality.figures,
         join,
         len(store.tables.pending),
         checkpoint.positions,
@@ -184,6 +190,9 @@ def show_table(found: Served) -> Group:
         f"{found.tally.events:,} events, {found.pending:,} predictions pending, "
         f"{found.join.joined:,} joined, {found.tally.rejected:,} rejected"
     )
+    judged = _table("How good the forecasts were, by the joined labels", ("", "before", "after"), left=("",))
+    for figures in quality_rows(found.quality):
+        judged.add_row(*figures)
     now = _table(
         "Served now, and what is certified of it: risk at most",
         (
@@ -204,7 +213,7 @@ def show_table(found: Served) -> Group:
         now.add_row(*map(_cell, (*values, *_risks(claimed))))
     more = found.keys - len(found.engines)
     below = [Text(f"{more:,} more keys: --key KEY")] if more else []
-    return Group(moved, *above, Text(), totals, Text(), now, *below)
+    return Group(moved, *above, Text(), totals, Text(), judged, Text(), now, *below)
 
 
 def replay_table(

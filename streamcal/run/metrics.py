@@ -26,6 +26,7 @@ from streamcal.join.join import Joined
 from streamcal.run.endpoint import Endpoint
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Source
+from streamcal.run.quality import WINDOW
 
 __all__ = ["RunMetrics"]
 
@@ -150,8 +151,26 @@ class RunMetrics(Collector):
             for partition, lag in source.lag().items():
                 lags.add_metric([source.name, partition], lag)
         yield lags
+        yield from self._read_quality(pipeline)
         yield GaugeMetricFamily("streamcal_keys", "Keys with an engine.", len(pipeline.engines))
         yield from self._read_engines(pipeline)
+
+    def _read_quality(self, pipeline: Pipeline) -> Iterable[Metric]:
+        both = pipeline.quality.figures
+        for field, name, text in (
+            ("brier", "streamcal_brier_score", "Brier score by the joined labels."),
+            ("log_loss", "streamcal_log_loss", "Log loss by the joined labels."),
+            ("ece", "streamcal_calibration_error", "Expected calibration error, bins of equal mass."),
+            ("gap", "streamcal_gap", "Mean forecast less mean label."),
+            ("latest_gap", "streamcal_latest_gap", f"Gap of the latest full window of {WINDOW:,} labels."),
+            ("worst_gap", "streamcal_worst_gap", f"Largest gap of a window of {WINDOW:,} labels."),
+        ):
+            family = GaugeMetricFamily(name, text, labels=["recalibration"])
+            for when, figures in both.items():
+                value = getattr(figures, field)
+                if value is not None:
+                    family.add_metric([when], value)
+            yield family
 
     def _read_engines(self, pipeline: Pipeline) -> Iterable[Metric]:
         versions = GaugeMetricFamily("streamcal_map_version", "Map version served.", labels=["key"])

@@ -29,7 +29,7 @@ from streamcal.run.config import KeysConfig
 from streamcal.run.doubts import Meanings
 from streamcal.run.engines import KeyedEngines
 from streamcal.run.order import MicroBatch
-from streamcal.run.quality import ForecastQuality, ForecastQualityState, Quality
+from streamcal.run.quality import Quality, QualityState
 from streamcal.run.reasons import count_reasons
 from streamcal.run.rows import MapRow, RejectRow, answer_rows, reject_row
 from streamcal.run.tally import Tally
@@ -62,8 +62,7 @@ class PipelineState(msgspec.Struct):
     """Keys for which calibration has formed a map that was not published yet."""
     reasons: dict[str, int] = {}
     """How many events were rejected, by the kind of the reason."""
-    before: ForecastQualityState | None = None
-    after: ForecastQualityState | None = None
+    quality: QualityState | None = None
     positive: str = "1"
     """The class that counts as 1."""
 
@@ -121,7 +120,7 @@ class Pipeline:
         self._stored = False
         self._taken: tuple[int, Iterator[object]] = (0, iter(()))  # events, and those of the last batch
         self._unrated: list[Joined] = []
-        self._quality = Quality(ForecastQuality(), ForecastQuality())
+        self._quality = Quality()
         columns = columns or Columns()
         self._positive = columns.positive
         self._row_of = answer_rows(columns.keep) if columns.keep else None
@@ -267,7 +266,9 @@ class Pipeline:
                     # The answer is that to this event; a label alone has none.
                     answers.append(outcome if row_of is None else row_of(outcome, event.kept))  # type: ignore[union-attr]
                 elif isinstance(outcome, Joined):
-                    self._score(outcome)
+                    self._unrated.append(outcome)
+                    if self._observer is not None:
+                        self._observer(outcome)
                 elif isinstance(outcome, Rejected):
                     rejects.append(self._reject(outcome.event.origin, outcome.reason))
                 elif isinstance(outcome, MapPublished):
@@ -302,14 +303,12 @@ class Pipeline:
 
     def snapshot(self) -> tuple[bytes, dict[str | None, bytes]]:
         """Return the state but for the tables: its own, and that of engines changed since the last call."""
-        quality = self.quality
         own = PipelineState(
             self._join.state,
             self.tally,
             list(self._unpublished),
             self.reasons,
-            quality.before.state,
-            quality.after.state,
+            self.quality.state,
             self._positive_class,
         )
         return msgspec.json.encode(own), self._engines.snapshot()
@@ -344,10 +343,8 @@ class Pipeline:
             self.tally = state.tally
             self.reasons = state.reasons
             self._unpublished = dict.fromkeys(state.unpublished)
-            if state.before is not None and state.after is not None:
-                self._quality = Quality(
-                    ForecastQuality.restore(state.before), ForecastQuality.restore(state.after)
-                )
+            if state.quality is not None:
+                self._quality = Quality.restore(state.quality)
         self._engines.restore(engines)
         if not self._unpublished.keys() <= self._engines.known.keys():
             raise DamagedStateError(
@@ -392,16 +389,6 @@ class Pipeline:
         engine = Engine.from_bytes(data, key, certifies)
         _check_options(engine.config, self._config, key)
         return engine
-
-    def _score(self, joined: Joined) -> None:
-        """Count what a label says of the score and of the probability that were given before it."""
-        tally, label = self.tally, joined.label
-        tally.joined += 1
-        tally.squares_before += (joined.score - label) ** 2
-        tally.squares_after += (joined.probability - label) ** 2
-        self._unrated.append(joined)
-        if self._observer is not None:
-            self._observer(joined)
 
     def _rate(self) -> None:
         """Rate the forecasts whose labels have come."""

@@ -1,4 +1,4 @@
-"""How good forecasts were, by their labels: log loss, calibration error, reliability diagram; streamed.
+"""How good forecasts were, by their labels: their figures, and a reliability diagram; streamed.
 
 What is kept is bounded, and depends on the order of the labels alone, not on how they were cut into
 micro-batches: a run that was killed and resumed gives the figures of one that was not, to the last digit.
@@ -17,25 +17,65 @@ import numpy.typing as npt
 from streamcal.errors import DamagedStateError
 from streamcal.maps import binning
 from streamcal.sketch import grid
+from streamcal.sketch.decoding import Finite
 from streamcal.sketch.score_sketch import ScoreSketch
 
-__all__ = ["ECE_BINS", "ForecastQuality", "ForecastQualityState", "Quality"]
+__all__ = [
+    "ECE_BINS",
+    "WINDOW",
+    "Figures",
+    "ForecastQuality",
+    "ForecastQualityState",
+    "Quality",
+    "QualityState",
+]
 
 ECE_BINS: Final = 15
-"""The bins of the calibration error: of equal width, from k/15 up to (k + 1)/15 (Guo et al. 2017)."""
+"""The bins of the calibration error, of equal mass: at most so many, for no edge parts equal forecasts."""
 
-_CELLS: Final = 512  # of the sketch that the diagram is drawn from: some kilobytes of every commit
+WINDOW: Final = 5_000
+"""Consecutive labels whose mean is compared with that of their forecasts."""
+
+_CELLS: Final = 512  # of the sketch that the bins are made of: some kilobytes of every commit
 _LEAST: Final = 1e-15
+# Forecasts are summed in multiples of this. Such sums are exact in every order up to 2²⁹ labels of a cell,
+# so it makes no difference when cells become one; of more labels, the last digits are rounded.
+_GRAIN: Final = 2.0**-24
 
 Values = npt.NDArray[np.float64]
+
+
+class Figures(msgspec.Struct):
+    """How good the forecasts of one stream were, in figures; None without labels."""
+
+    brier: float | None = None
+    """Brier score: mean of (forecast − label)²."""
+    log_loss: float | None = None
+    """Mean of −ln of the probability that was given to the label, at least 10⁻¹⁵."""
+    ece: float | None = None
+    """Expected calibration error: mean |mean forecast − rate of label 1| over `ECE_BINS` bins of equal mass,
+    each counted with its labels."""
+    gap: float | None = None
+    """Mean forecast − mean label."""
+    worst_gap: float | None = None
+    """That of largest absolute value among the windows of `WINDOW` labels, one behind the other, in the order
+    in which labels came; None before the first is full."""
+    latest_gap: float | None = None
+    """That of the latest full window."""
 
 
 class ForecastQualityState(msgspec.Struct):
     """All of a `ForecastQuality`."""
 
-    log_losses: float
-    bins: list[list[float]]
+    squares: Finite
+    log_losses: Finite
     sketch: bytes
+    forecasts: bytes
+    """Sum of the forecasts of each cell of the sketch, little-endian float64."""
+    open_gap: Finite
+    """Sum of forecast − label in the window that is not full yet."""
+    worst_gap: Finite | None
+    latest_gap: Finite | None
 
 
 class ForecastQuality:
@@ -45,14 +85,19 @@ class ForecastQuality:
     --------
     >>> quality = ForecastQuality()
     >>> quality.add([0.25, 0.25, 0.75, 0.75], [0, 1, 1, 1])
-    >>> round(quality.log_loss, 4), quality.calibration_error
-    (0.5623, 0.25)
+    >>> figures = quality.figures
+    >>> figures.brier, round(figures.log_loss, 4), figures.ece, figures.gap
+    (0.1875, 0.5623, 0.25, -0.25)
     """
 
     def __init__(self) -> None:
+        self._squares = 0.0
         self._log_losses = 0.0
-        self._bins = np.zeros((3, ECE_BINS))  # labels, sum of forecasts, positives
         self._sketch = ScoreSketch(_CELLS)
+        self._forecasts: Values = np.empty(0)  # their sum in each cell of the sketch
+        self._open_gap = 0.0
+        self._worst_gap: float | None = None
+        self._latest_gap: float | None = None
 
     @property
     def labels(self) -> int:
@@ -65,51 +110,60 @@ class ForecastQuality:
         return self._sketch.n_positives
 
     @property
-    def log_loss(self) -> float | None:
-        """Mean of −ln of the probability that was given to the label, at least 10⁻¹⁵; None without labels."""
-        return self._log_losses / self.labels if self.labels else None
-
-    @property
-    def calibration_error(self) -> float | None:
-        """Expected calibration error (ECE) over `ECE_BINS` bins of equal width; None without labels."""
-        if not self.labels:
-            return None
-        _, forecasts, positives = self._bins
-        return float(np.abs(forecasts - positives).sum() / self.labels)
+    def figures(self) -> Figures:
+        """The figures, over all labels."""
+        n = self.labels
+        if not n:
+            return Figures()
+        excess = self._forecasts - self._sketch.counts[1]
+        splits = binning.uniform_mass(self._sketch.totals, ECE_BINS)
+        return Figures(
+            self._squares / n,
+            self._log_losses / n,
+            float(np.abs(np.add.reduceat(excess, splits[:-1])).sum()) / n,
+            float(excess.sum()) / n,
+            self._worst_gap,
+            self._latest_gap,
+        )
 
     def add(self, forecasts: Sequence[float], labels: Sequence[int]) -> None:
-        """Add forecasts in [0, 1] with their labels, 0 or 1."""
+        """Add forecasts in [0, 1] with their labels, 0 or 1, in the order in which the labels came."""
+        if not len(forecasts):
+            return
         losses = [
             -math.log(max(forecast if label else 1.0 - forecast, _LEAST))
             for forecast, label in zip(forecasts, labels, strict=True)
         ]
-        # Summed one by one, behind what there is: it makes no difference how labels come in parts.
-        self._log_losses = float(np.cumsum([self._log_losses, *losses])[-1])
         values = np.array(forecasts, np.float64)
-        bins = np.minimum((values * ECE_BINS).astype(np.int64), ECE_BINS - 1)
-        where = np.concatenate([np.arange(ECE_BINS), bins])
-        for row, added in enumerate((np.ones(len(values)), values, np.array(labels, np.float64))):
-            self._bins[row] = np.bincount(where, np.concatenate([self._bins[row], added]), ECE_BINS)
-        self._sketch.add(values, labels)
+        rounded = np.rint(values / _GRAIN) * _GRAIN
+        self._log_losses = _sum_on(self._log_losses, losses)
+        self._squares = _sum_on(self._squares, (values - labels) ** 2)
+        self._add_gaps(rounded - labels)
+        self._add_to_cells(values, rounded, labels)
 
     def diagram(self, bins: int) -> tuple[Values, Values]:
         """Return the mean forecast and the rate of label 1 of at most ``bins`` bins of equal mass.
 
-        Both arrays are float64[bins]; there has to be a label. The rates are exact; a forecast counts as the
-        middle of its cell.
+        Both arrays are float64[bins]; there has to be a label.
         """
-        cells, (negatives, positives), level = self._sketch.cells, self._sketch.counts, self._sketch.level
-        totals = negatives + positives
+        totals = self._sketch.totals
         splits = binning.uniform_mass(totals, bins)
-        middle = (grid.left_edges(cells, level) + grid.left_edges(cells + np.int32(1), level)) / 2.0
         mass = binning.bin_sums(totals, splits)
-        forecasts = np.add.reduceat(totals * middle, splits[:-1]) / mass
-        return forecasts, binning.bin_sums(positives, splits) / mass
+        forecasts = np.add.reduceat(self._forecasts, splits[:-1])
+        return forecasts / mass, binning.bin_sums(self._sketch.counts[1], splits) / mass
 
     @property
     def state(self) -> ForecastQualityState:
         """All of it, to be stored."""
-        return ForecastQualityState(self._log_losses, self._bins.tolist(), self._sketch.to_bytes())
+        return ForecastQualityState(
+            self._squares,
+            self._log_losses,
+            self._sketch.to_bytes(),
+            self._forecasts.astype("<f8").tobytes(),
+            self._open_gap,
+            self._worst_gap,
+            self._latest_gap,
+        )
 
     @classmethod
     def restore(cls, state: ForecastQualityState) -> Self:
@@ -121,20 +175,78 @@ class ForecastQuality:
             if it is none.
         """
         made = cls()
-        if [len(row) for row in state.bins] != [ECE_BINS] * len(made._bins):
-            raise DamagedStateError(
-                f"the calibration error has {ECE_BINS} bins of 3 numbers, not {state.bins}"
-            )
-        made._log_losses = state.log_losses
-        made._bins = np.array(state.bins, np.float64)
         made._sketch = ScoreSketch.from_bytes(state.sketch)
+        totals = made._sketch.totals
+        if len(state.forecasts) != 8 * len(totals):
+            raise DamagedStateError(
+                f"{len(totals)} cells should have {8 * len(totals)} bytes of sums of forecasts, got"
+                f" {len(state.forecasts)}"
+            )
+        made._forecasts = np.frombuffer(state.forecasts, "<f8").astype(np.float64)
+        if not ((made._forecasts >= 0.0) & (made._forecasts <= totals)).all():
+            raise DamagedStateError("the sum of a cell's forecasts is not between 0 and their number")
+        made._squares, made._log_losses = state.squares, state.log_losses
+        made._open_gap, made._worst_gap, made._latest_gap = (
+            state.open_gap,
+            state.worst_gap,
+            state.latest_gap,
+        )
         return made
+
+    def _add_gaps(self, excess: Values) -> None:
+        """Add forecast − label of the labels behind those in the sketch; end each window that is full."""
+        sums = self._open_gap + np.cumsum(excess)
+        ends = sums[WINDOW - 1 - self.labels % WINDOW :: WINDOW]
+        if not len(ends):
+            self._open_gap = float(sums[-1])
+            return
+        gaps = np.diff(ends, prepend=0.0) / WINDOW
+        worst = float(gaps[np.abs(gaps).argmax()])
+        if self._worst_gap is None or abs(worst) > abs(self._worst_gap):
+            self._worst_gap = worst
+        self._latest_gap = float(gaps[-1])
+        self._open_gap = float(sums[-1] - ends[-1])
+
+    def _add_to_cells(self, values: Values, rounded: Values, labels: Sequence[int]) -> None:
+        held, level = self._sketch.cells, self._sketch.level
+        self._sketch.add(values, labels)
+        cells, risen = self._sketch.cells, self._sketch.level - level
+        where = np.searchsorted(cells, np.concatenate([held >> risen, grid.cells_of(values, level + risen)]))
+        sums = np.concatenate([self._forecasts, rounded])
+        self._forecasts = np.bincount(where, sums, len(cells)).astype(np.float64, copy=False)
+
+
+class QualityState(msgspec.Struct):
+    """All of a `Quality`."""
+
+    before: ForecastQualityState
+    after: ForecastQualityState
 
 
 class Quality(msgspec.Struct):
     """What the joined labels say of the forecasts that were given before them."""
 
-    before: ForecastQuality
+    before: ForecastQuality = msgspec.field(default_factory=ForecastQuality)
     """Of the scores."""
-    after: ForecastQuality
+    after: ForecastQuality = msgspec.field(default_factory=ForecastQuality)
     """Of the recalibrated probabilities, each of its time."""
+
+    @property
+    def figures(self) -> dict[str, Figures]:
+        """Those of both, by ``before`` and ``after``."""
+        return {"before": self.before.figures, "after": self.after.figures}
+
+    @property
+    def state(self) -> QualityState:
+        """All of it, to be stored."""
+        return QualityState(self.before.state, self.after.state)
+
+    @classmethod
+    def restore(cls, state: QualityState) -> Self:
+        """Go on from a state. Raises as `ForecastQuality.restore`."""
+        return cls(ForecastQuality.restore(state.before), ForecastQuality.restore(state.after))
+
+
+def _sum_on(sum_: float, values: Sequence[float] | Values) -> float:
+    """Return the sum, added to one by one: it makes no difference how labels come in parts."""
+    return float(np.cumsum(np.concatenate([[sum_], values]))[-1])

@@ -6,7 +6,7 @@ import msgspec
 
 from streamcal.run.doubts import Meanings
 from streamcal.run.order import TimesRead
-from streamcal.sketch.decoding import Count, Finite
+from streamcal.sketch.decoding import Count
 
 __all__ = ["Tally"]
 
@@ -20,12 +20,6 @@ class Tally(msgspec.Struct):
     """Labelled events learned from the source of calibration."""
     rejected: Count = 0
     """Events that changed nothing: bad input, duplicates, labels without a prediction in time."""
-    squares_before: Finite = 0.0
-    """Sum of (score − label)² over the joined labels."""
-    squares_after: Finite = 0.0
-    """Sum of (probability − label)² over the joined labels, each with the probability of its time."""
-    joined: Count = 0
-    """How many labels those sums are over."""
     refused: Count = 0
     """Those of the rejected events whose key was one too many."""
     times: TimesRead = msgspec.field(default_factory=TimesRead)
@@ -34,13 +28,3 @@ class Tally(msgspec.Struct):
     """What labels and scores meant, in the source of calibration."""
     deployment: Meanings = msgspec.field(default_factory=Meanings)
     """And in the deployment."""
-
-    @property
-    def brier_before(self) -> float | None:
-        """Brier score of the scores; None without joined labels."""
-        return self.squares_before / self.joined if self.joined else None
-
-    @property
-    def brier_after(self) -> float | None:
-        """Brier score of the recalibrated probabilities; None without joined labels."""
-        return self.squares_after / self.joined if self.joined else None

@@ -168,6 +168,8 @@ def test_metrics_by_a_real_parser(tmp_path: Path) -> None:
     assert samples["streamcal_map_bins", ""] > 1
     assert 0.4 < samples["streamcal_prior", "", "source"] < 0.6
     assert samples["streamcal_prior", "", "target"] == pytest.approx(50.5 / 101)
+    assert samples["streamcal_brier_score", "before"] == 0.25
+    assert samples["streamcal_gap", "before"] == 0.0
     assert samples["streamcal_batch_seconds_count",] >= 1
     weights = [value for name, value in samples.items() if name[0] == "streamcal_mixture_weight"]
     assert sum(weights) == pytest.approx(1.0)

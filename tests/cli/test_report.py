@@ -134,11 +134,16 @@ def test_the_figures_are_those_of_the_answers(tmp_path: Path) -> None:
         assert said[f"brier_{when}"] == pytest.approx(np.mean((forecasts - labels) ** 2))
         given = np.clip(np.where(labels == 1, forecasts, 1 - forecasts), 1e-15, 1)
         assert said[f"log_loss_{when}"] == pytest.approx(np.mean(-np.log(given)))
-        bins = np.minimum((forecasts * 15).astype(int), 14)
-        gaps = [abs(np.sum((forecasts - labels)[bins == k])) for k in range(15)]
-        assert said[f"ece_{when}"] == pytest.approx(sum(gaps) / len(labels))
+        assert said[f"gap_{when}"] == pytest.approx(np.mean(forecasts) - np.mean(labels), abs=1e-7)
+        assert said[f"worst_gap_{when}"] is said[f"latest_gap_{when}"] is None  # no window is full
         assert table(done)[f"log loss {when}"] == f"{said[f'log_loss_{when}']:.5f}"
         assert table(done)[f"calibration error (ECE) {when}"] == f"{said[f'ece_{when}']:.5f}"
+        assert table(done)[f"gap (mean forecast − mean label) {when}"] == f"{said[f'gap_{when}']:+.5f}"
+    # Scores differ, and 20 of them are a bin.
+    by_score = sorted(rows, key=lambda row: row["score"])
+    off = [abs(sum(row["score"] - row["label"] for row in by_score[i : i + 20])) for i in range(0, 300, 20)]
+    assert said["ece_before"] == pytest.approx(sum(off) / 300, abs=1e-7)
+    assert "worst gap" not in done.stdout
     assert said["log_loss_after"] < said["log_loss_before"]
 
 
@@ -154,6 +159,36 @@ def test_the_figures_of_a_run_in_parts_are_those_of_one(tmp_path: Path) -> None:
         done = streamcal(*base(tmp_path, "e.jsonl"), "--summary", tmp_path / "p.json")
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "p.json").read_bytes() == (tmp_path / "w.json").read_bytes()
+
+
+def test_windows_of_5000_labels_are_spoken_of_once_one_is_full(tmp_path: Path) -> None:
+    """The run ends in the middle of the first one and in that of the second; the figures go on."""
+    rows = stream(tmp_path, 7_000)
+    lines = (tmp_path / "e.jsonl").read_text().splitlines(keepends=True)
+    for part, windows in ((lines[:6_000], 0), (lines[6_000:], 1)):
+        with (tmp_path / "e.jsonl").open("w" if part[0] == lines[0] else "a") as file:
+            file.writelines(part)
+        done = streamcal(*base(tmp_path, "e.jsonl"), "--summary", tmp_path / "p.json")
+        assert done.returncode == 0, done.stderr
+        shown = streamcal("show", tmp_path / "s.db")
+        assert ("worst gap over 5,000 labels" in done.stdout) == bool(windows)
+        assert ("worst gap over 5,000 labels" in shown.stdout) == bool(windows)
+    said = json.loads((tmp_path / "p.json").read_bytes())
+    answers = {row["id"]: row for row in read_lines(tmp_path / "o.jsonl")}
+    kept = json.loads(streamcal("show", tmp_path / "s.db", "--json").stdout)["quality"]
+    for when, field in (("before", "score"), ("after", "probability")):
+        gaps = [answers[row["id"]][field] - row["label"] for row in rows]
+        window = np.mean(gaps[:5_000])
+        assert said[f"gap_{when}"] == pytest.approx(np.mean(gaps), abs=1e-7)
+        assert said[f"worst_gap_{when}"] == said[f"latest_gap_{when}"] == pytest.approx(window, abs=1e-7)
+        assert table(done)[f"worst gap over 5,000 labels {when}"] == f"{window:+.5f}"
+        assert kept[when] == {
+            name: said[f"{name}_{when}"]
+            for name in ("brier", "log_loss", "ece", "gap", "worst_gap", "latest_gap")
+        }
+        assert re.search(
+            rf"^gap .*{re.escape(format(said[f'gap_{when}'], '+.5f'))}", shown.stdout, re.MULTILINE
+        )
 
 
 @pytest.mark.parametrize(("name", "begin"), [("p.png", b"\x89PNG"), ("p.svg", b"<?xml"), ("p.pdf", b"%PDF")])

@@ -120,7 +120,7 @@ def test_recalibration_is_judged_on_labels_it_has_not_seen(script: Modules) -> N
     noise = float(np.mean(optimal * (1.0 - optimal)))
     for judged, recalibrated in ((before, RecalibrationMap(version=0)), (after, formed)):
         assert judged.brier() == pytest.approx(noise + truth.risk(recalibrated).total, abs=0.01)
-    assert after.gap() < 0.02 < before.gap()
+    assert after.quality().figures.ece < 0.02 < before.quality().figures.ece
     # A forecast of the rate itself has the entropy for its log loss.
     rate = float(labels.mean())
     constant = recalibration.Judged("", np.full(len(labels), rate), labels)

@@ -33,9 +33,9 @@ _PRIORS: Final = (("platt", "all"), ("isotonic", str(RECENT_PRIOR)), ("isotonic"
 
 NAMES: Final = (
     "identity",
-    *(f"target/platt/{discount}" for discount in DISCOUNTS),
     *(f"target/isotonic/{window}" for window in WINDOWS),
     "target/uniform/all",
+    *(f"target/platt/{discount}" for discount in DISCOUNTS),
     *(f"composite/{family}/{prior}" for family, prior in _PRIORS),
 )
 """The names of all K candidates, in their order. Those of the target come first.

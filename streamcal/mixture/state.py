@@ -16,9 +16,9 @@ from streamcal.mixture.fits import Cells, Floats, Line, Source, Steps
 from streamcal.mixture.forecasts import Snapshot
 from streamcal.mixture.names import COMPOSITE, DISCOUNTS, NAMES, WINDOWS
 from streamcal.mixture.partition import LAST
+from streamcal.mixture.windows import WindowsState
 from streamcal.sketch import grid
 from streamcal.sketch.decoding import Count, Finite, decoded
-from streamcal.sketch.nested_windows import WindowState
 
 __all__ = [
     "Maps",
@@ -71,7 +71,7 @@ class SnapshotState(msgspec.Struct, array_like=True):
     step: Count
     observed: Count
     weights: bytes
-    online: bytes
+    platt: bytes
     isotonic: list[int]
     uniform: int
     source: int
@@ -86,12 +86,11 @@ class MixtureState(msgspec.Struct):
     labels: Count
     positives: Count
     latest: bytes
-    windows: WindowState
+    windows: WindowsState
     maps: Maps
     snapshots: list[SnapshotState]
     now: SnapshotState
     """Maps, source and weights as of now; the latest of the snapshots holds those that are served."""
-    fitted_at: list[int]
     online: bytes
     calibeating: bytes
     source_edges: bytes
@@ -189,7 +188,7 @@ def pack_snapshots(snapshots: Sequence[tuple[int, Snapshot]]) -> tuple[list[Snap
             step,
             snapshot.observed,
             pack_floats(snapshot.weights),
-            pack_floats(snapshot.online.ravel()),
+            pack_floats(snapshot.platt.ravel()),
             [lines.index(line) for line in snapshot.isotonic],
             steps.index(snapshot.uniform),
             sources.index(snapshot.source),
@@ -240,15 +239,15 @@ def unpack_snapshots(state: MixtureState) -> list[tuple[int, Snapshot]]:
     for held in (*state.snapshots, state.now):
         if len(held.isotonic) not in (0, len(WINDOWS)):
             raise DamagedStateError(f"a snapshot of {len(held.isotonic)} windows")
-        online = unpack_floats(held.online, -_MOST_PARAMETER, _MOST_PARAMETER, 2 * len(DISCOUNTS))
+        platt = unpack_floats(held.platt, -_MOST_PARAMETER, _MOST_PARAMETER, 2 * len(DISCOUNTS) + 2)
         snapshot = Snapshot(
             held.observed,
             _weights(held.weights),
-            online.reshape(-1, 2),
+            platt.reshape(-1, 2),
             tuple(_at(lines, index) for index in held.isotonic),
             None if held.uniform < 0 else _at(steps, held.uniform),
             None if held.source < 0 else _at(sources, held.source),
-            tuple(unpack_floats(held.odds, 1.0 / _MOST_ODDS, _MOST_ODDS, int(COMPOSITE.sum())).tolist()),
+            tuple(unpack_floats(held.odds, 1.0 / _MOST_ODDS, _MOST_ODDS, int(COMPOSITE.sum()) - 1).tolist()),
             held.by_scores,
         )
         snapshots.append((held.step, snapshot))

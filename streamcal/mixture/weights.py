@@ -80,14 +80,14 @@ class Weights:
         active, n = self.active, losses.shape[2]
         shares = active / active.sum()
         each, sums = self._each, self._loss
-        trials = np.add.reduceat(losses, np.arange(0, n, BLOCK), axis=2)
-        for trial, start in enumerate(range(0, n, BLOCK)):
-            lost, size = trials[:, :, trial], min(BLOCK, n - start)
+        for start in range(0, n, BLOCK):
+            trial = losses[:, :, start : start + BLOCK]
+            lost, size = trial.sum(axis=2), trial.shape[2]
             sums = _KEPT**size * sums
             sums[:2] += (each * lost).sum(axis=1)
             sums[2] += size
-            rates = np.minimum(FASTEST, _PRODUCT * sums[2] / np.maximum(sums[:2], _LEAST))
-            each = track(each, lost, shares, rates[:, np.newaxis])
+            rates = [min(FASTEST, _PRODUCT * sums[2] / max(total, _LEAST)) for total in sums[:2].tolist()]
+            each = track(each, lost, shares, np.array(rates)[:, np.newaxis])
         self._loss = sums
         self._set(each)
 
@@ -168,7 +168,7 @@ def track(weights: Floats, losses: Floats, shares: Floats, rates: Floats, share:
     weights
         float64[T, K], not negative, with sum 1. A forecaster of weight 0 and share 0 stays out.
     losses
-        l, float64[T, K].
+        l, float64[T, K]; η·l is at most some hundreds, so that not all weights vanish.
     shares
         s, float64[K], not negative, with sum 1.
     rates
@@ -176,12 +176,10 @@ def track(weights: Floats, losses: Floats, shares: Floats, rates: Floats, share:
     share
         α in [0, 1), the part that moves at a trial with loss ¼, that of a coin toss.
     """
-    weights = weights * np.exp(-rates * (losses - losses.min(axis=1, keepdims=True)))
+    weights = weights * np.exp(-rates * losses)
     weights /= weights.sum(axis=1, keepdims=True)
-    held = weights * np.exp((np.log1p(-share) / _COIN) * losses)
-    weights = held + (1.0 - held.sum(axis=1, keepdims=True)) * shares
-    # Rounding errors must not add up over the stream.
-    weights /= weights.sum(axis=1, keepdims=True)
+    weights *= np.exp((np.log1p(-share) / _COIN) * losses)
+    weights += (1.0 - weights.sum(axis=1, keepdims=True)) * shares
     return weights
 
 
@@ -197,7 +195,7 @@ def by_source(source: Source, *, shifted: bool) -> Floats:
     identity, platt, isotonic, uniform = maps.tolist()
     weights = np.zeros(_K)
     weights[COMPOSITE] = platt, 0.5 * isotonic, 0.5 * isotonic
-    weights[np.flatnonzero(COMPOSITE)[0] - 1] = 0.0 if shifted else uniform
+    weights[NAMES.index("target/uniform/all")] = 0.0 if shifted else uniform
     weights[0] = 0.0 if shifted else identity
     total = float(weights.sum())
     return np.divide(weights, total) if total > 0.0 else COMPOSITE / COMPOSITE.sum()

@@ -17,7 +17,7 @@ __all__ = ["Points", "Snapshot", "forecasts", "refill"]
 _ISOTONIC: Final = 1
 _UNIFORM: Final = _ISOTONIC + len(WINDOWS)
 _PLATT: Final = slice(_UNIFORM + 1, _UNIFORM + 1 + len(DISCOUNTS) + 1)  # the last is a composite
-_SHIFTED: Final = slice(_PLATT.stop, len(NAMES))
+_SHIFTED: Final = _PLATT.stop
 
 
 class Snapshot(NamedTuple):
@@ -34,9 +34,9 @@ class Snapshot(NamedTuple):
     uniform: Steps | None
     """None before the first labels."""
     source: Source | None
-    odds: tuple[float, ...]
-    """κ = w₁/w₀ (eq. 13) of every composite with the source's isotonic map, positive. Without a source, these
-    equal the identity."""
+    odds: float
+    """κ = w₁/w₀ (eq. 13) of the composite with the source's isotonic map, positive. Without a source, that
+    equals the identity."""
     by_scores: bool
     """Whether scores, too, told of the target's prior."""
 
@@ -80,6 +80,5 @@ def refill(snapshot: Snapshot, points: Points, values: Floats, before: Snapshot 
         values[_UNIFORM] = snapshot.uniform.at(points.scores)
     values[_PLATT] = apply_platt(snapshot.platt[:, :1], snapshot.platt[:, 1:], points.logits)
     if source is not None and (before is None or source is not before.source or snapshot.odds != before.odds):
-        odds = np.array(snapshot.odds)[:, np.newaxis]
-        shift_odds(source.isotonic.at(points.logits), odds, out=values[_SHIFTED])
+        values[_SHIFTED] = shift_odds(source.isotonic.at(points.logits), snapshot.odds)
     return values

@@ -26,7 +26,7 @@ from streamcal.mixture import state as codec
 from streamcal.mixture.calibeating import Calibeating
 from streamcal.mixture.fits import Counts, Floats, Source, fit_source
 from streamcal.mixture.forecasts import Points, Snapshot
-from streamcal.mixture.names import COMPOSITE, NAMES, NAMES_BY_SCORES, RECENT_PRIOR, WINDOWS
+from streamcal.mixture.names import DISCOUNTS, NAMES, NAMES_BY_SCORES, RECENT_PRIOR, WINDOWS
 from streamcal.mixture.newton import OnlinePlatt
 from streamcal.mixture.recent import RecentLosses
 from streamcal.mixture.snapshots import Snapshots
@@ -46,7 +46,6 @@ EARLIER: Final = WINDOWS[-1]
 
 _FIRST_STEP: Final = 8
 _K: Final = len(NAMES)
-_EQUAL: Final = (1.0,) * (int(COMPOSITE.sum()) - 1)  # odds of priors that do not differ
 
 
 class Mixing(msgspec.Struct, frozen=True):
@@ -245,13 +244,11 @@ class Mixture:
         self._next_step = _next_step(self.n, self._stride)
         self._table.fill(snapshot, self._windows)
         names = NAMES if prior is None else NAMES_BY_SCORES
-        weights = dict.fromkeys(names, 0.0)
-        for name, weight in zip(names, snapshot.weights.tolist(), strict=True):
-            weights[name] += weight
         leader, before = int(snapshot.weights.argmax()), self._leader
         self._leader = leader
         reason = self._reason(before, leader) if self.n and leader != before else None
-        named = {name: weight for name, weight in weights.items() if weight > 0.0}
+        weights = zip(names, snapshot.weights.tolist(), strict=True)
+        named = {name: weight for name, weight in weights if weight > 0.0}
         return Mixed(
             self._table.table.map(snapshot.weights, self._calibeating), Mixing(names[leader], named, reason)
         )
@@ -287,7 +284,7 @@ class Mixture:
             fits.isotonic,
             fits.uniform,
             source,
-            _EQUAL,
+            1.0,
             by_scores=False,
         )
         snapshots, maps = codec.pack_snapshots([*self._snapshots.held, (0, now)])
@@ -342,7 +339,7 @@ class Mixture:
         if not 0 < state.next_step <= _next_step(n, state.stride):
             raise DamagedStateError(f"a mixture of {n} labels with the next step at {state.next_step}")
         mixture._next_step = state.next_step
-        if not mixture._online.restore(codec.unpack_floats(state.online, -1e18, 1e18, 15)):
+        if not mixture._online.restore(codec.unpack_floats(state.online, -1e18, 1e18, 5 * len(DISCOUNTS))):
             raise DamagedStateError("online Platt scalings of a mixture are damaged")
         if not mixture._calibeating.restore(codec.unpack_floats(state.calibeating, -MOST, MOST, 20)):
             raise DamagedStateError("the corrections of a mixture are damaged")
@@ -367,7 +364,7 @@ class Mixture:
         isotonic, uniform = windows.isotonic, windows.uniform
         if source is None:
             platt = np.concatenate((online.parameters, (IDENTITY,)))
-            return Snapshot(observed, weights, platt, isotonic, uniform, None, _EQUAL, by_scores=False)
+            return Snapshot(observed, weights, platt, isotonic, uniform, None, 1.0, by_scores=False)
         every = lately = source.prior
         if prior is not None:
             every = lately = prior
@@ -375,9 +372,8 @@ class Mixture:
             recent, latest = self._recent_labels.count(1), len(self._recent_labels)
             every = (self._positives + source.prior) / (self.n + 1.0)
             lately = (recent + source.prior) / (latest + 1.0)
-        odds = _odds(lately) / _odds(source.prior), _odds(every) / _odds(source.prior)
         slope, intercept = source.platt
-        shifted = ((slope, intercept + math.log(odds[1])),)
+        shifted = ((slope, intercept + math.log(_odds(every) / _odds(source.prior))),)
         if self.n:
             platt = np.concatenate((online.parameters, shifted))
         else:  # before its first label the target's maps are those of the source
@@ -385,7 +381,14 @@ class Mixture:
             isotonic, uniform = (source.isotonic,) * len(WINDOWS), source.uniform
             weights = by_source(source, shifted=prior is not None)
         return Snapshot(
-            observed, weights, platt, isotonic, uniform, source, odds, by_scores=prior is not None
+            observed,
+            weights,
+            platt,
+            isotonic,
+            uniform,
+            source,
+            _odds(lately) / _odds(source.prior),
+            by_scores=prior is not None,
         )
 
     def _forecasts(self, points: Points, seen: Counts) -> tuple[Floats, Floats]:

@@ -14,7 +14,7 @@ import numpy as np
 from streamcal.errors import DamagedStateError
 from streamcal.mixture.fits import Cells, Floats, Line, Source, Steps
 from streamcal.mixture.forecasts import Snapshot
-from streamcal.mixture.names import COMPOSITE, DISCOUNTS, NAMES, WINDOWS
+from streamcal.mixture.names import DISCOUNTS, NAMES, WINDOWS
 from streamcal.mixture.partition import LAST
 from streamcal.mixture.windows import WindowsState
 from streamcal.sketch import grid
@@ -41,7 +41,6 @@ T = TypeVar("T")
 _MOST_SNAPSHOTS: Final = 64
 _MOST_INTERVALS: Final = 4096
 _MOST_PARAMETER: Final = 1e9  # of a Platt map: the priors of its fits keep it far below
-_MOST_ODDS: Final = 1e300
 
 Loss = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 
@@ -75,7 +74,7 @@ class SnapshotState(msgspec.Struct, array_like=True):
     isotonic: list[int]
     uniform: int
     source: int
-    odds: bytes
+    odds: Annotated[float, msgspec.Meta(gt=0.0, le=1e300)]
     by_scores: bool
 
 
@@ -192,7 +191,7 @@ def pack_snapshots(snapshots: Sequence[tuple[int, Snapshot]]) -> tuple[list[Snap
             [lines.index(line) for line in snapshot.isotonic],
             steps.index(snapshot.uniform),
             sources.index(snapshot.source),
-            pack_floats(snapshot.odds),
+            snapshot.odds,
             snapshot.by_scores,
         )
         for step, snapshot in snapshots
@@ -247,7 +246,7 @@ def unpack_snapshots(state: MixtureState) -> list[tuple[int, Snapshot]]:
             tuple(_at(lines, index) for index in held.isotonic),
             None if held.uniform < 0 else _at(steps, held.uniform),
             None if held.source < 0 else _at(sources, held.source),
-            tuple(unpack_floats(held.odds, 1.0 / _MOST_ODDS, _MOST_ODDS, int(COMPOSITE.sum()) - 1).tolist()),
+            held.odds,
             held.by_scores,
         )
         snapshots.append((held.step, snapshot))

@@ -194,7 +194,7 @@ def by_source(source: Source, *, shifted: bool) -> Floats:
     maps = np.exp(-FASTEST * source.labels * (np.array(source.losses) - min(source.losses)))
     identity, platt, isotonic, uniform = maps.tolist()
     weights = np.zeros(_K)
-    weights[COMPOSITE] = platt, 0.5 * isotonic, 0.5 * isotonic
+    weights[COMPOSITE] = platt, isotonic
     weights[NAMES.index("target/uniform/all")] = 0.0 if shifted else uniform
     weights[0] = 0.0 if shifted else identity
     total = float(weights.sum())

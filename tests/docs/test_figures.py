@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 from streamcal import RecalibrationMap
 from streamcal.certificates.theorems import theorem1
+from streamcal.mixture.names import NAMES, NAMES_BY_SCORES
 from streamcal.testing import NormalPair
 
 ROOT = Path(__file__).parents[2]
@@ -243,12 +244,10 @@ def test_drift_scores_what_was_said_when_it_was_said(script: Modules, tmp_path: 
     weights = drift.grouped(auto.mixtures)
     assert np.allclose(sum(weights.values()), 1.0)
     for place, published in enumerate(auto.mixtures):
-        short = sum(
-            weight
-            for name, weight in published.weights.items()
-            if re.fullmatch(r"target/\w+/(500|1000|2000|4000)", name)
+        online = sum(
+            weight for name, weight in published.weights.items() if re.fullmatch(r"target/platt/0\.\d+", name)
         )
-        assert weights["target, up to 4,000 labels"][place] == pytest.approx(short)
+        assert weights["online Platt"][place] == pytest.approx(online)
     picture = drawn(script, drift.draw(replays), tmp_path / "drift.svg")
     assert len(picture) < LARGEST
     assert set(drift.tables(replays)) == marks("drift")
@@ -256,19 +255,17 @@ def test_drift_scores_what_was_said_when_it_was_said(script: Modules, tmp_path: 
 
 def test_drift_groups_every_candidate(script: Modules) -> None:
     drift = script("drift")
-    short, long = "target, up to 4,000 labels", "target, all or over 4,000 labels"
     named = {
         "identity": "identity",
-        "source/platt/all": "source",
-        "composite/uniform/500": "composite",
-        "label_shift/2000": "label_shift",
-        "target/isotonic/500": short,
-        "target/platt/4000": short,
-        "target/uniform/16000": long,
-        "target/platt/all": long,
+        "composite/platt/all": "composite",
+        "composite/isotonic/scores": "composite",
+        "target/platt/0.99": "online Platt",
+        "target/isotonic/1000": "isotonic and uniform mass",
+        "target/uniform/all": "isotonic and uniform mass",
     }
     assert {name: drift.group_of(name) for name in named} == named
     assert set(named.values()) == set(drift.GROUPS)
+    assert {drift.group_of(name) for name in (*NAMES, *NAMES_BY_SCORES)} == set(drift.GROUPS)
 
 
 def test_drift_by_week_leaves_out_the_week_cut_short(script: Modules) -> None:

@@ -29,8 +29,8 @@ class RecalibratorConfig(BaseModel):
     ----------
     bins
         B, the number of bins, from 1 to 65,536. ``"auto"`` minimises the leave-one-out Brier score;
-        ``"cube_root"`` is ⌊n^(1/3)⌋ for n labels. In mode ``"auto"`` this concerns only the maps formed beside
-        the mixture: those that certify it, and the h_P under which scores tell of the prior.
+        ``"cube_root"`` is ⌊n^(1/3)⌋ for n labels. In mode ``"auto"`` this concerns only the maps formed
+        beside the mixture: those that certify it, and the h_P under which scores tell of the prior.
     max_cells
         how many cells each sketch may occupy, from 64 to 1,048,576. More cells cost memory and give a finer
         resolution.

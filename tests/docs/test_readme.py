@@ -165,7 +165,7 @@ def test_the_demo_gives_what_the_readme_says(tmp_path: Path) -> None:
     (said,) = re.findall(
         r"\(ECE\) goes from ([\d.]+) to ([\d.]+), .*? from ([−+][\d.]+) to ([−+][\d.]+)\.", text, re.S
     )
-    figures = {"calibration error (ECE)": ".3f", "gap (mean forecast − mean label)": "+.4f"}
+    figures = {"calibration error (ECE)": ".3f", "gap (mean forecast − mean label)": "+.3f"}
     assert said == tuple(
         f"{float(printed[f'{figure} {when}']):{form}}".replace("-", "−")
         for figure, form in figures.items()

@@ -289,15 +289,17 @@ def test_operations_shows_what_the_store_holds(script: Modules, tmp_path: Path) 
     assert shown["maps"][-1]["version"] == shown["engines"][0]["map_version"]
     assert len((tmp_path / "recalibrated.jsonl").read_text().splitlines()) == 1500
     waited = np.array([0.5, 1.0, 2.0, 10.0])
-    table = operations.tables(shown, waited)
-    days = operations.days_of(shown["maps"])
+    maps = operations.published(tmp_path)
+    assert [row["version"] for row in maps] == [row["version"] for row in shown["maps"]]
+    table = operations.tables(shown, maps, waited)
+    days = operations.days_of(maps)
     assert [row["time"] // 86_400 for row in days] == sorted({row["time"] // 86_400 for row in days})
-    assert days[-1] == shown["maps"][-1]
-    assert operations.refutation(shown["maps"]) == "nothing"
+    assert days[-1] == maps[-1]
+    assert operations.refutation(maps) == "nothing"
     days[-1]["certificate"]["refuted"] = ["label shift: so it goes"]
     assert operations.refutation(days).startswith("label shift, on 0")
     assert operations.refutation(days).endswith("May, in 1 versions")
     assert set(table) == marks("operations")
     assert "| 100% of the labels came within | 10.0 h |" in table["show"]
-    picture = drawn(script, operations.draw(shown, waited), tmp_path / "operations.svg")
+    picture = drawn(script, operations.draw(maps, waited), tmp_path / "operations.svg")
     assert len(picture) < LARGEST

@@ -4,7 +4,7 @@ The grid is that of a `ScoreSketch` of all labels. The module stores cumulative 
 labels; the counts of a window are the difference of two of them. Older boundaries are thinned out: the window
 of W labels begins at a boundary at most W/8 labels and one step before its exact beginning.
 
-Memory: 8 bytes for each cell and boundary. The windows of mode ``auto`` need about 35 boundaries in the long
+Memory: 8 bytes for each cell and boundary. The windows of mode ``auto`` need about 30 boundaries in the long
 run.
 """
 

@@ -18,7 +18,6 @@ from drawing import (
     GREEN,
     GREY,
     ORANGE,
-    PURPLE,
     SKY,
     VERMILION,
     canvas,
@@ -41,15 +40,9 @@ WAYS: Final[dict[str, dict[str, Any]]] = {
     "target, window of 30 days": {"mode": "target", "window": timedelta(days=30)},
     "auto": {},
 }
-GROUPS: Final = {
-    "identity": GREY,
-    "source": ORANGE,
-    "label_shift": PURPLE,
-    "composite": BLUE,
-    "target, all or over 4,000 labels": GREEN,
-    "target, up to 4,000 labels": SKY,
-}
-SHORT: Final = 4000
+ONLINE: Final = "online Platt"
+BINNED: Final = "isotonic and uniform mass"
+GROUPS: Final = {"identity": GREY, "composite": BLUE, ONLINE: SKY, BINNED: GREEN}
 WEEK: Final = 7 * 86_400.0
 
 Values = npt.NDArray[np.float64]
@@ -115,13 +108,11 @@ def replay(options: Mapping[str, Any], stream: Sequence[PredictionEvent | LabelE
 
 
 def group_of(candidate: str) -> str:
-    """Return the group of a candidate; candidates are named mode/family/window."""
-    mode, _, rest = candidate.partition("/")
-    if mode != "target":
-        return mode
-    window = rest.rpartition("/")[2]
-    short = window.isdigit() and int(window) <= SHORT
-    return list(GROUPS)[5 if short else 4]
+    """Return the group of a candidate; candidates are named estimator/family/memory."""
+    estimator, _, rest = candidate.partition("/")
+    if estimator != "target":
+        return estimator
+    return ONLINE if rest.startswith("platt/") else BINNED
 
 
 def grouped(mixtures: Sequence[Published]) -> dict[str, Values]:
@@ -207,7 +198,7 @@ def draw_weights(axes: Axes, auto: Replay) -> None:
         axes.axvline(moment(time), color=BLACK, linestyle=":", linewidth=1.2)  # type: ignore[arg-type]
     axes.set(title="Weight of the candidates of mode auto, by week", ylabel="mean weight", ylim=(0, 1))
     months(axes)
-    axes.legend(frameon=False, ncols=3, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.1))
+    axes.legend(frameon=False, ncols=2, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.1))
 
 
 def draw_losses(axes: Axes, replays: Mapping[str, Replay]) -> None:

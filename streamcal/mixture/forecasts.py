@@ -26,7 +26,7 @@ class Snapshot(NamedTuple):
     observed: int
     """How many target scores had been observed when it was first served."""
     weights: Floats
-    """Those of the candidates, float64[K]."""
+    """Those of the candidates, and those by each tracker, float64[3, K]: see `weights.Weights`."""
     platt: Floats
     """(a, b) of every online Platt scaling and of the composite's Platt map, float64[G + 1, 2]."""
     isotonic: tuple[Line, ...]

@@ -205,10 +205,10 @@ class Mixture:
             self._weights.begin()
         points = Points.of(scores)
         forecasts, mixed = self._forecasts(points, seen)
-        self._calibeating.learn(mixed, labels)
+        self._calibeating.learn(mixed[0], labels)
         forecasts -= labels
         losses = np.square(forecasts, out=forecasts)
-        self._weights.track(losses)
+        self._weights.track(losses, np.square(mixed[1:] - labels))
         self._recent.add(losses[0])
         self._online.learn(points.logits, labels)
         self._windows.add(scores, labels)
@@ -244,13 +244,14 @@ class Mixture:
         self._next_step = _next_step(self.n, self._stride)
         self._table.fill(snapshot, self._windows)
         names = NAMES if prior is None else NAMES_BY_SCORES
-        leader, before = int(snapshot.weights.argmax()), self._leader
+        leader, before = int(snapshot.weights[0].argmax()), self._leader
         self._leader = leader
         reason = self._reason(before, leader) if self.n and leader != before else None
-        weights = zip(names, snapshot.weights.tolist(), strict=True)
+        weights = zip(names, snapshot.weights[0].tolist(), strict=True)
         named = {name: weight for name, weight in weights if weight > 0.0}
         return Mixed(
-            self._table.table.map(snapshot.weights, self._calibeating), Mixing(names[leader], named, reason)
+            self._table.table.map(snapshot.weights[0], self._calibeating),
+            Mixing(names[leader], named, reason),
         )
 
     def merge(self, other: Mixture) -> None:
@@ -279,7 +280,7 @@ class Mixture:
         fits, source = self._windows, self._source
         now = Snapshot(
             0,
-            self._weights.current,
+            self._weights.served,
             self._snapshots.latest.platt,
             fits.isotonic,
             fits.uniform,
@@ -344,7 +345,7 @@ class Mixture:
         if not mixture._calibeating.restore(codec.unpack_floats(state.calibeating, -MOST, MOST, 20)):
             raise DamagedStateError("the corrections of a mixture are damaged")
         mixture._snapshots = Snapshots(snapshots)
-        weights = codec.unpack_floats(state.weights, 0.0, MOST, 2 * _K + 3)
+        weights = codec.unpack_floats(state.weights, 0.0, MOST, 2 * _K + 5)
         if not mixture._weights.restore(
             weights, sourced=now.source is not None, shift_allowed=state.shift_allowed
         ):
@@ -360,7 +361,7 @@ class Mixture:
 
     def _snapshot(self, observed: int, prior: float | None) -> Snapshot:
         """Return what is served from now on."""
-        source, weights, online, windows = self._source, self._weights.current, self._online, self._windows
+        source, weights, online, windows = self._source, self._weights.served, self._online, self._windows
         isotonic, uniform = windows.isotonic, windows.uniform
         if source is None:
             platt = np.concatenate((online.parameters, (IDENTITY,)))
@@ -379,7 +380,7 @@ class Mixture:
         else:  # before its first label the target's maps are those of the source
             platt = np.concatenate((np.tile(np.array(source.platt), (len(online.parameters), 1)), shifted))
             isotonic, uniform = (source.isotonic,) * len(WINDOWS), source.uniform
-            weights = by_source(source, shifted=prior is not None)
+            weights = np.tile(by_source(source, shifted=prior is not None), (3, 1))
         return Snapshot(
             observed,
             weights,
@@ -397,7 +398,7 @@ class Mixture:
         Returns
         -------
         What every candidate forecast when each prediction was made, and what it forecasts now,
-        float64[2, K, n]; and what their mixture forecast when it was made, float64[n].
+        float64[2, K, n]; and what was forecast then by the mixture and by each tracker, float64[3, n].
         """
         forecasts = np.empty((2, _K, len(seen)))
         forecasts[:] = now = self._table.table.at(points.scores)

@@ -65,15 +65,15 @@ class Snapshots:
 
         Returns
         -------
-        What every candidate forecast, float64[K, n] in [0, 1], and their mixture with the weights of that
-        moment, float64[n].
+        What every candidate forecast, float64[K, n] in [0, 1]; and what the mixture and each tracker forecast,
+        float64[3, n].
         """
-        each, mixed = np.empty((len(NAMES), len(which))), np.empty(len(which))
+        each, mixed = np.empty((len(NAMES), len(which))), np.empty((3, len(which)))
         for index in {*which.tolist()}:
             at = which == index
             snapshot = self.held[index][1]
             each[:, at] = values = forecasts(snapshot, Points(points.scores[at], points.logits[at]))
-            mixed[at] = snapshot.weights @ values
+            mixed[:, at] = snapshot.weights @ values
         return each, mixed
 
     def _set(self, held: list[tuple[int, Snapshot]]) -> None:

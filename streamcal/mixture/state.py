@@ -186,7 +186,7 @@ def pack_snapshots(snapshots: Sequence[tuple[int, Snapshot]]) -> tuple[list[Snap
         SnapshotState(
             step,
             snapshot.observed,
-            pack_floats(snapshot.weights),
+            pack_floats(snapshot.weights.ravel()),
             pack_floats(snapshot.platt.ravel()),
             [lines.index(line) for line in snapshot.isotonic],
             steps.index(snapshot.uniform),
@@ -272,10 +272,10 @@ def unpack_partition(data: bytes) -> Cells:
 
 
 def _weights(data: bytes) -> Floats:
-    """Return the weights of all candidates, float64[K]: in [0, 1], with sum 1."""
-    weights = unpack_floats(data, 0.0, 1.0, len(NAMES))
-    if abs(weights.sum() - 1.0) > 1e-6:
-        raise DamagedStateError(f"weights of a mixture add up to {float(weights.sum())!r}, not to 1")
+    """Return the weights of all candidates, float64[3, K]: in [0, 1], with sum 1."""
+    weights = unpack_floats(data, 0.0, 1.0, 3 * len(NAMES)).reshape(3, -1)
+    if (abs(weights.sum(axis=1) - 1.0) > 1e-6).any():
+        raise DamagedStateError(f"weights of a mixture add up to {weights.sum(axis=1).tolist()}, not to 1")
     return weights
 
 

@@ -65,8 +65,8 @@ class Snapshots:
 
         Returns
         -------
-        What every candidate forecast, float64[K, n] in [0, 1]; and what the mixture and each tracker forecast,
-        float64[3, n].
+        What every candidate forecast, float64[K, n] in [0, 1]; and what the mixture and each tracker
+        forecast, float64[3, n].
         """
         each, mixed = np.empty((len(NAMES), len(which))), np.empty((3, len(which)))
         for index in {*which.tolist()}:

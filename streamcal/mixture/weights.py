@@ -54,8 +54,8 @@ class Weights:
     made. That is fair, but slow after a jump: what is right since then is learned one delay late, and shows
     it by labels that come another delay later. The other scores it by what it forecasts when the label
     arrives. That is one delay late, but overrates short memories where labels that arrive together resemble
-    each other. Which to trust is a question of the stream, so the trackers have weights in turn, by the losses
-    of what each forecast when the prediction was made. On labels that come at once both are the same.
+    each other. Which to trust depends on the stream, so the trackers have weights in turn, by the losses of
+    what each forecast when the prediction was made. On labels that come at once both are the same.
     """
 
     __slots__ = ("_between", "_each", "_loss", "_shift_allowed", "_sourced", "served")

@@ -4,8 +4,8 @@ The grid is that of a `ScoreSketch` of all labels. The module stores cumulative 
 labels; the counts of a window are the difference of two of them. Older boundaries are thinned out: the window
 of W labels begins at a boundary at most W/8 labels and one step before its exact beginning.
 
-Memory: 8 bytes for each cell and boundary. The windows of mode ``auto`` need about 35 boundaries in the long
-run.
+Memory: 4 bytes for each cell and boundary, 8 for windows of more than about 29,000 labels. Those of mode ``auto``
+need about 25 boundaries in the long run.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ STEPS_PER_WINDOW: Final = 8
 
 _THIN_EVERY: Final = 8  # boundaries
 _MOST_SINCE: Final = 1 << 30  # labels from the first boundary on: they are counted in int32
+_FEW_SINCE: Final = 1 << 15  # fewer of them are counted in int16
 
-_Cumulative = npt.NDArray[np.int32]  # labels per class and cell from the first boundary on, int32[2, m]
+# Labels per class and cell from the first boundary on, int16[2, m] or int32[2, m]; the last has the widest type.
+_Cumulative = npt.NDArray[np.int16] | npt.NDArray[np.int32]
 
 
 class WindowState(msgspec.Struct):
@@ -68,7 +70,7 @@ class NestedWindows:
         self._marks = [0, 0]  # labels before each boundary; the last boundary is after the latest label
         # Labels per class and cell before the first boundary, and from the first boundary to each boundary.
         self._forgotten: Counts = np.zeros((2, 0), np.int64)
-        self._since: list[_Cumulative] = [np.zeros((2, 0), np.int32)] * 2
+        self._since: list[_Cumulative] = [np.zeros((2, 0), np.int16)] * 2
 
     @property
     def n(self) -> int:
@@ -96,8 +98,8 @@ class NestedWindows:
         m = len(self.cells)
         added = np.bincount(columns + m * labels.astype(np.int64), minlength=2 * m)
         # A new array, because the boundary before may share this one.
-        self._since[-1] = self._since[-1] + added.reshape(2, m).astype(np.int32)
         self._marks[-1] += len(labels)
+        self._since[-1] = _narrow(self._since[-1] + added.reshape(2, m), self.n - self._marks[0])
 
     def mark(self) -> None:
         """Add a boundary after the latest label, and from time to time drop those that no window needs."""
@@ -122,7 +124,7 @@ class NestedWindows:
         else:
             # Keep a boundary between the labels of the two.
             last = self._since.pop()
-            self._since += [last + counts for counts in theirs]
+            self._since += [np.add(last, counts, dtype=np.int32) for counts in theirs]
             self._marks[-1:] = marks
 
     def to_state(self) -> WindowState:
@@ -161,7 +163,7 @@ class NestedWindows:
         self.level, self.cells, self._marks = state.level, cells, list(marks)
         self._forgotten = panes[0].copy()
         panes[0] = 0
-        self._since = list(panes.cumsum(axis=0).astype(np.int32))
+        self._since = list(_narrow(panes.cumsum(axis=0), n - first))
         return self
 
     def _thin(self) -> None:
@@ -176,7 +178,7 @@ class NestedWindows:
         kept.append(len(marks) - 1)
         first = self._since[kept[0]]
         self._forgotten = self._forgotten + first
-        self._since = [self._since[i] - first for i in kept]
+        self._since = [_narrow(self._since[i] - first, n - marks[kept[0]]) for i in kept]
         self._marks = [marks[i] for i in kept]
 
     def _start(self, length: int) -> int:
@@ -197,7 +199,7 @@ class NestedWindows:
         both = np.union1d(self.cells, cells)
         columns = np.searchsorted(both, self.cells)
         self._forgotten = _spread(self._forgotten, columns, len(both))
-        since = np.zeros((len(self._since), 2, len(both)), np.int32)
+        since = np.zeros((len(self._since), 2, len(both)), self._since[-1].dtype)
         since[:, :, columns] = self._since
         self._since = list(since)
         self.cells = both
@@ -210,6 +212,11 @@ class NestedWindows:
         cells, self._forgotten = coarsen(self.cells, self._forgotten, level - self.level)
         self._since = list(coarsen(self.cells, stacked, level - self.level)[1])
         self.cells, self.level = cells, level
+
+
+def _narrow(counts: npt.NDArray[Any], labels: int) -> _Cumulative:
+    """Return counts that add up to at most so many labels in the narrower of both types."""
+    return counts.astype(np.int16 if labels < _FEW_SINCE else np.int32, copy=False)
 
 
 def _spread(counts: npt.NDArray[Any], columns: npt.NDArray[np.int64], m: int) -> npt.NDArray[Any]:

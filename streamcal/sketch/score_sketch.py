@@ -3,8 +3,8 @@
 It is the uniform collapse of UDDSketch (Epicoco et al. 2020) with labels in its cells, on a grid that is
 logarithmically fine near both ends of [0, 1]. It yields uniform-mass edges for any number of bins, the exact
 label mean of each bin between such edges, class priors, and score histograms. Its state depends only on the
-multiset of events, not on their order, batches or shards. Memory: at most ``max_cells`` cells of 20 bytes (12
-without labels), whatever the number of events.
+multiset of events, not on their order, batches or shards. Memory: at most ``max_cells`` cells of 6 to 20 bytes (5
+to 12 without labels), depending on the largest count.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ScoreSketch:
         self._max_cells = int(max_cells)
         self._level = grid.MIN_LEVEL
         self._cells: Cells = np.empty(0, np.int32)
-        self._counts: Counts = np.empty((2 if labelled else 1, 0), np.int64)
+        self._counts: npt.NDArray[Any] = np.empty((2 if labelled else 1, 0), np.int8)
 
     @property
     def max_cells(self) -> int:
@@ -86,12 +86,12 @@ class ScoreSketch:
     @property
     def counts(self) -> Counts:
         """A copy of the exact counts per occupied cell, int64[2, m] by label or int64[1, m]."""
-        return self._counts.copy()
+        return self._counts.astype(np.int64)
 
     @property
     def totals(self) -> Counts:
         """Exact number of scores per occupied cell, int64[m]."""
-        totals: Counts = self._counts.sum(axis=0)
+        totals: Counts = self._counts.sum(axis=0, dtype=np.int64)
         return totals
 
     @property
@@ -199,7 +199,7 @@ class ScoreSketch:
         self._check_alike(other)
         level = max(self._level, other._level)
         self._coarsen(level)
-        self._absorb(*coarsen(other._cells, other._counts, level - other._level))
+        self._absorb(*coarsen(other._cells, other.counts, level - other._level))
 
     def subtract(self, other: ScoreSketch) -> None:
         """Remove the contents of a sketch that was merged before. The level does not change.
@@ -215,14 +215,15 @@ class ScoreSketch:
             raise ValueError(
                 f"cannot subtract a sketch of level {other._level} from a finer one of level {self._level}"
             )
-        cells, counts = coarsen(other._cells, other._counts, self._level - other._level)
+        cells, counts = coarsen(other._cells, other.counts, self._level - other._level)
         columns = np.searchsorted(self._cells, cells)
         held = np.append(self._cells, np.int32(-1))[columns] == cells
         if not held.all() or (self._counts[:, columns] < counts).any():
             raise ValueError("cannot subtract scores that were never added")
-        self._counts[:, columns] -= counts
-        occupied = self._counts.any(axis=0)
-        self._cells, self._counts = self._cells[occupied], self._counts[:, occupied]
+        left = self.counts
+        left[:, columns] -= counts
+        occupied = left.any(axis=0)
+        self._keep(self._cells[occupied], left[:, occupied])
 
     def at_level(self, level: int) -> ScoreSketch:
         """Return a copy at this level, or at the sketch's own level if that is coarser."""
@@ -237,7 +238,7 @@ class ScoreSketch:
 
     def to_bytes(self) -> bytes:
         """Return the state as bytes. Equal states give equal bytes, on every machine."""
-        width = count_width(int(self._counts.max(initial=0)))
+        width = self._counts.itemsize
         header = _HEADER.pack(
             _MAGIC,
             _FORMAT,
@@ -279,14 +280,15 @@ class ScoreSketch:
         cells = np.frombuffer(data, "<i4", m, _HEADER.size).astype(np.int32)
         check_cells(cells, level, max_cells)
         counts = np.frombuffer(data, f"<i{width}", rows * m, _HEADER.size + 4 * m)
-        counts = counts.astype(np.int64).reshape(rows, m)
+        counts = counts.reshape(rows, m)
         # A float: the sum of counts of any size, exact up to `MOST`.
         if (counts < 0).any() or not counts.any(axis=0).all() or counts.sum(dtype=np.float64) != n:
             raise DamagedStateError("the counts of the sketch are negative, empty or do not add up")
         if n > MOST:
             raise DamagedStateError(f"a sketch holds at most {MOST:,} scores, got {n:,}")
         sketch = cls(max_cells, labelled=rows == 2)
-        sketch._level, sketch._cells, sketch._counts = level, cells, counts
+        sketch._level = level
+        sketch._keep(cells, counts)
         return sketch
 
     def _check_alike(self, other: ScoreSketch) -> None:
@@ -301,13 +303,19 @@ class ScoreSketch:
 
     def _hold(self, cells: Cells, counts: Counts) -> None:
         """Replace the contents by these cells, ascending with repetitions; collapse until they fit."""
-        self._cells, self._counts = sum_runs(cells, counts)
+        self._keep(*sum_runs(cells, counts))
         if len(self._cells) > self._max_cells:
             self._coarsen(self._level + _levels_to_fit(self._cells, self._max_cells))
 
     def _coarsen(self, level: int) -> None:
-        self._cells, self._counts = coarsen(self._cells, self._counts, level - self._level)
-        self._level = level
+        if level != self._level:
+            self._keep(*coarsen(self._cells, self.counts, level - self._level))
+            self._level = level
+
+    def _keep(self, cells: Cells, counts: npt.NDArray[Any]) -> None:
+        """Replace the contents by these cells; their counts in as few bytes as the largest needs."""
+        self._cells = cells
+        self._counts = counts.astype(f"i{count_width(int(counts.max(initial=0)))}")
 
 
 def _slots(strip: grid.Strip, scores: Scores, labels: Labels | None) -> npt.NDArray[np.int64]:

@@ -126,3 +126,19 @@ def test_a_damaged_state_is_refused() -> None:
         )
         with pytest.raises(DamagedStateError):
             NestedWindows(LENGTHS, 64).restore(state)
+
+
+def test_windows_count_on_where_a_cell_has_more_labels_than_the_narrow_type_holds() -> None:
+    windows, other = NestedWindows((50, 70_000), 64), NestedWindows((50, 70_000), 64)
+    one, labels = cells(np.full(1000, 0.25)), np.ones(1000, np.int8)
+    for n in range(1000, 100_001, 1000):
+        windows.add(one, labels)
+        windows.mark()
+        assert windows.window(70_000).tolist() == [[0], [windows.held(70_000)]]
+        assert windows.counts.tolist() == [[0], [n]]
+    for _ in range(30):
+        other.add(one, labels)
+        other.mark()
+    twice = NestedWindows((50, 70_000), 64).restore(other.to_state())
+    twice.merge(other)
+    assert twice.window(70_000).tolist() == [[0], [60_000]]

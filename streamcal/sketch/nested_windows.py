@@ -4,8 +4,8 @@ The grid is that of a `ScoreSketch` of all labels. The module stores cumulative 
 labels; the counts of a window are the difference of two of them. Older boundaries are thinned out: the window
 of W labels begins at a boundary at most W/8 labels and one step before its exact beginning.
 
-Memory: 4 bytes for each cell and boundary, 8 for windows of more than about 29,000 labels. Those of mode ``auto``
-need about 25 boundaries in the long run.
+Memory: 4 bytes for each cell and boundary, 8 for windows of more than about 29,000 labels. The windows of
+mode ``auto`` need about 25 boundaries in the long run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _THIN_EVERY: Final = 8  # boundaries
 _MOST_SINCE: Final = 1 << 30  # labels from the first boundary on: they are counted in int32
 _FEW_SINCE: Final = 1 << 15  # fewer of them are counted in int16
 
-# Labels per class and cell from the first boundary on, int16[2, m] or int32[2, m]; the last has the widest type.
+# Labels per class and cell from the first boundary on, int16[2, m] or int32[2, m]; the last is the widest.
 _Cumulative = npt.NDArray[np.int16] | npt.NDArray[np.int32]
 
 
@@ -216,7 +216,9 @@ class NestedWindows:
 
 def _narrow(counts: npt.NDArray[Any], labels: int) -> _Cumulative:
     """Return counts that add up to at most so many labels in the narrower of both types."""
-    return counts.astype(np.int16 if labels < _FEW_SINCE else np.int32, copy=False)
+    if labels < _FEW_SINCE:
+        return counts.astype(np.int16, copy=False)
+    return counts.astype(np.int32, copy=False)
 
 
 def _spread(counts: npt.NDArray[Any], columns: npt.NDArray[np.int64], m: int) -> npt.NDArray[Any]:

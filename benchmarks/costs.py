@@ -149,7 +149,7 @@ def memory(scores: np.ndarray, labels: np.ndarray) -> Iterator[Row]:
         learn(len(z))
         learned = tracemalloc.get_traced_memory()[0] - before
         engine.predict_many(z)
-        learn(8191)  # what waits for the sketch is at its most
+        learn(4095)  # what waits for the sketch is at its most
         fullest = tracemalloc.get_traced_memory()[0] - before
         tracemalloc.stop()
         state = len(engine.to_bytes())

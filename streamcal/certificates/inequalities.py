@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 __all__ = [
     "bennett_factor",
-    "chernoff_lower",
     "chernoff_upper",
     "greedy_fill",
     "kearns_saul",
@@ -55,9 +54,10 @@ def chernoff_upper(rate: npt.ArrayLike, exponent: npt.ArrayLike) -> Reals:
     """
     p, x = np.broadcast_arrays(np.asarray(rate, dtype=np.float64), np.asarray(exponent, dtype=np.float64))
     room = 1.0 - p
-    entropy = -(_xlogy(p, p) + _xlogy(room, room))
+    hits = _xlogy(p, p)
+    entropy = -(hits + _xlogy(room, room))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        far = -np.expm1(-np.where(room > 0, (x - _xlogy(p, p)) / room, 0.0) + np.log(room))
+        far = -np.expm1(-np.where(room > 0, (x - hits) / room, 0.0) + np.log(room))
         # Three starts right of the root. kl(p, μ) is at least p log p + (1−p) log((1−p)/(1−μ)), at least
         # (μ−p)²/(2μ), and at least (μ−p)²/(2w), where w is the largest variance between p and μ.
         spread = np.where(p >= 0.5, p * room, 0.25)
@@ -65,20 +65,14 @@ def chernoff_upper(rate: npt.ArrayLike, exponent: npt.ArrayLike) -> Reals:
         mu = np.minimum(p + near, far)
         for _ in range(_NEWTON_STEPS):
             # The step, its denominator multiplied out, is finite down to μ = p, where the excess is −x ≤ 0.
-            value = -entropy - _xlogy(p, mu) - room * np.log1p(-mu) - x
+            # At p = μ = 0 it is no number, and μ stays.
+            value = -entropy - p * np.log(mu) - room * np.log1p(-mu) - x
             step = value * mu * (1.0 - mu) / (mu - p)
             mu = np.where((value > 0) & (mu > p), mu - step, mu)
         # kl is computed to about 1e-15 and its slope is at least 2(μ − p): the root is off by their quotient.
         limit = mu + _OUTWARD + 1e-15 / np.sqrt(np.maximum(x, 1e-30))
     limit = np.where(np.isfinite(limit), limit, 1.0)
     return np.asarray(np.where(room > 0, np.clip(limit, p, 1.0), 1.0), dtype=np.float64)
-
-
-def chernoff_lower(rate: npt.ArrayLike, exponent: npt.ArrayLike) -> Reals:
-    """Return the smallest μ with kl(rate, μ) ≤ exponent, rounded outward: 1 − chernoff_upper(1 − rate)."""
-    return np.asarray(
-        1.0 - chernoff_upper(1.0 - np.asarray(rate, dtype=np.float64), exponent), dtype=np.float64
-    )
 
 
 def kearns_saul(rate: npt.ArrayLike) -> Reals:
@@ -149,7 +143,8 @@ def prior_limits(positives: int, labels: int, alpha: float) -> tuple[float, floa
     misses = labels - positives
     best = sum(count * math.log(count / labels) for count in (positives, misses) if count)
     exponent = (best - log_kt(positives, misses) - math.log(alpha)) / labels
-    return float(chernoff_lower(rate, exponent)), float(chernoff_upper(rate, exponent))
+    misses_limit, limit = chernoff_upper([1.0 - rate, rate], exponent).tolist()
+    return 1.0 - misses_limit, limit
 
 
 def log_kt(positives: int, negatives: int) -> float:

@@ -170,22 +170,24 @@ class Engine:
 
     # Events
 
-    def answer(self, event: PredictionEvent | LabelledEvent) -> tuple[int, tuple[Emission, ...]]:
+    def answer(
+        self, event: PredictionEvent | LabelledEvent
+    ) -> tuple[Recalibrated, int, tuple[Emission, ...]]:
         """Answer a prediction, and take note of its score if it is of the target.
 
         Returns
         -------
-        How many target scores were observed before; and the answer, behind it the map version that the score
-        has begun, if it has: scores alone can move the prior. That map comes without a certificate, which
-        uses labels only.
+        The answer; how many target scores were observed before; and the map version that the score has begun,
+        if it has: scores alone can move the prior. That map comes without a certificate, which uses labels
+        only.
         """
         served, score, seen = self.served, event.score, self._traffic.n
         weights = served.weights if self._shifts else NO_SHIFT
         probability = served.predict_one(score)
         answer = Recalibrated(event.id, score, probability, served.version, weights, event.key, event.time)
-        if event.domain == "target" and self.observe_one(float(score)):
-            return seen, (answer, MapPublished(self.map, None, self._key, self.mixing))
-        return seen, (answer,)
+        if event.domain == "target" and self._traffic.append(float(score)) and self._settle_scores():
+            return answer, seen, (MapPublished(self.map, None, self._key, self.mixing),)
+        return answer, seen, ()
 
     def learn(self, joined: Joined) -> tuple[Emission, ...]:
         """Learn from a prediction that met its label.

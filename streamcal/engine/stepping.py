@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
-from streamcal.engine.emissions import Emission
+from streamcal.engine.emissions import Emission, Recalibrated
 from streamcal.events import Event, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.join.join import Join, Joined, OriginOf
 
@@ -22,8 +22,10 @@ Outcome: TypeAlias = Emission | Joined
 class Learner(Protocol):
     """What answers predictions and learns from joined labels: an `Engine`."""
 
-    def answer(self, event: PredictionEvent | LabelledEvent) -> tuple[int, tuple[Emission, ...]]:
-        """Return how many target scores were observed before, and the answer with what it begins."""
+    def answer(
+        self, event: PredictionEvent | LabelledEvent
+    ) -> tuple[Recalibrated, int, tuple[Emission, ...]]:
+        """Return the answer, how many target scores were observed before, and what the score begins."""
 
     def learn(self, joined: Joined) -> tuple[Emission, ...]:
         """Learn from a prediction that met its label; return what that begins."""
@@ -73,9 +75,9 @@ def _prediction(
     refused = join.admit(event, origin_of)
     if refused is not None:
         return (refused,)
-    seen, emissions = engine.answer(event)
-    joined = join.hold(event, _probability(emissions), seen)
-    return emissions if joined is None else (*emissions, joined, *engine.learn(joined))
+    answer, seen, begun = engine.answer(event)
+    joined = join.hold(event, answer.probability, seen)
+    return (answer, *begun) if joined is None else (answer, *begun, joined, *engine.learn(joined))
 
 
 def _label(
@@ -99,13 +101,9 @@ def _labelled(
     """Take prediction and label in turn; of a prediction that came before, only the label."""
     engine = engine_of(event.key)
     if event.id is None:
-        seen, emissions = engine.answer(event)
-        joined = join.join(event, _probability(emissions), seen)
-        return (*emissions, joined, *engine.learn(joined))
+        answer, seen, begun = engine.answer(event)
+        joined = join.join(event, answer.probability, seen)
+        return (answer, *begun, joined, *engine.learn(joined))
     answered = () if join.knows(event.id) else _prediction(event, join, engine, origin_of)
     label = LabelEvent(event.id, event.label, event.time, event.origin)
     return (*answered, *_label(label, join, engine_of, origin_of))
-
-
-def _probability(emissions: tuple[Emission, ...]) -> float:
-    return emissions[0].probability  # type: ignore[union-attr]  # the answer comes first

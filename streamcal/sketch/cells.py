@@ -5,9 +5,10 @@ The score sketch, the newest labels and the history of the prior use these funct
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,20 @@ from streamcal.errors import DamagedStateError
 from streamcal.sketch import grid
 from streamcal.sketch.arrays import Cells, Counts
 
-__all__ = ["check_cells", "coarsen", "count_width", "pack_counts", "run_starts", "sum_runs", "unpack_counts"]
+__all__ = [
+    "check_cells",
+    "coarsen",
+    "count_width",
+    "pack_counts",
+    "pack_numbers",
+    "run_starts",
+    "sum_runs",
+    "unpack_counts",
+    "unpack_numbers",
+]
+
+_NUMBERS: Final = struct.Struct("<IB")  # how many, width
+_FULL: Final = {1: (1 << 8) - 1, 2: (1 << 16) - 1}  # the largest value, by width
 
 
 def run_starts(cells: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
@@ -96,3 +110,41 @@ def unpack_counts(data: bytes, shape: Sequence[int]) -> Counts:
     if width not in (1, 2, 4, 8) or len(data) != 1 + size * width:
         raise DamagedStateError(f"{len(data)} bytes do not hold counts of shape {tuple(shape)}")
     return np.frombuffer(data, f"<i{width}", size, 1).astype(np.int64).reshape(shape)
+
+
+def pack_numbers(numbers: npt.NDArray[Any]) -> bytes:
+    """Return numbers, int[k] and not negative, as bytes: small ones take one or two, whatever the others.
+
+    In front stand their number and the width of small ones; then all in this width, its largest value in
+    place of each number too large for it; then those, in 8 bytes each.
+    """
+    numbers = numbers.astype(np.int64)
+    sizes = [(width * len(numbers) + 8 * int((numbers >= _FULL[width]).sum()), width) for width in _FULL]
+    width = min(sizes)[1]
+    small: bytes = np.minimum(numbers, _FULL[width]).astype(f"<u{width}").tobytes()
+    large = numbers[numbers >= _FULL[width]].astype("<i8")
+    return _NUMBERS.pack(len(numbers), width) + small + large.tobytes()
+
+
+def unpack_numbers(data: bytes) -> tuple[Counts, bytes]:
+    """Return the numbers of `pack_numbers`, int64[k], none of them negative; and the bytes behind them.
+
+    Raises
+    ------
+    DamagedStateError
+        if the bytes do not begin with such numbers.
+    """
+    count, width = _NUMBERS.unpack_from(data) if len(data) >= _NUMBERS.size else (0, 0)
+    end = _NUMBERS.size + count * width
+    if width not in _FULL or len(data) < end:
+        raise DamagedStateError(f"{len(data)} bytes do not hold {count} numbers of {width} bytes or more")
+    numbers = np.frombuffer(data, f"<u{width}", count, _NUMBERS.size).astype(np.int64)
+    places = np.flatnonzero(numbers == _FULL[width])
+    rest = end + 8 * len(places)
+    if len(data) < rest:
+        raise DamagedStateError(f"{len(data)} bytes do not hold {len(places)} large numbers of {count}")
+    large = np.frombuffer(data, "<i8", len(places), end)
+    if (large < _FULL[width]).any():
+        raise DamagedStateError(f"a number marked as large, at least {_FULL[width]}, is {large.min()}")
+    numbers[places] = large
+    return numbers, data[rest:]

@@ -3,8 +3,8 @@
 It is the uniform collapse of UDDSketch (Epicoco et al. 2020) with labels in its cells, on a grid that is
 logarithmically fine near both ends of [0, 1]. It yields uniform-mass edges for any number of bins, the exact
 label mean of each bin between such edges, class priors, and score histograms. Its state depends only on the
-multiset of events, not on their order, batches or shards. Memory: at most ``max_cells`` cells of 20 bytes (12
-without labels), whatever the number of events.
+multiset of events, not on their order, batches or shards. Memory: at most ``max_cells`` cells of 6 to 20
+bytes (5 to 12 without labels), by the largest count.
 """
 
 from __future__ import annotations
@@ -19,7 +19,15 @@ import numpy.typing as npt
 from streamcal.errors import DamagedStateError
 from streamcal.sketch import checks, grid
 from streamcal.sketch.arrays import Cells, Counts, Labels, Scores
-from streamcal.sketch.cells import check_cells, coarsen, count_width, run_starts, sum_runs
+from streamcal.sketch.cells import (
+    check_cells,
+    coarsen,
+    count_width,
+    pack_numbers,
+    run_starts,
+    sum_runs,
+    unpack_numbers,
+)
 from streamcal.sketch.decoding import MOST
 
 __all__ = ["MIN_MAX_CELLS", "ScoreSketch"]
@@ -28,9 +36,10 @@ MIN_MAX_CELLS: Final = 64
 """The smallest ``max_cells``: below it the grid would be coarser than a reliability diagram."""
 
 _MAGIC: Final = b"SCSK"
-_FORMAT: Final = 1
-_HEADER: Final = struct.Struct("<4sBBBBIIq")  # magic, format, rows, level, count width, max, cells, n
+_FORMAT: Final = 2
+_HEADER: Final = struct.Struct("<4sBBBIIq")  # magic, format, rows, level, max, cells, n
 _CRC: Final = struct.Struct("<I")
+_BEYOND: Final = 1 << 31  # a step beyond every cell; so many cells of such steps add up within int64
 _WIDEST_TALLY: Final = 1 << 17  # slots; the counters take 2 MiB
 
 
@@ -61,7 +70,7 @@ class ScoreSketch:
         self._max_cells = int(max_cells)
         self._level = grid.MIN_LEVEL
         self._cells: Cells = np.empty(0, np.int32)
-        self._counts: Counts = np.empty((2 if labelled else 1, 0), np.int64)
+        self._counts: npt.NDArray[Any] = np.empty((2 if labelled else 1, 0), np.int8)
 
     @property
     def max_cells(self) -> int:
@@ -86,12 +95,12 @@ class ScoreSketch:
     @property
     def counts(self) -> Counts:
         """A copy of the exact counts per occupied cell, int64[2, m] by label or int64[1, m]."""
-        return self._counts.copy()
+        return self._counts.astype(np.int64)
 
     @property
     def totals(self) -> Counts:
         """Exact number of scores per occupied cell, int64[m]."""
-        totals: Counts = self._counts.sum(axis=0)
+        totals: Counts = self._counts.sum(axis=0, dtype=np.int64)
         return totals
 
     @property
@@ -199,7 +208,7 @@ class ScoreSketch:
         self._check_alike(other)
         level = max(self._level, other._level)
         self._coarsen(level)
-        self._absorb(*coarsen(other._cells, other._counts, level - other._level))
+        self._absorb(*coarsen(other._cells, other.counts, level - other._level))
 
     def subtract(self, other: ScoreSketch) -> None:
         """Remove the contents of a sketch that was merged before. The level does not change.
@@ -215,14 +224,15 @@ class ScoreSketch:
             raise ValueError(
                 f"cannot subtract a sketch of level {other._level} from a finer one of level {self._level}"
             )
-        cells, counts = coarsen(other._cells, other._counts, self._level - other._level)
+        cells, counts = coarsen(other._cells, other.counts, self._level - other._level)
         columns = np.searchsorted(self._cells, cells)
         held = np.append(self._cells, np.int32(-1))[columns] == cells
         if not held.all() or (self._counts[:, columns] < counts).any():
             raise ValueError("cannot subtract scores that were never added")
-        self._counts[:, columns] -= counts
-        occupied = self._counts.any(axis=0)
-        self._cells, self._counts = self._cells[occupied], self._counts[:, occupied]
+        left = self.counts
+        left[:, columns] -= counts
+        occupied = left.any(axis=0)
+        self._keep(self._cells[occupied], left[:, occupied])
 
     def at_level(self, level: int) -> ScoreSketch:
         """Return a copy at this level, or at the sketch's own level if that is coarser."""
@@ -237,18 +247,17 @@ class ScoreSketch:
 
     def to_bytes(self) -> bytes:
         """Return the state as bytes. Equal states give equal bytes, on every machine."""
-        width = count_width(int(self._counts.max(initial=0)))
         header = _HEADER.pack(
             _MAGIC,
             _FORMAT,
             len(self._counts),
             self._level,
-            width,
             self._max_cells,
             len(self._cells),
             self.n,
         )
-        body = header + self._cells.astype("<i4").tobytes() + self._counts.astype(f"<i{width}").tobytes()
+        steps = np.diff(self._cells, prepend=np.int32(0))
+        body = header + pack_numbers(steps) + pack_numbers(self._counts.ravel())
         return body + _CRC.pack(zlib.crc32(body))
 
     @classmethod
@@ -261,32 +270,38 @@ class ScoreSketch:
             if the bytes are not a valid state; the message says what is wrong.
         """
         if len(data) < _HEADER.size + _CRC.size:
-            raise DamagedStateError(f"a sketch has at least 28 bytes, got {len(data)}")
-        magic, version, rows, level, width, max_cells, m, n = _HEADER.unpack_from(data)
+            raise DamagedStateError(
+                f"a sketch has at least {_HEADER.size + _CRC.size} bytes, got {len(data)}"
+            )
+        magic, version, rows, level, max_cells, m, n = _HEADER.unpack_from(data)
         if magic != _MAGIC:
             raise DamagedStateError(f"not a sketch: the bytes begin with {magic!r}, not {_MAGIC!r}")
         if version != _FORMAT:
             raise DamagedStateError(f"sketch format {version} is not supported, only {_FORMAT}")
-        size = _HEADER.size + 4 * m + rows * width * m + _CRC.size
-        if rows not in (1, 2) or width not in (1, 2, 4, 8) or len(data) != size:
-            raise DamagedStateError(f"a sketch of {m} cells should have {size} bytes, got {len(data)}")
-        if zlib.crc32(data[: -_CRC.size]) != _CRC.unpack_from(data, size - _CRC.size)[0]:
+        if zlib.crc32(data[: -_CRC.size]) != _CRC.unpack_from(data, len(data) - _CRC.size)[0]:
             raise DamagedStateError("the checksum of the sketch does not match: its bytes were altered")
         if max_cells < MIN_MAX_CELLS:
             raise DamagedStateError(
                 f"max_cells of a sketch must be at least {MIN_MAX_CELLS}, got {max_cells}"
             )
-        cells = np.frombuffer(data, "<i4", m, _HEADER.size).astype(np.int32)
+        if rows not in (1, 2):
+            raise DamagedStateError(f"a sketch counts 1 or 2 kinds of scores, got {rows}")
+        steps, rest = unpack_numbers(data[_HEADER.size : -_CRC.size])
+        counts, rest = unpack_numbers(rest)
+        if len(steps) != m or len(counts) != rows * m or rest:
+            raise DamagedStateError(
+                f"a sketch of {m} cells has {len(steps)} of them with {len(counts)} counts"
+            )
+        cells, counts = np.minimum(steps, _BEYOND).cumsum(), counts.reshape(rows, m)
         check_cells(cells, level, max_cells)
-        counts = np.frombuffer(data, f"<i{width}", rows * m, _HEADER.size + 4 * m)
-        counts = counts.astype(np.int64).reshape(rows, m)
         # A float: the sum of counts of any size, exact up to `MOST`.
-        if (counts < 0).any() or not counts.any(axis=0).all() or counts.sum(dtype=np.float64) != n:
-            raise DamagedStateError("the counts of the sketch are negative, empty or do not add up")
+        if not counts.any(axis=0).all() or counts.sum(dtype=np.float64) != n:
+            raise DamagedStateError("the counts of the sketch are empty or do not add up")
         if n > MOST:
             raise DamagedStateError(f"a sketch holds at most {MOST:,} scores, got {n:,}")
         sketch = cls(max_cells, labelled=rows == 2)
-        sketch._level, sketch._cells, sketch._counts = level, cells, counts
+        sketch._level = level
+        sketch._keep(cells.astype(np.int32), counts)
         return sketch
 
     def _check_alike(self, other: ScoreSketch) -> None:
@@ -301,13 +316,19 @@ class ScoreSketch:
 
     def _hold(self, cells: Cells, counts: Counts) -> None:
         """Replace the contents by these cells, ascending with repetitions; collapse until they fit."""
-        self._cells, self._counts = sum_runs(cells, counts)
+        self._keep(*sum_runs(cells, counts))
         if len(self._cells) > self._max_cells:
             self._coarsen(self._level + _levels_to_fit(self._cells, self._max_cells))
 
     def _coarsen(self, level: int) -> None:
-        self._cells, self._counts = coarsen(self._cells, self._counts, level - self._level)
-        self._level = level
+        if level != self._level:
+            self._keep(*coarsen(self._cells, self.counts, level - self._level))
+            self._level = level
+
+    def _keep(self, cells: Cells, counts: npt.NDArray[Any]) -> None:
+        """Replace the contents by these cells; their counts in as few bytes as the largest needs."""
+        self._cells = cells
+        self._counts = counts.astype(f"i{count_width(int(counts.max(initial=0)))}")
 
 
 def _slots(strip: grid.Strip, scores: Scores, labels: Labels | None) -> npt.NDArray[np.int64]:

@@ -20,7 +20,7 @@ from streamcal.sketch.score_sketch import ScoreSketch
 
 __all__ = ["BUFFERED", "Traffic"]
 
-BUFFERED: Final = 8192
+BUFFERED: Final = 4096
 """How many scores, or labels of a domain, may wait before they are sorted into a sketch."""
 
 

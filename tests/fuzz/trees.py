@@ -15,7 +15,7 @@ import msgspec
 
 __all__ = ["DEEP", "pack", "unpack"]
 
-_SKETCH: Final = struct.Struct("<4sBBBBIIq")
+_SKETCH: Final = struct.Struct("<4sBBBIIq")
 
 
 class _Form:
@@ -30,7 +30,7 @@ class _Parts(_Form):
 
 
 class _Sketch(_Form):
-    """See `streamcal.sketch.score_sketch`: format, rows, level, width, max_cells, cells, n, two arrays."""
+    """See `streamcal.sketch.score_sketch`: format, rows, level, max_cells, cells, n, and the cells."""
 
 
 class _Json(_Form):
@@ -58,8 +58,7 @@ def unpack(data: bytes) -> Any:
         return _Parts(parts)
     if data[:4] == b"SCSK":
         _, *header = _SKETCH.unpack_from(data)
-        cells = _SKETCH.size + 4 * header[5]
-        return _Sketch([*header, data[_SKETCH.size : cells], data[cells:-4]])
+        return _Sketch([*header, data[_SKETCH.size : -4]])
     if data[:1] == b"{":
         return _Json(json.loads(data))
     if data and (data[0] >> 4 == 8 or data[0] in (0x93, 0xDE)):
@@ -86,8 +85,8 @@ def pack(tree: Any) -> bytes:
         body = b"SCRC" + bytes([version]) + b"".join(struct.pack("<I", len(each)) + each for each in packed)
         return body + struct.pack("<I", zlib.crc32(body))
     if isinstance(tree, _Sketch):
-        *header, cells, counts = tree.inside
-        body = _SKETCH.pack(b"SCSK", *header) + cells + counts
+        *header, cells = tree.inside
+        body = _SKETCH.pack(b"SCSK", *header) + cells
         return body + struct.pack("<I", zlib.crc32(body))
     if isinstance(tree, _Json):
         text = json.dumps(tree.inside).encode()

@@ -29,8 +29,10 @@ class Recorder:
         self.learned: list[Joined] = []
         self.seen = 3
 
-    def answer(self, event: PredictionEvent | LabelledEvent) -> tuple[int, tuple[Emission, ...]]:
-        return self.seen, (Recalibrated(event.id, event.score, 0.5, 0, (1.0, 1.0)),)
+    def answer(
+        self, event: PredictionEvent | LabelledEvent
+    ) -> tuple[Recalibrated, int, tuple[Emission, ...]]:
+        return Recalibrated(event.id, event.score, 0.5, 0, (1.0, 1.0)), self.seen, ()
 
     def learn(self, joined: Joined) -> tuple[Emission, ...]:
         self.learned.append(joined)

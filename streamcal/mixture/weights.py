@@ -93,7 +93,7 @@ class Weights:
 
     def begin(self) -> None:
         """Set the weights of the first target label: with a source, the other candidates are alike."""
-        if self._sourced:
+        if self._sourced and self._shift_allowed:
             self._enter(~COMPOSITE / (~COMPOSITE).sum())
 
     def set_source(self, *, new_generation: bool) -> bool:

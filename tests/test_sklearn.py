@@ -333,9 +333,8 @@ def test_predict_changes_nothing() -> None:
 def test_it_works_with_frames_and_in_a_grid_search() -> None:
     X, y = data(400, 16)
     frame = pd.DataFrame(X, columns=list("abcde"))
-    search = GridSearchCV(
-        StreamingCalibratedClassifier(LogisticRegression()), {"estimator__C": [0.1, 1.0], "bins": [2]}, cv=2
-    )
+    model = StreamingCalibratedClassifier(LogisticRegression(), mode="source")
+    search = GridSearchCV(model, {"estimator__C": [0.1, 1.0], "bins": [2]}, cv=2)
     best = search.fit(frame, y).best_estimator_
     assert best.feature_names_in_.tolist() == list("abcde")
     assert best.n_features_in_ == 5

@@ -6,6 +6,7 @@ mode ``auto`` weighs its candidates.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -18,7 +19,6 @@ from drawing import (
     GREEN,
     GREY,
     ORANGE,
-    PURPLE,
     SKY,
     VERMILION,
     canvas,
@@ -43,8 +43,6 @@ WAYS: Final[dict[str, dict[str, Any]]] = {
 }
 GROUPS: Final = {
     "identity": GREY,
-    "source": ORANGE,
-    "label_shift": PURPLE,
     "composite": BLUE,
     "target, all or over 4,000 labels": GREEN,
     "target, up to 4,000 labels": SKY,
@@ -115,13 +113,15 @@ def replay(options: Mapping[str, Any], stream: Sequence[PredictionEvent | LabelE
 
 
 def group_of(candidate: str) -> str:
-    """Return the group of a candidate; candidates are named mode/family/window."""
-    mode, _, rest = candidate.partition("/")
-    if mode != "target":
-        return mode
-    window = rest.rpartition("/")[2]
-    short = window.isdigit() and int(window) <= SHORT
-    return list(GROUPS)[5 if short else 4]
+    """Return the group of a candidate; candidates are named estimator/family/memory."""
+    estimator, _, rest = candidate.partition("/")
+    if estimator != "target":
+        return estimator
+    memory = rest.rpartition("/")[2]
+    labels = math.inf if memory == "all" else float(memory)
+    if labels < 1.0:  # a discount: all earlier labels together count for so many
+        labels = 1.0 / (1.0 - labels)
+    return list(GROUPS)[3 if labels <= SHORT else 2]
 
 
 def grouped(mixtures: Sequence[Published]) -> dict[str, Values]:

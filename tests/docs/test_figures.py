@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 from streamcal import RecalibrationMap
 from streamcal.certificates.theorems import theorem1
+from streamcal.mixture.names import NAMES, NAMES_BY_SCORES
 from streamcal.testing import NormalPair
 
 ROOT = Path(__file__).parents[2]
@@ -246,7 +247,7 @@ def test_drift_scores_what_was_said_when_it_was_said(script: Modules, tmp_path: 
         short = sum(
             weight
             for name, weight in published.weights.items()
-            if re.fullmatch(r"target/\w+/(500|1000|2000|4000)", name)
+            if re.fullmatch(r"target/platt/.*|target/isotonic/(1000|4000)", name)
         )
         assert weights["target, up to 4,000 labels"][place] == pytest.approx(short)
     picture = drawn(script, drift.draw(replays), tmp_path / "drift.svg")
@@ -259,16 +260,15 @@ def test_drift_groups_every_candidate(script: Modules) -> None:
     short, long = "target, up to 4,000 labels", "target, all or over 4,000 labels"
     named = {
         "identity": "identity",
-        "source/platt/all": "source",
-        "composite/uniform/500": "composite",
-        "label_shift/2000": "label_shift",
-        "target/isotonic/500": short,
-        "target/platt/4000": short,
-        "target/uniform/16000": long,
-        "target/platt/all": long,
+        "composite/isotonic/all": "composite",
+        "composite/platt/scores": "composite",
+        "target/platt/0.9997": short,
+        "target/isotonic/4000": short,
+        "target/isotonic/16000": long,
+        "target/uniform/all": long,
     }
     assert {name: drift.group_of(name) for name in named} == named
-    assert set(named.values()) == set(drift.GROUPS)
+    assert {drift.group_of(name) for name in (*NAMES, *NAMES_BY_SCORES)} == set(drift.GROUPS)
 
 
 def test_drift_by_week_leaves_out_the_week_cut_short(script: Modules) -> None:

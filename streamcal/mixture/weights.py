@@ -179,7 +179,8 @@ def track(weights: Floats, losses: Floats, shares: Floats, rates: Floats, share:
     weights = weights * np.exp(-rates * (losses - losses.min(axis=1, keepdims=True)))
     weights /= weights.sum(axis=1, keepdims=True)
     held = weights * np.exp((np.log1p(-share) / _COIN) * losses)
-    weights = held + (1.0 - held.sum(axis=1, keepdims=True)) * shares
+    # Rounding must not make negative what is given up where nothing is lost.
+    weights = held + np.maximum(1.0 - held.sum(axis=1, keepdims=True), 0.0) * shares
     # Rounding errors must not add up over the stream.
     weights /= weights.sum(axis=1, keepdims=True)
     return weights

@@ -51,7 +51,7 @@ def isotonic(scores: Floats, labels: Labels, at: Floats) -> Floats:
     for end in (0, -1)[: len(values)]:
         totals[end] += 1.0
         positives[end] += 0.5
-    fitted = IsotonicRegression().fit_transform(values, positives / totals, totals)
+    fitted = IsotonicRegression().fit_transform(values, positives / totals, sample_weight=totals)
     return np.interp(logits_of(at), logits_of(values), fitted)
 
 

@@ -1,0 +1,237 @@
+"""What every candidate forecasts, now and at earlier moments, and the table that is served of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from streamcal.mixture import state as codec
+from streamcal.mixture.calibeating import Calibeating
+from streamcal.mixture.fits import Line, Source, Steps, fit_source
+from streamcal.mixture.forecasts import Points, Snapshot, forecasts, refill
+from streamcal.mixture.mixture import STRIDE, Mixture
+from streamcal.mixture.names import COMPOSITE, DISCOUNTS, NAMES, RECENT_PRIOR, WINDOWS
+from streamcal.mixture.partition import LAST, choose_partition, quantile_edges
+from streamcal.mixture.snapshots import Snapshots
+from streamcal.mixture.table import Table
+from streamcal.sketch import grid
+from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.testing import NormalPair
+from tests.mixture.plain import expit, isotonic, logits_of, online_platt, shifted, uniform_mass
+
+Floats = npt.NDArray[np.float64]
+SourceOf = Callable[[int, float, int], ScoreSketch]
+
+PRIORS = int(COMPOSITE.sum())
+
+
+def test_every_candidate_forecasts_what_its_name_says() -> None:
+    """From the labels alone, by definitions written plainly: source, its newest labels, the target's labels."""
+    rng = np.random.default_rng(1)
+    (before, before_labels), (scores, labels) = (
+        NormalPair(prior).sample(n, rng) for prior, n in ((0.5, 1200), (0.2, 3000))
+    )
+    before, scores = (np.clip(np.round(each, 2), 0.01, 0.99) for each in (before, scores))
+    sketch = ScoreSketch()
+    sketch.add(before, before_labels)
+    mixture = Mixture()
+    mixture.set_source(sketch)
+    cells = grid.cells_of(before, grid.MIN_LEVEL)
+    mixture.continue_from(cells, before_labels)
+    parts = [slice(start, start + STRIDE) for start in range(0, 3000, STRIDE)]
+    for part in parts:
+        mixture.learn(scores[part], labels[part], np.full(len(scores[part]), -1))
+    mixture.step(0)
+    snapshot = codec.unpack_snapshots(codec.decode(mixture.to_bytes()))[-2][1]
+    z = np.linspace(0.0, 1.0, 301)
+    table = dict(zip(NAMES, forecasts(snapshot, Points.of(z)), strict=True))
+    assert np.array_equal(table.pop("identity"), z)
+    every, every_label = np.append(before, scores), np.append(before_labels, labels)
+
+    calls = [(logits_of(before), before_labels), *((logits_of(scores[part]), labels[part]) for part in parts)]
+    for discount in DISCOUNTS:
+        a, b = online_platt(calls, discount)[0]
+        assert table.pop(f"target/platt/{discount}") == pytest.approx(expit(a * logits_of(z) + b), abs=1e-5)
+    for window in WINDOWS:
+        said, exact = table.pop(f"target/isotonic/{window}"), max(0, 4200 - window)
+        starts = range(max(0, exact - window // 8 - STRIDE), exact + 1)
+        gaps = [np.abs(isotonic(every[i:], every_label[i:], z) - said).max() for i in starts]
+        assert min(gaps) < 1e-5
+    assert snapshot.uniform is not None
+    by_uniform = uniform_mass(snapshot.uniform.edges, every, every_label, z)
+    assert table.pop("target/uniform/all") == pytest.approx(by_uniform)
+
+    prior = (before_labels.sum() + 0.5) / 1201.0
+    lately = (labels[-RECENT_PRIOR:].sum() + prior) / (RECENT_PRIOR + 1.0)
+    of_all = (labels.sum() + prior) / 3001.0
+    a, b = fit_source(sketch).platt
+    by_platt, by_isotonic = expit(a * logits_of(z) + b), isotonic(before, before_labels, z)
+    for name, plain, to in (
+        ("platt/all", by_platt, of_all),
+        (f"isotonic/{RECENT_PRIOR}", by_isotonic, lately),
+        ("isotonic/all", by_isotonic, of_all),
+    ):
+        assert table.pop(f"composite/{name}") == pytest.approx(shifted(plain, prior, to), abs=1e-5)
+    assert not table
+
+
+# Many snapshots
+
+
+def line(rng: np.random.Generator) -> Line:
+    """Return a made-up map; as in isotonic regression, a block of one cell has two equal knots."""
+    knots = np.sort(rng.choice(np.arange(-270, 270), int(rng.integers(1, 30)), replace=False) / 10.0)
+    ends, heights = rng.integers(1, 3, len(knots)), rng.random(len(knots))
+    return Line(np.repeat(knots, ends), np.repeat(heights, ends))
+
+
+def steps(rng: np.random.Generator) -> Steps:
+    edges = np.sort(rng.random(int(rng.integers(0, 20))))
+    return Steps(edges, rng.random(len(edges) + 1))
+
+
+def source(rng: np.random.Generator) -> Source:
+    platt = float(rng.normal(1.0, 2.0)), float(rng.normal(0.0, 2.0))
+    return Source(100, float(rng.random()), platt, line(rng), steps(rng), (0.1, 0.1, 0.1, 0.1))
+
+
+def snapshots(rng: np.random.Generator, sources: Sequence[Source | None]) -> list[Snapshot]:
+    """Return snapshots that share some of their maps, before and after the first labels, of these sources."""
+    made: list[Snapshot] = []
+    lines: tuple[Line, ...] = ()
+    uniform: Steps | None = None
+    odds = (1.0,) * PRIORS
+    for moment in range(12):
+        here = sources[moment * len(sources) // 12]
+        if moment >= 2:
+            new = [line(rng) for _ in WINDOWS]
+            lines = tuple(a if rng.random() < 0.5 else b for a, b in zip(lines or new, new, strict=True))
+            uniform = uniform if uniform and rng.random() < 0.5 else steps(rng)
+        if here is not None and rng.random() < 0.6:
+            odds = tuple(np.exp(rng.normal(0.0, 2.0, PRIORS)).tolist())
+        online = rng.normal(0.0, 2.0, (len(DISCOUNTS), 2))
+        weights = rng.dirichlet(np.ones(len(NAMES)))
+        made.append(Snapshot(moment, weights, online, lines, uniform, here, odds, False))
+    return made
+
+
+def plain(snapshot: Snapshot, z: Floats) -> Floats:
+    """Return the forecasts of a snapshot row by row; what is not there yet, and needs a source, is the score."""
+    rows, x, here = [z], logits_of(z), snapshot.source
+    rows += [expit(a * x + b) for a, b in snapshot.online]
+    rows += [np.interp(x, *each) for each in snapshot.isotonic] or [z] * len(WINDOWS)
+    rows += [z if snapshot.uniform is None else snapshot.uniform.at(z)]
+    if here is None:
+        return np.stack(rows + [z] * PRIORS)
+    of_source = [expit(here.platt[0] * x + here.platt[1])] + [np.interp(x, *here.isotonic)] * 2
+    rows += [h * odds / (h * odds + 1.0 - h) for h, odds in zip(of_source, snapshot.odds, strict=True)]
+    return np.stack(rows)
+
+
+def scores_for(rng: np.random.Generator, held: Sequence[Snapshot], n: int) -> Floats:
+    """Return n random scores, both ends, and those on and beside every knot and every edge."""
+    lines = [each for snapshot in held for each in snapshot.isotonic]
+    edges = [snapshot.uniform.edges for snapshot in held if snapshot.uniform]
+    z = np.concatenate(([0.0, 1.0], *(expit(each.logits) for each in lines), *edges, rng.random(n)))
+    return np.sort(np.concatenate((z, np.nextafter(z, 0.0), np.nextafter(z, 1.0))))
+
+
+@pytest.mark.parametrize("round_", range(8))
+def test_refilled_or_late_forecasts_are_those_evaluated_anew(round_: int) -> None:
+    rng = np.random.default_rng([2, round_])
+    a, b = source(rng), source(rng)
+    choices: list[list[Source | None]] = [[None], [a], [None, a], [a, b]]
+    held = snapshots(rng, choices[round_ % 4])
+    z = scores_for(rng, held, 200)
+    points = Points.of(z)
+    values, before = forecasts(held[0], points), held[0]
+    for snapshot in held:
+        refill(snapshot, points, values, before)
+        before = snapshot
+        # Beside the knots of a step of the isotonic map, rounding of the logit may decide.
+        assert np.mean(np.abs(values - plain(snapshot, z)) > 1e-9) < 0.01
+        assert np.array_equal(values, forecasts(snapshot, points))
+    kept = Snapshots([*enumerate(held)])
+    which = rng.integers(0, len(held), len(z))
+    late, mixed = kept.forecasts(which, z)
+    for index, snapshot in enumerate(held):
+        here = np.flatnonzero(which == index)
+        alone = forecasts(snapshot, Points.of(z[here]))
+        assert late[:, here] == pytest.approx(alone, abs=1e-12)
+        assert mixed[here] == pytest.approx(snapshot.weights @ alone, abs=1e-12)
+
+
+def test_a_label_meets_the_snapshot_that_was_served_when_its_prediction_was_made() -> None:
+    """Also where two snapshots were of the same count, and where the one that served is dropped by now."""
+    rng = np.random.default_rng(3)
+    template = snapshots(rng, [None])[-1]
+    kept = Snapshots([(0, template._replace(observed=0))])
+    observed = [0]
+    for step in range(1, 1500):
+        observed.append(observed[-1] + (10 if step % 5 else 0))
+        kept.add(template._replace(observed=observed[-1]))
+        held = [number for number, _ in kept.held]
+        assert held[0] == 0
+        assert held[-8:] == [*range(max(0, step - 7), step + 1)]
+        assert len(held) <= 48
+        if step % 100 == 0:
+            # Four of every doubling of the age are kept: a step that is gone has one near it, before it.
+            for age in (10, 30, 100, 300, 700):
+                if age < step:
+                    gap = min(step - number - age for number in held if step - number >= age)
+                    assert gap <= age // 4 + 8
+    seen = np.array([-1, 0, 9, 10, observed[-1], observed[-1] + 5, observed[-3] - 1])
+    moments = [kept.held[index][1].observed for index in kept.served_at(seen)]
+    expected = [
+        max(moment for moment in (snapshot.observed for _, snapshot in kept.held) if moment <= count)
+        for count in seen[1:].tolist()
+    ]
+    assert moments == [observed[-1], *expected]
+    assert kept.served_at(np.array([observed[-1]]))[0] == len(kept.held) - 1
+
+
+# The table
+
+
+def test_a_table_and_the_maps_made_of_it_agree_on_every_score(source_of: SourceOf) -> None:
+    """To the last bit, and corrected alike; both are what a snapshot says in the middle of the interval."""
+    rng = np.random.default_rng(4)
+    sketch = source_of(2000, 0.5, 5)
+    table = Table(choose_partition([quantile_edges(sketch.cells, sketch.level, sketch.totals)]))
+    snapshot = snapshots(rng, [fit_source(sketch)])[-1]
+    table.fill(snapshot)
+    plain_one, corrects = Calibeating(), Calibeating()
+    corrects.learn(rng.random(5000), rng.integers(0, 2, 5000).astype(np.int8))
+    edges = np.array(table.map(snapshot.weights, plain_one).edges)
+    z = np.concatenate((edges, np.nextafter(edges, 0.0), rng.random(500)))
+    values = table.at(z)
+    for weights, row in zip(np.eye(len(NAMES)), values, strict=True):
+        assert np.array_equal(table.map(weights, plain_one).predict_many(z), np.clip(row, 0.0, 1.0))
+    mixed = snapshot.weights @ values
+    said = table.map(snapshot.weights, corrects).predict_many(z)
+    assert said == pytest.approx(corrects.correct(mixed), abs=1e-12)
+    assert np.abs(said - mixed).max() > 0.01
+    cells = grid.cells_of(edges[:-1], grid.MIN_LEVEL)
+    middles = cells + np.append(cells[1:], np.int32(LAST))
+    at = grid.left_edges(middles, grid.MIN_LEVEL - 1)
+    assert table.at(edges[:-1]) == pytest.approx(forecasts(snapshot, Points.of(at)), abs=1e-12)
+
+
+def test_the_first_and_the_last_cell_are_intervals_of_their_own() -> None:
+    """Many scores may be 0 or 1: what is fitted to them must not be said of their neighbours."""
+    partition = choose_partition(())
+    assert partition[:2].tolist() == [0, 1]
+    assert partition[-1] == LAST - 1 or partition[-1] == LAST
+    edges = grid.left_edges(partition, grid.MIN_LEVEL)
+    assert edges[1] <= 2.0**-39
+    assert edges[-1] >= 1.0 - 2.0**-39
+    inside = edges[(edges >= 2.0**-12) & (edges <= 1.0 - 2.0**-12)]
+    assert (np.diff(inside) <= np.minimum(inside[:-1], 1.0 - inside[1:]) / 8.0 + 1e-12).all()
+
+
+def test_intervals_near_one_where_cells_are_finer_than_scores_are_distinct() -> None:
+    partition = choose_partition([np.arange(LAST - 200, LAST, dtype=np.int32)])
+    assert (np.diff(grid.left_edges(partition, grid.MIN_LEVEL)) > 0.0).all()

@@ -138,6 +138,16 @@ def test_the_losses_of_a_source_are_those_on_new_labels(source_of: SourceOf) -> 
     assert -4.0 * error[1] <= mean[1] <= 4.0 * error[1] + 0.002
 
 
+@pytest.mark.parametrize("n", [1, 2, 3, 9])
+def test_a_source_of_few_labels_has_losses_that_can_be(n: int) -> None:
+    rng = np.random.default_rng(n)
+    for scores in (rng.random((20, n)), np.full((2, n), 0.5), np.zeros((1, n))):
+        for row in scores:
+            for labels in (np.zeros(n, np.int8), np.ones(n, np.int8), (np.arange(n) % 2).astype(np.int8)):
+                losses = fit_source(sketched(row, labels)).losses
+                assert all(0.0 <= loss <= 1.0 for loss in losses)
+
+
 def test_logits_of_cells_are_those_of_their_middles() -> None:
     scores = np.sort(expit(np.random.default_rng(2).normal(0.0, 5.0, 500)))
     for level in (grid.MIN_LEVEL, 45):

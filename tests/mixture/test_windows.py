@@ -49,9 +49,7 @@ def test_a_window_holds_the_labels_of_its_name_and_its_map_is_fitted_when_due() 
             first = max(0, exact - length // 8 - STEP)
             starts = range(-(-first // STEP) * STEP, exact + 1, STEP)
             said = line.at(logits_of(AT))
-            gaps = [
-                np.abs(isotonic(scores[start:at], labels[start:at], AT) - said).max() for start in starts
-            ]
+            gaps = [np.abs(isotonic(scores[start:at], labels[start:at], AT) - said).max() for start in starts]
             assert min(gaps) < 1e-5
 
 

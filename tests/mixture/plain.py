@@ -25,7 +25,7 @@ def logits_of(scores: Floats) -> Floats:
 def online_platt(
     calls: Sequence[tuple[Floats, Labels]], discount: float, *, damped: bool = True
 ) -> tuple[Floats, float]:
-    """Return (a, b) after calls of ``learn`` with these logits and labels, and the largest |a| or |b| ever."""
+    """Return (a, b) after calls of ``learn`` with these logits and labels, and the largest |a| or |b|."""
     theta, curvature, largest = np.array([1.0, 0.0]), np.zeros((2, 2)), 0.0
     for logits, labels in calls:
         for start in range(0, len(labels), newton._BLOCK):

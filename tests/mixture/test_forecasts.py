@@ -29,7 +29,7 @@ PRIORS = int(COMPOSITE.sum())
 
 
 def test_every_candidate_forecasts_what_its_name_says() -> None:
-    """From the labels alone, by definitions written plainly: those of the source, and those of the target."""
+    """From the labels alone, by definitions written plainly: of the source, and of the target."""
     rng = np.random.default_rng(1)
     (before, before_labels), (scores, labels) = (
         NormalPair(prior).sample(n, rng) for prior, n in ((0.5, 1200), (0.2, 3000))
@@ -119,7 +119,7 @@ def snapshots(rng: np.random.Generator, sources: Sequence[Source | None]) -> lis
 
 
 def plain(snapshot: Snapshot, z: Floats) -> Floats:
-    """Return the forecasts of a snapshot row by row; what is not there yet, or has no source, is the score."""
+    """Return the forecasts of a snapshot row by row; of what is not there yet, the score."""
     rows, x, here = [z], logits_of(z), snapshot.source
     rows += [expit(a * x + b) for a, b in snapshot.online]
     rows += [np.interp(x, *each) for each in snapshot.isotonic] or [z] * len(WINDOWS)

@@ -1,13 +1,13 @@
 """What the mixture of mode ``auto`` costs: time per labelled event by part, memory, and size of its state.
 
-``python benchmarks/mixture.py`` prints a table in about a minute. Times are processor time, the median over
-the steps after 100,000 labels. Labels come at once, a fixed number of labels late, or after exponential
-delays, so that the labels of one step belong to predictions of many steps before.
+``python benchmarks/mixture.py`` prints a table in about a minute. Times are processor time, the mean over the
+steps after 100,000 labels: which maps are due differs from step to step. Labels come at once, a fixed number
+of labels late, or after exponential delays, so that the labels of one step belong to predictions of many
+steps before.
 """
 
 from __future__ import annotations
 
-import statistics
 import time
 import tracemalloc
 from collections import defaultdict
@@ -15,16 +15,18 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from streamcal.maps.uniform_mass import form
 from streamcal.mixture.mixture import Mixture
+from streamcal.mixture.newton import OnlinePlatt
 from streamcal.mixture.table import ServedTable, Table
 from streamcal.mixture.weights import Weights
 from streamcal.mixture.windows import Windows
-from streamcal.sketch.nested_windows import NestedWindows
+from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
 
+SOURCE = 100_000
 WARM = 100_000
 TIMED = 50_000
 DELAYS = {"at once": 0, "500 late": 500, "0 to ∞, mean 4,000": 4000}
@@ -32,15 +34,15 @@ SPREAD = 4000  # from here on, delays are exponential with this mean
 PARTS = {
     "score labels": (Mixture, "_forecasts"),
     "move weights": (Weights, "track"),
-    "count labels": (NestedWindows, "add"),
+    "online Platt": (OnlinePlatt, "learn"),
+    "count labels": (Windows, "add"),
     "fit windows": (Windows, "fit"),
     "update table": (ServedTable, "fill"),
-    "  evaluate it": (Table, "fill"),
-    "mix map": (Mixture, "_mix"),
+    "mix map": (Table, "map"),
 }
-WEIGHING = "a weighing"
-COLUMNS = ("all", WEIGHING, *PARTS)
+COLUMNS = ("all", *PARTS)
 
+Floats = NDArray[np.float64]
 Times = dict[str, list[float]]
 
 
@@ -55,10 +57,7 @@ def clocked(work: Callable[..., Any], times: list[float]) -> Callable[..., Any]:
 
 
 def per_label(mixture: Mixture, delay: int, *, parts: bool) -> dict[str, float]:
-    """Return microseconds per labelled event, in all or by part.
-
-    In all, this includes the time of one weighing between two steps, whether it mixes a map or not.
-    """
+    """Return microseconds per labelled event, in all or by part."""
     rng = np.random.default_rng(2)
     scores, labels = NormalPair(0.5).sample(WARM + TIMED + 8 * delay, rng)
     made = np.arange(len(scores))
@@ -68,28 +67,18 @@ def per_label(mixture: Mixture, delay: int, *, parts: bool) -> dict[str, float]:
 
     seen = made if delay else np.full(len(made), -1)
 
-    def feed(end: int) -> tuple[list[float], list[float]]:
-        """Return seconds per step, and per weighing."""
-        taken: tuple[list[float], list[float]] = [], []
+    def feed(end: int) -> float:
+        """Return seconds."""
+        start = time.process_time()
         while mixture.n < end:
-            counted, first = mixture.n, mixture.n + mixture.weighed
-            last = min(end, mixture.next_weighing)
-            step = last >= mixture.next_step or last < mixture.next_weighing
-            start = time.process_time()
-            mixture.weigh(scores[first:last], labels[first:last], seen[first:last])
-            if step:
-                mixture.count(scores[counted:last], labels[counted:last])
-                mixture.step(int(arrived[last - 1]) + 1)
-            else:
-                mixture.remix()
-            taken[not step].append(time.process_time() - start)
-        return taken
+            first, last = mixture.n, min(end, mixture.next_step)
+            mixture.learn(scores[first:last], labels[first:last], seen[first:last])
+            mixture.step(int(arrived[last - 1]) + 1)
+        return time.process_time() - start
 
     feed(WARM)
     if not parts:
-        steps, weighings = feed(WARM + TIMED)
-        total = sum(statistics.median(taken) * len(taken) for taken in (steps, weighings))
-        return {"all": 1e6 * total / TIMED, WEIGHING: 1e6 * statistics.median(weighings)}
+        return {"all": 1e6 * feed(WARM + TIMED) / TIMED}
     times: Times = defaultdict(list)
     originals = {part: getattr(owner, name) for part, (owner, name) in PARTS.items()}
     for part, (owner, name) in PARTS.items():
@@ -99,27 +88,30 @@ def per_label(mixture: Mixture, delay: int, *, parts: bool) -> dict[str, float]:
     finally:
         for part, (owner, name) in PARTS.items():
             setattr(owner, name, originals[part])
-    # Steps differ by the windows that are due: a part that is rare counts by how often it occurs.
-    return {
-        part: 1e6 * statistics.median(taken) * len(taken) / TIMED for part, taken in times.items() if taken
-    }
+    return {part: 1e6 * sum(taken) / TIMED for part, taken in times.items()}
+
+
+def with_source(scores: Floats, labels: NDArray[np.int8]) -> Mixture:
+    """Return a mixture whose source has these labels, float64[n] and int8[n]."""
+    sketch = ScoreSketch()
+    sketch.add(scores, labels)
+    mixture = Mixture()
+    mixture.set_source(sketch)
+    mixture.continue_from(grid.cells_of(scores, grid.MIN_LEVEL), labels)
+    return mixture
 
 
 def main() -> None:
-    sketch = ScoreSketch()
-    sketch.add(*NormalPair(0.5).sample(100_000, np.random.default_rng(1)))
-    source = form(sketch, "auto").map
+    source = NormalPair(0.5).sample(SOURCE, np.random.default_rng(1))
     print(f"{'us per labelled event':32}" + "".join(f"{part:>15}" for part in COLUMNS))
-    for with_source in (False, True):
+    for sourced in (False, True):
         for late, delay in DELAYS.items():
             row = {}
             for parts in (False, True):
-                mixture = Mixture()
-                if with_source:
-                    mixture.set_source(source, sketch)
+                mixture = with_source(*source) if sourced else Mixture()
                 row |= per_label(mixture, delay, parts=parts)
-            name = ("source, " if with_source else "no source, ") + late
-            print(f"{name:32}" + "".join(f"{row.get(part, 0.0):15.2f}" for part in COLUMNS))
+            name = ("source, " if sourced else "no source, ") + late
+            print(f"{name:32}" + "".join(f"{row[part]:15.2f}" for part in COLUMNS))
             start = time.perf_counter()
             state = mixture.to_bytes()
             middle = time.perf_counter()
@@ -130,8 +122,8 @@ def main() -> None:
                 f"read in {1e3 * (end - middle):.1f} ms"
             )
     start = time.perf_counter()
-    mixture.set_source(source, sketch)
-    print(f"set_source: {1e3 * (time.perf_counter() - start):.1f} ms at {len(sketch.cells)} cells")
+    with_source(*source)
+    print(f"a source of {SOURCE:,} labels: {1e3 * (time.perf_counter() - start):.1f} ms")
     tracemalloc.start()
     held = Mixture.from_bytes(state)
     print(f"memory: {tracemalloc.get_traced_memory()[0] / 1024:.0f} KiB after {held.n} labels, with a source")

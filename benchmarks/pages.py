@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-__all__ = ["PAGE", "fill", "markdown", "write"]
+__all__ = ["DRIFT", "PAGE", "fill", "markdown", "write"]
 
-PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
+_DOCS: Final = Path(__file__).resolve().parents[1] / "docs"
+PAGE: Final = _DOCS / "benchmarks.md"
+DRIFT: Final = _DOCS / "drift.md"
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -36,6 +38,6 @@ def fill(page: str, tables: Mapping[str, str]) -> str:
     return page
 
 
-def write(tables: Mapping[str, str]) -> None:
-    """Put the tables into docs/benchmarks.md."""
-    PAGE.write_text(fill(PAGE.read_text("utf-8"), tables), "utf-8")
+def write(tables: Mapping[str, str], page: Path = PAGE) -> None:
+    """Put the tables into a page."""
+    page.write_text(fill(page.read_text("utf-8"), tables), "utf-8")

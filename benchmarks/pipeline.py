@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
 
-from streamcal.engine.recalibrator import Recalibrator
+from streamcal.engine.engine import Engine
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import RowKind
@@ -66,7 +66,7 @@ class Taken(NamedTuple):
 
 def run(folder: Path, inputs: tuple[Path, Path], name: str, *, learn: bool = True) -> Taken:
     """Run once, with everything new."""
-    with nullcontext() if learn else patch.object(Recalibrator, "learn", lambda *_, **__: ()):
+    with nullcontext() if learn else patch.object(Engine, "learn", lambda *_, **__: ()):
         return _run(folder, inputs, name)
 
 

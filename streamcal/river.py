@@ -196,8 +196,8 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], _Stage):
 
     **Guarantees.** The certificate assumes that pairs of score and label are identically distributed. The
     scores of a model that keeps learning change, so ``engine.certificate`` holds for a frozen wrapped model
-    and is only indicative for one that learns. Old labels also mislead the map: mode ``auto`` weights windows
-    of several lengths by how well their maps forecast, and the other modes forget only with a ``window``.
+    and is only indicative for one that learns. Old labels also mislead the map: mode ``auto`` weighs maps
+    of short and of long memory by how well they forecast, and the other modes forget only with a ``window``.
 
     Parameters
     ----------

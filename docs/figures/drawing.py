@@ -95,17 +95,21 @@ def publish(figure: Figure, tables: Mapping[str, str], page: str, folder: Path =
 def fill(page: str, tables: Mapping[str, str]) -> str:
     """Return the page with the tables between their markers, ``<!-- table: NAME -->`` and ``<!-- end -->``.
 
+    Other tables stay as they are: another command fills them.
+
     Raises
     ------
     ValueError
-        if the markers of the page are not those of the tables.
+        if a table has not exactly one marker.
     """
     marks = re.findall(r"<!-- table: (\S+) -->", page)
-    if sorted(marks) != sorted(tables):
+    if any(marks.count(name) != 1 for name in tables):
         raise ValueError(f"the page has marks for {sorted(marks)}, the tables are {sorted(tables)}")
     return re.sub(
         r"<!-- table: (\S+) -->\n.*?<!-- end -->",
-        lambda mark: f"<!-- table: {mark[1]} -->\n{tables[mark[1]]}\n<!-- end -->",
+        lambda mark: (
+            f"<!-- table: {mark[1]} -->\n{tables[mark[1]]}\n<!-- end -->" if mark[1] in tables else mark[0]
+        ),
         page,
         flags=re.DOTALL,
     )

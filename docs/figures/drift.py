@@ -6,7 +6,6 @@ mode ``auto`` weighs its candidates.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -41,13 +40,9 @@ WAYS: Final[dict[str, dict[str, Any]]] = {
     "target, window of 30 days": {"mode": "target", "window": timedelta(days=30)},
     "auto": {},
 }
-GROUPS: Final = {
-    "identity": GREY,
-    "composite": BLUE,
-    "target, all or over 4,000 labels": GREEN,
-    "target, up to 4,000 labels": SKY,
-}
-SHORT: Final = 4000
+ONLINE: Final = "online Platt"
+BINNED: Final = "isotonic and uniform mass"
+GROUPS: Final = {"identity": GREY, "composite": BLUE, ONLINE: SKY, BINNED: GREEN}
 WEEK: Final = 7 * 86_400.0
 
 Values = npt.NDArray[np.float64]
@@ -117,11 +112,7 @@ def group_of(candidate: str) -> str:
     estimator, _, rest = candidate.partition("/")
     if estimator != "target":
         return estimator
-    memory = rest.rpartition("/")[2]
-    labels = math.inf if memory == "all" else float(memory)
-    if labels < 1.0:  # a discount: all earlier labels together count for so many
-        labels = 1.0 / (1.0 - labels)
-    return list(GROUPS)[3 if labels <= SHORT else 2]
+    return ONLINE if rest.startswith("platt/") else BINNED
 
 
 def grouped(mixtures: Sequence[Published]) -> dict[str, Values]:
@@ -207,7 +198,7 @@ def draw_weights(axes: Axes, auto: Replay) -> None:
         axes.axvline(moment(time), color=BLACK, linestyle=":", linewidth=1.2)  # type: ignore[arg-type]
     axes.set(title="Weight of the candidates of mode auto, by week", ylabel="mean weight", ylim=(0, 1))
     months(axes)
-    axes.legend(frameon=False, ncols=3, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.1))
+    axes.legend(frameon=False, ncols=2, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.1))
 
 
 def draw_losses(axes: Axes, replays: Mapping[str, Replay]) -> None:

@@ -1,7 +1,8 @@
 """The picture and the table of docs/operations.md: ``python docs/figures/operations.py``.
 
-The flights stream goes through ``streamcal run`` with a store; what is drawn is what ``streamcal show`` says
-of it as JSON, and how long labels waited.
+The flights stream goes through ``streamcal run`` with a store. What is drawn are the certificates of the rows
+of ``--maps``, for a store keeps few of the older versions, and how long labels waited. The rest is what
+``streamcal show`` says as JSON.
 """
 
 from __future__ import annotations
@@ -49,10 +50,16 @@ def run(folder: Path, predictions: int | None = None) -> dict[str, Any]:
     streamcal(
         *("run", "--source", source, "--events", events, "--labels", labels),
         *("--output", str(folder / "recalibrated.jsonl"), "--rejects", str(folder / "rejects.jsonl")),
-        *("--store", store),
+        *("--maps", str(folder / "maps.jsonl"), "--store", store),
     )
     found: dict[str, Any] = msgspec.json.decode(streamcal("show", store, "--json"))
     return found
+
+
+def published(folder: Path) -> list[dict[str, Any]]:
+    """Return every map version that `run` published."""
+    with (folder / "maps.jsonl").open() as rows:
+        return [msgspec.json.decode(row) for row in rows]
 
 
 def delays() -> Values:
@@ -77,15 +84,15 @@ def refutation(maps: list[dict[str, Any]]) -> str:
     return f"{what.partition(':')[0]}, on {when:%d %B}, in {len(refuted):,} versions"
 
 
-def tables(shown: dict[str, Any], waited: Values) -> dict[str, str]:
+def tables(shown: dict[str, Any], maps: list[dict[str, Any]], waited: Values) -> dict[str, str]:
     """Return the table of the page."""
-    served, newest, join = shown["engines"][0], shown["maps"][-1]["certificate"], shown["join"]
+    served, newest, join = shown["engines"][0], maps[-1]["certificate"], shown["join"]
     rows = [
-        ("map versions", f"{len(shown['maps'])}, the newest is {served['map_version']}"),
+        ("map versions", f"{served['map_version']:,}, of which the store keeps {len(shown['maps']):,}"),
         ("prior of source and target", f"{served['source_prior']:.3f}, {served['target_prior']:.3f}"),
         ("certified risk of the newest", scientific(newest["risk"])),
         ("certified in the target", scientific(newest["target_risk"])),
-        ("refuted", refutation(shown["maps"])),
+        ("refuted", refutation(maps)),
         ("labels that met their prediction", f"{join['joined']:,}"),
         ("predictions that wait, or waited in vain", f"{shown['pending']:,}, {join['expired']:,}"),
         *(
@@ -128,11 +135,11 @@ def draw_delays(axes: Axes, waited: Values) -> None:
     )
 
 
-def draw(shown: dict[str, Any], waited: Values) -> Figure:
+def draw(maps: list[dict[str, Any]], waited: Values) -> Figure:
     """Draw the picture."""
     figure = canvas(10.5, 3.8)
     left, right = figure.subplots(1, 2)
-    draw_risks(left, shown["maps"])
+    draw_risks(left, maps)
     draw_delays(right, waited)
     return figure
 
@@ -140,9 +147,9 @@ def draw(shown: dict[str, Any], waited: Values) -> Figure:
 def main() -> None:
     """Draw, and fill the page."""
     with tempfile.TemporaryDirectory() as folder:
-        shown = run(Path(folder))
+        shown, maps = run(Path(folder)), published(Path(folder))
     waited = delays()
-    publish(draw(shown, waited), tables(shown, waited), "operations")
+    publish(draw(maps, waited), tables(shown, maps, waited), "operations")
 
 
 if __name__ == "__main__":

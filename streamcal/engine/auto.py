@@ -101,7 +101,7 @@ class Auto:
         mixture = self._mixture = self._mixture or Mixture()
         newest = self._source.take_newest()
         if newest is not None:
-            mixture.continue_from(newest.cells, newest.labels)
+            mixture.continue_from(*newest.latest(len(newest)))
         self.begun, self._counted = True, first
 
     def set_source(self, sketch: ScoreSketch) -> None:

@@ -29,30 +29,32 @@ class RecalibratorConfig(BaseModel):
     ----------
     bins
         B, the number of bins, from 1 to 65,536. ``"auto"`` minimises the leave-one-out Brier score;
-        ``"cube_root"`` is ⌊n^(1/3)⌋ for n labels.
+        ``"cube_root"`` is ⌊n^(1/3)⌋ for n labels. In mode ``"auto"`` this concerns only the maps formed
+        beside the mixture: those that certify it, and the h_P under which scores tell of the prior.
     max_cells
         how many cells each sketch may occupy, from 64 to 1,048,576. More cells cost memory and give a finer
         resolution.
     growth
         ρ, greater than 1 and at most 16: h is formed again each time the number of labels has grown by this
-        factor. The mixture of mode ``"auto"`` has a schedule of its own.
+        factor. The mixture of mode ``"auto"`` takes steps of its own, of up to 64 target labels.
     mode
         which map is served. ``"source"``: h_P, formed from source labels. ``"label_shift"``: g.
-        ``"target"``: h_Q, formed from target labels. ``"composite"``: g∘h_P. ``"auto"``: h_P until target
-        labels arrive, then a mixture of all these on windows of several lengths, weighted by their recent
-        losses (docs/drift.md). Without source labels, ``"source"``, ``"label_shift"`` and ``"composite"``
-        serve the score unchanged; without target labels, so does ``"target"``.
+        ``"target"``: h_Q, formed from target labels. ``"composite"``: g∘h_P. ``"auto"``: a mixture
+        of the score, of maps of the target with short and long memory, and of composites, weighed by their
+        recent losses; before the first target label, of maps of the source (docs/drift.md). Without source
+        labels, ``"source"``, ``"label_shift"`` and ``"composite"`` serve the score unchanged; without target
+        labels, so does ``"target"``.
     window
         which labels form h: the latest so many, from 64 to 1,000,000,000; those of the latest stretch of
         event time, a `datetime.timedelta` (in TOML an ISO 8601 duration, ``"P30D"``); or all, None. The
-        window advances in steps of a sixteenth of its length. The mixture of mode ``"auto"`` has its own
-        windows of target labels; there the option limits the source labels, and the labels behind
-        certificates.
+        window advances in steps of a sixteenth of its length. In mode ``"auto"`` the option limits the labels
+        of the source's maps, and those behind certificates; maps of the target have memories of their own.
     window_domain
         which domain's labels the ``window`` limits: ``"source"``, ``"target"`` or ``"both"``.
     prior_smoothing
         s, from 0 to 1,000,000, in the class priors (S+s)/(N+2s) of S positives among N labels. ½ is the
-        Krichevsky–Trofimov estimator, 0 the paper's plug-in estimator.
+        Krichevsky–Trofimov estimator, 0 the paper's plug-in estimator. In mode ``"auto"`` the composites take
+        the source's prior for one more label of the target instead.
     prior
         what the target's class prior is estimated from. ``"labels"``: target labels. ``"scores"``: target
         scores, by maximum likelihood under h_P. ``"both"``: the label of each prediction once it arrives,
@@ -60,8 +62,8 @@ class RecalibratorConfig(BaseModel):
     prior_window
         how many of the latest target predictions that estimate uses, from 1 to 10,000,000. ``"adwin"``:
         those since the last detected change. None: ``"adwin"`` if ``prior`` uses scores, else all labels or
-        those of the target's ``window``. Mode ``"auto"`` always tries several windows of labels, so there
-        this option matters only if ``prior`` uses scores.
+        those of the target's ``window``. Mode ``"auto"`` always weighs composites under the prior of the last
+        300 labels and of all, so there this option matters only if ``prior`` uses scores.
     delta
         δ, at least 1e-100 and less than 1: certificates hold with probability at least 1 − δ over the whole
         life of the stream.

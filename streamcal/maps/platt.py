@@ -53,8 +53,8 @@ def expit(exponents: Floats) -> Floats:
     On thousands of values this is three to four times as fast as `scipy.special.expit`.
     """
     np.negative(exponents, out=exponents)
-    # e^700 does not overflow, and no number of labels can tell expit(±700) from 0 or 1.
-    np.clip(exponents, -_LARGEST, _LARGEST, out=exponents)
+    # e^700 does not overflow, and no number of labels can tell expit(−700) from 0.
+    np.minimum(exponents, _LARGEST, out=exponents)
     np.exp(exponents, out=exponents)
     exponents += 1.0
     return np.reciprocal(exponents, out=exponents)
@@ -62,7 +62,7 @@ def expit(exponents: Floats) -> Floats:
 
 def logit(scores: Floats) -> Floats:
     """Return log(z / (1 − z)) of scores, float64[n] in [0, 1], clipped to [2⁻⁴⁰, 1 − 2⁻⁴⁰]: within ±28."""
-    inside = np.clip(scores, _END, 1.0 - _END)
+    inside = np.minimum(np.maximum(scores, _END), 1.0 - _END)  # np.clip takes longer on few
     logits: Floats = np.log(inside / (1.0 - inside))
     return logits
 

@@ -90,12 +90,13 @@ def fit_source(sketch: ScoreSketch) -> Source:
     losses = (
         _brier(expit(logits.copy()), counts),
         min(1.0, _brier(by_platt, counts) + optimism),
-        _crossed_brier(logits, counts),
+        _crossed_brier(cells, level, counts),
         uniform_loss,
     )
     prior = class_prior(sketch.n_positives, sketch.n, _SMOOTHING) or 0.5
     slope, intercept = fitted.tolist()
-    return Source(sketch.n, prior, (slope, intercept), fit_isotonic(logits, counts), uniform, losses)
+    isotonic = fit_isotonic(cells, level, counts)
+    return Source(sketch.n, prior, (slope, intercept), isotonic, uniform, losses)
 
 
 def cell_logits(cells: Cells, level: int) -> Floats:
@@ -111,55 +112,53 @@ def fit_uniform_mass(cells: Cells, level: int, counts: Counts) -> tuple[Steps, f
     cells, level
         The grid, int32[m].
     counts
-        Labels per class and cell, int64[2, m], not all 0.
+        Labels per class and cell, int64[2, m]; no cell is empty.
     """
     totals = counts[0] + counts[1]
-    occupied = np.flatnonzero(totals)
-    totals = totals[occupied]
     # B is chosen with the finest bins instead of cells, in a fraction of the time.
     most = binning.uniform_mass(totals, _MOST_BINS)
-    bins = binning.choose_bins(*(binning.bin_sums(row, most) for row in counts[:, occupied]))
+    bins = binning.choose_bins(*(binning.bin_sums(row, most) for row in counts))
     splits = binning.uniform_mass(totals, bins)
-    positives, labels = binning.bin_sums(counts[1, occupied], splits), binning.bin_sums(totals, splits)
+    positives, labels = binning.bin_sums(counts[1], splits), binning.bin_sums(totals, splits)
     # A bin ends where its last cell ends: the gap between two occupied cells belongs to the upper bin.
-    ends = cells[occupied[splits[1:-1] - 1]] + np.int32(1)
+    ends = cells[splits[1:-1] - 1] + np.int32(1)
     steps = Steps(grid.left_edges(ends, level), (positives + 0.5) / (labels + 1.0))
     return steps, binning.leave_one_out_brier(positives, labels)
 
 
-def fit_isotonic(logits: Floats, counts: Counts) -> Line:
+def fit_isotonic(cells: Cells, level: int, counts: Counts) -> Line:
     """Fit isotonic regression, interpolated linearly between its blocks.
 
     Parameters
     ----------
-    logits
-        The `cell_logits`, float64[m].
+    cells, level
+        The grid, int32[m].
     counts
-        Labels per class and cell, int64[2, m], not all 0.
+        Labels per class and cell, int64[2, m]; no cell is empty.
     """
     # Imported here: scipy.optimize takes longer to import than all of streamcal.
     from scipy.optimize import isotonic_regression
 
-    totals = counts[0] + counts[1]
-    occupied = np.flatnonzero(totals)
-    weights, positives = totals[occupied].astype(np.float64), counts[1, occupied].astype(np.float64)
-    for end in (0, -1)[: len(occupied)]:
+    positives = counts[1].astype(np.float64)
+    weights = positives + counts[0]
+    for end in (0, -1)[: len(cells)]:
         weights[end] += 1.0
         positives[end] += 0.5
     fitted = isotonic_regression(positives / weights, weights=weights)
     ends = np.repeat(fitted.blocks, 2)[1:-1]
     ends[1::2] -= 1
-    return Line(logits[occupied[ends]], np.minimum(fitted.x[ends], 1.0))
+    return Line(cell_logits(cells[ends], level), np.minimum(fitted.x[ends], 1.0))
 
 
-def _crossed_brier(logits: Floats, counts: Counts) -> float:
+def _crossed_brier(cells: Cells, level: int, counts: Counts) -> float:
     """Return the Brier loss of isotonic regression, fitted to every second cell and tested on the others."""
     losses = 0.0
     for fold in (0, 1):
         here, there = slice(fold, None, 2), slice(1 - fold, None, 2)
-        if len(logits[there]) and len(logits[here]):
-            line = fit_isotonic(logits[there], counts[:, there])
-            losses += _brier(line.at(logits[here]), counts[:, here]) * float(counts[:, here].sum())
+        if len(cells) > 1:
+            line = fit_isotonic(cells[there], level, counts[:, there])
+            forecasts = line.at(cell_logits(cells[here], level))
+            losses += _brier(forecasts, counts[:, here]) * float(counts[:, here].sum())
     return losses / float(counts.sum())
 
 

@@ -13,11 +13,11 @@ from streamcal.mixture.names import DISCOUNTS, NAMES, WINDOWS
 
 __all__ = ["Points", "Snapshot", "forecasts", "refill"]
 
-_PLATT: Final = 1  # the first row of each family, in the order of `names.NAMES`
-_ISOTONIC: Final = _PLATT + len(DISCOUNTS)
+# The rows of each family, in the order of `names.NAMES`.
+_ISOTONIC: Final = 1
 _UNIFORM: Final = _ISOTONIC + len(WINDOWS)
-_COMPOSITE: Final = _UNIFORM + 1  # the Platt map; then isotonic ones
-_BY_PLATT: Final = np.array([*range(_PLATT, _ISOTONIC), _COMPOSITE])
+_PLATT: Final = slice(_UNIFORM + 1, _UNIFORM + 1 + len(DISCOUNTS) + 1)  # the last is a composite
+_SHIFTED: Final = _PLATT.stop
 
 
 class Snapshot(NamedTuple):
@@ -26,16 +26,17 @@ class Snapshot(NamedTuple):
     observed: int
     """How many target scores had been observed when it was first served."""
     weights: Floats
-    """Those of the candidates, float64[K]."""
-    online: Floats
-    """(a, b) of every online Platt scaling, float64[G, 2]."""
+    """Those of the candidates, and those by each tracker, float64[3, K]: see `weights.Weights`."""
+    platt: Floats
+    """(a, b) of every online Platt scaling and of the composite's Platt map, float64[G + 1, 2]."""
     isotonic: tuple[Line, ...]
     """One map per window; none before the first labels: these candidates equal the identity then."""
     uniform: Steps | None
     """None before the first labels."""
     source: Source | None
-    odds: tuple[float, ...]
-    """κ = w₁/w₀ (eq. 13) of every composite, positive. Without a source, these equal the identity."""
+    odds: float
+    """κ = w₁/w₀ (eq. 13) of the composite with the source's isotonic map, positive. Without a source, that
+    equals the identity."""
     by_scores: bool
     """Whether scores, too, told of the target's prior."""
 
@@ -71,20 +72,13 @@ def refill(snapshot: Snapshot, points: Points, values: Floats, before: Snapshot 
     before
         None: every row is the scores themselves.
     """
-    online, source = snapshot.online, snapshot.source
+    source = snapshot.source
     for row, line in enumerate(snapshot.isotonic):
         if before is None or not before.isotonic or line is not before.isotonic[row]:
             values[_ISOTONIC + row] = line.at(points.logits)
     if snapshot.uniform is not None and (before is None or snapshot.uniform is not before.uniform):
         values[_UNIFORM] = snapshot.uniform.at(points.scores)
-    if source is None:
-        values[_PLATT:_ISOTONIC] = apply_platt(online[:, :1], online[:, 1:], points.logits)
-        return values
-    by_platt, *by_isotonic = snapshot.odds
-    slope, intercept = source.platt
-    lines = np.append(online, [[slope, intercept + np.log(by_platt)]], axis=0)
-    values[_BY_PLATT] = apply_platt(lines[:, :1], lines[:, 1:], points.logits)
-    if before is None or source is not before.source or snapshot.odds != before.odds:
-        odds = np.array(by_isotonic)[:, np.newaxis]
-        shift_odds(source.isotonic.at(points.logits), odds, out=values[_COMPOSITE + 1 :])
+    values[_PLATT] = apply_platt(snapshot.platt[:, :1], snapshot.platt[:, 1:], points.logits)
+    if source is not None and (before is None or source is not before.source or snapshot.odds != before.odds):
+        values[_SHIFTED] = shift_odds(source.isotonic.at(points.logits), snapshot.odds)
     return values

@@ -12,6 +12,7 @@ Memory: that of the windows (`windows`), the snapshots (`snapshots`) and the tab
 
 from __future__ import annotations
 
+import math
 from typing import Final, NamedTuple, Self
 
 import msgspec
@@ -19,21 +20,20 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
-from streamcal.maps.platt import logit
+from streamcal.maps.platt import IDENTITY, logit
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture import newton
 from streamcal.mixture import state as codec
 from streamcal.mixture.calibeating import Calibeating
-from streamcal.mixture.fits import Cells, Counts, Floats, Source, fit_source
-from streamcal.mixture.forecasts import Snapshot
-from streamcal.mixture.names import COMPOSITE, NAMES, NAMES_BY_SCORES, RECENT_PRIOR, WINDOWS
+from streamcal.mixture.fits import Counts, Floats, Source, fit_source
+from streamcal.mixture.forecasts import Points, Snapshot
+from streamcal.mixture.names import DISCOUNTS, NAMES, NAMES_BY_SCORES, RECENT_PRIOR, WINDOWS
 from streamcal.mixture.newton import OnlinePlatt
 from streamcal.mixture.recent import RecentLosses
 from streamcal.mixture.snapshots import Snapshots
 from streamcal.mixture.table import ServedTable
 from streamcal.mixture.weights import Weights, by_source
 from streamcal.mixture.windows import Windows
-from streamcal.sketch import grid
 from streamcal.sketch.decoding import MOST, Probability
 from streamcal.sketch.score_sketch import ScoreSketch
 
@@ -47,7 +47,6 @@ EARLIER: Final = WINDOWS[-1]
 
 _FIRST_STEP: Final = 8
 _K: Final = len(NAMES)
-_EQUAL: Final = (1.0,) * int(COMPOSITE.sum())  # odds of priors that do not differ
 
 
 class Mixing(msgspec.Struct, frozen=True):
@@ -164,14 +163,13 @@ class Mixture:
         """Take out the candidates that assume label shift, until there is a new generation of the source."""
         self._weights.refute_label_shift()
 
-    def continue_from(self, cells: Cells, labels: npt.NDArray[np.int8]) -> None:
+    def continue_from(self, scores: Floats, labels: npt.NDArray[np.int8]) -> None:
         """Take the source's newest labels for earlier labels of the target, before its first.
 
         Parameters
         ----------
-        cells, labels
-            Cells of the scores on the finest grid, int32[m], and int8[m], the newest last; of more than
-            `EARLIER` the first are left out.
+        scores, labels
+            float64[m] and int8[m], the newest last; of more than `EARLIER` the first are left out.
 
         Raises
         ------
@@ -180,11 +178,9 @@ class Mixture:
         """
         if self.n:
             raise ValueError(f"a source must come before the target's labels, there are {self.n}")
-        cells, labels = cells[-EARLIER:], labels[-EARLIER:]
-        for start in range(0, len(labels), self._stride):
-            self._windows.add(cells[start : start + self._stride], labels[start : start + self._stride])
-        middles = grid.left_edges(2 * cells + np.int32(1), grid.MIN_LEVEL - 1)
-        self._online.learn(logit(middles), labels)
+        scores, labels = scores[-EARLIER:], labels[-EARLIER:]
+        self._windows.add(scores, labels)
+        self._online.learn(logit(scores), labels)
 
     def learn(self, scores: Floats, labels: npt.NDArray[np.int8], seen: Counts) -> None:
         """Score the candidates on the target's next labels, move the weights, and learn the labels.
@@ -208,14 +204,15 @@ class Mixture:
             return
         if not self.n:
             self._weights.begin()
-        forecasts, mixed = self._forecasts(scores, seen)
-        self._calibeating.learn(mixed, labels)
+        points = Points.of(scores)
+        forecasts, mixed = self._forecasts(points, seen)
+        self._calibeating.learn(mixed[0], labels)
         forecasts -= labels
         losses = np.square(forecasts, out=forecasts)
-        self._weights.track(losses)
+        self._weights.track(losses, np.square(mixed[1:] - labels))
         self._recent.add(losses[0])
-        self._online.learn(logit(scores), labels)
-        self._windows.add(grid.cells_of(scores, grid.MIN_LEVEL), labels)
+        self._online.learn(points.logits, labels)
+        self._windows.add(scores, labels)
         self.n += len(labels)
         self._positives += int(np.count_nonzero(labels))
         self._recent_labels = (self._recent_labels + labels.tobytes())[-RECENT_PRIOR:]
@@ -248,15 +245,14 @@ class Mixture:
         self._next_step = _next_step(self.n, self._stride)
         self._table.fill(snapshot, self._windows)
         names = NAMES if prior is None else NAMES_BY_SCORES
-        weights = dict.fromkeys(names, 0.0)
-        for name, weight in zip(names, snapshot.weights.tolist(), strict=True):
-            weights[name] += weight
-        leader, before = int(snapshot.weights.argmax()), self._leader
+        leader, before = int(snapshot.weights[0].argmax()), self._leader
         self._leader = leader
         reason = self._reason(before, leader) if self.n and leader != before else None
-        named = {name: weight for name, weight in weights.items() if weight > 0.0}
+        weights = zip(names, snapshot.weights[0].tolist(), strict=True)
+        named = {name: weight for name, weight in weights if weight > 0.0}
         return Mixed(
-            self._table.table.map(snapshot.weights, self._calibeating), Mixing(names[leader], named, reason)
+            self._table.table.map(snapshot.weights[0], self._calibeating),
+            Mixing(names[leader], named, reason),
         )
 
     def merge(self, other: Mixture) -> None:
@@ -285,16 +281,15 @@ class Mixture:
         fits, source = self._windows, self._source
         now = Snapshot(
             0,
-            self._weights.current,
-            self._online.parameters,
+            self._weights.served,
+            self._snapshots.latest.platt,
             fits.isotonic,
             fits.uniform,
             source,
-            _EQUAL,
+            1.0,
             by_scores=False,
         )
         snapshots, maps = codec.pack_snapshots([*self._snapshots.held, (0, now)])
-        windows, fitted_at = self._windows.to_state()
         chosen_at, source_edges, partition = self._table.to_state()
         losses, recent_labels = self._recent.to_state()
         return codec.encode(
@@ -303,11 +298,10 @@ class Mixture:
                 labels=self.n,
                 positives=self._positives,
                 latest=self._recent_labels,
-                windows=windows,
+                windows=self._windows.to_state(),
                 maps=maps,
                 snapshots=snapshots[:-1],
                 now=snapshots[-1],
-                fitted_at=fitted_at,
                 online=codec.pack_floats(self._online.to_state()),
                 calibeating=codec.pack_floats(self._calibeating.to_state()),
                 source_edges=codec.pack_cells(source_edges),
@@ -341,18 +335,19 @@ class Mixture:
         if state.positives > n or len(state.latest) != min(n, RECENT_PRIOR) or {*state.latest} - {0, 1}:
             raise DamagedStateError(f"{state.positives} positives among {n} labels of a mixture")
         mixture._positives, mixture._recent_labels = state.positives, state.latest
-        mixture._windows.restore(state.windows, state.fitted_at, now.isotonic, now.uniform)
+        mixture._windows.restore(state.windows, now.isotonic, now.uniform)
         if n > mixture._windows.n or not -1 <= state.chosen_at <= mixture._windows.n:
             raise DamagedStateError(f"a mixture of {n} labels, with windows of {mixture._windows.n}")
         if not 0 < state.next_step <= _next_step(n, state.stride):
             raise DamagedStateError(f"a mixture of {n} labels with the next step at {state.next_step}")
         mixture._next_step = state.next_step
-        if not mixture._online.restore(codec.unpack_floats(state.online, -newton.MOST, newton.MOST, 15)):
+        online = codec.unpack_floats(state.online, -newton.MOST, newton.MOST, 5 * len(DISCOUNTS))
+        if not mixture._online.restore(online):
             raise DamagedStateError("online Platt scalings of a mixture are damaged")
         if not mixture._calibeating.restore(codec.unpack_floats(state.calibeating, -MOST, MOST, 20)):
             raise DamagedStateError("the corrections of a mixture are damaged")
         mixture._snapshots = Snapshots(snapshots)
-        weights = codec.unpack_floats(state.weights, 0.0, MOST, 2 * _K + 3)
+        weights = codec.unpack_floats(state.weights, 0.0, MOST, 2 * _K + 5)
         if not mixture._weights.restore(
             weights, sourced=now.source is not None, shift_allowed=state.shift_allowed
         ):
@@ -368,41 +363,51 @@ class Mixture:
 
     def _snapshot(self, observed: int, prior: float | None) -> Snapshot:
         """Return what is served from now on."""
-        source, weights = self._source, self._weights.current
-        odds = _EQUAL
+        source, weights, online, windows = self._source, self._weights.served, self._online, self._windows
+        isotonic, uniform = windows.isotonic, windows.uniform
         if source is None:
-            isotonic, uniform = self._windows.isotonic, self._windows.uniform
-            return Snapshot(observed, weights, self._online.parameters, isotonic, uniform, None, odds, False)
-        if self.n or prior is not None:
+            platt = np.concatenate((online.parameters, (IDENTITY,)))
+            return Snapshot(observed, weights, platt, isotonic, uniform, None, 1.0, by_scores=False)
+        every = lately = source.prior
+        if prior is not None:
+            every = lately = prior
+        elif self.n:
             recent, latest = self._recent_labels.count(1), len(self._recent_labels)
-            every = _odds(prior or (self._positives + source.prior) / (self.n + 1.0))
-            lately = _odds(prior or (recent + source.prior) / (latest + 1.0))
-            odds = tuple(each / _odds(source.prior) for each in (every, lately, every))
+            every = (self._positives + source.prior) / (self.n + 1.0)
+            lately = (recent + source.prior) / (latest + 1.0)
+        slope, intercept = source.platt
+        shifted = ((slope, intercept + math.log(_odds(every) / _odds(source.prior))),)
         if self.n:
-            isotonic, uniform = self._windows.isotonic, self._windows.uniform
-            return Snapshot(
-                observed, weights, self._online.parameters, isotonic, uniform, source, odds, prior is not None
-            )
-        # Before its first label the target's maps are those of the source.
-        online = np.tile(np.array(source.platt), (len(self._online.parameters), 1))
-        isotonic = (source.isotonic,) * len(WINDOWS)
-        weights = by_source(source, shifted=prior is not None)
-        return Snapshot(observed, weights, online, isotonic, source.uniform, source, odds, prior is not None)
+            platt = np.concatenate((online.parameters, shifted))
+        else:  # before its first label the target's maps are those of the source
+            platt = np.concatenate((np.tile(np.array(source.platt), (len(online.parameters), 1)), shifted))
+            isotonic, uniform = (source.isotonic,) * len(WINDOWS), source.uniform
+            weights = np.tile(by_source(source, shifted=prior is not None), (3, 1))
+        return Snapshot(
+            observed,
+            weights,
+            platt,
+            isotonic,
+            uniform,
+            source,
+            _odds(lately) / _odds(source.prior),
+            by_scores=prior is not None,
+        )
 
-    def _forecasts(self, scores: Floats, seen: Counts) -> tuple[Floats, Floats]:
-        """Return what was and is forecast for scores, float64[n].
+    def _forecasts(self, points: Points, seen: Counts) -> tuple[Floats, Floats]:
+        """Return what was and is forecast for n scores.
 
         Returns
         -------
         What every candidate forecast when each prediction was made, and what it forecasts now,
-        float64[2, K, n]; and what their mixture forecast when it was made, float64[n].
+        float64[2, K, n]; and what was forecast then by the mixture and by each tracker, float64[3, n].
         """
-        forecasts = np.empty((2, _K, len(scores)))
-        forecasts[:] = now = self._table.table.at(scores)
+        forecasts = np.empty((2, _K, len(seen)))
+        forecasts[:] = now = self._table.table.at(points.scores)
         which = self._snapshots.served_at(seen)
         if which.min() == len(self._snapshots.held) - 1:
             return forecasts, self._snapshots.latest.weights @ now
-        forecasts[0], mixed = self._snapshots.forecasts(which, scores)
+        forecasts[0], mixed = self._snapshots.forecasts(which, points)
         if self._snapshots.latest.by_scores:
             forecasts[1] = forecasts[0]  # what scores tell of now is not what labels of the past confirm
         return forecasts, mixed

@@ -20,7 +20,7 @@ __all__ = [
     "WINDOWS",
 ]
 
-DISCOUNTS: Final = (0.99, 0.997, 0.9997)
+DISCOUNTS: Final = (0.99, 0.9997)
 """What a label counts for, in each online Platt scaling, when one more has come."""
 
 WINDOWS: Final = (1000, 4000, 16_000)
@@ -29,14 +29,14 @@ WINDOWS: Final = (1000, 4000, 16_000)
 RECENT_PRIOR: Final = 300
 """How many of the latest target labels estimate the more recent of the two priors."""
 
-_PRIORS: Final = (("platt", "all"), ("isotonic", str(RECENT_PRIOR)), ("isotonic", "all"))
+_COMPOSITES: Final = {"platt": "all", "isotonic": str(RECENT_PRIOR)}  # the prior of each family
 
 NAMES: Final = (
     "identity",
-    *(f"target/platt/{discount}" for discount in DISCOUNTS),
     *(f"target/isotonic/{window}" for window in WINDOWS),
     "target/uniform/all",
-    *(f"composite/{family}/{prior}" for family, prior in _PRIORS),
+    *(f"target/platt/{discount}" for discount in DISCOUNTS),
+    *(f"composite/{family}/{prior}" for family, prior in _COMPOSITES.items()),
 )
 """The names of all K candidates, in their order. Those of the target come first.
 
@@ -44,11 +44,10 @@ NAMES: Final = (
 corrected for label shift (eq. 13) by the prior of the latest target labels or of all."""
 
 NAMES_BY_SCORES: Final = (
-    *NAMES[: -len(_PRIORS)],
-    *(f"composite/{family}/scores" for family, _ in _PRIORS),
+    *NAMES[: -len(_COMPOSITES)],
+    *(f"composite/{family}/scores" for family in _COMPOSITES),
 )
-"""The names of all candidates where the target's prior is estimated from scores, too: of those with the
-source's isotonic map two are then the same."""
+"""The names of all candidates where the target's prior is estimated from scores, too."""
 
 COMPOSITE: Final = np.array([name.startswith("composite") for name in NAMES])
 """bool[K], the candidates that need a source, and assume label shift between source and target."""

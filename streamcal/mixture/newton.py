@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.maps.platt import IDENTITY
+from streamcal.maps.platt import IDENTITY, expit
 from streamcal.mixture.names import DISCOUNTS
 
 __all__ = ["MOST", "OnlinePlatt"]
@@ -54,17 +54,18 @@ class OnlinePlatt:
         for start in range(0, len(labels), _BLOCK):
             x = powers[start : start + _BLOCK]
             size = len(x)
-            aged = _AGED[:, _BLOCK - size :]
             exponents = parameters @ x[:, 1:].T
-            np.clip(exponents, -_FARTHEST, _FARTHEST, out=exponents)
-            np.negative(exponents, out=exponents)
-            forecasts = 1.0 / (1.0 + np.exp(exponents, out=exponents))
-            excess = (forecasts - labels[start : start + size]) * aged
-            forecasts -= np.square(forecasts)
-            weights = np.maximum(forecasts, _LEAST_CURVATURE, out=forecasts)
-            weights *= aged
-            curvature = _GAMMAS**size * curvature + weights @ x
-            slopes = (excess @ x[:, 1:]).tolist()
+            np.maximum(exponents, -_FARTHEST, out=exponents)
+            np.minimum(exponents, _FARTHEST, out=exponents)
+            forecasts = expit(exponents)
+            both = np.empty((2, *forecasts.shape))  # derivatives of the loss: first and second
+            np.subtract(forecasts, labels[start : start + size], out=both[0])
+            np.subtract(forecasts, np.square(forecasts), out=both[1])
+            np.maximum(both[1], _LEAST_CURVATURE, out=both[1])
+            both *= _AGED[:, _BLOCK - size :]
+            sums = both @ x
+            curvature = _GAMMAS**size * curvature + sums[1]
+            slopes = sums[0, :, 1:].tolist()
             # Three systems of two equations: scalars take less time than arrays.
             parameters = np.array(
                 [

@@ -60,20 +60,20 @@ class Snapshots:
         served[seen < 0] = len(self.held) - 1
         return served
 
-    def forecasts(self, which: Counts, scores: Floats) -> tuple[Floats, Floats]:
-        """Return what was forecast for scores, float64[n], by the snapshots of these indices.
+    def forecasts(self, which: Counts, points: Points) -> tuple[Floats, Floats]:
+        """Return what was forecast for n scores by the snapshots of these indices.
 
         Returns
         -------
-        What every candidate forecast, float64[K, n] in [0, 1], and their mixture with the weights of that
-        moment, float64[n].
+        What every candidate forecast, float64[K, n] in [0, 1]; and what the mixture and each tracker
+        forecast, float64[3, n].
         """
-        each, mixed = np.empty((len(NAMES), len(scores))), np.empty(len(scores))
-        for index in np.unique(which).tolist():
-            at = np.flatnonzero(which == index)
+        each, mixed = np.empty((len(NAMES), len(which))), np.empty((3, len(which)))
+        for index in {*which.tolist()}:
+            at = which == index
             snapshot = self.held[index][1]
-            each[:, at] = values = forecasts(snapshot, Points.of(scores[at]))
-            mixed[at] = snapshot.weights @ values
+            each[:, at] = values = forecasts(snapshot, Points(points.scores[at], points.logits[at]))
+            mixed[:, at] = snapshot.weights @ values
         return each, mixed
 
     def _set(self, held: list[tuple[int, Snapshot]]) -> None:

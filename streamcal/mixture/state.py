@@ -14,11 +14,11 @@ import numpy as np
 from streamcal.errors import DamagedStateError
 from streamcal.mixture.fits import Cells, Floats, Line, Source, Steps
 from streamcal.mixture.forecasts import Snapshot
-from streamcal.mixture.names import COMPOSITE, DISCOUNTS, NAMES, WINDOWS
+from streamcal.mixture.names import DISCOUNTS, NAMES, WINDOWS
 from streamcal.mixture.partition import LAST
+from streamcal.mixture.windows import WindowsState
 from streamcal.sketch import grid
 from streamcal.sketch.decoding import Count, Finite, decoded
-from streamcal.sketch.nested_windows import WindowState
 
 __all__ = [
     "Maps",
@@ -41,7 +41,6 @@ T = TypeVar("T")
 _MOST_SNAPSHOTS: Final = 64
 _MOST_INTERVALS: Final = 4096
 _MOST_PARAMETER: Final = 1e9  # of a Platt map: the priors of its fits keep it far below
-_MOST_ODDS: Final = 1e300
 
 Loss = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 
@@ -71,11 +70,11 @@ class SnapshotState(msgspec.Struct, array_like=True):
     step: Count
     observed: Count
     weights: bytes
-    online: bytes
+    platt: bytes
     isotonic: list[int]
     uniform: int
     source: int
-    odds: bytes
+    odds: Annotated[float, msgspec.Meta(gt=0.0, le=1e300)]
     by_scores: bool
 
 
@@ -86,12 +85,11 @@ class MixtureState(msgspec.Struct):
     labels: Count
     positives: Count
     latest: bytes
-    windows: WindowState
+    windows: WindowsState
     maps: Maps
     snapshots: list[SnapshotState]
     now: SnapshotState
     """Maps, source and weights as of now; the latest of the snapshots holds those that are served."""
-    fitted_at: list[int]
     online: bytes
     calibeating: bytes
     source_edges: bytes
@@ -188,12 +186,12 @@ def pack_snapshots(snapshots: Sequence[tuple[int, Snapshot]]) -> tuple[list[Snap
         SnapshotState(
             step,
             snapshot.observed,
-            pack_floats(snapshot.weights),
-            pack_floats(snapshot.online.ravel()),
+            pack_floats(snapshot.weights.ravel()),
+            pack_floats(snapshot.platt.ravel()),
             [lines.index(line) for line in snapshot.isotonic],
             steps.index(snapshot.uniform),
             sources.index(snapshot.source),
-            pack_floats(snapshot.odds),
+            snapshot.odds,
             snapshot.by_scores,
         )
         for step, snapshot in snapshots
@@ -240,15 +238,15 @@ def unpack_snapshots(state: MixtureState) -> list[tuple[int, Snapshot]]:
     for held in (*state.snapshots, state.now):
         if len(held.isotonic) not in (0, len(WINDOWS)):
             raise DamagedStateError(f"a snapshot of {len(held.isotonic)} windows")
-        online = unpack_floats(held.online, -_MOST_PARAMETER, _MOST_PARAMETER, 2 * len(DISCOUNTS))
+        platt = unpack_floats(held.platt, -_MOST_PARAMETER, _MOST_PARAMETER, 2 * len(DISCOUNTS) + 2)
         snapshot = Snapshot(
             held.observed,
             _weights(held.weights),
-            online.reshape(-1, 2),
+            platt.reshape(-1, 2),
             tuple(_at(lines, index) for index in held.isotonic),
             None if held.uniform < 0 else _at(steps, held.uniform),
             None if held.source < 0 else _at(sources, held.source),
-            tuple(unpack_floats(held.odds, 1.0 / _MOST_ODDS, _MOST_ODDS, int(COMPOSITE.sum())).tolist()),
+            held.odds,
             held.by_scores,
         )
         snapshots.append((held.step, snapshot))
@@ -274,10 +272,10 @@ def unpack_partition(data: bytes) -> Cells:
 
 
 def _weights(data: bytes) -> Floats:
-    """Return the weights of all candidates, float64[K]: in [0, 1], with sum 1."""
-    weights = unpack_floats(data, 0.0, 1.0, len(NAMES))
-    if abs(weights.sum() - 1.0) > 1e-6:
-        raise DamagedStateError(f"weights of a mixture add up to {float(weights.sum())!r}, not to 1")
+    """Return the weights of all candidates, float64[3, K]: in [0, 1], with sum 1."""
+    weights = unpack_floats(data, 0.0, 1.0, 3 * len(NAMES)).reshape(3, -1)
+    if (abs(weights.sum(axis=1) - 1.0) > 1e-6).any():
+        raise DamagedStateError(f"weights of a mixture add up to {weights.sum(axis=1).tolist()}, not to 1")
     return weights
 
 

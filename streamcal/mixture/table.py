@@ -95,11 +95,9 @@ class ServedTable:
         """Bring the table up to date with a snapshot of these windows."""
         if self._chosen_at < 0 or windows.n - self._chosen_at >= _KEPT_FOR:
             self._chosen_at = windows.n
-            edges = [self._source_edges]
+            edges = [windows.recent_edges() if windows.n else self._source_edges]
             if snapshot.uniform is not None:
                 edges.append(grid.cells_of(snapshot.uniform.edges, grid.MIN_LEVEL))
-            if windows.n:
-                edges.append(windows.recent_edges())
             self.table = Table(choose_partition(edges))
         self.table.fill(snapshot)
 

@@ -37,6 +37,8 @@ BLOCK: Final = 64
 _PRODUCT: Final = 0.05  # of the rate and the mean loss, where the rate is below its maximum
 _KEPT: Final = 0.5 ** (1.0 / 2000.0)  # of the mean loss, a label
 _COIN: Final = 0.25  # the Brier loss of the forecast ½
+_EVEN: Final = np.array([0.5, 0.5])
+_BETWEEN: Final = np.array([[FASTEST]])
 _LEAST: Final = 1e-300  # a loss that nothing is divided by
 _K: Final = len(NAMES)
 # Without a source the identity has most of the first weight: fits to a few dozen labels may mislead, and late
@@ -48,16 +50,18 @@ _COMPOSITES: Final = 0.5
 class Weights:
     """The weights, and who takes part.
 
-    They are the mean of two trackers. One scores a candidate by what it forecast when the prediction was
+    They are a mixture of two trackers. One scores a candidate by what it forecast when the prediction was
     made. That is fair, but slow after a jump: what is right since then is learned one delay late, and shows
     it by labels that come another delay later. The other scores it by what it forecasts when the label
     arrives. That is one delay late, but overrates short memories where labels that arrive together resemble
-    each other. On labels that come at once both are the same.
+    each other. Which to trust depends on the stream, so the trackers have weights in turn, by the losses of
+    what each forecast when the prediction was made. On labels that come at once both are the same.
     """
 
-    __slots__ = ("_each", "_loss", "_shift_allowed", "_sourced", "current")
+    __slots__ = ("_between", "_each", "_loss", "_shift_allowed", "_sourced", "served")
 
     def __init__(self) -> None:
+        self._between: Floats = np.full((1, 2), 0.5)  # the weights of the trackers
         first = np.where(COMPOSITE, 0.0, (1.0 - _IDENTITY) / (_K - 1 - COMPOSITE.sum()))
         first[0] = _IDENTITY
         self._loss = np.zeros(3)  # discounted sums of the Brier loss by each tracker, and of labels
@@ -75,20 +79,36 @@ class Weights:
         """Which candidates take part, bool[K]."""
         return np.ones(_K, np.bool_) if self._sourced and self._shift_allowed else ~COMPOSITE
 
-    def track(self, losses: Floats) -> None:
-        """Move the weights by Brier losses, float64[2, K, n]: at prediction, and on arrival."""
+    @property
+    def current(self) -> Floats:
+        """The weights of the candidates, float64[K]."""
+        weights: Floats = self.served[0]
+        return weights
+
+    def track(self, losses: Floats, tracked: Floats) -> None:
+        """Move the weights by Brier losses.
+
+        Parameters
+        ----------
+        losses
+            Those of the candidates, float64[2, K, n]: as of the prediction, and on arrival.
+        tracked
+            Those of the two trackers' own mixtures as of the prediction, float64[2, n].
+        """
         active, n = self.active, losses.shape[2]
         shares = active / active.sum()
-        each, sums = self._each, self._loss
-        trials = np.add.reduceat(losses, np.arange(0, n, BLOCK), axis=2)
-        for trial, start in enumerate(range(0, n, BLOCK)):
-            lost, size = trials[:, :, trial], min(BLOCK, n - start)
+        each, between, sums = self._each, self._between, self._loss
+        for start in range(0, n, BLOCK):
+            trial = losses[:, :, start : start + BLOCK]
+            lost, size = trial.sum(axis=2), trial.shape[2]
             sums = _KEPT**size * sums
             sums[:2] += (each * lost).sum(axis=1)
             sums[2] += size
-            rates = np.minimum(FASTEST, _PRODUCT * sums[2] / np.maximum(sums[:2], _LEAST))
-            each = track(each, lost, shares, rates[:, np.newaxis])
-        self._loss = sums
+            rates = [min(FASTEST, _PRODUCT * sums[2] / max(total, _LEAST)) for total in sums[:2].tolist()]
+            each = track(each, lost, shares, np.array(rates)[:, np.newaxis])
+            by_tracker = tracked[np.newaxis, :, start : start + BLOCK].sum(axis=2)
+            between = track(between, by_tracker, _EVEN, _BETWEEN)
+        self._loss, self._between = sums, between
         self._set(each)
 
     def begin(self) -> None:
@@ -121,22 +141,24 @@ class Weights:
     def merge(self, other: Weights, share: float) -> None:
         """Average with other weights, ``share`` in [0, 1] being the part of these; who takes part stays."""
         self._set(share * self._each + (1.0 - share) * other._each)
+        self._between = share * self._between + (1.0 - share) * other._between
         self._loss = self._loss + other._loss
         self._keep_active()
 
     def to_state(self) -> Floats:
-        """Return the state but who takes part, float64[2 K + 3]."""
-        return np.concatenate((self._each.ravel(), self._loss))
+        """Return the state but who takes part, float64[2 K + 5]."""
+        return np.concatenate((self._each.ravel(), self._loss, self._between[0]))
 
     def restore(self, state: Floats, *, sourced: bool, shift_allowed: bool) -> bool:
-        """Set the state, float64[2 K + 3] of finite numbers; return whether it can be one."""
+        """Set the state, float64[2 K + 5] of finite numbers; return whether it can be one."""
         self._sourced, self._shift_allowed = sourced, shift_allowed
-        self._loss = state[2 * _K :]
+        self._loss, self._between = state[2 * _K : -2], state[np.newaxis, -2:]
         self._set(state[: 2 * _K].reshape(2, _K))
         return bool(
             (state >= 0.0).all()
             and (abs(self._each.sum(axis=1) - 1.0) < 1e-6).all()
             and not self._each[:, ~self.active].any()
+            and abs(self._between.sum() - 1.0) < 1e-6
             and (self._loss[:2] <= self._loss[2] * (1.0 + 1e-9)).all()
         )
 
@@ -146,8 +168,8 @@ class Weights:
 
     def _set(self, each: Floats) -> None:
         self._each = each
-        self.current: Floats = each.mean(axis=0)
-        """The weights, in an array that is never changed in place."""
+        self.served: Floats = np.concatenate((self._between @ each, each))
+        """The weights of the candidates, and behind them those by each tracker, float64[3, K]."""
 
     def _keep_active(self) -> None:
         active = self.active
@@ -168,7 +190,7 @@ def track(weights: Floats, losses: Floats, shares: Floats, rates: Floats, share:
     weights
         float64[T, K], not negative, with sum 1. A forecaster of weight 0 and share 0 stays out.
     losses
-        l, float64[T, K].
+        l, float64[T, K]; η·l is at most some hundreds, so that not all weights vanish.
     shares
         s, float64[K], not negative, with sum 1.
     rates
@@ -176,13 +198,11 @@ def track(weights: Floats, losses: Floats, shares: Floats, rates: Floats, share:
     share
         α in [0, 1), the part that moves at a trial with loss ¼, that of a coin toss.
     """
-    weights = weights * np.exp(-rates * (losses - losses.min(axis=1, keepdims=True)))
+    weights = weights * np.exp(-rates * losses)
     weights /= weights.sum(axis=1, keepdims=True)
-    held = weights * np.exp((np.log1p(-share) / _COIN) * losses)
+    weights *= np.exp((np.log1p(-share) / _COIN) * losses)
     # Rounding must not make negative what is given up where nothing is lost.
-    weights = held + np.maximum(1.0 - held.sum(axis=1, keepdims=True), 0.0) * shares
-    # Rounding errors must not add up over the stream.
-    weights /= weights.sum(axis=1, keepdims=True)
+    weights += np.maximum(1.0 - weights.sum(axis=1, keepdims=True), 0.0) * shares
     return weights
 
 
@@ -197,8 +217,8 @@ def by_source(source: Source, *, shifted: bool) -> Floats:
     maps = np.exp(-FASTEST * source.labels * (np.array(source.losses) - min(source.losses)))
     identity, platt, isotonic, uniform = maps.tolist()
     weights = np.zeros(_K)
-    weights[COMPOSITE] = platt, 0.5 * isotonic, 0.5 * isotonic
-    weights[np.flatnonzero(COMPOSITE)[0] - 1] = 0.0 if shifted else uniform
+    weights[COMPOSITE] = platt, isotonic
+    weights[NAMES.index("target/uniform/all")] = 0.0 if shifted else uniform
     weights[0] = 0.0 if shifted else identity
     total = float(weights.sum())
     return np.divide(weights, total) if total > 0.0 else COMPOSITE / COMPOSITE.sum()

@@ -1,6 +1,6 @@
 """Counts per cell of the dyadic grid: coarsening, and the byte format in which they are stored.
 
-The score sketch, the nested windows of the mixture and the history of the prior use these functions.
+The score sketch, the newest labels and the history of the prior use these functions.
 """
 
 from __future__ import annotations

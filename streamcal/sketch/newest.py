@@ -8,7 +8,8 @@ import numpy as np
 
 from streamcal.errors import DamagedStateError
 from streamcal.sketch import grid
-from streamcal.sketch.arrays import Cells, Labels, Scores
+from streamcal.sketch.arrays import Cells, Counts, Labels, Scores
+from streamcal.sketch.cells import run_starts
 
 __all__ = ["Newest"]
 
@@ -28,15 +29,27 @@ class Newest:
         self._size = size
         self._packed: Cells = np.empty(0, np.int32)  # the cell, and the label as the lowest bit
 
-    @property
-    def cells(self) -> Cells:
-        """The cells, int32[m], the newest last."""
-        return self._packed >> np.int32(1)
+    def __len__(self) -> int:
+        return len(self._packed)
 
-    @property
-    def labels(self) -> Labels:
-        """The labels, int8[m]."""
-        return (self._packed & np.int32(1)).astype(np.int8)
+    def counts(self, length: int) -> tuple[Cells, Counts]:
+        """Return the occupied cells of the latest so many labels, and their labels per class and cell.
+
+        Returns
+        -------
+        int32[m], ascending; int64[2, m].
+        """
+        latest = np.sort(self._packed[-length:])
+        cells = latest >> np.int32(1)
+        first = run_starts(cells)
+        positives = np.add.reduceat(latest & np.int32(1), first, dtype=np.int64)
+        return cells[first], np.stack((np.diff(first, append=len(cells)) - positives, positives))
+
+    def latest(self, length: int) -> tuple[Scores, Labels]:
+        """Return the latest so many labels, float64[m] and int8[m]; scores are the middles of their cells."""
+        latest = self._packed[len(self._packed) - length :]
+        middles = grid.left_edges(latest | np.int32(1), grid.MIN_LEVEL - 1)
+        return middles, (latest & np.int32(1)).astype(np.int8)
 
     def add(self, scores: Scores, labels: Labels) -> None:
         """Add checked labels as the latest, float64[k] and int8[k]."""

@@ -162,6 +162,15 @@ def test_the_demo_gives_what_the_readme_says(tmp_path: Path) -> None:
     assert printed["predictions"] == said[0]
     before, after = (f"{float(printed[f'Brier score {when}']):.4f}" for when in ("before", "after"))
     assert (before, after) == said[1:]
+    (said,) = re.findall(
+        r"\(ECE\) goes from ([\d.]+) to ([\d.]+), .*? from ([−+][\d.]+) to ([−+][\d.]+)\.", text, re.S
+    )
+    figures = {"calibration error (ECE)": ".3f", "gap (mean forecast − mean label)": "+.3f"}
+    assert said == tuple(
+        f"{float(printed[f'{figure} {when}']):{form}}".replace("-", "−")
+        for figure, form in figures.items()
+        for when in ("before", "after")
+    )
     assert (tmp_path / "flights.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -13,7 +13,7 @@ from streamcal.maps.platt import platt_loss
 from streamcal.maps.uniform_mass import form
 from streamcal.mixture.fits import cell_logits, fit_isotonic, fit_source, fit_uniform_mass
 from streamcal.mixture.forecasts import Points, Snapshot, forecasts
-from streamcal.mixture.names import COMPOSITE, DISCOUNTS, NAMES
+from streamcal.mixture.names import DISCOUNTS, NAMES, WINDOWS
 from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
@@ -45,7 +45,7 @@ def test_labels_all_alike_say_what_so_many_can(n: int, label: int) -> None:
     expected = (n * label + 0.5) / (n + 1.0)
     for scores in (np.full(n, 0.3), np.linspace(0.3, 0.7, n)):
         sketch = sketched(scores, np.full(n, label, np.int8))
-        line = fit_isotonic(cell_logits(sketch.cells, sketch.level), sketch.counts)
+        line = fit_isotonic(sketch.cells, sketch.level, sketch.counts)
         ends = line.at(logits_of(np.array([0.01, 0.99])))
         if len(sketch.cells) == 1:
             assert ends == pytest.approx(expected)
@@ -54,7 +54,7 @@ def test_labels_all_alike_say_what_so_many_can(n: int, label: int) -> None:
     # 40 labels of each class that a score separates: the end blocks are those of one class.
     scores, labels = np.repeat([0.2, 0.4, 0.6, 0.8], 20), np.repeat([0, 0, 1, 1], 20).astype(np.int8)
     sketch = sketched(scores, labels)
-    line = fit_isotonic(cell_logits(sketch.cells, sketch.level), sketch.counts)
+    line = fit_isotonic(sketch.cells, sketch.level, sketch.counts)
     ends = line.at(logits_of(np.array([0.01, 0.99])))
     assert ends == pytest.approx([0.5 / 41.0, 40.5 / 41.0])
     steps, _ = fit_uniform_mass(sketch.cells, sketch.level, sketch.counts)
@@ -66,7 +66,7 @@ def test_labels_all_alike_say_what_so_many_can(n: int, label: int) -> None:
 def test_isotonic_regression_is_scikit_learn_s(n: int) -> None:
     scores, labels = tied(n, n)
     sketch = sketched(scores, labels)
-    line = fit_isotonic(cell_logits(sketch.cells, sketch.level), sketch.counts)
+    line = fit_isotonic(sketch.cells, sketch.level, sketch.counts)
     at = np.linspace(0.0, 1.0, 500)
     assert line.at(logits_of(at)) == pytest.approx(isotonic(scores, labels, at), abs=1e-5)
     assert (np.diff(line.values) >= 0.0).all()
@@ -101,7 +101,10 @@ def test_a_source_is_fitted_by_its_maps(source_of: SourceOf) -> None:
 
     a, b = source.platt
     assert loss(a, b) <= min(loss(a + da, b + db) for da in (-0.1, 0.1) for db in (-0.1, 0.1))
-    assert source.isotonic.values.tolist() == fit_isotonic(logits, sketch.counts).values.tolist()
+    assert (
+        source.isotonic.values.tolist()
+        == fit_isotonic(sketch.cells, sketch.level, sketch.counts).values.tolist()
+    )
     with pytest.raises(ValueError, match="needs labels"):
         fit_source(ScoreSketch())
 
@@ -109,10 +112,9 @@ def test_a_source_is_fitted_by_its_maps(source_of: SourceOf) -> None:
 def snapshot_of(source_sketch: ScoreSketch) -> Snapshot:
     """Return a snapshot whose rows are the maps of a source: identity, Platt, isotonic, uniform mass."""
     source = fit_source(source_sketch)
-    online = np.tile(np.array(source.platt), (len(DISCOUNTS), 1))
-    lines = (source.isotonic,) * 3
-    odds = (1.0,) * int(COMPOSITE.sum())
-    return Snapshot(0, np.eye(len(NAMES))[0], online, lines, source.uniform, source, odds, False)
+    platt = np.tile(np.array(source.platt), (len(DISCOUNTS) + 1, 1))
+    lines, weights = (source.isotonic,) * len(WINDOWS), np.eye(len(NAMES))[:3]
+    return Snapshot(0, weights, platt, lines, source.uniform, source, 1.0, by_scores=False)
 
 
 def test_the_losses_of_a_source_are_those_on_new_labels(source_of: SourceOf) -> None:

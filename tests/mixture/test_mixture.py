@@ -23,7 +23,7 @@ from streamcal.mixture.names import COMPOSITE, NAMES, NAMES_BY_SCORES, RECENT_PR
 from streamcal.mixture.newton import OnlinePlatt
 from streamcal.mixture.weights import Weights, by_source
 from streamcal.sketch import grid
-from streamcal.sketch.nested_windows import NestedWindows
+from streamcal.sketch.newest import Newest
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
 from tests.mixture.plain import logits_of
@@ -117,7 +117,9 @@ def test_the_map_is_the_weighted_sum_of_the_candidates_corrected(source_of: Sour
     ends = np.append(cells[1:], grid.LAST_KEY >> grid.MIN_LEVEL)
     middles = grid.left_edges(cells + ends, grid.MIN_LEVEL - 1)
     served = snapshots_of(mixture)[-1]
-    assert served.weights == pytest.approx(each_of(mixture).mean(axis=0))
+    assert served.weights[1:] == pytest.approx(each_of(mixture))
+    between = np.frombuffer(state_of(mixture).weights)[-2:]
+    assert served.weights[0] == pytest.approx(between @ each_of(mixture))
     table = dict(zip(NAMES, forecasts(served, Points.of(middles)), strict=True))
     total = sum(weight * table[name] for name, weight in weights.items())
     calibeating = Calibeating()
@@ -157,22 +159,24 @@ def test_a_label_is_scored_as_of_its_prediction_and_as_of_its_arrival(
     mixture, scores, labels, seen = make_late(source_of, prior)
     held, served = snapshots_of(mixture), np.empty((K, STRIDE))
     assert held[-1].by_scores == (prior is not None)
-    then = np.empty((K, STRIDE))
+    then, mixed = np.empty((K, STRIDE)), list[Floats]()
     partition = grid.left_edges(codec.unpack_partition(state_of(mixture).partition), grid.MIN_LEVEL)
     middles = np.append(partition, 1.0)
     for i, (score, count) in enumerate(zip(scores.tolist(), seen.tolist(), strict=True)):
         one = [each for each in held if count < 0 or each.observed <= count][-1]
         then[:, i] = forecasts(one, Points.of(np.array([score])))[:, 0]
+        mixed.append(one.weights[1:] @ then[:, i])
         interval = int(np.searchsorted(middles, score, side="right")) - 1
         middle = grid.cells_of(middles[interval : interval + 2], grid.MIN_LEVEL).sum(keepdims=True)
         at = Points.of(grid.left_edges(middle.astype(np.int32), grid.MIN_LEVEL - 1))
         served[:, i] = forecasts(held[-1], at)[:, 0]
     losses = np.square(np.stack((then, then if prior else served)) - labels)
+    tracked = np.square(np.stack(mixed, axis=1) - labels)
     assert np.abs(then - served).max() > 0.1
     weights = Weights()
     state = np.frombuffer(state_of(mixture).weights).copy()
     assert weights.restore(state, sourced=True, shift_allowed=True)
-    weights.track(losses)
+    weights.track(losses, tracked)
     mixture.learn(scores, labels, seen)
     assert each_of(mixture) == pytest.approx(weights.to_state()[: 2 * K].reshape(2, K), rel=1e-6, abs=1e-12)
     if prior is None:
@@ -208,7 +212,7 @@ def test_a_mixture_corrects_itself_by_what_it_had_forecast(source_of: SourceOf) 
     mixed = []
     for score, count in zip(scores.tolist(), seen.tolist(), strict=True):
         one = [each for each in held if each.observed <= count][-1]
-        mixed.append(float(one.weights @ forecasts(one, Points.of(np.array([score])))[:, 0]))
+        mixed.append(float(one.weights[0] @ forecasts(one, Points.of(np.array([score])))[:, 0]))
     before.learn(np.array(mixed), labels)
     mixture.learn(scores, labels, seen)
     assert np.frombuffer(state_of(mixture).calibeating) == pytest.approx(before.to_state(), abs=1e-9)
@@ -236,9 +240,10 @@ def test_before_the_first_target_label_the_source_s_maps_are_mixed_by_their_loss
     names = dict(zip(NAMES_BY_SCORES, COMPOSITE.tolist(), strict=True))
     assert all(names[name] for name in shifted.mixing.weights)
     assert NormalPair(0.1).risk(shifted.map).total < 0.001
-    assert snapshots_of(mixture)[-1].odds == pytest.approx(
-        [0.1 / 0.9 / (source.prior / (1 - source.prior))] * 3
-    )
+    odds = 0.1 / 0.9 / (source.prior / (1.0 - source.prior))
+    served = snapshots_of(mixture)[-1]
+    assert served.odds == pytest.approx(odds)
+    assert served.platt[-1] == pytest.approx([source.platt[0], source.platt[1] + np.log(odds)])
     assert len(snapshots_of(mixture)) == 1  # of the moments before the first label the last is enough
     assert mixture.step(0).mixing.weights == pytest.approx(mixed.mixing.weights)
     with pytest.raises(ValueError, match=r"got 1\.5"):
@@ -253,7 +258,9 @@ def test_a_source_that_needs_no_map_does_not_displace_the_identity() -> None:
     sketch.add(scores, (rng.random(300) < scores).astype(np.int8))
     mixture.set_source(sketch)
     weights = mixture.step(0).mixing.weights
-    assert weights["identity"] > max(weights["target/uniform/all"], weights["composite/isotonic/all"])
+    assert weights["identity"] > max(
+        weights["target/uniform/all"], weights[f"composite/isotonic/{RECENT_PRIOR}"]
+    )
 
 
 def test_windows_and_online_platt_continue_from_the_newest_labels_of_the_source() -> None:
@@ -262,25 +269,22 @@ def test_windows_and_online_platt_continue_from_the_newest_labels_of_the_source(
     n = EARLIER + 3000
     scores = np.round(rng.random(n), 2)
     labels = (rng.random(n) < np.where(np.arange(n) < 3000, 0.9, scores)).astype(np.int8)
-    cells = grid.cells_of(scores, grid.MIN_LEVEL)
     mixture, same = Mixture(), Mixture()
-    mixture.continue_from(cells, labels)
-    same.continue_from(cells[3000:], labels[3000:])
+    mixture.continue_from(scores, labels)
+    same.continue_from(scores[3000:], labels[3000:])
     assert mixture.to_bytes() == same.to_bytes()
-    windows = NestedWindows(WINDOWS, 512).restore(state_of(mixture).windows)
+    windows = state_of(mixture).windows
     assert windows.n == EARLIER
-    assert windows.counts.sum(axis=1).tolist() == np.bincount(labels[3000:]).tolist()
-    held = windows.held(WINDOWS[0])
-    assert WINDOWS[0] <= held <= WINDOWS[0] * 9 // 8 + STRIDE
-    assert windows.window(WINDOWS[0]).sum(axis=1).tolist() == np.bincount(labels[-held:]).tolist()
+    newest = Newest(EARLIER).restore(windows.newest)
+    assert newest.latest(EARLIER)[1].tolist() == labels[3000:].tolist()
+    assert newest.latest(EARLIER)[0] == pytest.approx(scores[3000:], abs=1e-6)
     online = OnlinePlatt()
     online.learn(logits_of(scores[3000:]), labels[3000:])
-    # At the middle of the cell, not at the score.
-    assert np.frombuffer(state_of(mixture).online) == pytest.approx(online.to_state(), rel=1e-3, abs=1e-3)
+    assert np.frombuffer(state_of(mixture).online) == pytest.approx(online.to_state(), rel=1e-6)
     assert mixture.n == 0
     step_of(mixture, scores[:8], labels[:8])
     with pytest.raises(ValueError, match="before the target's labels, there are 8"):
-        mixture.continue_from(cells, labels)
+        mixture.continue_from(scores, labels)
 
 
 def test_under_label_shift_the_composites_take_the_lead_until_it_is_refuted(source_of: SourceOf) -> None:
@@ -376,7 +380,7 @@ def test_restoring_at_any_point_changes_nothing(source_of: SourceOf) -> None:
     kept, again = Mixture(), Mixture()
     observed, early = 0, NormalPair(0.4).sample(500, rng)
     for mixture in (kept, again):
-        mixture.continue_from(grid.cells_of(early[0], grid.MIN_LEVEL), early[1])
+        mixture.continue_from(*early)
     for step in range(40):
         scores, labels = NormalPair(0.2 + 0.6 * (step % 2)).sample(70, rng)
         seen = rng.integers(-1, observed + 1, 70)
@@ -447,8 +451,9 @@ def damaged(state: codec.MixtureState) -> list[tuple[str, object]]:
         ("now", msgspec.structs.replace(state.now, uniform=-1)),
         ("now", msgspec.structs.replace(state.now, isotonic=[0])),
         ("now", msgspec.structs.replace(state.now, isotonic=[99] * len(WINDOWS))),
-        ("fitted_at", []),
-        ("fitted_at", [10**6] * (len(WINDOWS) + 1)),
+        ("windows", msgspec.structs.replace(state.windows, fitted_at=[])),
+        ("windows", msgspec.structs.replace(state.windows, fitted_at=[10**6] * (len(WINDOWS) + 1))),
+        ("windows", msgspec.structs.replace(state.windows, n=10**6)),
         ("online", codec.pack_floats(online)),
         ("online", codec.pack_floats(np.full(len(online), 1e8))),
         ("calibeating", codec.pack_floats(np.full(20, -1.0))),
@@ -498,8 +503,7 @@ def test_merging_counts_the_other_s_labels_as_the_later_ones() -> None:
     assert each_of(one) == pytest.approx(share * before[0] + (1.0 - share) * before[1])
     assert state_of(one).latest == state_of(other).latest
     assert state_of(one).recent_labels[0] == recent
-    windows = NestedWindows(WINDOWS, 512).restore(state_of(one).windows)
-    assert windows.n == sum(n)
+    assert state_of(one).windows.n == sum(n)
     mixed = one.step(5000)
     # The last 4,000 are the other's, where a high score means 0.
     assert mixed.map.predict_one(0.9) < mixed.map.predict_one(0.1)

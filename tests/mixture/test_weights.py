@@ -70,24 +70,34 @@ def test_trials_without_loss_move_nothing_and_who_is_out_stays_out() -> None:
     assert (track(many, np.zeros((100, 7)), shares, np.array([[2.0]])) >= 0.0).all()
 
 
+def losses_of(rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:
+    """Return losses of the candidates and of the trackers' mixtures on n labels."""
+    return rng.random((2, K, n)), rng.random((2, n))
+
+
 @pytest.mark.parametrize("sourced", [False, True])
 def test_each_tracker_has_a_rate_of_its_own_from_its_own_losses(sourced: bool) -> None:
     """Against the plain recursion: blocks of labels as trials, and the rate 1/20 of the mean loss, inverted.
 
-    The first tracker's losses are those of nearly certain labels, the second's those of uncertain ones.
+    The first tracker's losses are those of nearly certain labels, the second's those of uncertain ones. What
+    is served mixes them with weights in turn, by the losses of their mixtures.
     """
     rng = np.random.default_rng(2)
     weights = made(sourced=sourced)
     active = np.ones(K, np.bool_) if sourced else ~COMPOSITE
     assert np.array_equal(weights.active, active)
     each, sums, labels, rates = each_of(weights), np.zeros(2), 0.0, np.zeros(2)
+    between = np.full(2, 0.5)
     for n in (1, BLOCK - 1, BLOCK, 3 * BLOCK + 5, 500):
         losses = rng.random((2, K, n)) * np.array([0.01, 0.5])[:, np.newaxis, np.newaxis]
-        weights.track(losses)
+        tracked = np.array([[0.1], [0.11]]) * rng.random((2, n))
+        weights.track(losses, tracked)
         for start in range(0, n, BLOCK):
             trial = losses[:, :, start : start + BLOCK]
             aged = module._KEPT ** trial.shape[2]
             sums, labels = aged * sums, aged * labels + trial.shape[2]
+            of_block = tracked[:, start : start + BLOCK].sum(axis=1)
+            between = plain(between, of_block, np.full(2, 0.5), FASTEST, SHARE)
             for tracker in (0, 1):
                 lost = trial[tracker].sum(axis=1)
                 sums[tracker] += each[tracker] @ lost
@@ -96,7 +106,9 @@ def test_each_tracker_has_a_rate_of_its_own_from_its_own_losses(sourced: bool) -
     assert rates[0] == FASTEST
     assert rates[1] == pytest.approx(module._PRODUCT / 0.25, rel=0.2)
     assert each_of(weights) == pytest.approx(each, rel=1e-8, abs=1e-15)
-    assert weights.current == pytest.approx(each.mean(axis=0), rel=1e-8, abs=1e-15)
+    assert weights.current == pytest.approx(between @ each, rel=1e-8, abs=1e-15)
+    assert between[0] > 0.7
+    assert weights.served == pytest.approx(np.append([between @ each], each, axis=0), rel=1e-8, abs=1e-15)
     assert sourced or not weights.current[COMPOSITE].any()
 
 
@@ -110,7 +122,7 @@ def test_a_source_gives_the_composites_half_once_in_each_generation() -> None:
     assert weights.current[~COMPOSITE] == pytest.approx(0.5 * first[~COMPOSITE])
     weights.begin()
     assert weights.current[~COMPOSITE] == pytest.approx(0.5 / (~COMPOSITE).sum())
-    weights.track(np.random.default_rng(3).random((2, K, 100)))
+    weights.track(*losses_of(np.random.default_rng(3), 100))
     before = each_of(weights)
     assert not weights.set_source(new_generation=False)
     assert not weights.set_source(new_generation=True)
@@ -120,7 +132,7 @@ def test_a_source_gives_the_composites_half_once_in_each_generation() -> None:
     assert not weights.current[COMPOSITE].any()
     kept = before[:, ~COMPOSITE]
     assert each_of(weights)[:, ~COMPOSITE] == pytest.approx(kept / kept.sum(axis=1, keepdims=True))
-    weights.track(np.random.default_rng(4).random((2, K, 100)))
+    weights.track(*losses_of(np.random.default_rng(4), 100))
     assert not weights.set_source(new_generation=False)
     weights.begin()
     assert not weights.current[COMPOSITE].any()
@@ -140,27 +152,29 @@ def test_merging_averages_both_trackers_and_who_takes_part_stays(share: float) -
     rng = np.random.default_rng(5)
     one, other = made(), made(sourced=True)
     for each in (one, other):
-        each.track(rng.random((2, K, 200)))
+        each.track(*losses_of(rng, 200))
     before = each_of(one), each_of(other)
-    losses = one.to_state()[2 * K :] + other.to_state()[2 * K :]
+    losses = one.to_state()[2 * K : -2] + other.to_state()[2 * K : -2]
+    between = share * one.to_state()[-2:] + (1.0 - share) * other.to_state()[-2:]
     one.merge(other, share)
     expected = share * before[0] + (1.0 - share) * before[1]
     expected[:, COMPOSITE] = 0.0
     assert each_of(one) == pytest.approx(expected / expected.sum(axis=1, keepdims=True))
-    assert one.to_state()[2 * K :] == pytest.approx(losses)
+    assert one.to_state()[2 * K :] == pytest.approx(np.append(losses, between))
+    assert one.current == pytest.approx(between @ each_of(one))
     assert np.array_equal(each_of(other), before[1])
 
 
 def test_the_state_is_all_there_is_and_damage_is_told() -> None:
     weights = made(sourced=True)
-    losses = np.random.default_rng(6).random((2, K, 300))
-    weights.track(losses[:, :, :150])
+    losses, tracked = losses_of(np.random.default_rng(6), 300)
+    weights.track(losses[:, :, :150], tracked[:, :150])
     again, state = Weights(), weights.to_state()
     assert again.restore(state.copy(), sourced=True, shift_allowed=True)
     for each in (weights, again):
-        each.track(losses[:, :, 150:])
+        each.track(losses[:, :, 150:], tracked[:, 150:])
     assert np.array_equal(weights.to_state(), again.to_state())
-    for place, value in ((0, 0.9), (K, -0.1), (2 * K, 1e6), (-1, 0.0)):
+    for place, value in ((0, 0.9), (K, -0.1), (2 * K, 1e6), (-1, 0.0), (2 * K + 2, 0.0)):
         bad = state.copy()
         bad[place] = value
         assert not Weights().restore(bad, sourced=True, shift_allowed=True)
@@ -175,25 +189,20 @@ def source(labels: int, losses: tuple[float, float, float, float]) -> Source:
     return Source(labels, 0.5, (1.0, 0.0), Line(NONE, NONE), Steps(NONE, NONE), losses)
 
 
-ROWS = {"identity": [0], "platt": [K - 3], "isotonic": [K - 2, K - 1], "uniform": [K - 4]}
+ROWS = [NAMES.index(f"{name}") for name in ("identity", "composite/platt/all", "composite/isotonic/300")]
+ROWS.append(NAMES.index("target/uniform/all"))
 
 
 @pytest.mark.parametrize("best", range(4))
 def test_the_more_labels_a_source_has_the_more_its_best_map_gets(best: int) -> None:
-    assert NAMES[K - 4 :] == (
-        "target/uniform/all",
-        "composite/platt/all",
-        "composite/isotonic/300",
-        "composite/isotonic/all",
-    )
     losses = np.full(4, 0.102)
     losses[best] = 0.1
-    row, got = ROWS[list(ROWS)[best]], []
+    row, got = ROWS[best], []
     for labels in (1, 100, 1000, 10_000, 10**12):
         weights = by_source(source(labels, tuple(losses.tolist())), shifted=False)
         assert weights.sum() == pytest.approx(1.0)
-        assert not np.delete(weights, [0, *range(K - 4, K)]).any()
-        got.append(weights[row].sum())
+        assert not np.delete(weights, ROWS).any()
+        got.append(weights[row])
         others = np.exp(-FASTEST * labels * 0.002)
         assert got[-1] == pytest.approx(1.0 / (1.0 + 3.0 * others))
     assert got == sorted(got)
@@ -203,7 +212,7 @@ def test_the_more_labels_a_source_has_the_more_its_best_map_gets(best: int) -> N
 def test_where_the_prior_is_known_to_differ_only_composites_follow() -> None:
     some = by_source(source(100, (0.1, 0.101, 0.103, 0.1)), shifted=True)
     assert not some[~COMPOSITE].any()
-    assert some[ROWS["platt"]].sum() > some[ROWS["isotonic"]].sum() > 0.0
+    assert some[ROWS[1]] > some[ROWS[2]] > 0.0
     assert some.sum() == pytest.approx(1.0)
     # Of the best maps none is a composite, and those are so far behind that nothing is left of them.
     lost = by_source(source(10**12, (0.1, 0.2, 0.2, 0.1)), shifted=True)

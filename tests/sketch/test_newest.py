@@ -15,10 +15,25 @@ LAST = grid.LAST_KEY >> grid.MIN_LEVEL
 
 
 def check(newest: Newest, scores: np.ndarray, labels: np.ndarray, size: int) -> None:
-    assert newest.cells.dtype == np.int32
-    assert newest.labels.dtype == np.int8
-    assert newest.cells.tolist() == grid.cells_of(scores, grid.MIN_LEVEL)[-size:].tolist()
-    assert newest.labels.tolist() == labels[-size:].tolist()
+    kept = min(size, len(scores))
+    assert len(newest) == kept
+    all_cells = grid.cells_of(scores, grid.MIN_LEVEL)
+    for length in {0, 1, kept // 2, kept} & {*range(kept + 1)}:
+        latest, latest_labels = newest.latest(length)
+        first = len(scores) - length
+        assert latest.dtype == np.float64
+        assert latest_labels.dtype == np.int8
+        assert grid.cells_of(latest, grid.MIN_LEVEL).tolist() == all_cells[first:].tolist()
+        assert latest_labels.tolist() == labels[first:].tolist()
+        if not length:
+            continue
+        cells, counts = newest.counts(length)
+        assert cells.dtype == np.int32
+        assert counts.dtype == np.int64
+        assert cells.tolist() == np.unique(all_cells[first:]).tolist()
+        for label in (0, 1):
+            these = all_cells[first:][labels[first:] == label]
+            assert counts[label].tolist() == [int((these == cell).sum()) for cell in cells]
 
 
 @given(st.lists(st.integers(0, 40), max_size=12), st.integers(1, 50), st.integers(0, 1000))
@@ -53,7 +68,7 @@ def test_the_latest_are_kept_in_their_order(parts: list[int], size: int, seed: i
 def test_what_cannot_be_a_state_is_refused(data: bytes, why: str) -> None:
     newest = Newest(2)
     newest.add(np.array([1.0]), np.array([1], np.int8))
-    assert Newest(2).restore(newest.to_bytes()).cells.tolist() == [LAST]
+    assert Newest(2).restore(newest.to_bytes()).counts(1)[0].tolist() == [LAST]
     before = newest.to_bytes()
     with pytest.raises(DamagedStateError, match=why):
         newest.restore(data)

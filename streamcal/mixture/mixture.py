@@ -347,7 +347,7 @@ class Mixture:
         if not mixture._calibeating.restore(codec.unpack_floats(state.calibeating, -MOST, MOST, 20)):
             raise DamagedStateError("the corrections of a mixture are damaged")
         mixture._snapshots = Snapshots(snapshots)
-        weights = codec.unpack_floats(state.weights, 0.0, MOST, 2 * _K + 5)
+        weights = codec.unpack_floats(state.weights, -MOST, MOST, 2 * _K + 4)
         if not mixture._weights.restore(
             weights, sourced=now.source is not None, shift_allowed=state.shift_allowed
         ):

@@ -15,6 +15,7 @@ has weight 0.
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -37,8 +38,7 @@ BLOCK: Final = 64
 _PRODUCT: Final = 0.05  # of the rate and the mean loss, where the rate is below its maximum
 _KEPT: Final = 0.5 ** (1.0 / 2000.0)  # of the mean loss, a label
 _COIN: Final = 0.25  # the Brier loss of the forecast ½
-_EVEN: Final = np.array([0.5, 0.5])
-_BETWEEN: Final = np.array([[FASTEST]])
+_MOST_LEAD: Final = 700.0  # e to a larger number overflows
 _LEAST: Final = 1e-300  # a loss that nothing is divided by
 _K: Final = len(NAMES)
 # Without a source the identity has most of the first weight: fits to a few dozen labels may mislead, and late
@@ -54,14 +54,15 @@ class Weights:
     made. That is fair, but slow after a jump: what is right since then is learned one delay late, and shows
     it by labels that come another delay later. The other scores it by what it forecasts when the label
     arrives. That is one delay late, but overrates short memories where labels that arrive together resemble
-    each other. Which to trust depends on the stream, so the trackers have weights in turn, by the losses of
-    what each forecast when the prediction was made. On labels that come at once both are the same.
+    each other. Which to trust depends on how the stream's labels come, so the trackers have weights in turn:
+    exponential weights, never shared, by the losses of what each forecast when the prediction was made. On
+    labels that come at once both are the same.
     """
 
-    __slots__ = ("_between", "_each", "_loss", "_shift_allowed", "_sourced", "served")
+    __slots__ = ("_each", "_lead", "_loss", "_shift_allowed", "_sourced", "served")
 
     def __init__(self) -> None:
-        self._between: Floats = np.full((1, 2), 0.5)  # the weights of the trackers
+        self._lead = 0.0  # of the first tracker over the second, in log odds of their weights
         first = np.where(COMPOSITE, 0.0, (1.0 - _IDENTITY) / (_K - 1 - COMPOSITE.sum()))
         first[0] = _IDENTITY
         self._loss = np.zeros(3)  # discounted sums of the Brier loss by each tracker, and of labels
@@ -97,7 +98,7 @@ class Weights:
         """
         active, n = self.active, losses.shape[2]
         shares = active / active.sum()
-        each, between, sums = self._each, self._between, self._loss
+        each, sums = self._each, self._loss
         for start in range(0, n, BLOCK):
             trial = losses[:, :, start : start + BLOCK]
             lost, size = trial.sum(axis=2), trial.shape[2]
@@ -106,9 +107,9 @@ class Weights:
             sums[2] += size
             rates = [min(FASTEST, _PRODUCT * sums[2] / max(total, _LEAST)) for total in sums[:2].tolist()]
             each = track(each, lost, shares, np.array(rates)[:, np.newaxis])
-            by_tracker = tracked[np.newaxis, :, start : start + BLOCK].sum(axis=2)
-            between = track(between, by_tracker, _EVEN, _BETWEEN)
-        self._loss, self._between = sums, between
+        first, second = tracked.sum(axis=1).tolist()
+        self._lead += FASTEST * (second - first)
+        self._loss = sums
         self._set(each)
 
     def begin(self) -> None:
@@ -141,24 +142,23 @@ class Weights:
     def merge(self, other: Weights, share: float) -> None:
         """Average with other weights, ``share`` in [0, 1] being the part of these; who takes part stays."""
         self._set(share * self._each + (1.0 - share) * other._each)
-        self._between = share * self._between + (1.0 - share) * other._between
+        self._lead += other._lead
         self._loss = self._loss + other._loss
         self._keep_active()
 
     def to_state(self) -> Floats:
-        """Return the state but who takes part, float64[2 K + 5]."""
-        return np.concatenate((self._each.ravel(), self._loss, self._between[0]))
+        """Return the state but who takes part, float64[2 K + 4]."""
+        return np.concatenate((self._each.ravel(), self._loss, (self._lead,)))
 
     def restore(self, state: Floats, *, sourced: bool, shift_allowed: bool) -> bool:
-        """Set the state, float64[2 K + 5] of finite numbers; return whether it can be one."""
+        """Set the state, float64[2 K + 4] of finite numbers; return whether it can be one."""
         self._sourced, self._shift_allowed = sourced, shift_allowed
-        self._loss, self._between = state[2 * _K : -2], state[np.newaxis, -2:]
+        self._loss, self._lead = state[2 * _K : -1], float(state[-1])
         self._set(state[: 2 * _K].reshape(2, _K))
         return bool(
-            (state >= 0.0).all()
+            (state[:-1] >= 0.0).all()
             and (abs(self._each.sum(axis=1) - 1.0) < 1e-6).all()
             and not self._each[:, ~self.active].any()
-            and abs(self._between.sum() - 1.0) < 1e-6
             and (self._loss[:2] <= self._loss[2] * (1.0 + 1e-9)).all()
         )
 
@@ -168,7 +168,8 @@ class Weights:
 
     def _set(self, each: Floats) -> None:
         self._each = each
-        self.served: Floats = np.concatenate((self._between @ each, each))
+        share = 1.0 / (1.0 + math.exp(min(-self._lead, _MOST_LEAD)))
+        self.served: Floats = np.stack((share * each[0] + (1.0 - share) * each[1], *each))
         """The weights of the candidates, and behind them those by each tracker, float64[3, K]."""
 
     def _keep_active(self) -> None:

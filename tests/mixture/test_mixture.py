@@ -118,7 +118,7 @@ def test_the_map_is_the_weighted_sum_of_the_candidates_corrected(source_of: Sour
     middles = grid.left_edges(cells + ends, grid.MIN_LEVEL - 1)
     served = snapshots_of(mixture)[-1]
     assert served.weights[1:] == pytest.approx(each_of(mixture))
-    between = np.frombuffer(state_of(mixture).weights)[-2:]
+    between = expit(np.frombuffer(state_of(mixture).weights)[-1] * np.array([1.0, -1.0]))
     assert served.weights[0] == pytest.approx(between @ each_of(mixture))
     table = dict(zip(NAMES, forecasts(served, Points.of(middles)), strict=True))
     total = sum(weight * table[name] for name, weight in weights.items())

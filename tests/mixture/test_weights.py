@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pytest
+from scipy.special import expit
 
 from streamcal.mixture import weights as module
 from streamcal.mixture.fits import Line, Source, Steps
@@ -87,17 +88,16 @@ def test_each_tracker_has_a_rate_of_its_own_from_its_own_losses(sourced: bool) -
     active = np.ones(K, np.bool_) if sourced else ~COMPOSITE
     assert np.array_equal(weights.active, active)
     each, sums, labels, rates = each_of(weights), np.zeros(2), 0.0, np.zeros(2)
-    between = np.full(2, 0.5)
+    lead = 0.0
     for n in (1, BLOCK - 1, BLOCK, 3 * BLOCK + 5, 500):
         losses = rng.random((2, K, n)) * np.array([0.01, 0.5])[:, np.newaxis, np.newaxis]
         tracked = np.array([[0.1], [0.11]]) * rng.random((2, n))
         weights.track(losses, tracked)
+        lead += FASTEST * (tracked[1].sum() - tracked[0].sum())
         for start in range(0, n, BLOCK):
             trial = losses[:, :, start : start + BLOCK]
             aged = module._KEPT ** trial.shape[2]
             sums, labels = aged * sums, aged * labels + trial.shape[2]
-            of_block = tracked[:, start : start + BLOCK].sum(axis=1)
-            between = plain(between, of_block, np.full(2, 0.5), FASTEST, SHARE)
             for tracker in (0, 1):
                 lost = trial[tracker].sum(axis=1)
                 sums[tracker] += each[tracker] @ lost
@@ -106,8 +106,9 @@ def test_each_tracker_has_a_rate_of_its_own_from_its_own_losses(sourced: bool) -
     assert rates[0] == FASTEST
     assert rates[1] == pytest.approx(module._PRODUCT / 0.25, rel=0.2)
     assert each_of(weights) == pytest.approx(each, rel=1e-8, abs=1e-15)
+    between = np.array([1.0, np.exp(-lead)]) / (1.0 + np.exp(-lead))
+    assert 0.7 < between[0] < 1.0
     assert weights.current == pytest.approx(between @ each, rel=1e-8, abs=1e-15)
-    assert between[0] > 0.7
     assert weights.served == pytest.approx(np.append([between @ each], each, axis=0), rel=1e-8, abs=1e-15)
     assert sourced or not weights.current[COMPOSITE].any()
 
@@ -141,6 +142,18 @@ def test_a_source_gives_the_composites_half_once_in_each_generation() -> None:
     assert weights.current.sum() == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("better", [0, 1])
+def test_a_tracker_that_loses_less_gets_all_of_the_weight_in_time(better: int) -> None:
+    """However far the other falls behind."""
+    weights, rng = made(), np.random.default_rng(8)
+    weights.track(rng.random((2, K, 300)), np.zeros((2, 300)))
+    assert weights.current == pytest.approx(each_of(weights).mean(axis=0))
+    tracked = np.zeros((2, 1000))
+    tracked[1 - better] = 0.5
+    weights.track(rng.random((2, K, 1000)), tracked)
+    assert weights.current == pytest.approx(each_of(weights)[better])
+
+
 def test_without_a_source_beginning_changes_nothing() -> None:
     weights, fresh = made(), made()
     weights.begin()
@@ -154,13 +167,13 @@ def test_merging_averages_both_trackers_and_who_takes_part_stays(share: float) -
     for each in (one, other):
         each.track(*losses_of(rng, 200))
     before = each_of(one), each_of(other)
-    losses = one.to_state()[2 * K : -2] + other.to_state()[2 * K : -2]
-    between = share * one.to_state()[-2:] + (1.0 - share) * other.to_state()[-2:]
+    losses = one.to_state()[2 * K :] + other.to_state()[2 * K :]
     one.merge(other, share)
     expected = share * before[0] + (1.0 - share) * before[1]
     expected[:, COMPOSITE] = 0.0
     assert each_of(one) == pytest.approx(expected / expected.sum(axis=1, keepdims=True))
-    assert one.to_state()[2 * K :] == pytest.approx(np.append(losses, between))
+    assert one.to_state()[2 * K :] == pytest.approx(losses)
+    between = expit(losses[-1] * np.array([1.0, -1.0]))
     assert one.current == pytest.approx(between @ each_of(one))
     assert np.array_equal(each_of(other), before[1])
 
@@ -174,7 +187,7 @@ def test_the_state_is_all_there_is_and_damage_is_told() -> None:
     for each in (weights, again):
         each.track(losses[:, :, 150:], tracked[:, 150:])
     assert np.array_equal(weights.to_state(), again.to_state())
-    for place, value in ((0, 0.9), (K, -0.1), (2 * K, 1e6), (-1, 0.0), (2 * K + 2, 0.0)):
+    for place, value in ((0, 0.9), (K, -0.1), (2 * K, 1e6), (2 * K + 2, 0.0)):
         bad = state.copy()
         bad[place] = value
         assert not Weights().restore(bad, sourced=True, shift_allowed=True)

@@ -140,6 +140,19 @@ def test_the_losses_of_a_source_are_those_on_new_labels(source_of: SourceOf) -> 
     assert -4.0 * error[1] <= mean[1] <= 4.0 * error[1] + 0.002
 
 
+def test_the_loss_of_a_platt_map_of_few_labels_is_not_that_on_its_own() -> None:
+    """300 sources of 60 labels, within 4 standard errors; what is added for new labels is 8 of them."""
+    pair, gaps = NormalPair(0.4), []
+    z = pair.sample(20_000, np.random.default_rng(6))[0]
+    truth = pair.optimal(z)
+    for seed in range(300):
+        source = fit_source(sketched(*pair.sample(60, np.random.default_rng(1000 + seed))))
+        by_platt = expit(source.platt[0] * logits_of(z) + source.platt[1])
+        risk = np.mean((by_platt - truth) ** 2) - np.mean((z - truth) ** 2)
+        gaps.append(source.losses[1] - source.losses[0] - risk)
+    assert abs(np.mean(gaps)) <= 4.0 * np.std(gaps) / np.sqrt(300)
+
+
 @pytest.mark.parametrize("n", [1, 2, 3, 9])
 def test_a_source_of_few_labels_has_losses_that_can_be(n: int) -> None:
     rng = np.random.default_rng(n)

@@ -57,7 +57,8 @@ def test_a_restored_window_and_a_merged_one_go_on() -> None:
         part = slice(end - STEP, end)
         for windows in (whole, one if end <= 3000 else other):
             windows.add(scores[part], labels[part])
-            windows.fit()
+            if end < 5000:  # of the others some wait
+                windows.fit()
     again = Windows()
     again.restore(whole.to_state(), whole.isotonic, whole.uniform)
     for windows in (whole, again):

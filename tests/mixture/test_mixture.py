@@ -146,7 +146,9 @@ def make_late(source_of: SourceOf, prior: float | None) -> tuple[Mixture, Floats
     mixture.set_source(source_of(2000, 0.4, 5))
     mixture.step(0, prior)
     for step in range(12):
-        step_of(mixture, *NormalPair(0.2 + 0.6 * (step % 2)).sample(STRIDE, rng), 50 * step, prior=prior)
+        seen = rng.integers(0, 50 * step + 1, STRIDE)
+        mixture.learn(*NormalPair(0.2 + 0.6 * (step % 2)).sample(STRIDE, rng), seen)
+        mixture.step(50 * step, prior)
     scores, labels = NormalPair(0.5).sample(STRIDE, rng)
     return mixture, scores, labels, np.append(rng.integers(0, 600, STRIDE - 2), [-1, -1])
 

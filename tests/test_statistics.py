@@ -38,7 +38,7 @@ def test_streaming_equals_batch(n: int, seeds: int) -> None:
     ratios = []
     for seed in range(seeds):
         scores, labels = sample(n, seed)
-        stream = SOURCE.risk(streamed(scores, labels, bins="cube_root").map)
+        stream = SOURCE.risk(streamed(scores, labels, mode="source", bins="cube_root").map)
         batch = SOURCE.risk(uniform_mass_binning(scores, labels, cube_root(n)))
         ratios.append(stream.total / batch.total)
     print(f"n={n:>8}: mean ratio {np.mean(ratios):.4f} over {seeds} seeds")
@@ -51,14 +51,16 @@ def test_streaming_equals_batch(n: int, seeds: int) -> None:
     [(10**3, 200, 2.0e-3), (10**4, 200, 4.0e-4), (10**5, 50, 7.0e-5), (10**6, 8, 1.5e-5)],
 )
 def test_auto_finds_the_number_of_bins(n: int, seeds: int, limit: float) -> None:
-    """Mean risk with ``bins="auto"``. Every limit is at least 3 standard errors above the mean: below 0.2 %.
+    """Mean risk of h_P with ``bins="auto"``.
+
+    Every limit is at least 3 standard errors above the mean: a chance below 0.2 %.
 
     With the paper's B = n^(1/3), the test fails at every n (the check below).
     """
-    risks = [SOURCE.risk(streamed(*sample(n, seed)).map).total for seed in range(seeds)]
+    risks = [SOURCE.risk(streamed(*sample(n, seed), mode="source").map).total for seed in range(seeds)]
     print(f"n={n:>8}: mean risk {np.mean(risks):.3e} ± {np.std(risks) / seeds**0.5:.0e}, limit {limit:.1e}")
     assert np.mean(risks) <= limit
-    assert SOURCE.risk(streamed(*sample(n, 0), bins="cube_root").map).total > limit
+    assert SOURCE.risk(streamed(*sample(n, 0), mode="source", bins="cube_root").map).total > limit
 
 
 TABLE_1 = {  # mode: total risk and tolerance

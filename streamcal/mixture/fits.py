@@ -89,7 +89,7 @@ def fit_source(sketch: ScoreSketch) -> Source:
     optimism = 4.0 * float((totals * by_platt * (1.0 - by_platt)).sum()) / sketch.n**2
     losses = (
         _brier(expit(logits.copy()), counts),
-        _brier(by_platt, counts) + optimism,
+        min(1.0, _brier(by_platt, counts) + optimism),
         _crossed_brier(cells, level, counts),
         uniform_loss,
     )

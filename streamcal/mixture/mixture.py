@@ -22,6 +22,7 @@ import numpy.typing as npt
 from streamcal.errors import DamagedStateError
 from streamcal.maps.platt import IDENTITY, logit
 from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.mixture import newton
 from streamcal.mixture import state as codec
 from streamcal.mixture.calibeating import Calibeating
 from streamcal.mixture.fits import Counts, Floats, Source, fit_source
@@ -340,7 +341,8 @@ class Mixture:
         if not 0 < state.next_step <= _next_step(n, state.stride):
             raise DamagedStateError(f"a mixture of {n} labels with the next step at {state.next_step}")
         mixture._next_step = state.next_step
-        if not mixture._online.restore(codec.unpack_floats(state.online, -1e18, 1e18, 5 * len(DISCOUNTS))):
+        online = codec.unpack_floats(state.online, -newton.MOST, newton.MOST, 5 * len(DISCOUNTS))
+        if not mixture._online.restore(online):
             raise DamagedStateError("online Platt scalings of a mixture are damaged")
         if not mixture._calibeating.restore(codec.unpack_floats(state.calibeating, -MOST, MOST, 20)):
             raise DamagedStateError("the corrections of a mixture are damaged")

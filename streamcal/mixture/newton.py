@@ -20,9 +20,12 @@ import numpy.typing as npt
 from streamcal.maps.platt import IDENTITY, expit
 from streamcal.mixture.names import DISCOUNTS
 
-__all__ = ["OnlinePlatt"]
+__all__ = ["MOST", "OnlinePlatt"]
 
 Floats = npt.NDArray[np.float64]
+
+MOST: Final = 1e7
+"""No number of a state is larger: H stays below 10⁶, as no logit is beyond ±28."""
 
 _BLOCK: Final = 32  # labels a step
 _LEAST_CURVATURE: Final = 1e-3
@@ -74,11 +77,13 @@ class OnlinePlatt:
 
     def merge(self, other: OnlinePlatt, labels: int) -> None:
         """Average with another by their curvatures, as if its so many labels had come later."""
-        mine = np.array(DISCOUNTS)[:, np.newaxis] ** labels * self._curvature
+        aged = np.array(DISCOUNTS)[:, np.newaxis] ** labels
         theirs = other._curvature
         prior = np.array((1.0, 0.0, 1.0))
-        pulls = _times(mine, self.parameters) + _times(theirs + prior, other.parameters)
-        self._curvature = mine + theirs
+        # The identity, from which both began, counts once.
+        mine = aged * (_times(self._curvature + prior, self.parameters) - np.array(IDENTITY))
+        pulls = mine + _times(theirs + prior, other.parameters)
+        self._curvature = aged * self._curvature + theirs
         aa, ab, bb = (self._curvature + prior).T
         determinant = aa * bb - ab * ab
         a = (bb * pulls[:, 0] - ab * pulls[:, 1]) / determinant
@@ -90,11 +95,11 @@ class OnlinePlatt:
         return np.concatenate((self.parameters, self._curvature), axis=1).ravel()
 
     def restore(self, state: Floats) -> bool:
-        """Set the state, float64[5 G] of finite numbers; return whether it can be one."""
+        """Set the state, float64[5 G] within ±`MOST`; return whether it can be one."""
         parts = state.reshape(len(DISCOUNTS), 5)
         self.parameters, self._curvature = parts[:, :2].copy(), parts[:, 2:].copy()
         aa, ab, bb = self._curvature.T
-        return bool(((aa >= 0.0) & (bb >= 0.0) & (ab * ab <= (aa + 1.0) * (bb + 1.0))).all())
+        return bool(((aa >= 0.0) & (bb >= 0.0) & (ab * ab <= aa * bb * (1.0 + 1e-9))).all())
 
 
 def _stepped(

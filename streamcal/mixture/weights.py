@@ -114,7 +114,7 @@ class Weights:
 
     def begin(self) -> None:
         """Set the weights of the first target label: with a source, the other candidates are alike."""
-        if self._sourced:
+        if self._sourced and self._shift_allowed:
             self._enter(~COMPOSITE / (~COMPOSITE).sum())
 
     def set_source(self, *, new_generation: bool) -> bool:
@@ -202,7 +202,8 @@ def track(weights: Floats, losses: Floats, shares: Floats, rates: Floats, share:
     weights = weights * np.exp(-rates * losses)
     weights /= weights.sum(axis=1, keepdims=True)
     weights *= np.exp((np.log1p(-share) / _COIN) * losses)
-    weights += (1.0 - weights.sum(axis=1, keepdims=True)) * shares
+    # Rounding must not make negative what is given up where nothing is lost.
+    weights += np.maximum(1.0 - weights.sum(axis=1, keepdims=True), 0.0) * shares
     return weights
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 
@@ -11,7 +9,8 @@ from streamcal import Recalibrator
 from streamcal.certificates.record import LABEL_SHIFT_REFUTED
 from streamcal.engine.auto import GENERATION
 from streamcal.engine.emissions import DriftAlarm, MapPublished
-from streamcal.events import LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.events import Domain, LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.mixture.mixture import STRIDE
 from streamcal.testing import NormalPair
 
 SOURCE, TARGET = NormalPair(0.5), NormalPair(0.1)
@@ -27,20 +26,25 @@ def moved(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return 1.0 - scores, labels
 
 
-def test_before_the_first_target_label_the_source_alone_speaks() -> None:
-    scores, labels = SOURCE.sample(5000, np.random.default_rng(1))
+@pytest.mark.parametrize("n", [500, 5000, 50_000])
+def test_before_the_first_target_label_a_mixture_of_the_source_s_maps_serves(n: int) -> None:
+    """Its true risk is lower than that of the one map which has the certificate, from which its own follows.
+
+    Over 12 seeds the ratio of the risks was between 0.09 and 0.34: a false alarm is far below 1e-3.
+    """
+    scores, labels = SOURCE.sample(n, np.random.default_rng(1))
     auto, source = Recalibrator(), Recalibrator(mode="source")
     for engine in (auto, source):
         engine.learn_many(scores, labels, "source")
         engine.observe_many(scores)
-    assert auto.predict_many(scores).tolist() == source.predict_many(scores).tolist()
+    assert SOURCE.risk(auto.map).total < SOURCE.risk(source.map).total
     assert auto.mixing is not None
-    assert auto.mixing.weights == {"source/uniform/all": 1.0}
+    assert not any(name.startswith("target/platt") for name in auto.mixing.weights)
     mine, theirs = auto.certificate, source.certificate
     assert mine is not None
     assert theirs is not None
-    # Half of δ is kept for the target.
-    assert theirs.risk <= mine.risk <= 1.5 * theirs.risk
+    # Half of δ is kept for the target, and the distance of the two maps is added.
+    assert SOURCE.risk(auto.map).total <= mine.risk <= 2.0 * theirs.risk
 
 
 def test_a_map_formed_off_schedule_is_certified_as_what_it_is() -> None:
@@ -106,7 +110,7 @@ def test_an_alarm_takes_out_what_rests_on_label_shift_until_there_is_a_new_sourc
             elif isinstance(emission, MapPublished):
                 published.append(emission)
         names = engine.mixing.weights if engine.mixing else {}
-        shifted = any(name.startswith(("composite", "label_shift")) for name in names)
+        shifted = any(name.startswith("composite") for name in names)
         if alarmed_at is None:
             assert not names or shifted or i < 30
         elif renewed_at is None and shifted:
@@ -156,87 +160,100 @@ def flipping(n: int, every: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def steps_up_to(n: int) -> list[int]:
-    """Return the label counts of the steps, as documented: by a tenth of the labels, and 256 at most."""
-    counts = [24]
-    while (after := counts[-1] + min(256, -(-counts[-1] // 10))) <= n:
+    """Return the label counts of the steps, as documented: by a quarter of the labels, from 8 to `STRIDE`."""
+    counts = [8]
+    while (after := counts[-1] + min(STRIDE, max(8, counts[-1] // 4))) <= n:
         counts.append(after)
     return counts
 
 
-@pytest.mark.parametrize("least", [0.0, 0.25, 1.1])
-def test_between_steps_a_version_begins_only_where_the_weights_have_moved(
-    monkeypatch: pytest.MonkeyPatch, least: float
-) -> None:
-    """With 0 at every weighing, above 1 at none, and else at those after which they are so far apart."""
-    monkeypatch.setattr("streamcal.mixture.mixture.MATERIAL", least)
+@pytest.mark.parametrize("delay", [0, 40])
+def test_versions_begin_at_steps_and_nowhere_else(delay: int) -> None:
     engine, began = Recalibrator(), []
-    scores, labels = flipping(6000, 900, 13)
-    for i, (score, label) in enumerate(zip(scores.tolist(), labels.tolist(), strict=True)):
-        before = engine.version, engine.map, engine.mixing
-        emissions = engine.step(LabelledEvent(score, label))
+    scores, labels = flipping(3000, 900, 13)
+    for i, score in enumerate(scores.tolist()):
+        if delay:
+            engine.step(PredictionEvent(str(i), score))
+        if i < delay:
+            continue
+        before, late = (engine.version, engine.map, engine.mixing), i - delay
+        label = int(labels[late])
+        emissions = engine.step(LabelEvent(str(late), label) if delay else LabelledEvent(score, label))
         maps = [each for each in emissions if isinstance(each, MapPublished)]
         assert len(maps) == engine.version - before[0] <= 1
-        if not maps:
+        if maps:
+            began.append(late + 1)
+            assert maps[0].map == engine.map
+        else:
             assert (engine.map, engine.mixing) == before[1:]
-            continue
-        began.append(i + 1)
-        assert maps[0].map == engine.map
-        if i + 1 not in steps_up_to(6000) and before[2] and engine.mixing:
-            old, new = before[2].weights, engine.mixing.weights
-            apart = sum(abs(new.get(name, 0.0) - old.get(name, 0.0)) for name in {*old, *new})
-            assert 0.5 * apart >= least - 1e-12
-    steps = steps_up_to(6000)
-    weighings = [n for a, b in pairwise(steps) for n in range(a + 64, b - 63, 64)]
-    assert set(steps) <= set(began) <= {*steps, *weighings, *range(steps[-1], 6001)}
-    between = [n for n in began if n in weighings]
-    if least == 0.0:
-        assert between == weighings
-    elif least > 1.0:
-        assert not between
-    else:
-        assert 0.1 < len(between) / len(weighings) < 0.9
+    assert began == steps_up_to(3000 - delay)
 
 
-def test_splits_and_restarts_between_weighings_change_nothing() -> None:
+def test_a_map_that_is_mixed_off_schedule_is_one_version() -> None:
+    rng = np.random.default_rng(22)
+    engine = Recalibrator()
+    engine.learn_many(*SOURCE.sample(200, rng), "source")
+    engine.learn_many(*TARGET.sample(50, rng))
+    for refreshed in (True, False):
+        before = engine.version
+        if refreshed:
+            engine.refresh()
+        while engine.version == before:
+            engine.learn_many(*SOURCE.sample(1, rng), "source")
+        assert engine.version == before + 1
+        assert Recalibrator.from_bytes(engine.to_bytes()).version == engine.version
+
+
+def test_splits_and_restarts_change_nothing() -> None:
+    """With a source that comes first, and one whose labels come in between: labels at once and late."""
     rng = np.random.default_rng(14)
     scores, labels = flipping(6000, 900, 15)
     one, again, many, n = Recalibrator(), Recalibrator(), Recalibrator(), 0
     while n < len(scores):
         end = min(len(scores), n + int(rng.integers(1, 300)))
         seen = int(rng.integers(n // 2, n + 1)) if rng.random() < 0.5 else None
+        domain: Domain = "source" if n < 800 or rng.random() < 0.1 else "target"
         for engine in (one, again):
             for i in range(n, end):
-                engine.learn_one(float(scores[i]), int(labels[i]), "target", seen=seen)
-        many.learn_many(scores[n:end], labels[n:end], "target", seen=seen)
+                engine.learn_one(float(scores[i]), int(labels[i]), domain, seen=seen)
+        many.learn_many(scores[n:end], labels[n:end], domain, seen=seen)
+        for engine in (one, again, many):
+            engine.observe_many(scores[n:end])
         n = end
         assert one.to_bytes() == again.to_bytes()
         assert one.to_bytes() == many.to_bytes()
         again, many = (Recalibrator.from_bytes(engine.to_bytes()) for engine in (again, many))
-    assert one.version > len(steps_up_to(6000)) + 5
+    assert one.version > len(steps_up_to(4000))
 
 
-def test_a_state_that_is_overdue_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one made by other hands may be: what is due is done at the next label."""
-    scores, labels = flipping(6000, 900, 16)
-    old = Recalibrator()
-    monkeypatch.setattr("streamcal.mixture.mixture.WEIGHED", 1 << 30)
-    n = steps_up_to(6000)[-2] + 150
-    old.learn_many(scores[:n], labels[:n], "target")
-    monkeypatch.undo()
-    one, many = (Recalibrator.from_bytes(old.to_bytes()) for _ in range(2))
-    one.learn_one(float(scores[n]), int(labels[n]), "target")
-    for i in range(n + 1, 6000):
-        one.learn_one(float(scores[i]), int(labels[i]), "target")
-    many.learn_many(scores[n:], labels[n:], "target")
-    assert many.target.labels == 6000
-    assert one.to_bytes() == many.to_bytes()
+def test_the_target_continues_from_the_newest_labels_of_the_source() -> None:
+    """Two sources of the same counts, in another order: what is newest in it is how the target begins.
+
+    Half of the source says that high scores are right, half that they are wrong. From 40 target labels of the
+    second kind nobody can know that it is so; a false alarm would take hundreds of freak labels.
+    """
+    scores, labels = flipping(4000, 2000, 20)
+    target = flipping(60, 1, 21)[0]
+    excess = []
+    for newest in (slice(0, 2000), slice(2000, 4000)):
+        engine = Recalibrator()
+        first = slice(2000, 4000) if newest.start == 0 else slice(0, 2000)
+        for part in (first, newest):
+            engine.learn_many(scores[part], labels[part], "source")
+        engine.learn_many(target, (target < 0.5).astype(int), "target")
+        grid = np.linspace(0.05, 0.95, 50)
+        excess.append(float(np.mean((engine.predict_many(grid) - (1.0 - grid)) ** 2)))
+    assert excess[1] < 0.5 * excess[0]
 
 
 def test_delayed_labels_are_scored_with_the_forecast_of_their_time() -> None:
-    """Candidates of short windows do well at once and badly late: what was `seen` tells them apart."""
+    """A short memory does well at once and badly late: what was `seen` tells one of the trackers so.
+
+    It had .87 to .90 of the weight where nothing was told, and .44 to .45 where all was, over 2 seeds.
+    """
     rng = np.random.default_rng(8)
     n, delay = 12_000, 1000
-    rate = np.where(np.arange(n) // 1000 % 2, 0.8, 0.2)  # flips every 1,000: a late short window is wrong
+    rate = np.where(np.arange(n) // 1000 % 2, 0.8, 0.2)  # flips every 1,000: a late short memory is wrong
     labels = (rng.random(n) < rate).astype(int)
     scores = rng.uniform(0.3, 0.7, n)
 
@@ -251,9 +268,9 @@ def test_delayed_labels_are_scored_with_the_forecast_of_their_time() -> None:
                     float(scores[late]), int(labels[late]), "target", seen=seen[late] if told else None
                 )
         assert engine.mixing is not None
-        return sum(engine.mixing.weights.get(f"target/{family}/500", 0.0) for family in ("uniform", "platt"))
+        return engine.mixing.weights["target/platt/0.99"]
 
-    assert weight_of_the_short(told=True) < 0.1 < 0.3 < weight_of_the_short(told=False)
+    assert weight_of_the_short(told=True) < 0.7 * weight_of_the_short(told=False)
 
 
 def test_merge_is_weighed_again_from_all_labels() -> None:

@@ -1,4 +1,4 @@
-"""Engines of every mode give after 200,000 events what commit cbb4cc1 gave, to the last bit."""
+"""Engines of every mode give after 200,000 events what the commit gave that recorded it, to the last bit."""
 
 from __future__ import annotations
 

@@ -1,0 +1,69 @@
+"""What the mixture computes, written plainly from its definitions: label by label, or with scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit, logit
+from sklearn.isotonic import IsotonicRegression
+
+from streamcal.mixture import newton
+
+__all__ = ["expit", "isotonic", "logits_of", "online_platt", "shifted", "uniform_mass"]
+
+Floats = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.int8]
+
+
+def logits_of(scores: Floats) -> Floats:
+    """Return the logits, clipped as those of the grid's ends."""
+    return logit(np.clip(scores, 2.0**-40, 1.0 - 2.0**-40))
+
+
+def online_platt(
+    calls: Sequence[tuple[Floats, Labels]], discount: float, *, damped: bool = True
+) -> tuple[Floats, float]:
+    """Return (a, b) after calls of ``learn`` with these logits and labels, and the largest |a| or |b|."""
+    theta, curvature, largest = np.array([1.0, 0.0]), np.zeros((2, 2)), 0.0
+    for logits, labels in calls:
+        for start in range(0, len(labels), newton._BLOCK):
+            slope = np.zeros(2)
+            curvature = discount ** len(labels[start : start + newton._BLOCK]) * curvature
+            block = [*zip(logits, labels, strict=True)][start : start + newton._BLOCK]
+            for age, (x, y) in enumerate(reversed(block)):
+                row = np.array([x, 1.0])
+                p = expit(np.clip(theta @ row, -30.0, 30.0))
+                slope += discount**age * (p - y) * row
+                curvature = curvature + discount**age * max(p * (1.0 - p), 1e-3) * np.outer(row, row)
+            step = np.linalg.solve(curvature + np.eye(2), slope)
+            theta = theta - step / (1.0 + np.sqrt(slope @ step) if damped else 1.0)
+            largest = max(largest, float(np.abs(theta).max()))
+    return theta, largest
+
+
+def isotonic(scores: Floats, labels: Labels, at: Floats) -> Floats:
+    """Return isotonic regression with half a label of each class more at each end, linear in the logit."""
+    values, place = np.unique(scores, return_inverse=True)
+    totals = np.bincount(place).astype(float)
+    positives = np.bincount(place, labels)
+    for end in (0, -1)[: len(values)]:
+        totals[end] += 1.0
+        positives[end] += 0.5
+    fitted = IsotonicRegression().fit_transform(values, positives / totals, sample_weight=totals)
+    return np.interp(logits_of(at), logits_of(values), fitted)
+
+
+def uniform_mass(edges: Floats, scores: Floats, labels: Labels, at: Floats) -> Floats:
+    """Return the smoothed share of positives in the bins between these edges."""
+    bins = np.searchsorted(edges, scores, side="right")
+    totals = np.bincount(bins, minlength=len(edges) + 1)
+    positives = np.bincount(bins, labels, len(edges) + 1)
+    return ((positives + 0.5) / (totals + 1.0))[np.searchsorted(edges, at, side="right")]
+
+
+def shifted(forecasts: Floats, prior: float, to: float) -> Floats:
+    """Return forecasts corrected from one prior to another (eq. 13)."""
+    ones, zeros = forecasts * to / prior, (1.0 - forecasts) * (1.0 - to) / (1.0 - prior)
+    return ones / (ones + zeros)

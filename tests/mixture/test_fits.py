@@ -1,0 +1,174 @@
+"""The fits to counts of labels: never 0 or 1 from a few labels, the plain estimators, and honest losses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from streamcal.maps.binning import bin_sums, leave_one_out_brier
+from streamcal.maps.platt import platt_loss
+from streamcal.maps.uniform_mass import form
+from streamcal.mixture.fits import cell_logits, fit_isotonic, fit_source, fit_uniform_mass
+from streamcal.mixture.forecasts import Points, Snapshot, forecasts
+from streamcal.mixture.names import DISCOUNTS, NAMES, WINDOWS
+from streamcal.sketch import grid
+from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.testing import NormalPair
+from tests.mixture.plain import expit, isotonic, logits_of, uniform_mass
+
+Floats = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.int8]
+SourceOf = Callable[[int, float, int], ScoreSketch]
+
+TIED = np.arange(1, 100) / 100.0  # far enough apart for a cell each
+
+
+def sketched(scores: Floats, labels: Labels) -> ScoreSketch:
+    sketch = ScoreSketch(512)
+    sketch.add(scores, labels)
+    return sketch
+
+
+def tied(n: int, seed: int) -> tuple[Floats, Labels]:
+    rng = np.random.default_rng(seed)
+    scores = rng.choice(TIED, n)
+    return scores, (rng.random(n) < scores**2).astype(np.int8)
+
+
+@pytest.mark.parametrize("label", [0, 1])
+@pytest.mark.parametrize("n", [1, 2, 40])
+def test_labels_all_alike_say_what_so_many_can(n: int, label: int) -> None:
+    """(S + ½) / (N + 1) of N labels with sum S: alone, and at either end of others."""
+    expected = (n * label + 0.5) / (n + 1.0)
+    for scores in (np.full(n, 0.3), np.linspace(0.3, 0.7, n)):
+        sketch = sketched(scores, np.full(n, label, np.int8))
+        line = fit_isotonic(sketch.cells, sketch.level, sketch.counts)
+        ends = line.at(logits_of(np.array([0.01, 0.99])))
+        if len(sketch.cells) == 1:
+            assert ends == pytest.approx(expected)
+        else:  # the end that would rather be of the other class is a block of one label
+            assert ends == pytest.approx([0.75, 1.0 - 0.5 / n] if label else [0.5 / n, 0.25])
+    # 40 labels of each class that a score separates: the end blocks are those of one class.
+    scores, labels = np.repeat([0.2, 0.4, 0.6, 0.8], 20), np.repeat([0, 0, 1, 1], 20).astype(np.int8)
+    sketch = sketched(scores, labels)
+    line = fit_isotonic(sketch.cells, sketch.level, sketch.counts)
+    ends = line.at(logits_of(np.array([0.01, 0.99])))
+    assert ends == pytest.approx([0.5 / 41.0, 40.5 / 41.0])
+    steps, _ = fit_uniform_mass(sketch.cells, sketch.level, sketch.counts)
+    in_bins = np.bincount(np.searchsorted(steps.edges, scores, side="right"))
+    assert steps.values[[0, -1]] == pytest.approx([0.5 / (in_bins[0] + 1), 1 - 0.5 / (in_bins[-1] + 1)])
+
+
+@pytest.mark.parametrize("n", [1, 3, 60, 2000])
+def test_isotonic_regression_is_scikit_learn_s(n: int) -> None:
+    scores, labels = tied(n, n)
+    sketch = sketched(scores, labels)
+    line = fit_isotonic(sketch.cells, sketch.level, sketch.counts)
+    at = np.linspace(0.0, 1.0, 500)
+    assert line.at(logits_of(at)) == pytest.approx(isotonic(scores, labels, at), abs=1e-5)
+    assert (np.diff(line.values) >= 0.0).all()
+
+
+@pytest.mark.parametrize("n", [1, 60, 3000])
+def test_uniform_mass_is_definition_6_with_the_best_number_of_bins(n: int) -> None:
+    """Its bins' means are those of the labels in them, and its number of bins that of the engine's rule."""
+    scores, labels = NormalPair(0.4).sample(n, np.random.default_rng(n))
+    sketch = sketched(scores, labels)
+    steps, loss = fit_uniform_mass(sketch.cells, sketch.level, sketch.counts)
+    at = np.linspace(0.0, 1.0, 500)
+    assert steps.at(at) == pytest.approx(uniform_mass(steps.edges, scores, labels, at))
+    bins = np.searchsorted(steps.edges, scores, side="right")
+    totals, positives = np.bincount(bins), np.bincount(bins, labels).astype(np.int64)
+    assert loss == pytest.approx(leave_one_out_brier(positives, totals))
+    auto = form(sketch, "auto")
+    best = leave_one_out_brier(bin_sums(sketch.counts[1], auto.splits), bin_sums(sketch.totals, auto.splits))
+    assert loss <= 1.05 * best
+
+
+def test_a_source_is_fitted_by_its_maps(source_of: SourceOf) -> None:
+    sketch = source_of(3000, 0.3, 1)
+    source = fit_source(sketch)
+    assert source.labels == 3000
+    assert source.prior == pytest.approx((sketch.n_positives + 0.5) / 3001.0)
+    logits = cell_logits(sketch.cells, sketch.level)
+    on_cells = logits, sketch.counts[1:].astype(float), sketch.totals[np.newaxis].astype(float)
+
+    def loss(a: float, b: float) -> float:
+        return float(platt_loss(np.array([[a, b]]), *on_cells)[0])
+
+    a, b = source.platt
+    assert loss(a, b) <= min(loss(a + da, b + db) for da in (-0.1, 0.1) for db in (-0.1, 0.1))
+    assert (
+        source.isotonic.values.tolist()
+        == fit_isotonic(sketch.cells, sketch.level, sketch.counts).values.tolist()
+    )
+    with pytest.raises(ValueError, match="needs labels"):
+        fit_source(ScoreSketch())
+
+
+def snapshot_of(source_sketch: ScoreSketch) -> Snapshot:
+    """Return a snapshot whose rows are the maps of a source: identity, Platt, isotonic, uniform mass."""
+    source = fit_source(source_sketch)
+    platt = np.tile(np.array(source.platt), (len(DISCOUNTS) + 1, 1))
+    lines, weights = (source.isotonic,) * len(WINDOWS), np.eye(len(NAMES))[:3]
+    return Snapshot(0, weights, platt, lines, source.uniform, source, 1.0, by_scores=False)
+
+
+def test_the_losses_of_a_source_are_those_on_new_labels(source_of: SourceOf) -> None:
+    """40 sources of 500 labels, against the exact losses on fresh scores.
+
+    Those of Platt and uniform mass must be right within 4 standard errors. That of isotonic regression comes
+    from fits to half of the cells: it may be too high by 0.002, but not too low. A false alarm has a chance
+    below 2e-4.
+    """
+    pair = NormalPair(0.4)
+    z = np.sort(pair.sample(20_000, np.random.default_rng(6))[0])
+    truth, gaps = pair.optimal(z), []
+    rows = [NAMES.index(f"target/{name}") for name in ("platt/0.99", "isotonic/1000", "uniform/all")]
+    for seed in range(40):
+        snapshot = snapshot_of(source_of(500, 0.4, 100 + seed))
+        assert snapshot.source is not None
+        risks = np.mean((forecasts(snapshot, Points.of(z))[[0, *rows]] - truth) ** 2, axis=1)
+        losses = np.array(snapshot.source.losses)
+        # The identity's is subtracted: the noise of the source's labels is in both.
+        gaps.append((losses - losses[0] - risks + risks[0])[1:])
+    mean, error = np.mean(gaps, axis=0), np.std(gaps, axis=0) / np.sqrt(40)
+    assert (np.abs(mean)[[0, 2]] <= 4.0 * error[[0, 2]]).all()
+    assert -4.0 * error[1] <= mean[1] <= 4.0 * error[1] + 0.002
+
+
+def test_the_loss_of_a_platt_map_of_few_labels_is_not_that_on_its_own() -> None:
+    """300 sources of 60 labels, within 4 standard errors; what is added for new labels is 8 of them."""
+    pair, gaps = NormalPair(0.4), []
+    z = pair.sample(20_000, np.random.default_rng(6))[0]
+    truth = pair.optimal(z)
+    for seed in range(300):
+        source = fit_source(sketched(*pair.sample(60, np.random.default_rng(1000 + seed))))
+        by_platt = expit(source.platt[0] * logits_of(z) + source.platt[1])
+        risk = np.mean((by_platt - truth) ** 2) - np.mean((z - truth) ** 2)
+        gaps.append(source.losses[1] - source.losses[0] - risk)
+    assert abs(np.mean(gaps)) <= 4.0 * np.std(gaps) / np.sqrt(300)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 9])
+def test_a_source_of_few_labels_has_losses_that_can_be(n: int) -> None:
+    rng = np.random.default_rng(n)
+    for scores in (rng.random((20, n)), np.full((2, n), 0.5), np.zeros((1, n))):
+        for row in scores:
+            for labels in (np.zeros(n, np.int8), np.ones(n, np.int8), (np.arange(n) % 2).astype(np.int8)):
+                losses = fit_source(sketched(row, labels)).losses
+                assert all(0.0 <= loss <= 1.0 for loss in losses)
+
+
+def test_logits_of_cells_are_those_of_their_middles() -> None:
+    scores = np.sort(expit(np.random.default_rng(2).normal(0.0, 5.0, 500)))
+    for level in (grid.MIN_LEVEL, 45):
+        cells = grid.cells_of(scores, level)
+        lefts, rights = grid.left_edges(cells, level), grid.left_edges(cells + np.int32(1), level)
+        middles = cell_logits(cells, level)
+        inside = (lefts > 0.0) & (rights < 1.0)
+        assert (middles >= logits_of(lefts))[inside].all()
+        assert (middles <= logits_of(rights))[inside].all()

@@ -1,0 +1,115 @@
+"""Online Platt scaling: a plain recursion, that stays bounded, follows, and can be merged."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from streamcal.mixture.names import DISCOUNTS
+from streamcal.mixture.newton import MOST, OnlinePlatt
+from tests.mixture.plain import expit, online_platt
+
+Floats = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.int8]
+
+
+def drawn(n: int, a: float, b: float, rng: np.random.Generator) -> tuple[Floats, Labels]:
+    logits = rng.normal(0.0, 2.0, n)
+    return logits, (rng.random(n) < expit(a * logits + b)).astype(np.int8)
+
+
+def learned(*calls: tuple[Floats, Labels]) -> OnlinePlatt:
+    online = OnlinePlatt()
+    for call in calls:
+        online.learn(*call)
+    return online
+
+
+def test_it_is_the_plain_recursion() -> None:
+    rng = np.random.default_rng(1)
+    calls = [drawn(n, 2.0, -1.0, rng) for n in (1, 31, 32, 33, 0, 500, 7)]
+    calls += [(np.array([-27.7, 27.7, 0.0]), np.array([1, 0, 1], np.int8))]
+    online = learned(*calls)
+    for discount, row in zip(DISCOUNTS, online.parameters, strict=True):
+        assert row == pytest.approx(online_platt(calls, discount)[0], rel=1e-7, abs=1e-9)
+    again = OnlinePlatt()
+    assert again.restore(online.to_state())
+    for each in (online, again):
+        each.learn(*calls[0])
+    assert np.array_equal(online.to_state(), again.to_state())
+
+
+@pytest.mark.parametrize("scale", [8.0, 15.0, 27.0])
+def test_it_stays_bounded_on_saturated_scores_where_full_steps_do_not(scale: float) -> None:
+    """Scores that are all but certain, three of ten of them wrongly: the best a is near 0."""
+    rng = np.random.default_rng(2)
+    truth = rng.random(2000) < 0.5
+    logits = np.clip(np.where(truth, scale, -scale) + rng.normal(0.0, 1.0, 2000), -27.7, 27.7)
+    labels = (truth ^ (rng.random(2000) < 0.3)).astype(np.int8)
+    assert online_platt([(logits, labels)], 0.997, damped=False)[1] > 5.0
+    online = OnlinePlatt()
+    for start in range(0, 2000, 32):
+        online.learn(logits[start : start + 32], labels[start : start + 32])
+        assert np.abs(online.parameters).max() < 1.5
+    assert np.abs(online.parameters - [0.85 / scale, 0.0]).max() < 0.3
+
+
+def test_it_follows_a_jump_the_sooner_the_more_it_discounts() -> None:
+    """The meaning of scores turns round after 4,000 labels. Errors of .3 are 3 standard deviations and more.
+
+    Damped steps take a dozen times 1 / (1 − γ) labels to turn round, here 1,200.
+    """
+    rng = np.random.default_rng(3)
+    before, after = drawn(4000, 1.5, 0.5, rng), drawn(1200, -1.5, -0.5, rng)
+    online = learned(before)
+    assert np.abs(online.parameters - [1.5, 0.5])[-1].max() < 0.3
+    for start in range(0, 1200, 50):
+        online.learn(after[0][start : start + 50], after[1][start : start + 50])
+    slopes = online.parameters[:, 0].tolist()
+    assert slopes == sorted(slopes)
+    assert slopes[0] < -0.9 < -0.3 < slopes[-1]
+
+
+def test_merging_with_nothing_changes_nothing_either_way() -> None:
+    online = learned(drawn(300, 2.0, 1.0, np.random.default_rng(4)))
+    state = online.to_state()
+    online.merge(OnlinePlatt(), 0)
+    assert online.to_state() == pytest.approx(state, rel=1e-12)
+    empty = OnlinePlatt()
+    empty.merge(online, 300)
+    assert empty.to_state() == pytest.approx(state, rel=1e-12)
+
+
+def test_two_halves_are_near_the_whole_and_the_other_s_labels_the_later() -> None:
+    """Near: within two standard deviations of (a, b), by the curvature that the whole has."""
+    rng = np.random.default_rng(5)
+    left, right = drawn(1500, 1.5, 0.5, rng), drawn(1500, 1.5, 0.5, rng)
+    whole, one, other = learned(left, right), learned(left), learned(right)
+    state = other.to_state()
+    one.merge(other, 1500)
+    assert np.array_equal(other.to_state(), state)
+    for place, row in enumerate(whole.to_state().reshape(-1, 5)):
+        gap = one.parameters[place] - whole.parameters[place]
+        aa, ab, bb = row[2:]
+        assert gap @ np.array([[aa, ab], [ab, bb]]) @ gap < 4.0
+    assert one.to_state().reshape(-1, 5)[:, 2:] == pytest.approx(
+        whole.to_state().reshape(-1, 5)[:, 2:], rel=0.2
+    )
+    one.merge(learned(drawn(1500, -1.5, 0.0, rng)), 1500)
+    assert one.parameters[0, 0] < -1.0
+
+
+def test_what_cannot_be_a_state_is_told() -> None:
+    state = learned(drawn(100, 1.0, 0.0, np.random.default_rng(6))).to_state()
+    for place, value in ((2, -1.0), (4, -1.0), (3, 50.0), (8, MOST)):
+        bad = state.copy()
+        bad[place] = value
+        assert not OnlinePlatt().restore(bad)
+    # The largest and least regular that is accepted can go on.
+    rows = np.tile(np.array([MOST, -MOST, MOST, MOST, MOST]), len(DISCOUNTS))
+    extreme = OnlinePlatt()
+    assert extreme.restore(rows)
+    extreme.learn(*drawn(200, 1.0, 0.0, np.random.default_rng(7)))
+    extreme.merge(learned(drawn(200, 1.0, 0.0, np.random.default_rng(8))), 200)
+    assert np.isfinite(extreme.to_state()).all()

@@ -4,9 +4,10 @@ After a block of labels, (a, b) of expit(a·logit(z) + b) take one Newton step o
 
     H ← γ^m H + Σ_i γ^(m−i) v_i (x_i, 1)(x_i, 1)ᵀ,    θ ← θ − s (H + I)⁻¹ Σ_i γ^(m−i) (p_i − y_i) (x_i, 1),
 
-with v_i = max(p_i (1 − p_i), 10⁻³) and s = 1 / (1 + λ), λ² = gᵀ(H + I)⁻¹g being the Newton decrement: full
-steps diverge on saturated scores, and this length is safe for self-concordant losses (Nesterov and
-Nemirovskii, 1994). The identity, which adds I, keeps the first steps small.
+with v_i = max(p_i (1 − p_i), 10⁻³) and s = log(1 + d) / d, d being the farthest that a full step would move
+the log odds of a label of the block. Full steps diverge on saturated scores; this is the length for losses
+like the logistic one, which are self-concordant in a generalised sense (Bach, 2010; Sun and Tran-Dinh, 2019).
+The identity, which adds I, keeps the first steps small.
 """
 
 from __future__ import annotations
@@ -66,10 +67,11 @@ class OnlinePlatt:
             sums = both @ x
             curvature = _GAMMAS**size * curvature + sums[1]
             slopes = sums[0, :, 1:].tolist()
+            ends = float(x[:, 1].min()), float(x[:, 1].max())
             # Three systems of two equations: scalars take less time than arrays.
             parameters = np.array(
                 [
-                    _stepped(*theta, *h, *slope)
+                    _stepped((*theta, *h, *slope), ends)
                     for theta, h, slope in zip(parameters.tolist(), curvature.tolist(), slopes, strict=True)
                 ]
             )
@@ -102,16 +104,24 @@ class OnlinePlatt:
         return bool(((aa >= 0.0) & (bb >= 0.0) & (ab * ab <= aa * bb * (1.0 + 1e-9))).all())
 
 
-def _stepped(
-    a: float, b: float, aa: float, ab: float, bb: float, slope_a: float, slope_b: float
-) -> tuple[float, float]:
-    """Return (a, b) after a damped Newton step."""
+def _stepped(state: tuple[float, ...], ends: tuple[float, float]) -> tuple[float, float]:
+    """Return (a, b) after a damped Newton step.
+
+    Parameters
+    ----------
+    state
+        a and b; H of a a, a b and b b; the slope along a and b.
+    ends
+        The least and the greatest logit of the block.
+    """
+    a, b, aa, ab, bb, slope_a, slope_b = state
     aa += 1.0
     bb += 1.0
     determinant = aa * bb - ab * ab
     step_a = (bb * slope_a - ab * slope_b) / determinant
     step_b = (aa * slope_b - ab * slope_a) / determinant
-    length = 1.0 / (1.0 + math.sqrt(max(0.0, slope_a * step_a + slope_b * step_b)))
+    farthest = max(abs(x * step_a + step_b) for x in ends)
+    length = math.log1p(farthest) / farthest if farthest > 0.0 else 1.0
     return a - length * step_a, b - length * step_b
 
 

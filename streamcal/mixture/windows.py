@@ -40,7 +40,7 @@ class WindowsState(msgspec.Struct):
 class Windows:
     """The labels of all windows, and the latest map of each.
 
-    A map is fitted again after an eighth of its labels, and that of all labels after a sixteenth.
+    A map is fitted again after a quarter of its labels, and that of all labels after an eighth.
     """
 
     __slots__ = ("_all", "_fitted_at", "_newest", "isotonic", "n", "uniform")
@@ -94,8 +94,6 @@ class Windows:
         """Add the labels of the other as later ones; all maps are then due, and stay until then."""
         self._sort()
         self._all.merge(other._all)
-        waiting = other._newest.latest(other.n - other._all.n)
-        self._all.add_checked(*waiting)
         self._newest.merge(other._newest)
         self.n += other.n
         self._fitted_at = [-self.n] * len(self._fitted_at)

@@ -38,7 +38,8 @@ def online_platt(
                 slope += discount**age * (p - y) * row
                 curvature = curvature + discount**age * max(p * (1.0 - p), 1e-3) * np.outer(row, row)
             step = np.linalg.solve(curvature + np.eye(2), slope)
-            theta = theta - step / (1.0 + np.sqrt(slope @ step) if damped else 1.0)
+            farthest = max(abs(step @ [x, 1.0]) for x, _ in block)
+            theta = theta - step * (np.log1p(farthest) / farthest if damped else 1.0)
             largest = max(largest, float(np.abs(theta).max()))
     return theta, largest
 

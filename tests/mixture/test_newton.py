@@ -56,7 +56,7 @@ def test_it_stays_bounded_on_saturated_scores_where_full_steps_do_not(scale: flo
 
 
 def test_it_follows_a_jump_the_sooner_the_more_it_discounts() -> None:
-    """The meaning of scores turns round after 4,000 labels. Errors of .3 are 3 standard deviations and more."""
+    """The meaning of scores turns round after 4,000 labels. Errors of .3 are 3 standard deviations."""
     rng = np.random.default_rng(3)
     before, after = drawn(4000, 1.5, 0.5, rng), drawn(600, -1.5, -0.5, rng)
     online = learned(before)

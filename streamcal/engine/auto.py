@@ -27,7 +27,6 @@ GENERATION: Final = 4096
 
 class _State(msgspec.Struct):
     steps: Number
-    served: bytes
     mixing: Mixing | None
     mixture: bytes | None
     uncounted: int
@@ -174,7 +173,6 @@ class Auto:
         return msgspec.msgpack.encode(
             _State(
                 self.steps,
-                self.served.model_dump_json().encode(),
                 self.mixing,
                 None if self._mixture is None else self._mixture.to_bytes(),
                 self._target.end - self._counted if self.begun else 0,
@@ -192,10 +190,6 @@ class Auto:
             if the bytes are not such a state.
         """
         state = decoded(data, _State, "mode auto")
-        try:
-            self.served = RecalibrationMap.model_validate_json(state.served)
-        except ValueError as error:
-            raise DamagedStateError(f"not the state of mode auto: {error}") from None
         if state.mixing is not None and not (
             {state.mixing.leader, *state.mixing.weights} <= {*NAMES, *NAMES_BY_SCORES}
         ):
@@ -206,6 +200,8 @@ class Auto:
             raise DamagedStateError(f"not the state of mode auto: a mixture of stride {self._mixture.stride}")
         if state.begun != (self._target.n > 0) or (state.begun and self._mixture is None):
             raise DamagedStateError(f"not the state of mode auto after {self._target.n} labels")
+        if state.mixing is not None and self._mixture is not None:
+            self.served = self._mixture.map
         self.begun = state.begun
         self._counted = self._target.number_back(state.uncounted)
         self._generation = None

@@ -139,6 +139,11 @@ class Mixture:
         """The number of target labels at which a step is due."""
         return self._next_step
 
+    @property
+    def map(self) -> RecalibrationMap:
+        """The map that is served since the last step: a step map of version 0, without shift correction."""
+        return self._table.table.map(self._snapshots.latest.weights[0], self._calibeating)
+
     def set_source(self, sketch: ScoreSketch, *, new_generation: bool = False) -> None:
         """Set the source; it is served from the next step on.
 
@@ -250,10 +255,7 @@ class Mixture:
         reason = self._reason(before, leader) if self.n and leader != before else None
         weights = zip(names, snapshot.weights[0].tolist(), strict=True)
         named = {name: weight for name, weight in weights if weight > 0.0}
-        return Mixed(
-            self._table.table.map(snapshot.weights[0], self._calibeating),
-            Mixing(names[leader], named, reason),
-        )
+        return Mixed(self.map, Mixing(names[leader], named, reason))
 
     def merge(self, other: Mixture) -> None:
         """Add what another has learned, as later labels; a step should follow.

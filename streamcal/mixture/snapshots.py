@@ -2,7 +2,7 @@
 
 A label that comes late is scored with the snapshot that was served when its prediction was made.
 
-Memory: about 40 snapshots in the long run, a few kB each.
+Memory: about 25 snapshots in the long run, a few kB each.
 """
 
 from __future__ import annotations
@@ -83,5 +83,5 @@ class Snapshots:
 
 
 def _is_kept(step: int, age: int) -> bool:
-    """Return whether the snapshot of a step is kept at this age: from 8 steps on, four of every doubling."""
-    return not step or age < _ALL_KEPT or (age < _OLDEST and step % (1 << (age.bit_length() - 3)) == 0)
+    """Return whether the snapshot of a step is kept at this age: from 8 steps on, two of every doubling."""
+    return not step or age < _ALL_KEPT or (age < _OLDEST and step % (1 << (age.bit_length() - 2)) == 0)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from streamcal import DamagedStateError, Recalibrator
+from streamcal.sketch.cells import pack_numbers
 from streamcal.sketch.score_sketch import ScoreSketch
 from tests.fuzz.states import OPTIONS, corpus, make, use
 from tests.fuzz.trees import DEEP, pack, unpack
@@ -119,11 +120,7 @@ def test_a_sketch_of_more_scores_than_can_be_is_refused() -> None:
     sketch = ScoreSketch(64)
     sketch.add([0.25, 0.75], [0, 1])
     tree = unpack(sketch.to_bytes())
-    tree.inside[3] = 8  # bytes of a count
-    tree.inside[6:] = [
-        2**49 + 1,
-        tree.inside[7],
-        b"".join(n.to_bytes(8, "little") for n in (2**49, 0, 0, 1)),
-    ]
+    steps = np.diff(sketch.cells, prepend=0)
+    tree.inside[-2:] = [2**49 + 1, pack_numbers(steps) + pack_numbers(np.array([2**49, 0, 0, 1]))]
     with pytest.raises(DamagedStateError, match="at most"):
         ScoreSketch.from_bytes(pack(tree))

@@ -171,13 +171,13 @@ def test_a_label_meets_the_snapshot_that_was_served_when_its_prediction_was_made
         held = [number for number, _ in kept.held]
         assert held[0] == 0
         assert held[-8:] == [*range(max(0, step - 7), step + 1)]
-        assert len(held) <= 48
+        assert len(held) <= 32
         if step % 100 == 0:
-            # Four of every doubling of the age are kept: a step that is gone has one near it, before it.
+            # Two of every doubling of the age are kept: a step that is gone has one near it, before it.
             for age in (10, 30, 100, 300, 700):
                 if age < step:
                     gap = min(step - number - age for number in held if step - number >= age)
-                    assert gap <= age // 4 + 8
+                    assert gap <= age
     seen = np.array([-1, 0, 9, 10, observed[-1], observed[-1] + 5, observed[-3] - 1])
     moments = [kept.held[index][1].observed for index in kept.served_at(seen)]
     expected = [

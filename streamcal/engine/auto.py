@@ -13,7 +13,7 @@ import msgspec
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.errors import DamagedStateError
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.mixture.mixture import STRIDE, Mixed, Mixing, Mixture
+from streamcal.mixture.mixture import Mixing, Mixture
 from streamcal.mixture.names import NAMES, NAMES_BY_SCORES
 from streamcal.sketch.decoding import Number, decoded
 from streamcal.sketch.label_log import LabelLog
@@ -31,7 +31,6 @@ class _State(msgspec.Struct):
     mixture: bytes | None
     uncounted: int
     generation: tuple[bytes, int] | None
-    begun: bool
 
 
 class Auto:
@@ -122,8 +121,7 @@ class Auto:
         if self._mixture is not None:
             self.steps += self.begun and self.room <= 0
             self._learn(self._mixture)
-            mixed: Mixed = self._mixture.step(observed, prior)
-            self.served, self.mixing = mixed.map, mixed.mixing
+            self.served, self.mixing = self._mixture.step(observed, prior)
 
     # Generations of the source
 
@@ -177,7 +175,6 @@ class Auto:
                 None if self._mixture is None else self._mixture.to_bytes(),
                 self._target.end - self._counted if self.begun else 0,
                 generation,
-                self.begun,
             )
         )
 
@@ -196,13 +193,11 @@ class Auto:
             raise DamagedStateError("not the state of mode auto: it mixes candidates that do not exist")
         self.steps, self.mixing = state.steps, state.mixing
         self._mixture = None if state.mixture is None else Mixture.from_bytes(state.mixture)
-        if self._mixture is not None and self._mixture.stride != STRIDE:
-            raise DamagedStateError(f"not the state of mode auto: a mixture of stride {self._mixture.stride}")
-        if state.begun != (self._target.n > 0) or (state.begun and self._mixture is None):
+        self.begun = self._target.n > 0
+        if self.begun and self._mixture is None:
             raise DamagedStateError(f"not the state of mode auto after {self._target.n} labels")
         if state.mixing is not None and self._mixture is not None:
             self.served = self._mixture.map
-        self.begun = state.begun
         self._counted = self._target.number_back(state.uncounted)
         self._generation = None
         if state.generation is not None:

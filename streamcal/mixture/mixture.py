@@ -1,8 +1,9 @@
 """The map of mode ``auto``: a mixture of candidate maps, whose weights follow their losses.
 
-When labels arrive, every candidate (`names.NAMES`) is scored by the Brier loss of the forecast that it would
-have given when the prediction was made, and the weights move by these losses (`weights`). The mixture is
-corrected where its own forecasts were off (`calibeating`), and tabulated as one step map (`table`).
+When labels arrive, every candidate (`names.NAMES`) is scored by the Brier losses of two forecasts: the one
+that it would have given when the prediction was made, and the one that it gives now. The weights move by
+them (`weights`). The mixture is corrected where its own forecasts were off (`calibeating`), and tabulated as
+one step map (`table`).
 
 The candidates that are fitted to target labels continue from the source's newest ones, as if these had been
 earlier labels of the same stream: how long they speak for the target is for the weights to say.
@@ -22,6 +23,7 @@ import numpy.typing as npt
 from streamcal.errors import DamagedStateError
 from streamcal.maps.platt import IDENTITY, logit
 from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.maps.shift import shift_weights
 from streamcal.mixture import newton
 from streamcal.mixture import state as codec
 from streamcal.mixture.calibeating import Calibeating
@@ -74,17 +76,6 @@ class Mixture:
     It keeps no labels; the caller buffers them. When the number of target labels reaches `next_step`, or
     whenever it wants a new map, the caller hands those that came since to `learn`, and calls `step`. The
     state is a function of these calls and their arguments.
-
-    Parameters
-    ----------
-    stride
-        The longest step, in labels, at least 1. A shorter one follows fast drift sooner; its cost per label
-        grows as its inverse.
-
-    Raises
-    ------
-    ValueError
-        If ``stride`` is less than 1.
     """
 
     __slots__ = (
@@ -97,17 +88,13 @@ class Mixture:
         "_recent_labels",
         "_snapshots",
         "_source",
-        "_stride",
         "_table",
         "_weights",
         "_windows",
         "n",
     )
 
-    def __init__(self, stride: int = STRIDE) -> None:
-        if stride < 1:
-            raise ValueError(f"stride must be at least 1, got {stride!r}")
-        self._stride = stride
+    def __init__(self) -> None:
         self.n = 0
         """The number of target labels learned."""
         self._positives = 0
@@ -119,15 +106,10 @@ class Mixture:
         self._weights = Weights()
         self._leader = 0
         self._recent = RecentLosses()
-        self._next_step = _next_step(0, stride)
+        self._next_step = _next_step(0)
         self._snapshots = Snapshots([(0, self._snapshot(0, None))])
         self._table = ServedTable()
         self._table.fill(self._snapshots.latest, self._windows)
-
-    @property
-    def stride(self) -> int:
-        """The longest step, in labels."""
-        return self._stride
 
     @property
     def observed(self) -> int:
@@ -247,7 +229,7 @@ class Mixture:
         snapshot = self._snapshot(observed, prior)
         # However often the source was formed before the first label, only the last snapshot is needed.
         (self._snapshots.add if self.n else self._snapshots.begin)(snapshot)
-        self._next_step = _next_step(self.n, self._stride)
+        self._next_step = _next_step(self.n)
         self._table.fill(snapshot, self._windows)
         names = NAMES if prior is None else NAMES_BY_SCORES
         leader, before = int(snapshot.weights[0].argmax()), self._leader
@@ -261,14 +243,7 @@ class Mixture:
         """Add what another has learned, as later labels; a step should follow.
 
         The weights are averaged, each by its number of labels. Source and snapshots stay this one's.
-
-        Raises
-        ------
-        ValueError
-            If they differ in ``stride``; nothing is changed then.
         """
-        if other._stride != self._stride:
-            raise ValueError(f"cannot merge mixtures of strides {self._stride} and {other._stride}")
         self._weights.merge(other._weights, self.n / (self.n + other.n or 1))
         self._windows.merge(other._windows)
         self._online.merge(other._online, other._windows.n)
@@ -296,7 +271,6 @@ class Mixture:
         losses, recent_labels = self._recent.to_state()
         return codec.encode(
             codec.MixtureState(
-                stride=self._stride,
                 labels=self.n,
                 positives=self._positives,
                 latest=self._recent_labels,
@@ -328,9 +302,9 @@ class Mixture:
             If the bytes are not such a state; the message says what is wrong.
         """
         state = codec.decode(data)
-        if state.stride < 1 or state.leader >= _K:
-            raise DamagedStateError(f"a mixture of stride {state.stride} led by candidate {state.leader}")
-        mixture = cls(state.stride)
+        if state.leader >= _K:
+            raise DamagedStateError(f"a mixture led by candidate {state.leader}, of {_K}")
+        mixture = cls()
         *snapshots, (_, now) = codec.unpack_snapshots(state)
         mixture._source, mixture._leader = now.source, state.leader
         n = mixture.n = state.labels
@@ -340,7 +314,7 @@ class Mixture:
         mixture._windows.restore(state.windows, now.isotonic, now.uniform)
         if n > mixture._windows.n or not -1 <= state.chosen_at <= mixture._windows.n:
             raise DamagedStateError(f"a mixture of {n} labels, with windows of {mixture._windows.n}")
-        if not 0 < state.next_step <= _next_step(n, state.stride):
+        if not 0 < state.next_step <= _next_step(n):
             raise DamagedStateError(f"a mixture of {n} labels with the next step at {state.next_step}")
         mixture._next_step = state.next_step
         online = codec.unpack_floats(state.online, -newton.MOST, newton.MOST, 5 * len(DISCOUNTS))
@@ -378,7 +352,7 @@ class Mixture:
             every = (self._positives + source.prior) / (self.n + 1.0)
             lately = (recent + source.prior) / (latest + 1.0)
         slope, intercept = source.platt
-        shifted = ((slope, intercept + math.log(_odds(every) / _odds(source.prior))),)
+        shifted = ((slope, intercept + math.log(_odds(source.prior, every))),)
         if self.n:
             platt = np.concatenate((online.parameters, shifted))
         else:  # before its first label the target's maps are those of the source
@@ -392,7 +366,7 @@ class Mixture:
             isotonic,
             uniform,
             source,
-            _odds(lately) / _odds(source.prior),
+            _odds(source.prior, lately),
             by_scores=prior is not None,
         )
 
@@ -422,10 +396,12 @@ class Mixture:
         return self._recent.compare(before, leader) or f"a source of {labels} labels has come in"
 
 
-def _next_step(labels: int, stride: int) -> int:
+def _next_step(labels: int) -> int:
     """Return the label count of the step after one at so many labels."""
-    return labels + min(stride, max(_FIRST_STEP, labels // 4))
+    return labels + min(STRIDE, max(_FIRST_STEP, labels // 4))
 
 
-def _odds(prior: float) -> float:
-    return prior / (1.0 - prior)
+def _odds(source: float, target: float) -> float:
+    """Return κ of the shift from one prior to another."""
+    zeros, ones = shift_weights(source, target)
+    return ones / zeros

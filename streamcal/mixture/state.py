@@ -81,7 +81,6 @@ class SnapshotState(msgspec.Struct, array_like=True):
 class MixtureState(msgspec.Struct):
     """The state of a `Mixture`."""
 
-    stride: Count
     labels: Count
     positives: Count
     latest: bytes

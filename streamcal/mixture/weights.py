@@ -80,12 +80,6 @@ class Weights:
         """Which candidates take part, bool[K]."""
         return np.ones(_K, np.bool_) if self._sourced and self._shift_allowed else ~COMPOSITE
 
-    @property
-    def current(self) -> Floats:
-        """The weights of the candidates, float64[K]."""
-        weights: Floats = self.served[0]
-        return weights
-
     def track(self, losses: Floats, tracked: Floats) -> None:
         """Move the weights by Brier losses.
 

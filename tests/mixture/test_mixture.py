@@ -88,17 +88,16 @@ def restored(mixture: Mixture) -> Mixture:
 # Steps
 
 
-@pytest.mark.parametrize("stride", [STRIDE, 40, 1])
-def test_steps_take_8_labels_then_a_quarter_up_to_the_stride(stride: int) -> None:
-    mixture, counts = Mixture(stride), [0]
+def test_steps_take_8_labels_then_a_quarter_up_to_the_stride() -> None:
+    mixture, counts = Mixture(), [0]
     scores, labels = NormalPair(0.5).sample(1000, np.random.default_rng(1))
     while (due := mixture.next_step) <= 1000:
         part = slice(mixture.n, due)
         step_of(mixture, scores[part], labels[part])
         counts.append(due)
-    assert counts[1] == min(8, stride)
+    assert counts[1] == 8
     for before, after in pairwise(counts):
-        assert after - before == min(stride, max(8, before // 4))
+        assert after - before == min(STRIDE, max(8, before // 4))
 
 
 def test_the_map_is_the_weighted_sum_of_the_candidates_corrected(source_of: SourceOf) -> None:
@@ -266,7 +265,7 @@ def test_a_source_that_needs_no_map_does_not_displace_the_identity() -> None:
 
 
 def test_windows_and_online_platt_continue_from_the_newest_labels_of_the_source() -> None:
-    """From the last `EARLIER` at most, in their order, in steps of the stride."""
+    """From the last `EARLIER` at most, in their order."""
     rng = np.random.default_rng(9)
     n = EARLIER + 3000
     scores = np.round(rng.random(n), 2)
@@ -442,7 +441,6 @@ def damaged(state: codec.MixtureState) -> list[tuple[str, object]]:
     online = np.frombuffer(state.online).copy()
     online[2] = -1.0
     return [
-        ("stride", 0),
         ("labels", 10**6),
         ("positives", state.labels + 1),
         ("latest", b"\2" * RECENT_PRIOR),
@@ -510,13 +508,9 @@ def test_merging_counts_the_other_s_labels_as_the_later_ones() -> None:
     # The last 4,000 are the other's, where a high score means 0.
     assert mixed.map.predict_one(0.9) < mixed.map.predict_one(0.1)
     assert restored(one).to_bytes() == one.to_bytes()
-    with pytest.raises(ValueError, match="strides"):
-        one.merge(Mixture(stride=STRIDE + 1))
 
 
 def test_bad_arguments_are_refused_with_their_value() -> None:
-    with pytest.raises(ValueError, match="got 0"):
-        Mixture(stride=0)
     mixture = Mixture()
     mixture.step(10)
     with pytest.raises(ValueError, match="must not go down, got 9"):

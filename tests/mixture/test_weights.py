@@ -108,21 +108,21 @@ def test_each_tracker_has_a_rate_of_its_own_from_its_own_losses(sourced: bool) -
     assert each_of(weights) == pytest.approx(each, rel=1e-8, abs=1e-15)
     between = np.array([1.0, np.exp(-lead)]) / (1.0 + np.exp(-lead))
     assert 0.7 < between[0] < 1.0
-    assert weights.current == pytest.approx(between @ each, rel=1e-8, abs=1e-15)
+    assert weights.served[0] == pytest.approx(between @ each, rel=1e-8, abs=1e-15)
     assert weights.served == pytest.approx(np.append([between @ each], each, axis=0), rel=1e-8, abs=1e-15)
-    assert sourced or not weights.current[COMPOSITE].any()
+    assert sourced or not weights.served[0][COMPOSITE].any()
 
 
 def test_a_source_gives_the_composites_half_once_in_each_generation() -> None:
     weights = made()
-    first = weights.current
+    first = weights.served[0]
     assert first[0] == 0.75
     assert not first[COMPOSITE].any()
     assert weights.set_source(new_generation=False)
-    assert weights.current[COMPOSITE] == pytest.approx(0.5 / COMPOSITE.sum())
-    assert weights.current[~COMPOSITE] == pytest.approx(0.5 * first[~COMPOSITE])
+    assert weights.served[0][COMPOSITE] == pytest.approx(0.5 / COMPOSITE.sum())
+    assert weights.served[0][~COMPOSITE] == pytest.approx(0.5 * first[~COMPOSITE])
     weights.begin()
-    assert weights.current[~COMPOSITE] == pytest.approx(0.5 / (~COMPOSITE).sum())
+    assert weights.served[0][~COMPOSITE] == pytest.approx(0.5 / (~COMPOSITE).sum())
     weights.track(*losses_of(np.random.default_rng(3), 100))
     before = each_of(weights)
     assert not weights.set_source(new_generation=False)
@@ -130,16 +130,16 @@ def test_a_source_gives_the_composites_half_once_in_each_generation() -> None:
     assert np.array_equal(each_of(weights), before)
     weights.refute_label_shift()
     assert not weights.shift_allowed
-    assert not weights.current[COMPOSITE].any()
+    assert not weights.served[0][COMPOSITE].any()
     kept = before[:, ~COMPOSITE]
     assert each_of(weights)[:, ~COMPOSITE] == pytest.approx(kept / kept.sum(axis=1, keepdims=True))
     weights.track(*losses_of(np.random.default_rng(4), 100))
     assert not weights.set_source(new_generation=False)
     weights.begin()
-    assert not weights.current[COMPOSITE].any()
+    assert not weights.served[0][COMPOSITE].any()
     assert weights.set_source(new_generation=True)
-    assert weights.current[COMPOSITE].sum() == pytest.approx(0.5)
-    assert weights.current.sum() == pytest.approx(1.0)
+    assert weights.served[0][COMPOSITE].sum() == pytest.approx(0.5)
+    assert weights.served[0].sum() == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("better", [0, 1])
@@ -147,17 +147,17 @@ def test_a_tracker_that_loses_less_gets_all_of_the_weight_in_time(better: int) -
     """However far the other falls behind."""
     weights, rng = made(), np.random.default_rng(8)
     weights.track(rng.random((2, K, 300)), np.zeros((2, 300)))
-    assert weights.current == pytest.approx(each_of(weights).mean(axis=0))
+    assert weights.served[0] == pytest.approx(each_of(weights).mean(axis=0))
     tracked = np.zeros((2, 1000))
     tracked[1 - better] = 0.5
     weights.track(rng.random((2, K, 1000)), tracked)
-    assert weights.current == pytest.approx(each_of(weights)[better])
+    assert weights.served[0] == pytest.approx(each_of(weights)[better])
 
 
 def test_without_a_source_beginning_changes_nothing() -> None:
     weights, fresh = made(), made()
     weights.begin()
-    assert np.array_equal(weights.current, fresh.current)
+    assert np.array_equal(weights.served[0], fresh.served[0])
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
@@ -174,7 +174,7 @@ def test_merging_averages_both_trackers_and_who_takes_part_stays(share: float) -
     assert each_of(one) == pytest.approx(expected / expected.sum(axis=1, keepdims=True))
     assert one.to_state()[2 * K :] == pytest.approx(losses)
     between = expit(losses[-1] * np.array([1.0, -1.0]))
-    assert one.current == pytest.approx(between @ each_of(one))
+    assert one.served[0] == pytest.approx(between @ each_of(one))
     assert np.array_equal(each_of(other), before[1])
 
 

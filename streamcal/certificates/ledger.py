@@ -196,9 +196,7 @@ class Ledger:
         if source is not None and self._scope.by_label_shift and target.labels[1] and not self.generation:
             shifted = 1.0
             if not label_shift_refuted:
-                shifted = self._claims_of(source).target_risk(
-                    served, target, composite=self._scope.subject == "formed", delta=_TARGET * self._delta
-                )
+                shifted = self._claims_of(source).target_risk(served, target, delta=_TARGET * self._delta)
             if target_risk is None or shifted < target_risk:
                 target_risk, by_label_shift = shifted, True
         if target_risk is not None and not bound.monotone:

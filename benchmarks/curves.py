@@ -1,7 +1,7 @@
-"""How good the map of ``bins="auto"`` is on stationary streams with a known truth: its risk, and that of others.
+"""How good the map of ``bins="auto"`` is on stationary streams with a known truth: its risk, and others'.
 
-``python benchmarks/curves.py`` prints the tables of docs/benchmarks.md, in about ten minutes; ``--write`` puts
-them there.
+``python benchmarks/curves.py`` prints the table of docs/benchmarks.md, in about ten minutes; ``--write`` puts
+it there.
 """
 
 from __future__ import annotations

@@ -126,9 +126,7 @@ class Line(NamedTuple):
     def bends(self) -> npt.NDArray[np.bool_]:
         """Which knots are needed, bool[k]: those inside a level stretch are not."""
         rises = np.diff(self.log_odds) != 0.0
-        bends = np.concatenate((rises, [True])) | np.concatenate(([True], rises))
-        bends[1:] &= np.diff(self.knots) > 0.0
-        return bends
+        return np.concatenate((rises, [True])) | np.concatenate(([True], rises))
 
     def _place(self, logits: Floats) -> tuple[Counts, Counts, Floats]:
         """Return the knots on both sides of each logit, and the part of the way between them."""

@@ -24,6 +24,7 @@ from streamcal.sketch.arrays import Scores
 
 __all__ = ["RecalibrationMap"]
 
+_APART: Final = 1e-9  # between knots: nearer ones would make a line too steep for float64
 _ROWS: Final = 10  # at most, of the table that a notebook shows
 
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -70,7 +71,10 @@ class RecalibrationMap(BaseModel):
     """B probabilities under the source, one for each bin; none for the identity and a linear map."""
 
     knots: tuple[Knot, ...] = ()
-    """log(z/(1−z)) of the scores z at which a linear map bends, strictly ascending; none for a step map."""
+    """log(z/(1−z)) of the scores z at which a linear map bends, ascending by at least 1e-9 each.
+
+    None for a step map.
+    """
 
     log_odds: tuple[LogOdds, ...] = ()
     """log(p/(1−p)) of the probability p under the source, one for each knot; none for a step map."""
@@ -86,7 +90,8 @@ class RecalibrationMap(BaseModel):
                     f"a linear map has as many log_odds as knots, at least 1 of each; "
                     f"got {len(self.log_odds)} log_odds and {len(self.knots)} knots"
                 )
-            _check_ascending("knots", self.knots)
+            if any(right - left < _APART for left, right in pairwise(self.knots)):
+                raise ValueError(f"knots must ascend, by at least {_APART} each")
         elif self.knots or self.log_odds:
             raise ValueError('knots and log_odds are for a map of kind "linear", this one is of kind "step"')
         if self.edges or self.values:
@@ -100,7 +105,8 @@ class RecalibrationMap(BaseModel):
                 )
             if self.edges[0] != 0.0 or self.edges[-1] != 1.0:
                 raise ValueError(f"edges must go from 0 to 1, got {self.edges[0]} to {self.edges[-1]}")
-            _check_ascending("edges", self.edges)
+            if any(left >= right for left, right in pairwise(self.edges)):
+                raise ValueError("edges must be strictly ascending")
         if self.weights == (0.0, 0.0):
             raise ValueError("weights must not both be 0")
         return self
@@ -201,8 +207,3 @@ class RecalibrationMap(BaseModel):
         if type(score) is not float or not 0.0 <= score <= 1.0:
             score = checks.check_score(score)
         return shift_correction_one(self.base_one(score), self.weights)
-
-
-def _check_ascending(name: str, numbers: tuple[float, ...]) -> None:
-    if any(left >= right for left, right in pairwise(numbers)):
-        raise ValueError(f"{name} must be strictly ascending")

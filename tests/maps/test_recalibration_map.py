@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -23,7 +22,9 @@ WEIGHTS = st.tuples(st.floats(0.0, 1e9), st.floats(0.0, 1e9)).filter(any)
 
 @st.composite
 def lines(draw: st.DrawFn) -> RecalibrationMap:
-    knots = sorted(draw(st.sets(st.floats(-27.7, 27.7), min_size=1, max_size=8)))
+    knots = sorted(
+        draw(st.sets(st.integers(-27_700, 27_700).map(lambda k: k / 1000), min_size=1, max_size=8))
+    )
     log_odds = draw(st.lists(st.floats(-700.0, 700.0), min_size=len(knots), max_size=len(knots)))
     return RecalibrationMap(
         version=1, kind="linear", knots=tuple(knots), log_odds=tuple(log_odds), weights=draw(WEIGHTS)
@@ -63,8 +64,6 @@ def test_another_language_can_apply_it(recalibration: RecalibrationMap, score: f
     assert m["format"] == 2
     p = score
     if m["kind"] == "linear":
-        # The rest of float64 is lost between knots that nearly touch.
-        assume(all(right - left > 1e-6 for left, right in pairwise(m["knots"])))
         z = min(max(score, 2.0**-40), 1.0 - 2.0**-40)
         p = 1.0 / (1.0 + math.exp(-interpolated(math.log(z / (1.0 - z)), m["knots"], m["log_odds"])))
     elif m["values"]:
@@ -102,7 +101,10 @@ def test_a_line_that_rises_keeps_the_order_of_scores(
     [
         ({"kind": "linear"}, "at least 1 of each; got 0 log_odds and 0 knots"),
         ({"kind": "linear", "knots": (0.0, 1.0), "log_odds": (0.0,)}, "got 1 log_odds and 2 knots"),
-        ({"kind": "linear", "knots": (1.0, 1.0), "log_odds": (0.0, 1.0)}, "knots must be strictly ascending"),
+        (
+            {"kind": "linear", "knots": (1.0, 1.0), "log_odds": (0.0, 1.0)},
+            "knots must ascend, by at least 1e-09 each",
+        ),
         ({"knots": (1.0,), "log_odds": (0.0,)}, 'of kind "linear", this one is of kind "step"'),
         (
             {"kind": "linear", "knots": (0.0,), "log_odds": (0.0,), "edges": (0.0, 1.0), "values": (0.5,)},

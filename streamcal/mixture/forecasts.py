@@ -118,8 +118,8 @@ def forecasts_in_turn(
     odds = np.array([snapshot.odds for snapshot in snapshots]).repeat(lengths)
     for source, part in _runs([snapshot.source for snapshot in snapshots], ends):
         values[_SHIFTED, part] = shift_odds(source.isotonic.at(points.logits[part]), odds[part])
-    weights = np.array([snapshot.weights for snapshot in snapshots]).repeat(lengths, axis=0)
-    return values, np.vecdot(weights.swapaxes(0, 1), values.T)
+    weights = np.array([snapshot.weights for snapshot in snapshots]).T.repeat(lengths, axis=2)
+    return values, np.einsum("ktn,kn->tn", weights, values)
 
 
 def _runs(things: Sequence[T | None], ends: Sequence[int]) -> Iterator[tuple[T, slice]]:

@@ -197,9 +197,8 @@ class Mixture:
         hits = labels.astype(np.float64)
         forecasts -= hits
         mixed -= hits
-        losses = np.square(forecasts, out=forecasts)
-        self._weights.track(losses, np.square(mixed[1:]))
-        self._recent.add(losses[0])
+        self._weights.track(forecasts, mixed[1:])
+        self._recent.add(forecasts[0])
         self._online.learn(points.logits, labels)
         self._windows.add(scores, labels)
         self.n += len(labels)

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.maps.platt import IDENTITY, apply_platt
+from streamcal.maps.platt import IDENTITY
 from streamcal.mixture.names import DISCOUNTS
 
 __all__ = ["MOST", "OnlinePlatt"]
@@ -30,9 +30,10 @@ MOST: Final = 1e7
 
 _BLOCK: Final = 32  # labels a step
 _LEAST_CURVATURE: Final = 1e-3
-_GAMMAS: Final = np.array(DISCOUNTS)[:, np.newaxis]
-_AGED: Final = _GAMMAS ** np.arange(_BLOCK - 1, -1, -1)  # what each label of a block counts for after it
 _G: Final = len(DISCOUNTS)
+_GAMMAS: Final = np.array(DISCOUNTS)[:, np.newaxis]
+# What each label of a block counts for after it, times what the derivatives of the loss are multiples of.
+_AGED: Final = np.array((0.5, 0.25))[:, np.newaxis, np.newaxis] * _GAMMAS ** np.arange(_BLOCK - 1, -1, -1)
 
 
 class OnlinePlatt:
@@ -58,19 +59,23 @@ class OnlinePlatt:
         np.square(logits, out=powers[:, 0])
         powers[:, 1] = logits
         powers[:, 2] = 1.0
-        each = logits.tolist()
+        each, signs = logits.tolist(), 2.0 * labels - 1.0
         fits = self._fits
         for start in range(0, len(labels), _BLOCK):
             block = slice(start, start + _BLOCK)
-            x = each[block]
+            x, rows = each[block], powers[block]
             size = len(x)
-            forecasts = apply_platt(fits[:, :1], fits[:, 1:2], logits[block])
             both = np.empty((2, _G, size))  # derivatives of the loss: first and second
-            np.subtract(forecasts, labels[block], out=both[0])
-            np.subtract(forecasts, np.square(forecasts), out=both[1])
-            np.maximum(both[1], _LEAST_CURVATURE, out=both[1])
-            both *= _AGED[:, _BLOCK - size :]
-            sums = both.reshape(2 * _G, size).dot(powers[block]).tolist()
+            first, second = both
+            # With t = tanh((a·x + b) / 2), they are (t − (2y − 1)) / 2 and (1 − t²) / 4.
+            np.dot(0.5 * fits[:, :2], rows[:, 1:].T, out=first)
+            np.tanh(first, out=first)
+            np.square(first, out=second)
+            np.subtract(1.0, second, out=second)
+            np.maximum(second, 4.0 * _LEAST_CURVATURE, out=second)
+            first -= signs[block]
+            both *= _AGED[:, :, _BLOCK - size :]
+            sums = both.reshape(2 * _G, size).dot(rows).tolist()
             ends = min(x), max(x)
             # Systems of two equations: scalars take less time than arrays.
             fits = np.array(

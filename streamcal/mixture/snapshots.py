@@ -7,6 +7,7 @@ Memory: about 25 snapshots in the long run, a few kB each.
 
 from __future__ import annotations
 
+from array import array
 from typing import Final
 
 import numpy as np
@@ -48,15 +49,15 @@ class Snapshots:
     def add(self, snapshot: Snapshot) -> None:
         """Add the snapshot of the next step, and at every eighth step thin out the older ones."""
         now = self.held[-1][0] + 1
-        held = [*self.held, (now, snapshot)]
+        self.held.append((now, snapshot))
+        self._ends.append(snapshot.observed)
         if not now % _THIN_EVERY:
-            held = [each for each in held if _is_kept(each[0], now - each[0])]
-        self._set(held)
+            self._set([each for each in self.held if _is_kept(each[0], now - each[0])])
 
     def served_at(self, seen: Counts) -> Counts:
         """Return the index of the snapshot served after so many scores, int64[n]; for −1 the latest."""
         # As an unsigned number, −1 is larger than all others.
-        index: Counts = self._ends.searchsorted(seen.view(np.uint64), "right")
+        index: Counts = np.array(self._ends).searchsorted(seen.view(np.uint64), "right")
         return index
 
     def forecasts(self, which: Counts, points: Points) -> tuple[Floats, Floats]:
@@ -79,7 +80,7 @@ class Snapshots:
         self.held = held
         """The snapshots, each with the number of its step; not to be changed."""
         # How many scores had been observed when the next snapshot was first served.
-        self._ends = np.array([snapshot.observed for _, snapshot in held[1:]], np.uint64)
+        self._ends = array("Q", (snapshot.observed for _, snapshot in held[1:]))
 
 
 def _is_kept(step: int, age: int) -> bool:

@@ -43,6 +43,8 @@ _LEAST: Final = 1e-300  # a loss that nothing is divided by
 _K: Final = len(NAMES)
 _ALL: Final = np.ones(_K, np.bool_)
 _WITHOUT_SHIFT: Final = ~COMPOSITE
+_EVEN: Final = _ALL / _K
+_EVEN_WITHOUT_SHIFT: Final = _WITHOUT_SHIFT / _WITHOUT_SHIFT.sum()
 # Without a source the identity has most of the first weight: fits to a few dozen labels may mislead, and late
 # labels are slow to show it. With one, half is for the composites, which need few labels.
 _IDENTITY: Final = 0.75
@@ -82,29 +84,29 @@ class Weights:
         """Which candidates take part, bool[K]."""
         return _ALL if self._sourced and self._shift_allowed else _WITHOUT_SHIFT
 
-    def track(self, losses: Floats, tracked: Floats) -> None:
-        """Move the weights by Brier losses.
+    def track(self, errors: Floats, tracked: Floats) -> None:
+        """Move the weights by Brier losses: the squares of errors, forecast − label.
 
         Parameters
         ----------
-        losses
+        errors
             Those of the candidates, float64[2, K, n]: as of the prediction, and on arrival; float64[1, K, n]
             where both are the same.
         tracked
             Those of the two trackers' own mixtures as of the prediction, float64[2, n].
         """
-        active, n = self.active, losses.shape[2]
-        shares = active / np.count_nonzero(active)
+        n = errors.shape[2]
+        shares = _EVEN if self.active is _ALL else _EVEN_WITHOUT_SHIFT
         each, (*sums, labels) = self._each, self._loss.tolist()
         for start in range(0, n, BLOCK):
-            trial = losses[:, :, start : start + BLOCK]
-            lost, size = trial.sum(axis=2), trial.shape[2]
+            trial = errors[:, :, start : start + BLOCK]
+            lost, size = np.vecdot(trial, trial), trial.shape[2]
             kept = _KEPT**size
             labels = kept * labels + size
             sums = [kept * sum_ + own for sum_, own in zip(sums, np.vecdot(each, lost).tolist(), strict=True)]
             rates = [[min(FASTEST, _PRODUCT * labels / max(total, _LEAST))] for total in sums]
             each = track(each, lost, shares, np.array(rates))
-        first, second = tracked.sum(axis=1).tolist()
+        first, second = np.vecdot(tracked, tracked).tolist()
         self._lead += FASTEST * (second - first)
         self._loss = np.array((*sums, labels))
         self._set(each)
@@ -112,7 +114,7 @@ class Weights:
     def begin(self) -> None:
         """Set the weights of the first target label: with a source, the other candidates are alike."""
         if self._sourced and self._shift_allowed:
-            self._enter(~COMPOSITE / (~COMPOSITE).sum())
+            self._enter(_EVEN_WITHOUT_SHIFT)
 
     def set_source(self, *, new_generation: bool) -> bool:
         """Let the composites take part; return whether they did not before.

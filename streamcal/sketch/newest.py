@@ -41,9 +41,12 @@ class Newest:
         """
         latest = np.sort(self._packed[-length:])
         cells = latest >> np.int32(1)
+        labels = latest & np.int32(1)
         first = run_starts(cells)
-        positives = np.add.reduceat(latest & np.int32(1), first, dtype=np.int64)
-        return cells[first], np.stack((np.diff(first, append=len(cells)) - positives, positives))
+        counts = np.empty((2, len(first)), np.int64)
+        np.add.reduceat(1 - labels, first, dtype=np.int64, out=counts[0])
+        np.add.reduceat(labels, first, dtype=np.int64, out=counts[1])
+        return cells[first], counts
 
     def latest(self, length: int) -> tuple[Scores, Labels]:
         """Return the latest so many labels, float64[m] and int8[m]; scores are the middles of their cells."""
@@ -54,8 +57,10 @@ class Newest:
     def add(self, scores: Scores, labels: Labels) -> None:
         """Add checked labels as the latest, float64[k] and int8[k]."""
         scores, labels = scores[-self._size :], labels[-self._size :]
-        packed = (grid.cells_of(scores, grid.MIN_LEVEL) << np.int32(1)) + labels
-        self._keep(packed.astype(np.int32))
+        packed = grid.cells_of(scores, grid.MIN_LEVEL)
+        packed <<= np.int32(1)
+        packed |= labels
+        self._keep(packed)
 
     def merge(self, other: Self) -> None:
         """Add the labels of the other as later ones."""

@@ -138,7 +138,7 @@ def _stepped(
     determinant = (aa + 1.0) * (bb + 1.0) - ab * ab
     step_a = ((bb + 1.0) * slope_a - ab * slope_b) / determinant
     step_b = ((aa + 1.0) * slope_b - ab * slope_a) / determinant
-    farthest = max(abs(x * step_a + step_b) for x in ends)
+    farthest = max(abs(ends[0] * step_a + step_b), abs(ends[1] * step_a + step_b))
     length = math.log1p(farthest) / farthest if farthest > 0.0 else 1.0
     return a - length * step_a, b - length * step_b, aa, ab, bb
 

@@ -60,8 +60,8 @@ class Table:
 
     def map(self, weights: Floats, calibeating: Calibeating) -> RecalibrationMap:
         """Return the mixture with weights, float64[K] with sum 1, corrected, as a map of version 0."""
-        # Rounding may lead out of [0, 1] by one ulp. All else that the constructor checks holds already.
-        mixed = weights.dot(self.values).clip(0.0, 1.0)
+        # Rounding may lead above 1 by one ulp. All else that the constructor checks holds already.
+        mixed = np.minimum(weights.dot(self.values), 1.0)
         values = tuple(calibeating.correct(mixed).tolist())
         return RecalibrationMap.model_construct(
             version=0, edges=self._edges, values=values, weights=(1.0, 1.0)

@@ -37,7 +37,7 @@ class Steps(NamedTuple):
 
     def at(self, scores: Floats) -> Floats:
         """Return the values at scores, float64[n]."""
-        return self.values[np.searchsorted(self.edges, scores, side="right")]
+        return self.values[self.edges.searchsorted(scores, "right")]
 
 
 class Line(NamedTuple):

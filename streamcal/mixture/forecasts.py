@@ -44,13 +44,32 @@ class Snapshot(NamedTuple):
     """Whether scores, too, told of the target's prior."""
 
 
-class Points(NamedTuple):
-    """Scores, with what the maps are evaluated at."""
+class Points:
+    """Scores, with what the maps are evaluated at.
 
-    scores: Floats
-    """float64[n] in [0, 1]."""
-    logits: Floats
-    """float64[n], their logits, finite."""
+    Parameters
+    ----------
+    scores
+        float64[n] in [0, 1].
+    logits
+        float64[n], their logits, finite.
+    """
+
+    __slots__ = ("_line", "_values", "logits", "scores")
+
+    def __init__(self, scores: Floats, logits: Floats) -> None:
+        self.scores, self.logits = scores, logits
+        self._line: Line | None = None
+
+    def along(self, line: Line) -> Floats:
+        """Return the values of a line here, which are kept until another is asked for."""
+        if line is not self._line:
+            self._line, self._values = line, line.at(self.logits)
+        return self._values
+
+    def __getitem__(self, places: Counts) -> Points:
+        """Return the points at these places, int64[k]."""
+        return Points(self.scores[places], self.logits[places])
 
     @classmethod
     def of(cls, scores: Floats) -> Points:
@@ -81,9 +100,9 @@ def refill(snapshot: Snapshot, points: Points, values: Floats, before: Snapshot 
             values[_ISOTONIC + row] = line.at(points.logits)
     if snapshot.uniform is not None and (before is None or snapshot.uniform is not before.uniform):
         values[_UNIFORM] = snapshot.uniform.at(points.scores)
-    values[_PLATT] = apply_platt(snapshot.platt[:, :1], snapshot.platt[:, 1:], points.logits)
+    apply_platt(snapshot.platt[:, :1], snapshot.platt[:, 1:], points.logits, out=values[_PLATT])
     if source is not None and (before is None or source is not before.source or snapshot.odds != before.odds):
-        values[_SHIFTED] = shift_odds(source.isotonic.at(points.logits), snapshot.odds)
+        values[_SHIFTED] = shift_odds(points.along(source.isotonic), snapshot.odds)
     return values
 
 
@@ -114,7 +133,7 @@ def forecasts_in_turn(
     for steps, part in _runs([snapshot.uniform for snapshot in snapshots], ends):
         values[_UNIFORM, part] = steps.at(points.scores[part])
     platt = np.array([snapshot.platt for snapshot in snapshots]).T.repeat(lengths, axis=2)
-    values[_PLATT] = apply_platt(platt[0], platt[1], points.logits)
+    apply_platt(platt[0], platt[1], points.logits, out=values[_PLATT])
     odds = np.array([snapshot.odds for snapshot in snapshots]).repeat(lengths)
     for source, part in _runs([snapshot.source for snapshot in snapshots], ends):
         values[_SHIFTED, part] = shift_odds(source.isotonic.at(points.logits[part]), odds[part])

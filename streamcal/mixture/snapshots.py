@@ -68,11 +68,11 @@ class Snapshots:
         What every candidate forecast, float64[K, n] in [0, 1]; and what the mixture and each tracker
         forecast, float64[3, n].
         """
-        order = which.argsort(kind="stable")
         counts = np.bincount(which)
         used = counts.nonzero()[0]
         served = [self.held[index][1] for index in used.tolist()]
-        each, mixed = forecasts_in_turn(served, counts[used], Points(*(part[order] for part in points)))
+        order = which.argsort(kind="stable")
+        each, mixed = forecasts_in_turn(served, counts[used], points[order])
         back = order.argsort()
         return each.take(back, axis=1), mixed.take(back, axis=1)
 

@@ -201,7 +201,7 @@ def track(weights: Floats, losses: Floats, shares: Floats, rates: Floats, share:
     share
         α in [0, 1), the part that moves at a trial with loss ¼, that of a coin toss.
     """
-    weights = weights * np.exp(-rates * losses)
+    weights = weights * np.exp(losses * -rates)
     weights /= weights.sum(axis=1, keepdims=True)
     weights *= np.exp((math.log1p(-share) / _COIN) * losses)
     # Rounding must not make negative what is given up where nothing is lost.

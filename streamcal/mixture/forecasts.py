@@ -142,7 +142,7 @@ def forecasts_in_turn(
 
 
 def _runs(things: Sequence[T | None], ends: Sequence[int]) -> Iterator[tuple[T, slice]]:
-    """Yield every thing but None with its places, those of equal neighbours together; each ends at its end."""
+    """Yield each thing but None with its places, which end at ``ends``; equal neighbours come as one."""
     start = 0
     for place, end in enumerate(ends):
         thing = things[place]

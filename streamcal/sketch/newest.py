@@ -1,7 +1,7 @@
 """Newest: the latest labelled scores in their order.
 
-Memory: 4 bytes each, and 9 bytes for each of at most 512 that wait to be packed, which takes as long for hundreds
-as for one.
+Memory: 4 bytes each, and 9 bytes for each of at most 512 that wait to be packed: that takes as long for
+hundreds as for one.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class Newest:
         packed = np.frombuffer(data, "<i4").astype(np.int32)
         if ((packed < 0) | (packed >> 1 > grid.LAST_KEY >> grid.MIN_LEVEL)).any():
             raise DamagedStateError("the newest labels have cells that do not exist")
-        self._packed = packed
+        self._packed, self._scores, self._labels = packed, array("d"), bytearray()
         return self
 
     def _pack(self) -> Cells:

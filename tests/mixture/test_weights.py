@@ -142,6 +142,14 @@ def test_a_source_gives_the_composites_half_once_in_each_generation() -> None:
     assert weights.served[0].sum() == pytest.approx(1.0)
 
 
+def test_errors_that_both_trackers_have_alike_may_be_given_once() -> None:
+    once, twice = made(), made()
+    errors, tracked = errors_of(np.random.default_rng(9), 150)
+    once.track(errors[:1], tracked)
+    twice.track(np.concatenate((errors[:1], errors[:1])), tracked)
+    assert np.array_equal(once.to_state(), twice.to_state())
+
+
 @pytest.mark.parametrize("better", [0, 1])
 def test_a_tracker_that_loses_less_gets_all_of_the_weight_in_time(better: int) -> None:
     """However far the other falls behind."""

@@ -53,8 +53,11 @@ class Newest:
         labels = latest & np.int32(1)
         first = run_starts(cells)
         counts = np.empty((2, len(first)), np.int64)
-        np.add.reduceat(1 - labels, first, dtype=np.int64, out=counts[0])
-        np.add.reduceat(labels, first, dtype=np.int64, out=counts[1])
+        counts[1] = labels if len(first) == len(cells) else np.add.reduceat(labels, first)
+        counts[0, :-1] = first[1:]
+        counts[0, -1] = len(cells)
+        counts[0] -= first
+        counts[0] -= counts[1]
         return cells[first], counts
 
     def latest(self, length: int) -> tuple[Scores, Labels]:

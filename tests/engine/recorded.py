@@ -3,7 +3,7 @@
     python tests/engine/recorded.py > tests/engine/recorded.json
 
 Only names of the public API are used, so that this runs on old commits, too: recorded.json was written by
-commit cbb4cc1, and its rows of mode auto by commit c75bd01. Half a row is a digest of every bit. They depend
+commit cbb4cc1, and its rows of mode auto by commit 2b08f78. Half a row is a digest of every bit. They depend
 on the last bits of numpy's functions, which differ between processors: `arithmetic` tells whether this
 machine's are those of the one that recorded. The other half are some of the figures themselves.
 """

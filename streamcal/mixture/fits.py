@@ -37,7 +37,7 @@ class Steps(NamedTuple):
 
     def at(self, scores: Floats) -> Floats:
         """Return the values at scores, float64[n]."""
-        return self.values[np.searchsorted(self.edges, scores, side="right")]
+        return self.values[self.edges.searchsorted(scores, "right")]
 
 
 class Line(NamedTuple):
@@ -136,13 +136,13 @@ def fit_isotonic(cells: Cells, level: int, counts: Counts) -> Line:
 
     positives = counts[1].astype(np.float64)
     weights = positives + counts[0]
-    for end in (0, -1)[: len(cells)]:
-        weights[end] += 1.0
-        positives[end] += 0.5
+    ends = slice(None, None, max(1, len(cells) - 1))  # the first and the last, which may be the same
+    weights[ends] += 1.0
+    positives[ends] += 0.5
     fitted = isotonic_regression(positives / weights, weights=weights)
-    ends = np.repeat(fitted.blocks, 2)[1:-1]
-    ends[1::2] -= 1
-    return Line(cell_logits(cells[ends], level), np.minimum(fitted.x[ends], 1.0))
+    knots = fitted.blocks.repeat(2)[1:-1]
+    knots[1::2] -= 1
+    return Line(cell_logits(cells[knots], level), np.minimum(fitted.x[knots], 1.0))
 
 
 def _crossed_brier(cells: Cells, level: int, counts: Counts) -> float:

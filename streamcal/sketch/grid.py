@@ -45,6 +45,7 @@ _FLOAT64: Final = struct.Struct("d")
 _INT64: Final = struct.Struct("q")
 _END: Final = 2.0**-40
 _END_BITS: Final = (1023 - 40) << 52  # bits of 2⁻⁴⁰
+_ORIGIN: Final = np.array(_END_BITS)  # the passes over a short array take less time than to convert an int
 _HALF_KEY: Final = 39 << 52  # bits of ½, less _END_BITS
 LAST_KEY: Final = 2 * _HALF_KEY
 """The key of score 1. Score 0 has key 0, and score ½ the key in the middle."""
@@ -68,8 +69,8 @@ def cells_of(scores: Scores, level: int) -> Cells:
     -------
     int32[n], each in [0, LAST_KEY >> level], non-decreasing in the score.
     """
-    both, limits = np.empty((2, len(scores))), (_inside(0.0), _inside(1.0))
-    keys = _unrolled(scores, both[0], both[1], limits, np.array(_END_BITS))
+    both = np.empty((2, len(scores)))
+    keys = _unrolled(scores, both[0], both[1], (_END, 1.0 - _END), _ORIGIN)
     np.subtract(keys, _GAP, out=keys, where=keys > _HALF_KEY)
     cells: Cells = (keys >> level).astype(np.int32)
     return cells
@@ -210,11 +211,11 @@ def left_edges(cells: Cells, level: int) -> Scores:
     beyond = cells > LAST_KEY >> level
     keys = np.minimum(cells.astype(np.int64) << level, LAST_KEY)
     upper = keys > _HALF_KEY
-    distance = np.where(upper, LAST_KEY - keys, keys) + _END_BITS
+    distance = np.minimum(keys, LAST_KEY - keys) + _END_BITS
     lower_edge = distance.view(np.float64)
     edges: Scores = np.where(upper, 1.0 - lower_edge, lower_edge)
     # 1 − v may round to below the true boundary: the smallest score of the cell is then the next float.
-    edges = np.where(upper & (1.0 - edges > lower_edge), np.nextafter(edges, 1.0), edges)
+    np.nextafter(edges, 1.0, out=edges, where=upper & (1.0 - edges > lower_edge))
     edges[keys == 0] = 0.0
     edges[beyond] = 1.0
     return edges

@@ -171,13 +171,13 @@ def test_a_label_is_scored_as_of_its_prediction_and_as_of_its_arrival(
         middle = grid.cells_of(middles[interval : interval + 2], grid.MIN_LEVEL).sum(keepdims=True)
         at = Points.of(grid.left_edges(middle.astype(np.int32), grid.MIN_LEVEL - 1))
         served[:, i] = forecasts(held[-1], at)[:, 0]
-    losses = np.square(np.stack((then, then if prior else served)) - labels)
-    tracked = np.square(np.stack(mixed, axis=1) - labels)
+    errors = np.stack((then, then if prior else served)) - labels
+    tracked = np.stack(mixed, axis=1) - labels
     assert np.abs(then - served).max() > 0.1
     weights = Weights()
     state = np.frombuffer(state_of(mixture).weights).copy()
     assert weights.restore(state, sourced=True, shift_allowed=True)
-    weights.track(losses, tracked)
+    weights.track(errors, tracked)
     mixture.learn(scores, labels, seen)
     assert np.frombuffer(state_of(mixture).weights) == pytest.approx(weights.to_state(), rel=1e-6, abs=1e-9)
     if prior is None:

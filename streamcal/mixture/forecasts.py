@@ -38,7 +38,7 @@ class Snapshot(NamedTuple):
     """None before the first labels."""
     source: Source | None
     odds: float
-    """κ = w₁/w₀ (eq. 13) of the composite with the source's isotonic map, positive. Without a source, that
+    """κ = w₁/w₀ (eq. 13) of the composite with the source's curve, positive. Without a source, that
     equals the identity."""
     by_scores: bool
     """Whether scores, too, told of the target's prior."""
@@ -102,7 +102,7 @@ def refill(snapshot: Snapshot, points: Points, values: Floats, before: Snapshot 
         values[_UNIFORM] = snapshot.uniform.at(points.scores)
     apply_platt(snapshot.platt[:, :1], snapshot.platt[:, 1:], points.logits, out=values[_PLATT])
     if source is not None and (before is None or source is not before.source or snapshot.odds != before.odds):
-        values[_SHIFTED] = shift_odds(points.along(source.isotonic), snapshot.odds)
+        values[_SHIFTED] = shift_odds(points.along(source.curve), snapshot.odds)
     return values
 
 
@@ -136,7 +136,7 @@ def forecasts_in_turn(
     apply_platt(platt[0], platt[1], points.logits, out=values[_PLATT])
     odds = np.array([snapshot.odds for snapshot in snapshots]).repeat(lengths)
     for source, part in _runs([snapshot.source for snapshot in snapshots], ends):
-        values[_SHIFTED, part] = shift_odds(source.isotonic.at(points.logits[part]), odds[part])
+        values[_SHIFTED, part] = shift_odds(source.curve.at(points.logits[part]), odds[part])
     weights = np.array([snapshot.weights for snapshot in snapshots]).T.repeat(lengths, axis=2)
     return values, np.einsum("ktn,kn->tn", weights, values)
 

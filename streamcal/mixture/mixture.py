@@ -356,7 +356,7 @@ class Mixture:
         shifted = slope, intercept + math.log(_odds(source.prior, every))
         platt = _with_composite(online.parameters if self.n else source.platt, shifted)
         if not self.n:  # before its first label the target's maps are those of the source
-            isotonic, uniform = (source.isotonic,) * len(WINDOWS), source.uniform
+            isotonic, uniform = (source.curve,) * len(WINDOWS), source.uniform
             weights = np.tile(by_source(source, shifted=prior is not None), (3, 1))
         return Snapshot(
             observed,

@@ -218,9 +218,9 @@ def by_source(source: Source, *, shifted: bool) -> Floats:
         Whether the target's prior is known to differ: then only the composites follow it.
     """
     maps = np.exp(-FASTEST * source.labels * (np.array(source.losses) - min(source.losses)))
-    identity, platt, isotonic, uniform = maps.tolist()
+    identity, platt, curve, uniform = maps.tolist()
     weights = np.zeros(_K)
-    weights[COMPOSITE] = platt, isotonic
+    weights[COMPOSITE] = platt, curve
     weights[NAMES.index("target/uniform/all")] = 0.0 if shifted else uniform
     weights[0] = 0.0 if shifted else identity
     total = float(weights.sum())

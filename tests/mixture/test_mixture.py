@@ -260,7 +260,7 @@ def test_a_source_that_needs_no_map_does_not_displace_the_identity() -> None:
     mixture.set_source(sketch)
     weights = mixture.step(0).mixing.weights
     assert weights["identity"] > max(
-        weights["target/uniform/all"], weights[f"composite/isotonic/{RECENT_PRIOR}"]
+        weights["target/uniform/all"], weights[f"composite/curve/{RECENT_PRIOR}"]
     )
 
 
@@ -320,7 +320,7 @@ def test_a_prior_by_scores_moves_the_composites_at_once(source_of: SourceOf) -> 
     told = mixture.step(1200, 0.1)
     assert {name for name in told.mixing.weights if name.startswith("composite")} <= {
         "composite/platt/scores",
-        "composite/isotonic/scores",
+        "composite/curve/scores",
     }
     assert composites(told) == pytest.approx(composites(without))
     z = np.array([0.3, 0.5, 0.7])

@@ -210,7 +210,7 @@ def source(labels: int, losses: tuple[float, float, float, float]) -> Source:
     return Source(labels, 0.5, (1.0, 0.0), Line(NONE, NONE), Steps(NONE, NONE), losses)
 
 
-ROWS = [NAMES.index(f"{name}") for name in ("identity", "composite/platt/all", "composite/isotonic/300")]
+ROWS = [NAMES.index(f"{name}") for name in ("identity", "composite/platt/all", "composite/curve/300")]
 ROWS.append(NAMES.index("target/uniform/all"))
 
 

@@ -74,19 +74,15 @@ class Steps(NamedTuple):
     values: Floats
     """float64[K] in (0, 1)."""
 
-    def at(self, _: LabelsPerCell) -> Floats:
-        """Return the value of each cell."""
-        return np.repeat(self.values, np.diff(self.splits))
+    def judged(self, cells: LabelsPerCell) -> tuple[Floats, Floats]:
+        """Return the value of each cell, and the squared errors expected on new labels, float64[m] each.
 
-    def expected_losses(self, cells: LabelsPerCell) -> Floats:
-        """Return the squared errors that are expected on new labels, float64[m].
-
-        Those of a block all stand at its first cell.
+        The errors in a block all stand at its first cell.
         """
         blocks = cells.grouped(self.splits)
         losses = np.zeros(len(cells.totals))
         losses[self.splits[:-1]] = binning.leave_one_out_losses(blocks.positives, blocks.totals)
-        return losses
+        return np.repeat(self.values, np.diff(self.splits)), losses
 
 
 class Line(NamedTuple):
@@ -101,14 +97,14 @@ class Line(NamedTuple):
     log_odds: Floats
     """float64[k]."""
 
-    def at(self, cells: LabelsPerCell) -> Floats:
-        """Return the value in the middle of each cell."""
-        return self._values(*self._place(cells.logits))
+    def judged(self, cells: LabelsPerCell) -> tuple[Floats, Floats]:
+        """Return the value in the middle of each cell, and the squared errors expected on new labels.
 
-    def expected_losses(self, cells: LabelsPerCell) -> Floats:
-        """Return the squared errors that are expected on new labels, float64[m]."""
+        float64[m] each.
+        """
         left, right, part = self._place(cells.logits)
-        forecasts = self._values(left, right, part)
+        log_odds = self.log_odds[left]
+        forecasts = expit(log_odds + part * (self.log_odds[right] - log_odds))
         misses = cells.totals - cells.positives
         errors: Floats = cells.positives * (1.0 - forecasts) ** 2 + misses * forecasts**2
         # A label moves the rate of its block by 1/N, and the log-odds of its knots by 1/(N·p(1−p)).
@@ -119,7 +115,7 @@ class Line(NamedTuple):
         weights = (1.0 - part) * (self.block[left] == own) + part * (self.block[right] == own)
         noise = forecasts * (1.0 - forecasts)
         errors += 2.0 * cells.totals * noise**2 * weights * moved[own]
-        return errors
+        return forecasts, errors
 
     @property
     def bends(self) -> npt.NDArray[np.bool_]:
@@ -140,10 +136,6 @@ class Line(NamedTuple):
         width = self.knots[right] - self.knots[left]
         part = np.divide(logits - self.knots[left], width, out=np.zeros(len(logits)), where=width > 0.0)
         return left, right, part
-
-    def _values(self, left: Counts, right: Counts, part: Floats) -> Floats:
-        log_odds = self.log_odds[left]
-        return expit(log_odds + part * (self.log_odds[right] - log_odds))
 
 
 _Drawn = Steps | Line
@@ -175,8 +167,7 @@ def fit_curve(
         whether neighbouring bins are pooled so that the map does not decrease.
     """
     labels = LabelsPerCell(counts[1], counts[0] + counts[1], cell_logits(cells, level))
-    drawn = _choose(labels, interpolation, monotone=monotone)
-    loss = min(1.0, float(drawn.expected_losses(labels).sum() / labels.totals.sum()))
+    drawn, loss = _choose(labels, interpolation, monotone=monotone)
     if isinstance(drawn, Line):
         knots, log_odds = (part[drawn.bends].tolist() for part in (drawn.knots, drawn.log_odds))
         line = RecalibrationMap(version=0, kind="linear", knots=tuple(knots), log_odds=tuple(log_odds))
@@ -187,8 +178,8 @@ def fit_curve(
     return Curve(RecalibrationMap(version=0, edges=edges, values=tuple(drawn.values.tolist())), loss)
 
 
-def _choose(cells: LabelsPerCell, interpolation: Interpolation, *, monotone: bool) -> _Drawn:
-    """Return the curve through the rates of these cells that is expected to be best on new labels.
+def _choose(cells: LabelsPerCell, interpolation: Interpolation, *, monotone: bool) -> tuple[_Drawn, float]:
+    """Return the curve through the rates of these cells that is expected to be best, and its Brier score.
 
     The parameters are those of `fit_curve`.
     """
@@ -202,20 +193,22 @@ def _choose(cells: LabelsPerCell, interpolation: Interpolation, *, monotone: boo
     copy = np.cumsum(splits == 0) - 1
     copies = groups.copies(len(numbers))
     starts = np.append((splits + copy * shape[1])[splits < shape[1]], len(copies.totals))
-    curves = _curves(copies, starts, interpolation, monotone=monotone)
-    losses = np.array([curve.expected_losses(copies).reshape(shape).sum(axis=1) for curve in curves])
+    judged = [curve.judged(copies) for curve in _curves(copies, starts, interpolation, monotone=monotone)]
+    forecasts = [each.reshape(shape) for each, _ in judged]
+    losses = np.array([each.reshape(shape).sum(axis=1) for _, each in judged])
     smooth = np.array([_smoothed(row) for row in losses])
     best = smooth.argmin(axis=1)
     # The first curve, unless the best of the others is better by a standard error of the difference.
     chosen = 0
     if len(best) > 1:
         other = 1 + int(np.argmin(losses[np.arange(1, len(best)), best[1:]]))
-        here, there = (curves[k].at(copies).reshape(shape)[best[k]] for k in (0, other))
+        here, there = (forecasts[k][best[k]] for k in (0, other))
         error = 2.0 * math.sqrt(groups.totals @ (here * (1.0 - here) * (there - here) ** 2))
         if smooth[other, best[other]] + error < smooth[0, best[0]]:
             chosen = other
     splits = binning.uniform_mass(cells.totals, numbers[best[chosen]])
-    return _curves(cells, splits, interpolation, monotone=monotone)[chosen]
+    loss = min(1.0, float(losses[chosen, best[chosen]]) / n)
+    return _curves(cells, splits, interpolation, monotone=monotone)[chosen], loss
 
 
 def _smoothed(losses: Floats) -> Floats:

@@ -93,8 +93,16 @@ class Claims:
     @cached_property
     def own(self) -> RiskBound:
         """The bound on the map that was formed."""
-        formed, (negatives, positives) = self._formed, self._sketch.counts
-        return certify_served(negatives, positives, formed.splits, self._best[0], choices=formed.choices)
+        formed, sketch = self._formed, self._sketch
+        negatives, positives = sketch.counts
+        return certify_served(
+            negatives,
+            positives,
+            formed.splits,
+            self._best[0],
+            choices=formed.choices,
+            single=~np.isnan(sketch.atoms),
+        )
 
     def bound_of(self, served: RecalibrationMap) -> RiskBound:
         """Return a bound on R of any map in the version's domain.
@@ -174,7 +182,8 @@ class Claims:
     def _best(self) -> tuple[Centre, Floats]:
         """The best certified map, and the edges between its groups of cells."""
         sketch = self._sketch
-        centre = Centre.best_of(*sketch.counts, delta=self._delta / 2)
+        single = ~np.isnan(sketch.atoms)
+        centre = Centre.best_of(*sketch.counts, delta=self._delta / 2, single=single)
         return centre, _left_edges(sketch, centre.starts[1:])
 
 

@@ -157,21 +157,24 @@ class Claims:
             self.limits,
             lowest,
             highest,
-            self.bin_counts(scores),
+            *self.bin_counts(scores),
             scores=scores.n,
             source_labels=self.labels,
             target_labels=target.labels,
             delta=delta,
         )
 
-    def bin_counts(self, scores: ScoreSketch) -> Counts:
-        """Return the number of scores per bin, int64[B]. A cell that an edge splits counts on both sides."""
+    def bin_counts(self, scores: ScoreSketch) -> tuple[Counts, Counts]:
+        """Return how many scores certainly lie below each bin, and how many may lie in it or below.
+
+        int64[B] each. They differ by the scores of the bin, and by cells that its edges split.
+        """
         starts = scores.cells.astype(np.int64) << scores.level
         ends = starts + (1 << scores.level)
         below = np.concatenate(([0], np.cumsum(scores.totals)))
         first = below[np.searchsorted(ends, self._ends, side="right")]
         last = below[np.searchsorted(starts, self._ends, side="left")]
-        return np.concatenate((last, below[-1:])) - np.concatenate(([0], first))
+        return np.concatenate(([0], first)), np.concatenate((last, below[-1:]))
 
     @property
     def _sketch(self) -> ScoreSketch:

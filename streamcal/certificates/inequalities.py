@@ -15,7 +15,7 @@ import numpy.typing as npt
 __all__ = [
     "bennett_factor",
     "chernoff_upper",
-    "greedy_fill",
+    "fill",
     "kearns_saul",
     "largest_proxy",
     "largest_variance",
@@ -23,6 +23,7 @@ __all__ = [
     "prior_limits",
 ]
 
+Counts = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
 
 _NEWTON_STEPS: Final = 4
@@ -157,10 +158,13 @@ def log_kt(positives: int, negatives: int) -> float:
     )
 
 
-def greedy_fill(values: Reals, caps: Reals) -> float:
-    """Return the largest Σ p_b a_b over 0 ≤ p_b ≤ caps_b with Σ p_b ≤ 1.
+def fill(values: Reals, caps: Reals, below: Counts, upto: Counts, n: int, exponent: float) -> float:
+    """Return the largest Σ p_b a_b over masses p_b of neighbouring intervals that Lemma 4 or 11 allows.
 
-    The largest a_b take their mass first.
+    Each p_b is at most caps_b, and the sum over each 2, 4, 8, … of them, from every multiple of that number
+    on, is at most the μ with n kl(N/n, μ) = exponent, where N is the number of scores there. Of two such sets
+    of intervals one contains the other or they are disjoint. So the largest values may take their mass first
+    in every pair, then in every four, and so on.
 
     Parameters
     ----------
@@ -168,10 +172,31 @@ def greedy_fill(values: Reals, caps: Reals) -> float:
         a_b ≥ 0, float64[B].
     caps
         upper limits on the masses p_b, float64[B].
+    below, upto
+        int64[B], numbers of scores, ascending: so many at most lie below each interval, and so many at least
+        in it or below it. N is their difference, from the first interval's ``below`` to the last one's
+        ``upto``.
+    n
+        number of scores, at least 1.
+    exponent
+        x, which holds for all intervals together.
     """
-    order = np.argsort(-values)
-    used = np.minimum(np.cumsum(caps[order]), 1.0)
-    return float(np.diff(used, prepend=0.0) @ values[order])
+    order = np.argsort(-values, kind="stable")
+    group, mass = order, caps[order]
+    width, size = 1, len(values)
+    while width < size:
+        width *= 2
+        starts = np.arange(0, size, width)
+        counts = upto[np.minimum(starts + width, size) - 1] - below[starts]
+        limits = chernoff_upper(np.minimum(counts / n, 1.0), exponent / n)
+        group = group // 2
+        by_group = np.argsort(group, kind="stable")
+        total = np.cumsum(mass[by_group])
+        first = np.searchsorted(group[by_group], np.arange(len(starts)))
+        total -= np.repeat(total[first] - mass[by_group][first], np.diff(first, append=size))
+        room = limits[group[by_group]]
+        mass[by_group] = np.minimum(total, room) - np.minimum(total - mass[by_group], room)
+    return float(np.minimum(mass, 1.0) @ values[order])
 
 
 def _xlogy(x: Reals, y: Reals) -> Reals:

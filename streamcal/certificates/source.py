@@ -25,7 +25,7 @@ from streamcal.certificates.bin_limits import (
     shape_error,
     version_limits,
 )
-from streamcal.certificates.inequalities import chernoff_upper, greedy_fill, largest_proxy, largest_variance
+from streamcal.certificates.inequalities import chernoff_upper, fill, largest_proxy, largest_variance
 from streamcal.maps.binning import bin_sums, uniform_mass
 
 __all__ = [
@@ -201,6 +201,8 @@ class Centre(NamedTuple):
     """int64[G], the first cell of each group."""
     values: Reals
     """float64[G], the value of ĥ in each group."""
+    ends: Counts
+    """int64[G+1], the number of scores below each group, and of all."""
     caps: Reals
     """float64[G], upper limits on the masses of the groups."""
     bound: RiskBound
@@ -224,9 +226,10 @@ class Centre(NamedTuple):
         rates = bin_sums(positives, splits) / bin_sums(totals, splits)
         groups = uniform_mass(totals, max(1, min(len(totals), round(2 * n ** (1 / 3)))))
         edges = np.union1d(groups, splits)
-        caps = chernoff_upper(bin_sums(totals, edges) / n, mass_exponent(n, bound.delta) / n)
+        ends = np.concatenate(([0], np.cumsum(totals)))[edges]
+        caps = chernoff_upper(np.diff(ends) / n, mass_exponent(n, bound.delta) / n)
         starts = edges[:-1]
-        return cls(starts, rates[np.searchsorted(splits, starts, side="right") - 1], caps, bound)
+        return cls(starts, rates[np.searchsorted(splits, starts, side="right") - 1], ends, caps, bound)
 
     @classmethod
     def best_of(
@@ -249,7 +252,9 @@ class Centre(NamedTuple):
             of it. The first group reaches down to 0, the last up to 1.
         """
         gaps = np.maximum(np.abs(lowest - self.values), np.abs(highest - self.values)) ** 2
-        distance = greedy_fill(gaps, self.caps)
+        ends, n = self.ends, int(self.ends[-1])
+        exponent = mass_exponent(n, self.bound.delta)
+        distance = fill(gaps, self.caps, ends[:-1], ends[1:], n, exponent)
         return min(1.0, (math.sqrt(distance) + math.sqrt(self.bound.risk)) ** 2)
 
 
@@ -317,7 +322,10 @@ def _filled(version: VersionLimits, binning: BinningLimits, part: Reals) -> floa
     intervals = binning.intervals
     atom = binning.atom < part
     values = np.where(atom, 1.0, part) * (intervals.ceiling - intervals.floor) ** 2
-    return greedy_fill(values, np.where(atom, version.gap, intervals.mass))
+    caps = np.where(atom, version.gap, intervals.mass)
+    upto = np.cumsum(binning.totals).astype(np.int64)
+    below = upto - binning.totals.astype(np.int64)
+    return fill(values, caps, below, upto, version.n, version.mass_exponent)
 
 
 def _fine_splits(version: VersionLimits, binning: BinningLimits, k: int) -> Counts:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.certificates.bin_limits import LOG_GRID, BinIntervals
-from streamcal.certificates.inequalities import chernoff_upper, greedy_fill, prior_limits
+from streamcal.certificates.inequalities import chernoff_upper, fill, prior_limits
 from streamcal.maps.shift import shift_odds
 
 __all__ = ["certify_target", "odds_limits"]
@@ -50,7 +50,8 @@ def certify_target(
     intervals: BinIntervals,
     lowest: Reals,
     highest: Reals,
-    target_counts: Counts,
+    below: Counts,
+    upto: Counts,
     *,
     scores: int,
     source_labels: tuple[int, int],
@@ -66,9 +67,9 @@ def certify_target(
     lowest, highest
         float64[B], the map's smallest and largest value in each bin: equal for the composite ĝ∘ĥ; for label
         shift alone, ĝ at the two edges of the bin.
-    target_counts
-        int64[B], target scores per bin, labelled or not. A score that may lie in several bins counts in each
-        of them.
+    below, upto
+        int64[B], target scores, labelled or not, that certainly lie below each bin, and those that may lie in
+        it or below it.
     scores
         number of target scores, at least 0.
     source_labels, target_labels
@@ -96,8 +97,8 @@ def certify_target(
         return min(1.0, float(loss.max()))
     pairs = min(math.log(n + 1) + math.log(n + 2) - math.log(2), LOG_GRID)
     exponent = pairs + math.log(n) + math.log(n + 1) - math.log(delta / 2)
-    caps = chernoff_upper(np.minimum(target_counts / n, 1.0), exponent / n)
-    return min(1.0, greedy_fill(np.clip(loss, 0.0, 1.0), caps))
+    caps = chernoff_upper((upto - below) / n, exponent / n)
+    return min(1.0, fill(np.clip(loss, 0.0, 1.0), caps, below, upto, n, exponent))
 
 
 def _spread(value: Reals, mean: Reals, floor: Reals, ceiling: Reals) -> Reals:

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import brentq
+from scipy.optimize import brentq, linprog
 from scipy.stats import binom
 
 from streamcal.certificates.inequalities import (
     bennett_factor,
     chernoff_upper,
-    greedy_fill,
+    fill,
     kearns_saul,
     largest_proxy,
     prior_limits,
@@ -126,9 +126,27 @@ def test_prior_limits_hold_at_all_times_together(prior: float) -> None:
     assert naive.mean() > 0.1
 
 
-def test_greedy_fill_takes_the_largest_first() -> None:
-    assert greedy_fill(np.array([1.0, 3.0, 2.0]), np.array([0.5, 0.4, 0.5])) == pytest.approx(2.3)
-    assert greedy_fill(np.array([1.0]), np.array([0.2])) == pytest.approx(0.2)
+def test_fill_takes_the_largest_first() -> None:
+    none, many = np.zeros(3, np.int64), np.full(3, 10)  # so each interval may hold all of the scores
+    values, caps = np.array([1.0, 3.0, 2.0]), np.array([0.5, 0.4, 0.5])
+    assert fill(values, caps, none, many, 10, 1.0) == pytest.approx(2.3)
+    assert fill(values[:1], np.array([0.2]), none[:1], many[:1], 10, 1.0) == pytest.approx(0.2)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.floats(0.0, 1.0)), min_size=1, max_size=21))
+def test_fill_is_the_largest_sum_that_the_limits_on_bins_and_their_dyadic_unions_allow(bins) -> None:
+    counts, values = np.array([each[0] for each in bins]), np.array([each[1] for each in bins])
+    size, n, exponent = len(bins), max(1, int(counts.sum())), 2.0
+    upto = np.cumsum(counts)
+    caps = chernoff_upper(counts / n, exponent / n)
+    rows, limits = [], []
+    for width in (1, 2, 4, 8, 16, 32):
+        for start in range(0, size, width):
+            inside = (np.arange(size) >= start) & (np.arange(size) < start + width)
+            rows.append(inside.astype(float))
+            limits.append(float(chernoff_upper(counts[inside].sum() / n, exponent / n)))
+    best = -linprog(-values, A_ub=np.array(rows), b_ub=limits).fun
+    assert fill(values, caps, upto - counts, upto, n, exponent) == pytest.approx(best, abs=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from streamcal.certificates.bin_limits import BinIntervals, bin_intervals
 from streamcal.certificates.source import Centre, RiskBound, certify_served
-from streamcal.certificates.target import certify_target
+from streamcal.certificates.target import Counted, certify_target
 from streamcal.events import Domain
 from streamcal.maps.binning import bin_sums
 from streamcal.maps.recalibration_map import RecalibrationMap
@@ -49,8 +49,8 @@ class Target(NamedTuple):
 
     scores: Callable[[], ScoreSketch]
     """Returns a sketch of its scores, labelled or not. It is called only if the certificate needs them."""
-    labels: tuple[int, int]
-    """(positives, labels) so far."""
+    labels: Counted
+    """Its labels."""
 
 
 class Claims:
@@ -62,6 +62,8 @@ class Claims:
         what the version was formed from.
     delta
         δ_j in (0, 1), what the version may spend.
+    windowed
+        whether the cells are those of a sliding window.
 
     Raises
     ------
@@ -69,13 +71,14 @@ class Claims:
         if the bytes of the cells are not a sketch.
     """
 
-    def __init__(self, formed: Formed, delta: float) -> None:
+    def __init__(self, formed: Formed, delta: float, *, windowed: bool = False) -> None:
         self._formed = formed
         self._delta = delta
         sketch = self._sketch
         negatives, positives = sketch.counts
-        self.labels = sketch.n_positives, sketch.n
-        """(positives, labels) that the version was formed from."""
+        version = formed.versions_before if windowed else None
+        self.labels = Counted(sketch.n_positives, sketch.n, version)
+        """The labels that the version was formed from."""
         splits = formed.splits
         self._ends: Counts = (sketch.cells[splits[1:-1] - 1].astype(np.int64) + 1) << sketch.level
         # Edges and values of the map that was formed, to recognise it.
@@ -129,6 +132,11 @@ class Claims:
             bins=len(self._values),
             delta=self._delta,
         )
+
+    @property
+    def as_target(self) -> Target:
+        """The labels of the version, as what is known of the target."""
+        return Target(lambda: self._sketch, self.labels)
 
     def target_risk(
         self, served: RecalibrationMap, target: Target, *, composite: bool, delta: float

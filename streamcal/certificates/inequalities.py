@@ -21,6 +21,7 @@ __all__ = [
     "largest_variance",
     "log_kt",
     "prior_limits",
+    "prior_limits_once",
 ]
 
 Counts = npt.NDArray[np.int64]
@@ -138,14 +139,18 @@ def prior_limits(positives: int, labels: int, alpha: float) -> tuple[float, floa
     """
     if not 0 <= positives <= labels:
         raise ValueError(f"positives must be between 0 and labels={labels}, got {positives!r}")
-    if labels == 0:
-        return 0.0, 1.0
-    rate = positives / labels
     misses = labels - positives
     best = sum(count * math.log(count / labels) for count in (positives, misses) if count)
-    exponent = (best - log_kt(positives, misses) - math.log(alpha)) / labels
-    misses_limit, limit = chernoff_upper([1.0 - rate, rate], exponent).tolist()
-    return 1.0 - misses_limit, limit
+    return _rate_limits(positives, labels, best - log_kt(positives, misses) - math.log(alpha))
+
+
+def prior_limits_once(positives: int, labels: int, alpha: float) -> tuple[float, float]:
+    """Return limits on a prior that hold with probability 1 − α at one number of labels (lemma 1).
+
+    Labels of a sliding window are no prefix of a stream, so `prior_limits` does not hold for all windows
+    together: each needs an α of its own. The arguments are those of `prior_limits`.
+    """
+    return _rate_limits(positives, labels, math.log(2.0 / alpha))
 
 
 def log_kt(positives: int, negatives: int) -> float:
@@ -197,6 +202,15 @@ def fill(values: Reals, caps: Reals, below: Counts, upto: Counts, n: int, expone
         room = limits[group[by_group]]
         mass[by_group] = np.minimum(total, room) - np.minimum(total - mass[by_group], room)
     return float(np.minimum(mass, 1.0) @ values[order])
+
+
+def _rate_limits(positives: int, labels: int, exponent: float) -> tuple[float, float]:
+    """Return the ends of all p with labels · kl(positives/labels, p) ≤ exponent; (0, 1) without labels."""
+    if labels == 0:
+        return 0.0, 1.0
+    rate = positives / labels
+    misses_limit, limit = chernoff_upper([1.0 - rate, rate], exponent / labels).tolist()
+    return 1.0 - misses_limit, limit
 
 
 def _xlogy(x: Reals, y: Reals) -> Reals:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from html import escape
 from typing import Annotated, Final
 
@@ -30,24 +31,31 @@ _IDENTICAL_IN_WINDOW: Final = (
 _IDENTICAL_IN_TARGET: Final = (
     "target scores and labels are independent and identically distributed, and independent of the source"
 )
+_IDENTICAL_IN_TARGET_WINDOW: Final = (
+    "labelled target scores in the window of any one version are independent and identically distributed, and"
+    " independent of the source"
+)
 
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 Number = Annotated[float, Field(ge=-math.inf)]  # which NaN is not; infinity is "Infinity" in JSON
 Count = Annotated[int, Field(ge=0)]
 
 
-def assumptions(*, by_label_shift: bool, windowed: bool) -> tuple[str, ...]:
+def assumptions(domain: Domain, windowed: Collection[Domain], *, by_label_shift: bool) -> tuple[str, ...]:
     """Return what a certificate assumes, in words.
 
     Parameters
     ----------
+    domain
+        of the labels that the version was formed from.
+    windowed
+        the domains whose labels are those of a sliding window.
     by_label_shift
         whether the target risk follows from the source by label shift.
-    windowed
-        whether versions are formed from a window of the labels.
     """
-    source = (_IDENTICAL_IN_WINDOW if windowed else _IDENTICAL, MONOTONE_REFUTED)
-    return (*source, LABEL_SHIFT_REFUTED, _IDENTICAL_IN_TARGET) if by_label_shift else source
+    formed = (_IDENTICAL_IN_WINDOW if domain in windowed else _IDENTICAL, MONOTONE_REFUTED)
+    target = _IDENTICAL_IN_TARGET_WINDOW if "target" in windowed else _IDENTICAL_IN_TARGET
+    return (*formed, LABEL_SHIFT_REFUTED, target) if by_label_shift else formed
 
 
 class PaperPremise(BaseModel):

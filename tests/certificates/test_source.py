@@ -25,7 +25,7 @@ from streamcal.certificates.source import (
     default_candidates,
     version_delta,
 )
-from streamcal.certificates.target import certify_target, odds_limits
+from streamcal.certificates.target import Counted, certify_target, odds_limits
 from streamcal.maps.binning import bin_sums, uniform_mass
 from streamcal.maps.shift import shift_odds
 from tests.certificates.truths import TRUTHS, cells, edges_of, gaussian, risks
@@ -166,8 +166,8 @@ def composite(n_source: int, n_target: int, seed: int) -> tuple[float, float]:
         values,
         *(np.searchsorted(np.sort(scores), side) for side in (edges[:-1], edges[1:])),
         scores=len(scores),
-        source_labels=(source_hits, n_source),
-        target_labels=(hits, n_target),
+        source_labels=Counted(source_hits, n_source),
+        target_labels=Counted(hits, n_target),
         delta=0.05,
     )
     return certified, risks(gaussian(0.1), edges, values)[2]
@@ -195,7 +195,7 @@ def test_target_certificate_is_one_when_nothing_is_known() -> None:
     negatives, positives, _ = sample(10_000)
     splits = uniform_mass(negatives + positives, 20)
     limits = bin_intervals(negatives, positives, splits, delta=1e-3)
-    assert odds_limits((5, 10), (0, 0), 0.1) == (0.0, np.inf)
+    assert odds_limits(Counted(5, 10), Counted(0, 0), 0.1) == (0.0, np.inf)
     figure = certify_target(
         limits,
         np.full(20, 0.5),
@@ -203,8 +203,8 @@ def test_target_certificate_is_one_when_nothing_is_known() -> None:
         np.zeros(20, np.int64),
         np.zeros(20, np.int64),
         scores=0,
-        source_labels=(5000, 10_000),
-        target_labels=(0, 0),
+        source_labels=Counted(5000, 10_000),
+        target_labels=Counted(0, 0),
         delta=0.05,
     )
     assert figure <= 1
@@ -215,8 +215,8 @@ def test_target_certificate_is_one_when_nothing_is_known() -> None:
         np.arange(0, 1000, 50),
         np.arange(50, 1001, 50),
         scores=1000,
-        source_labels=(5000, 10_000),
-        target_labels=(100, 1000),
+        source_labels=Counted(5000, 10_000),
+        target_labels=Counted(100, 1000),
         delta=0.05,
     )
     assert wide <= 1

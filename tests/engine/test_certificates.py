@@ -21,7 +21,10 @@ from streamcal.certificates.ledger import MOST_CERTIFICATES
 from streamcal.certificates.record import LABEL_SHIFT_REFUTED, MONOTONE_REFUTED
 from streamcal.certificates.shift_watch import LabelShiftWatch
 from streamcal.certificates.source import Centre, certify_served, version_delta
+from streamcal.certificates.target import Counted, certify_target
 from streamcal.certificates.theorems import theorem1
+from streamcal.engine.schedule import Schedule
+from streamcal.maps.shift import shift_odds
 from streamcal.maps.uniform_mass import form
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
@@ -171,6 +174,72 @@ def test_the_target_certificate_tightens_and_names_its_assumptions() -> None:
     alone = the(engine_of(0, 1000, mode="target").certificate)
     assert (alone.domain, alone.n_source, alone.target_risk) == ("target", 0, alone.risk)
     assert not any("label shift" in assumption for assumption in alone.assumptions)
+
+
+@pytest.mark.parametrize("mode", ["auto", "composite", "label_shift"])
+def test_under_a_window_of_the_target_its_prior_is_that_of_the_window(mode: str) -> None:
+    """The target's prior moves from 0.1 to 0.9. By the prior of all labels, the bounds would exceed 0.1."""
+    rng = np.random.default_rng([9, 1])
+    engine = Recalibrator(mode=mode, window=2000, window_domain="target")
+    engine.learn_many(*SOURCE.sample(100_000, rng), "source")
+    engine.learn_many(*TARGET.sample(30_000, rng), "target")
+    after = NormalPair(0.9)
+    engine.learn_many(*after.sample(6000, rng), "target")
+    certificate = the(engine.certificate)
+    assert certificate.target_risk is not None
+    true = after.risk(engine.map).total
+    assert true < certificate.target_risk < true + 0.08
+    assert any("in the window of any one version" in each for each in certificate.assumptions[2:])
+
+
+@pytest.mark.parametrize("domain", ["source", "target", "both"])
+def test_under_a_window_each_version_has_its_own_share_of_delta(domain: str) -> None:
+    """The claim on the target is made of what the windows held at the last version, and at its share."""
+    options = {"mode": "composite", "bins": "cube_root", "window": 500, "window_domain": domain}
+    rng = np.random.default_rng([9, 2])
+    sides = {"source": SOURCE.sample(5000, rng), "target": TARGET.sample(4500, rng)}
+    engine = Recalibrator(**options)
+    for name, (scores, labels) in sides.items():
+        engine.learn_many(scores, labels, name)
+    held, counted = {}, {}
+    for name, (scores, labels) in sides.items():
+        windowed = name == domain or domain == "both"
+        schedule = Schedule(1.1, 32 if windowed else None)
+        version = schedule.passed(len(scores)) - 1
+        at = schedule.count(version)
+        first = (at - 1) // 32 * 32 - 16 * 32 if windowed else 0
+        if name == "target" and not windowed:
+            at = len(scores)  # all labels so far
+        held[name] = ScoreSketch()
+        held[name].add(scores[first:at], labels[first:at])
+        counted[name] = Counted(int(labels[first:at].sum()), at - first, version if windowed else None)
+        if name == "source":
+            formed = form(held[name], "cube_root")
+            delta = version_delta(0.06, version)
+            claims = Claims(
+                Formed(held[name].to_bytes(), formed.splits, 1, version, name), delta, windowed=windowed
+            )
+    below, upto = claims.bin_counts(held["target"])
+    weights = engine.map.weights
+    values = shift_odds(np.array(formed.map.values), weights[1] / weights[0])
+    expected = certify_target(
+        claims.limits,
+        values,
+        values,
+        below,
+        upto,
+        scores=held["target"].n,
+        source_labels=counted["source"],
+        target_labels=counted["target"],
+        delta=0.02,
+    )
+    assert the(engine.certificate).target_risk == expected < 1.0
+    one_by_one = Recalibrator(**options)
+    for name, (scores, labels) in sides.items():
+        for score, label in zip(scores, labels, strict=True):
+            one_by_one.learn_one(float(score), int(label), name)
+    assert one_by_one.to_bytes() == engine.to_bytes()
+    assert Recalibrator.from_bytes(engine.to_bytes()).certificate == engine.certificate
 
 
 @pytest.mark.statistical

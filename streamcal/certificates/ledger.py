@@ -178,7 +178,7 @@ class Ledger:
     def replace_source(self) -> None:
         """Record that a new source replaces the refuted one, and test label shift anew."""
         self.generation += 1
-        self.watch = self._new_watch()
+        self.watch = self._new_watch(self.watch)
 
     def certificate(self, served: RecalibrationMap, target: Target, time: float | None) -> Certificate | None:
         """Return the certificate of the served map, and remember it; None before the first version.
@@ -285,19 +285,19 @@ class Ledger:
             self.count(Formed(known.cells, splits, known.choices, known.versions_before, known.domain))
         self._version, self._on_schedule, self._alarms = state.version, state.on_schedule, state.alarms
         self.generation = state.generation
-        self.watch = self._new_watch()
+        self.watch = self._new_watch(self.watch if self.generation else None)
         if self.watch is not None and state.watch is not None:
             self.watch.restore(state.watch)
         return self
 
-    def _new_watch(self) -> LabelShiftWatch | None:
+    def _new_watch(self, before: LabelShiftWatch | None = None) -> LabelShiftWatch | None:
         if not self._scope.by_label_shift:
             return None
         # The shares of all generations of the source sum to α.
         share = 1.0
         if self._scope.replaces_source:
             share = 1.0 / ((self.generation + 1) * (self.generation + 2))
-        return LabelShiftWatch(share * _ALPHA * self._delta, self._max_cells)
+        return LabelShiftWatch(share * _ALPHA * self._delta, self._max_cells, before)
 
     def _claims_of(self, formed: Formed) -> Claims:
         claims = self._claims.get(formed.domain)

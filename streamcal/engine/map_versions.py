@@ -257,6 +257,7 @@ class MapVersions:
         self._mixed_prior, self._watched = state.mixed_prior, self._target.end
         self._versions.restore(state.off_schedule, state.begun, self._source.n, self._target.n)
         self._ledger.restore(state.ledger)
+        self._source.closed = self._ledger.generation > 0
         if self._auto is not None:
             base = self._auto.restore(state.auto or b"").served
             if self._auto.observed > self._traffic.n:
@@ -340,8 +341,9 @@ class MapVersions:
         if generation is not None:
             self._versions.begin_generation(generation.n)
             self._source.replace(generation)
+            self._source.closed = True
             self._ledger.replace_source()
-            self._watched = max(self._target.end - 1, self._target.start)
+            self._watched = self._target.end
             self._form_on_schedule("source")
         self._mixed_prior = self._priors.fused
         auto.step(self._traffic.n, self._mixed_prior)

@@ -13,6 +13,7 @@ from streamcal.certificates.theorems import TheoremBound
 from streamcal.events import Domain
 
 __all__ = [
+    "ARRIVAL",
     "LABEL_SHIFT_REFUTED",
     "MONOTONE_REFUTED",
     "Certificate",
@@ -23,6 +24,9 @@ __all__ = [
 
 MONOTONE_REFUTED: Final = "P[Y=1 | score] does not decrease with the score"
 LABEL_SHIFT_REFUTED: Final = "label shift: the scores given the label have the same law in source and target"
+
+ARRIVAL: Final = "which labels have arrived does not depend on the labels: none comes later for its value"
+"""An assumption that no test checks, as labels that have not arrived cannot be looked at."""
 
 _IDENTICAL: Final = "the labelled scores are independent and identically distributed"
 _IDENTICAL_IN_WINDOW: Final = (
@@ -53,7 +57,8 @@ def assumptions(domain: Domain, windowed: Collection[Domain], *, by_label_shift:
     by_label_shift
         whether the target risk follows from the source by label shift.
     """
-    formed = (_IDENTICAL_IN_WINDOW if domain in windowed else _IDENTICAL, MONOTONE_REFUTED)
+    identical = _IDENTICAL_IN_WINDOW if domain in windowed else _IDENTICAL
+    formed = (identical, ARRIVAL, MONOTONE_REFUTED)
     target = _IDENTICAL_IN_TARGET_WINDOW if "target" in windowed else _IDENTICAL_IN_TARGET
     return (*formed, LABEL_SHIFT_REFUTED, target) if by_label_shift else formed
 

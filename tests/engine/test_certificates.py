@@ -19,7 +19,7 @@ from streamcal import (
 )
 from streamcal.certificates.claims import Claims, Formed
 from streamcal.certificates.ledger import MOST_CERTIFICATES
-from streamcal.certificates.record import LABEL_SHIFT_REFUTED, MONOTONE_REFUTED
+from streamcal.certificates.record import ARRIVAL, LABEL_SHIFT_REFUTED, MONOTONE_REFUTED
 from streamcal.certificates.shift_watch import LabelShiftWatch
 from streamcal.certificates.source import Centre, certify_served, version_delta
 from streamcal.certificates.target import Counted, certify_target
@@ -251,6 +251,21 @@ def test_unions_of_bins_limit_the_targets_masses(n: int, limit: float) -> None:
     print(f"n_Q={n}: certified {certificate.target_risk:.4f}")
     assert certificate.target_risk is not None
     assert 0 < certificate.target_risk <= limit
+
+
+@pytest.mark.parametrize("mode", ["auto", "source", "composite", "target", "label_shift"])
+def test_that_labels_come_no_later_for_what_they_are_is_named_as_an_assumption(mode: str) -> None:
+    """It must be: where positives come 20,000 predictions late, a certificate is far below the risk."""
+    scores, labels = SOURCE.sample(10_000, np.random.default_rng(16))
+    known = labels == 0
+    engine = Recalibrator(mode=mode)
+    engine.learn_many(scores[known], labels[known], "target" if mode in ("auto", "target") else "source")
+    certificate = the(engine.certificate)
+    true = SOURCE.risk(engine.map.model_copy(update={"weights": (1.0, 1.0)})).total
+    print(f"{mode}: certified {certificate.risk:.4f}, risk {true:.2f}")
+    assert ARRIVAL in certificate.assumptions
+    if mode == "target":
+        assert certificate.risk < 0.01 < true
 
 
 def test_state_keeps_certificates_and_the_watch() -> None:

@@ -47,6 +47,10 @@ def sketch_of(scores: Floats, labels: npt.NDArray[np.int8] | None, max_cells: in
 
 def predict(recalibration: RecalibrationMap, scores: Floats) -> Floats:
     """`RecalibrationMap.predict_many` by its definition."""
+    if recalibration.knots:
+        inside = np.clip(scores, 2.0**-40, 1.0 - 2.0**-40)
+        exponents = np.interp(np.log(inside / (1.0 - inside)), recalibration.knots, recalibration.log_odds)
+        return shift_correction(1.0 / (1.0 + np.exp(-exponents)), recalibration.weights)
     if not recalibration.values:
         return shift_correction(scores, recalibration.weights)
     values = shift_correction(np.asarray(recalibration.values), recalibration.weights)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from drawing import BLUE, GREY, VERMILION, canvas, markdown, publish
 from flights import source
 from matplotlib.figure import Figure
+from scipy.special import expit
 
 from streamcal import RecalibrationMap, Recalibrator
 from streamcal.run.quality import ECE_BINS, ForecastQuality
@@ -77,7 +78,7 @@ def tables(before: Judged, after: Judged) -> dict[str, str]:
 
 
 def draw(scores: Scores, formed: RecalibrationMap, before: Judged, after: Judged) -> Figure:
-    """Draw reliability on the unseen flights, and the bins on the density of the scores with h below."""
+    """Draw reliability on the unseen flights, and the density of the scores with h below."""
     figure = canvas(10.5, 4.6)
     left, right = figure.subfigures(1, 2)
     axes = left.subplots()
@@ -97,15 +98,14 @@ def draw(scores: Scores, formed: RecalibrationMap, before: Judged, after: Judged
     axes.legend(frameon=False, loc="upper left")
 
     upper, lower = right.subplots(2, 1, sharex=True)
-    edges = np.array(formed.edges)
     upper.hist(
         scores, np.linspace(0.0, 1.0, 201), density=True, histtype="stepfilled", color="0.8", label="scores"
     )
-    upper.stairs(1.0 / formed.bins / np.diff(edges), edges, color=BLUE, linewidth=1.0, label="bins")
-    upper.set(title=f"{formed.bins} bins of equal mass, chosen from the data", ylabel="density")
-    upper.legend(frameon=False)
-    lower.vlines(edges[1:-1], 0.0, 1.0, color="0.85", linewidth=0.7)
-    lower.stairs(formed.values, edges, baseline=None, color=BLUE, linewidth=1.6, label="the map h")
+    upper.set(title="Where the scores lie", ylabel="density")
+    everywhere = np.linspace(0.0, 1.0, 2001)
+    lower.plot(everywhere, formed.predict_many(everywhere), color=BLUE, linewidth=1.6, label="the map h")
+    knots = expit(np.array(formed.knots))
+    lower.plot(knots, formed.predict_many(knots), "o", color=BLUE, markersize=4.5, label="its knots")
     lower.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, label="the score itself")
     lower.set(xlabel="score", ylabel="probability", xlim=(0, 0.8), ylim=(0, 0.8))
     lower.legend(frameon=False, loc="upper left")

@@ -18,8 +18,9 @@ from streamcal.certificates.source import Centre, RiskBound, certify_served
 from streamcal.certificates.target import Counted, certify_target
 from streamcal.events import Domain
 from streamcal.maps.binning import bin_sums
+from streamcal.maps.platt import expit
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.maps.shift import shift_odds
+from streamcal.maps.shift import NO_SHIFT, shift_odds
 from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import ScoreSketch
 
@@ -138,9 +139,7 @@ class Claims:
         """The labels of the version, as what is known of the target."""
         return Target(lambda: self._sketch, self.labels)
 
-    def target_risk(
-        self, served: RecalibrationMap, target: Target, *, composite: bool, delta: float
-    ) -> float:
+    def target_risk(self, served: RecalibrationMap, target: Target, *, delta: float) -> float:
         """Return a bound in [0, 1] on R_Q of the served map, by label shift (lemma 13).
 
         Parameters
@@ -149,17 +148,10 @@ class Claims:
             the served map with its weights.
         target
             what is known of the target.
-        composite
-            True if the map is g∘h with the h that was formed: only its weights matter then. False: any map.
         delta
             what the target's priors and masses may spend, in (0, 1).
         """
-        if composite:
-            weights = served.weights
-            odds = weights[1] / weights[0] if weights[0] else np.inf
-            lowest = highest = shift_odds(self._values, odds)
-        else:
-            lowest, highest = _range(served, self._edges)
+        lowest, highest = _range(served, self._edges)
         scores = target.scores()
         return certify_target(
             self.limits,
@@ -220,6 +212,8 @@ def _range(served: RecalibrationMap, inner: Floats) -> tuple[Floats, Floats]:
     left, right = np.concatenate(([0.0], inner)), np.concatenate((inner, [1.0]))
     weights = served.weights
     odds = weights[1] / weights[0] if weights[0] else np.inf
+    if served.knots:
+        return _range_of_line(served, left, right, odds)
     if not served.values:
         return shift_odds(left, odds), shift_odds(right, odds)
     steps = np.array(served.edges[1:-1])
@@ -227,3 +221,17 @@ def _range(served: RecalibrationMap, inner: Floats) -> tuple[Floats, Floats]:
     values = shift_odds(np.array([*served.values, served.values[-1]]), odds)
     runs = np.column_stack((first, last + 1)).ravel()
     return np.minimum.reduceat(values, runs)[::2], np.maximum.reduceat(values, runs)[::2]
+
+
+def _range_of_line(
+    served: RecalibrationMap, left: Floats, right: Floats, odds: float
+) -> tuple[Floats, Floats]:
+    """Return `_range` of a linear map: its least and largest values are at knots, or at the ends of a bin."""
+    knots = expit(np.array(served.knots))
+    ends = served.apply_checked(np.concatenate((left, right, knots)), NO_SHIFT)
+    at_left, at_right, at_knots = np.split(ends, (len(left), 2 * len(left)))
+    lowest, highest = np.minimum(at_left, at_right), np.maximum(at_left, at_right)
+    owner = np.searchsorted(left, knots, side="right") - 1
+    np.minimum.at(lowest, owner, at_knots)
+    np.maximum.at(highest, owner, at_knots)
+    return shift_odds(lowest, odds), shift_odds(highest, odds)

@@ -207,9 +207,7 @@ class Ledger:
         if source is not None and self._scope.by_label_shift and target.labels[1] and not self.generation:
             shifted, latest = 1.0, self._of_window(target)
             if latest is not None and not label_shift_refuted:
-                shifted = self._claims_of(source).target_risk(
-                    served, latest, composite=self._scope.subject == "formed", delta=_TARGET * self._delta
-                )
+                shifted = self._claims_of(source).target_risk(served, latest, delta=_TARGET * self._delta)
             if target_risk is None or shifted < target_risk:
                 target_risk, by_label_shift = shifted, True
         if target_risk is not None and not bound.monotone:

@@ -87,6 +87,7 @@ class _Shown(msgspec.Struct):
     """What is shown of a map."""
 
     values: list[float] = []
+    knots: list[float] = []
     weights: tuple[float, float] | None = None
 
 
@@ -159,7 +160,7 @@ def _served_map(row: MapRow) -> ServedMap:
         row.version,
         row.key,
         row.time,
-        len(found.values) or None,
+        len(found.values) or len(found.knots) or None,
         found.weights,
         decoded(bytes(row.certificate), _Object, "a certificate", json=True),
         decoded(bytes(row.mixture), _Object, "a mixture", json=True),

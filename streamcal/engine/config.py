@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Annotated, Any, Literal, TypedDict, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, Self, TypedDict, TypeVar, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator, model_validator
 
 from streamcal.engine.schedule import FIRST_LABELS
 from streamcal.events import Domain
+from streamcal.maps.curves import Interpolation
 from streamcal.priors.tracker import PriorKind, PriorWindow
 from streamcal.sketch.score_sketch import MIN_MAX_CELLS
 
@@ -28,9 +29,16 @@ class RecalibratorConfig(BaseModel):
     Parameters
     ----------
     bins
-        B, the number of bins, from 1 to 65,536. ``"auto"`` minimises the leave-one-out Brier score;
-        ``"cube_root"`` is ⌊n^(1/3)⌋ for n labels. In mode ``"auto"`` this concerns only the maps formed
-        beside the mixture: those that certify it, and the h_P under which scores tell of the prior.
+        B, the number of bins. ``"auto"`` chooses it, and what is drawn through the bins, by cross-validation;
+        ``"cube_root"`` is ⌊n^(1/3)⌋ for n labels; or the number, from 1 to 65,536. These two give the
+        paper's map: one step for each bin, its label mean. In mode ``"auto"`` the option concerns only the
+        maps formed beside the mixture: those that certify it, and the h_P under which scores tell of the
+        prior.
+    interpolation
+        what ``bins="auto"`` may draw. ``"none"``: steps. ``"linear"``: lines in log-odds between the bins'
+        means. ``"auto"``: the better of them.
+    monotone
+        whether ``bins="auto"`` pools neighbouring bins whose rates fall, so that the map never decreases.
     max_cells
         how many cells each sketch may occupy, from 64 to 1,048,576. More cells cost memory and give a finer
         resolution.
@@ -77,6 +85,8 @@ class RecalibratorConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     bins: Literal["auto", "cube_root"] | Annotated[int, Field(ge=1, le=65_536)] = "auto"
+    interpolation: Interpolation = "auto"
+    monotone: bool = True
     max_cells: Annotated[int, Field(ge=MIN_MAX_CELLS, le=1 << 20)] = 4096
     growth: Annotated[float, Field(gt=1.0, le=16.0, strict=False)] = 1.1
     mode: Mode = "auto"
@@ -100,6 +110,14 @@ class RecalibratorConfig(BaseModel):
             raise ValueError(f"a window must be longer than 0, got {value}")
         return value
 
+    @model_validator(mode="after")
+    def _fits_bins(self) -> Self:
+        if self.bins != "auto" and (self.interpolation != "auto" or not self.monotone):
+            raise ValueError(
+                f"interpolation and monotone are for bins='auto'; bins={self.bins!r} gives the paper's steps"
+            )
+        return self
+
     @property
     def needs_source(self) -> bool:
         """Whether the mode serves the score unchanged as long as there are no labels of the source."""
@@ -118,6 +136,8 @@ class RecalibratorOptions(TypedDict, total=False):
     """The options of `RecalibratorConfig` as keyword arguments, for editors and type checkers."""
 
     bins: Literal["auto", "cube_root"] | int
+    interpolation: Interpolation
+    monotone: bool
     max_cells: int
     growth: float
     mode: Mode

@@ -20,12 +20,12 @@ from streamcal.engine.domain_labels import DomainLabels
 from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Mixing, Recalibrated
 from streamcal.engine.map_versions import MapVersions
 from streamcal.engine.schedule import FIRST_LABELS
-from streamcal.engine.served_map import NO_SHIFT
 from streamcal.engine.state import pack, unpack
 from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain, LabelledEvent, PredictionEvent
 from streamcal.join.join import Joined
 from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.maps.shift import NO_SHIFT
 from streamcal.mixture.mixture import EARLIER
 from streamcal.priors.tracker import BLOCK
 from streamcal.sketch.arrays import Labels, Scores

@@ -25,6 +25,7 @@ from streamcal.engine.schedule import NEVER, Schedule, Versions
 from streamcal.engine.served_map import ServedMap
 from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain
+from streamcal.maps.curves import form_curve
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.uniform_mass import form
 from streamcal.sketch.decoding import Number, decoded
@@ -311,12 +312,19 @@ class MapVersions:
             self._priors.set_source(formed.map)
         if self._auto is None:
             if self._config.mode != "label_shift":
-                self.served.serve(formed.map, self.served.version)
+                self.served.serve(self._map_of(sketch, formed.map), self.served.version)
         elif domain == "source":
             # Of the target the mixture keeps its own windows; what is formed there only certifies it.
             self._auto.set_source(sketch)
         version = self._versions.begun[domain] - 1
         return Formed(sketch.to_bytes(), formed.splits, formed.choices, version, domain)
+
+    def _map_of(self, sketch: ScoreSketch, binned: RecalibrationMap) -> RecalibrationMap:
+        """Return h: the paper's map of these bins, or the curve that ``bins="auto"`` chooses."""
+        config = self._config
+        if config.bins != "auto":
+            return binned
+        return form_curve(sketch, config.interpolation, monotone=config.monotone)
 
     def _serve(self, base: RecalibrationMap) -> None:
         steps = 0 if self._auto is None else self._auto.steps

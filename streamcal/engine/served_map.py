@@ -6,18 +6,14 @@ It is g∘h: h changes with a map version, the weights of g with every label.
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Final
 
 from streamcal.engine.class_priors import ClassPriors
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.maps.shift import shift_correction_one
+from streamcal.maps.shift import NO_SHIFT, shift_correction_one
 from streamcal.sketch import checks
 from streamcal.sketch.arrays import Scores
 
-__all__ = ["NO_SHIFT", "ServedMap"]
-
-NO_SHIFT: Final = (1.0, 1.0)
-"""The weights of g where h is served as it is."""
+__all__ = ["ServedMap"]
 
 
 class ServedMap:
@@ -78,7 +74,7 @@ class ServedMap:
         if type(score) is not float or not 0.0 <= score <= 1.0:
             score = checks.check_score(score)
         values = self._values
-        probability = values[bisect_right(self._inner_edges, score)] if values else score
+        probability = values[bisect_right(self._inner_edges, score)] if values else self._base.base_one(score)
         if self._priors is None:
             return probability
         return shift_correction_one(probability, self._weights or self.weights)

@@ -21,7 +21,9 @@ __all__ = [
     "choose_bins",
     "cube_root",
     "leave_one_out_brier",
+    "leave_one_out_losses",
     "uniform_mass",
+    "uniform_mass_of_each",
 ]
 
 BinRule = Literal["auto", "cube_root"] | int
@@ -94,10 +96,11 @@ def leave_one_out_brier(positives: Counts, totals: Counts) -> float:
     int64[B]. A bin with a single score counts with the largest loss, 1, because no other label can predict
     its label.
     """
-    return float(_leave_one_out_losses(positives, totals).sum() / totals.sum())
+    return float(leave_one_out_losses(positives, totals).sum() / totals.sum())
 
 
-def _leave_one_out_losses(positives: Counts, totals: Counts) -> npt.NDArray[np.float64]:
+def leave_one_out_losses(positives: Counts, totals: Counts) -> npt.NDArray[np.float64]:
+    """Return the sum of each bin's terms in `leave_one_out_brier`, float64[B]."""
     others = np.maximum(totals - 1, 1)
     misses = totals - positives
     # (1 − (S−1)/(N−1)) = (N−S)/(N−1)
@@ -137,10 +140,24 @@ def choose_bins(negatives: Counts, positives: Counts) -> int:
 def _leave_one_out_brier_of_each(
     positives: Counts, totals: Counts, candidates: list[int]
 ) -> npt.NDArray[np.float64]:
-    """Return `leave_one_out_brier` under `uniform_mass` for each candidate, to the last bit, float64[k].
+    """Return `leave_one_out_brier` under `uniform_mass` for each candidate, to the last bit, float64[k]."""
+    splits, first = uniform_mass_of_each(totals, candidates)
+    # Skip the "bin" between the last edge of a candidate and the first edge of the next.
+    losses = leave_one_out_losses(bin_sums(positives, splits), bin_sums(totals, splits))
+    last = np.append(first[1:], len(splits)) - 1
+    sums = [losses[begin:end].sum() for begin, end in zip(first, last, strict=True)]
+    return np.array(sums) / int(totals.sum())
 
-    One pass handles the edges of all candidates: most have so few bins that separate calls would cost more
-    than the arithmetic.
+
+def uniform_mass_of_each(totals: Counts, candidates: list[int]) -> tuple[Counts, Counts]:
+    """Return what `uniform_mass` returns for each number of bins, one after the other.
+
+    One pass handles the edges of all: most have so few bins that separate calls would cost more than the
+    arithmetic.
+
+    Returns
+    -------
+    The splits, each from 0 to m; and where those of each number begin, int64[k].
     """
     ends = np.cumsum(totals)
     n, m = int(ends[-1]), len(totals)
@@ -152,12 +169,7 @@ def _leave_one_out_brier_of_each(
     kept = np.concatenate(([True], splits[1:] != splits[:-1]))  # no bin lies between equal edges
     kept[starts] = True
     splits = splits[kept]
-    # Skip the "bin" between the last edge of a candidate and the first edge of the next.
-    losses = _leave_one_out_losses(bin_sums(positives, splits), bin_sums(totals, splits))
-    first = np.flatnonzero(splits == 0)
-    last = np.append(first[1:], len(splits)) - 1
-    sums = [losses[begin:end].sum() for begin, end in zip(first, last, strict=True)]
-    return np.array(sums) / n
+    return splits, np.flatnonzero(splits == 0)
 
 
 def cube_root(n: int) -> int:

@@ -12,7 +12,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["IDENTITY", "apply_platt", "expit", "fit_platt", "logit", "platt_loss"]
+from streamcal.sketch import grid
+from streamcal.sketch.arrays import Cells
+
+__all__ = ["IDENTITY", "apply_platt", "cell_logits", "expit", "fit_platt", "inside", "logit", "platt_loss"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -60,11 +63,25 @@ def expit(exponents: Floats) -> Floats:
     return np.reciprocal(exponents, out=exponents)
 
 
-def logit(scores: Floats) -> Floats:
-    """Return log(z / (1 − z)) of scores, float64[n] in [0, 1], clipped to [2⁻⁴⁰, 1 − 2⁻⁴⁰]: within ±28."""
-    inside = np.minimum(np.maximum(scores, _END), 1.0 - _END)  # np.clip takes longer on few
-    logits: Floats = np.log(inside / (1.0 - inside))
-    return logits
+def logit(scores: Floats, out: Floats | None = None) -> Floats:
+    """Return log(z / (1 − z)) of scores, float64[n] in [0, 1], clipped to [2⁻⁴⁰, 1 − 2⁻⁴⁰]: within ±28.
+
+    ``out`` is an array for the result.
+    """
+    clipped = np.maximum(scores, _END, out=out)  # np.clip takes longer on few
+    np.minimum(clipped, 1.0 - _END, out=clipped)
+    odds = np.divide(clipped, 1.0 - clipped, out=clipped)
+    return np.log(odds, out=odds)
+
+
+def cell_logits(cells: Cells, level: int) -> Floats:
+    """Return the logit of the middle of every cell of the grid, float64[m] for int32[m]."""
+    return logit(grid.left_edges(2 * cells + np.int32(1), level - 1))
+
+
+def inside(score: float) -> float:
+    """Return one score in [0, 1], clipped as by `logit`."""
+    return min(max(score, _END), 1.0 - _END)
 
 
 def platt_loss(parameters: Floats, logits: Floats, positives: Floats, totals: Floats) -> Floats:

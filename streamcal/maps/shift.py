@@ -8,13 +8,24 @@ weights (1, κ).
 from __future__ import annotations
 
 import math
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["class_prior", "shift_correction", "shift_correction_one", "shift_odds", "shift_weights"]
+__all__ = [
+    "NO_SHIFT",
+    "class_prior",
+    "shift_correction",
+    "shift_correction_one",
+    "shift_odds",
+    "shift_weights",
+]
 
 Floats = npt.NDArray[np.float64]
+
+NO_SHIFT: Final = (1.0, 1.0)
+"""The weights of g where h is served as it is."""
 
 
 def class_prior(positives: int, n: int, smoothing: float) -> float | None:
@@ -40,7 +51,7 @@ def shift_weights(source: float | None, target: float | None) -> tuple[float, fl
     shown both classes: the weight of an unseen class is undefined.
     """
     if source is None or target is None or not 0.0 < source < 1.0:
-        return (1.0, 1.0)
+        return NO_SHIFT
     return ((1.0 - target) / (1.0 - source), target / source)
 
 

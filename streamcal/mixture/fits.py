@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.maps import binning
-from streamcal.maps.platt import apply_platt, expit, fit_platt, logit
+from streamcal.maps.platt import apply_platt, cell_logits, expit, fit_platt
 from streamcal.maps.shift import class_prior
 from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import ScoreSketch
 
-__all__ = ["Line", "Source", "Steps", "cell_logits", "fit_isotonic", "fit_source", "fit_uniform_mass"]
+__all__ = ["Line", "Source", "Steps", "fit_isotonic", "fit_source", "fit_uniform_mass"]
 
 Cells = npt.NDArray[np.int32]
 Counts = npt.NDArray[np.int64]
@@ -97,11 +97,6 @@ def fit_source(sketch: ScoreSketch) -> Source:
     slope, intercept = fitted.tolist()
     isotonic = fit_isotonic(cells, level, counts)
     return Source(sketch.n, prior, (slope, intercept), isotonic, uniform, losses)
-
-
-def cell_logits(cells: Cells, level: int) -> Floats:
-    """Return the logit of the middle of every cell, float64[m]."""
-    return logit(grid.left_edges(2 * cells + np.int32(1), level - 1))
 
 
 def fit_uniform_mass(cells: Cells, level: int, counts: Counts) -> tuple[Steps, float]:

@@ -220,7 +220,7 @@ def test_one_engine_a_key(tmp_path: Path) -> None:
         for key in ("up", "down")
     ]
     config = tmp_path / "c.toml"
-    config.write_text('[recalibrator]\nmode = "target"\n')
+    config.write_text('[recalibrator]\nmode = "target"\nbins = 1\n')
     arguments = ("--map", tmp_path / "map.json", "--config", config)
     done, answers, _ = run(tmp_path, "\n".join(lines).encode(), *arguments)
     assert done.returncode == 0, done.stderr

@@ -127,7 +127,7 @@ def test_a_worse_brier_score_is_said(tmp_path: Path) -> None:
     )
     events = write(tmp_path / "e.jsonl", pairs(150))
     config = tmp_path / "c.toml"
-    config.write_text('[recalibrator]\nmode = "source"\n')
+    config.write_text('[recalibrator]\nmode = "source"\nbins = 10\n')
     done = call(events, "--source", source, "--config", config)
     (word,) = remarks(done)
     assert word.startswith("The Brier score after recalibration, 1.00000, is above the one before, 0.08500")

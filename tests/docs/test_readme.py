@@ -131,12 +131,15 @@ def test_the_command_line_runs(code: str, tmp_path: Path) -> None:
 
 def test_the_map_of_the_docs_is_applied_as_they_say() -> None:
     (code,) = (each for each in blocks("docs/recalibration.md", "python") if "def probability" in each)
-    (text,) = blocks("docs/recalibration.md", "json")
+    maps = [RecalibrationMap.model_validate_json(text) for text in blocks("docs/recalibration.md", "json")]
+    assert [each.kind for each in maps] == ["step", "linear"]
+    maps += [RecalibrationMap(version=0), maps[1].model_copy(update={"knots": (0.5,), "log_odds": (-1.0,)})]
     names: dict[str, Any] = {}
     exec(compile(code, "docs/recalibration.md", "exec"), names)
-    recalibration = RecalibrationMap.model_validate_json(text)
-    for score in (0.0, 0.1, 0.25, 0.3, 0.5, 1.0):
-        assert names["probability"](recalibration.model_dump(), score) == recalibration.predict_one(score)
+    for each in maps:
+        for score in (0.0, 0.1, 0.25, 0.3, 0.5, 0.7, 0.99, 1.0):
+            applied = names["probability"](each.model_dump(), score)
+            assert applied == pytest.approx(each.predict_one(score), abs=1e-14)
 
 
 def test_the_options_of_the_docs_are_the_defaults() -> None:

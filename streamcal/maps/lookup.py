@@ -1,63 +1,64 @@
-"""StepFunction: the bins of a map as a table over the dyadic grid, so that large batches need no search.
+"""Lookup: the bin of each score as a table over the dyadic grid, so that large batches need no search.
 
-A grid slot that contains an edge has no entry in the table: its scores are searched for. The engine's maps
-put their edges where cells end, so they have such slots only if they have too many edges, or edges too close
-together, for the table. Memory: 8 bytes for each bin, and 2 bytes for each of at most about 2¹⁵ slots.
+A grid slot that contains an edge has no entry in the table: its scores are searched for. The engine's step
+maps put their edges where cells end, so they have such slots only if they have too many edges, or edges too
+close together, for the table. Memory: 2 bytes for each of at most about 2¹⁵ slots.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.maps.shift import shift_correction
 from streamcal.sketch import grid
 from streamcal.sketch.arrays import Scores
 
-__all__ = ["StepFunction"]
+__all__ = ["Lookup"]
 
 _SLOTS: Final = 1 << 14  # of the table; twice as many if then no edge lies inside a slot
 _SMALL_BATCH: Final = 128  # scores; up to here a search is faster than the passes over the table
 _WORTH_A_TABLE: Final = 4096  # scores in all; searching for them takes as long as making the table
 
 
-class StepFunction:
-    """h as a step function: one value for each bin, corrected by g.
+class Lookup:
+    """Bins of scores: the bin of a score is the number of edges that are at most it.
 
     Parameters
     ----------
     inner
-        the edges between the bins, strictly ascending inside (0, 1).
-    values
-        one value for each bin, one more than there are edges.
+        the edges between the bins, float64[B−1], ascending inside (0, 1).
     """
 
-    __slots__ = ("_inner", "_searched", "_strip", "_table", "_values", "_without_table")
+    __slots__ = ("_inner", "_searched", "_strip", "_table", "_without_table")
 
-    def __init__(self, inner: tuple[float, ...], values: tuple[float, ...]) -> None:
-        self._inner, self._values = np.array(inner), np.array(values)
+    def __init__(self, inner: Scores) -> None:
+        self._inner = inner
         self._table: npt.NDArray[np.int16] | None = None
         self._without_table = 0  # scores in larger batches that were searched for so far
 
-    def apply(self, scores: Scores, weights: tuple[float, float], out: Scores) -> None:
-        """Write g(h(score)) of each checked score, float64[n], to ``out``, float64[n]."""
-        values = shift_correction(self._values, weights)
+    def chunks(self, scores: Scores) -> Iterator[tuple[slice, npt.NDArray[np.integer]]]:
+        """Yield the bins of checked scores, float64[n], chunk by chunk: each chunk, and its bins.
+
+        The next chunk overwrites the bins of the one before.
+        """
         table = self._table_for(len(scores))
-        if table is None:
-            np.take(values, np.searchsorted(self._inner, scores, side="right"), out=out, mode="clip")
-            return
         all_bins = np.empty(min(len(scores), grid.CHUNK), np.int16)
         for start in range(0, len(scores), grid.CHUNK):
-            chunk = scores[start : start + grid.CHUNK]
+            piece = slice(start, min(start + grid.CHUNK, len(scores)))
+            chunk = scores[piece]
+            if table is None:
+                yield piece, np.searchsorted(self._inner, chunk, side="right")
+                continue
             bins = all_bins[: len(chunk)]
             # mode="clip" clips nothing here; unlike "raise", it writes to ``out`` without a copy.
             table.take(self._strip.slots(chunk), out=bins, mode="clip")
             if self._searched:
                 absent = np.flatnonzero(bins < 0)
                 bins[absent] = np.searchsorted(self._inner, chunk[absent], side="right")
-            values.take(bins, out=out[start : start + grid.CHUNK], mode="clip")
+            yield piece, bins
 
     def _table_for(self, n: int) -> npt.NDArray[np.int16] | None:
         """Return the table if it is the faster way for n scores."""

@@ -1,0 +1,266 @@
+"""The map of ``bins="auto"``: steps, or a line, through the rates of uniform-mass bins.
+
+Neighbouring bins whose rates contradict a non-decreasing h are pooled to blocks (isotonic regression;
+assumption A2 of the paper). Three curves go through what is left:
+
+* steps: one value for each block;
+* a line in log-odds through the means of the blocks;
+* the same line through the means of all bins: level where bins were pooled.
+
+The first line is best where rates rise smoothly, the second where they rise here and stay level there, steps
+where they jump. The number of bins B, and then the curve, is chosen by cross-validation in closed form: the
+squared errors on the labels that the curve was fitted to, plus twice the covariance of each label with its
+own forecast (Efron 2004, "The Estimation of Prediction Error"; of steps, the leave-one-out errors). Noise
+would often decide between the curves, so the first line stands unless another is better by a standard error.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamcal.maps import binning
+from streamcal.maps.platt import cell_logits, expit
+from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.sketch import grid
+from streamcal.sketch.arrays import Counts
+from streamcal.sketch.score_sketch import ScoreSketch
+
+__all__ = ["Interpolation", "form_curve"]
+
+Floats = npt.NDArray[np.float64]
+
+Interpolation = Literal["auto", "none", "linear"]
+"""Which curves are compared: all, steps only, or lines only."""
+
+_RATIO: Final = 2**0.5  # between neighbouring numbers of bins
+_REACH: Final = 2  # numbers on each side that the smoothing kernel covers
+_KERNEL: Final = np.exp(-0.5 * np.arange(-_REACH, _REACH + 1) ** 2.0)
+_GROUPS: Final = 512  # of cells, at most, on which curves are compared: four for each of the most bins
+_APART: Final = 100.0  # between the logits of two copies of the cells; those of scores are within ±28
+
+
+class Cells(NamedTuple):
+    """Labels per cell, in ascending order of score; no cell is empty."""
+
+    positives: Counts
+    totals: Counts
+    logits: Floats
+    """The logit of the score in the middle of each cell, or the mean logit of a group of cells."""
+
+    def grouped(self, splits: Counts) -> Cells:
+        """Return the labels per group of cells; ``splits``, int64[g+1], go from 0 to m."""
+        totals = binning.bin_sums(self.totals, splits)
+        logits = np.add.reduceat(self.totals * self.logits, splits[:-1]) / totals
+        return Cells(binning.bin_sums(self.positives, splits), totals, logits)
+
+    def copies(self, number: int) -> Cells:
+        """Return so many copies, one behind the other: binnings of each can be compared in one pass."""
+        apart = np.repeat(_APART * np.arange(number), len(self.totals))
+        return Cells(
+            np.tile(self.positives, number),
+            np.tile(self.totals, number),
+            np.tile(self.logits, number) + apart,
+        )
+
+
+class Steps(NamedTuple):
+    """One value for each block of cells."""
+
+    splits: Counts
+    """int64[K+1] from 0 to m: the cell at which each block begins, and m."""
+    values: Floats
+    """float64[K] in (0, 1)."""
+
+    def at(self, _: Cells) -> Floats:
+        """Return the value of each cell."""
+        return np.repeat(self.values, np.diff(self.splits))
+
+    def expected_losses(self, cells: Cells) -> Floats:
+        """Return the squared errors that are expected on new labels, float64[m].
+
+        Those of a block all stand at its first cell.
+        """
+        blocks = cells.grouped(self.splits)
+        losses = np.zeros(len(cells.totals))
+        losses[self.splits[:-1]] = binning.leave_one_out_losses(blocks.positives, blocks.totals)
+        return losses
+
+
+class Line(NamedTuple):
+    """A line between knots, from logit to log-odds; constant beyond its ends."""
+
+    splits: Counts
+    """int64[K+1] from 0 to m: the cell at which the block of each knot begins, and m."""
+    block: Counts
+    """The block of each knot, int64[k], ascending."""
+    knots: Floats
+    """float64[k], ascending."""
+    log_odds: Floats
+    """float64[k]."""
+
+    def at(self, cells: Cells) -> Floats:
+        """Return the value in the middle of each cell."""
+        return self._values(*self._place(cells.logits))
+
+    def expected_losses(self, cells: Cells) -> Floats:
+        """Return the squared errors that are expected on new labels, float64[m]."""
+        left, right, part = self._place(cells.logits)
+        forecasts = self._values(left, right, part)
+        misses = cells.totals - cells.positives
+        errors: Floats = cells.positives * (1.0 - forecasts) ** 2 + misses * forecasts**2
+        # A label moves the rate of its block by 1/N, and the log-odds of its knots by 1/(N·p(1−p)).
+        sizes = np.diff(self.splits)
+        own = np.repeat(np.arange(len(sizes)), sizes)
+        rates = expit(self.log_odds[np.searchsorted(self.block, np.arange(len(sizes)))])
+        moved = 1.0 / (np.add.reduceat(cells.totals, self.splits[:-1]) * rates * (1.0 - rates))
+        weights = (1.0 - part) * (self.block[left] == own) + part * (self.block[right] == own)
+        noise = forecasts * (1.0 - forecasts)
+        errors += 2.0 * cells.totals * noise**2 * weights * moved[own]
+        return errors
+
+    @property
+    def bends(self) -> npt.NDArray[np.bool_]:
+        """Which knots are needed, bool[k]: those inside a level stretch are not."""
+        rises = np.diff(self.log_odds) != 0.0
+        return np.concatenate((rises, [True])) | np.concatenate(([True], rises))
+
+    def _place(self, logits: Floats) -> tuple[Counts, Counts, Floats]:
+        """Return the knots on both sides of each logit, and the part of the way between them."""
+        cells_of_copy = np.bincount(_copy_of(logits))
+        last = np.cumsum(np.bincount(_copy_of(self.knots), minlength=len(cells_of_copy)))
+        first = np.concatenate(([0], last[:-1]))
+        # Both ascend: to search for the knots, which are fewer, takes less time.
+        passed = np.bincount(np.searchsorted(logits, self.knots), minlength=len(logits) + 1)
+        place = np.cumsum(passed[:-1])
+        left = np.maximum(place - 1, np.repeat(first, cells_of_copy))
+        right = np.minimum(place, np.repeat(last - 1, cells_of_copy))
+        width = self.knots[right] - self.knots[left]
+        part = np.divide(logits - self.knots[left], width, out=np.zeros(len(logits)), where=width > 0.0)
+        return left, right, part
+
+    def _values(self, left: Counts, right: Counts, part: Floats) -> Floats:
+        log_odds = self.log_odds[left]
+        return expit(log_odds + part * (self.log_odds[right] - log_odds))
+
+
+Curve = Steps | Line
+
+
+def form_curve(sketch: ScoreSketch, interpolation: Interpolation, *, monotone: bool) -> RecalibrationMap:
+    """Return the map of ``bins="auto"``, as version 0, of a labelled sketch with at least one score.
+
+    Parameters
+    ----------
+    sketch
+        the labelled scores.
+    interpolation
+        which curves are compared.
+    monotone
+        whether neighbouring bins are pooled so that the map does not decrease.
+    """
+    negatives, positives = sketch.counts
+    cells, level = sketch.cells, sketch.level
+    curve = _choose(
+        Cells(positives, negatives + positives, cell_logits(cells, level)), interpolation, monotone=monotone
+    )
+    if isinstance(curve, Steps):
+        # A bin ends with its last occupied cell: scores in empty cells after it belong to the next bin.
+        inner = grid.left_edges(cells[curve.splits[1:-1] - 1] + np.int32(1), level)
+        return RecalibrationMap(
+            version=0, edges=(0.0, *inner.tolist(), 1.0), values=tuple(curve.values.tolist())
+        )
+    bends = curve.bends
+    return RecalibrationMap(
+        version=0,
+        kind="linear",
+        knots=tuple(curve.knots[bends].tolist()),
+        log_odds=tuple(curve.log_odds[bends].tolist()),
+    )
+
+
+def _choose(cells: Cells, interpolation: Interpolation, *, monotone: bool) -> Curve:
+    """Return the curve through the rates of these cells that is expected to be best on new labels.
+
+    The parameters are those of `form_curve`.
+    """
+    n = int(cells.totals.sum())
+    most = 2.0 * math.sqrt(n)  # the best number grows as n^(1/3); larger ones would be chosen by noise
+    groups = cells.grouped(binning.uniform_mass(cells.totals, min(_GROUPS, math.ceil(4.0 * most))))
+    steps = int(math.log(most, _RATIO))
+    numbers = sorted({round(_RATIO**step) for step in range(steps + 1)})
+    shape = len(numbers), len(groups.totals)
+    splits, _ = binning.uniform_mass_of_each(groups.totals, numbers)
+    copy = np.cumsum(splits == 0) - 1
+    copies = groups.copies(len(numbers))
+    starts = np.append((splits + copy * shape[1])[splits < shape[1]], len(copies.totals))
+    curves = _curves(copies, starts, interpolation, monotone=monotone)
+    losses = np.array([curve.expected_losses(copies).reshape(shape).sum(axis=1) for curve in curves])
+    smooth = np.array([_smoothed(row) for row in losses])
+    best = smooth.argmin(axis=1)
+    # The first curve, unless the best of the others is better by a standard error of the difference.
+    chosen = 0
+    if len(best) > 1:
+        other = 1 + int(np.argmin(losses[np.arange(1, len(best)), best[1:]]))
+        here, there = (curves[k].at(copies).reshape(shape)[best[k]] for k in (0, other))
+        error = 2.0 * math.sqrt(groups.totals @ (here * (1.0 - here) * (there - here) ** 2))
+        if smooth[other, best[other]] + error < smooth[0, best[0]]:
+            chosen = other
+    splits = binning.uniform_mass(cells.totals, numbers[best[chosen]])
+    return _curves(cells, splits, interpolation, monotone=monotone)[chosen]
+
+
+def _smoothed(losses: Floats) -> Floats:
+    """Average the losses of neighbouring numbers of bins: noise would decide between bare ones."""
+    padded = np.pad(losses, _REACH, mode="edge")
+    smooth: Floats = np.convolve(padded, _KERNEL / _KERNEL.sum(), "valid")
+    return smooth
+
+
+def _curves(cells: Cells, splits: Counts, interpolation: Interpolation, *, monotone: bool) -> list[Curve]:
+    """Return the curves that are compared, through the rates of bins that begin at these cells."""
+    bins = cells.grouped(splits)
+    ends = np.arange(len(splits))
+    if monotone:
+        from scipy.optimize import isotonic_regression  # takes longer to import than all of streamcal
+
+        # Copies are so far apart that nothing is pooled across them.
+        rates = bins.positives / bins.totals + 2.0 * _copy_of(bins.logits)
+        ends = isotonic_regression(rates, weights=bins.totals).blocks
+    blocks = bins.grouped(ends)
+    values = _inside(blocks)
+    starts = splits[ends]
+    curves: list[Curve] = []
+    if interpolation != "none":
+        log_odds = np.log(values / (1.0 - values))
+        order = np.arange(len(values))
+        curves.append(Line(starts, order, blocks.logits, log_odds))
+        if monotone:
+            block = np.repeat(order, np.diff(ends))
+            curves.append(Line(starts, block, bins.logits, log_odds[block]))
+    if interpolation != "linear":
+        curves.append(Steps(starts, values))
+    return curves
+
+
+def _inside(blocks: Cells) -> Floats:
+    """Return the rate of each block, inside (0, 1): N labels all alike say ½/(N+1) or 1 − ½/(N+1).
+
+    They do not pass the rate of the neighbouring block for that, if it is inside.
+    """
+    rates = blocks.positives / blocks.totals
+    copy = _copy_of(blocks.logits)
+    neighbours = copy[1:] == copy[:-1]
+    above = np.append(np.where(neighbours & (rates[1:] > 0.0), rates[1:], 1.0), 1.0)
+    below = np.concatenate(([0.0], np.where(neighbours & (rates[:-1] < 1.0), rates[:-1], 0.0)))
+    doubt = 0.5 / (blocks.totals + 1.0)
+    inside: Floats = np.where(rates == 0.0, np.minimum(doubt, above), rates)
+    return np.where(rates == 1.0, np.maximum(1.0 - doubt, below), inside)
+
+
+def _copy_of(logits: Floats) -> Counts:
+    """Return which of the `Cells.copies` each logit is of."""
+    return np.rint(logits / _APART).astype(np.int64)

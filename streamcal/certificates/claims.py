@@ -122,7 +122,9 @@ class Claims:
             return self.own
         centre, inner = self._best
         best = centre.bound
-        risk = centre.bound_of(*_range(served, inner)) if best.monotone else 1.0
+        risk = 1.0
+        if best.monotone:
+            risk = centre.bound_of(*_range(served, inner), _at(served, self._sketch.atoms[centre.starts]))
         # No two scores share a value under the identity, so it loses no sharpness. Of another step map we
         # know only that neither part exceeds the whole.
         sharpness = min(risk, 0.25) if served.values else 0.0
@@ -221,6 +223,11 @@ def _range(served: RecalibrationMap, inner: Floats) -> tuple[Floats, Floats]:
     values = shift_odds(np.array([*served.values, served.values[-1]]), odds)
     runs = np.column_stack((first, last + 1)).ravel()
     return np.minimum.reduceat(values, runs)[::2], np.maximum.reduceat(values, runs)[::2]
+
+
+def _at(served: RecalibrationMap, atoms: Floats) -> Floats:
+    """Return the value of a map at each of these scores, float64[m]; at NaN that at 0."""
+    return served.apply_checked(np.nan_to_num(atoms), served.weights)
 
 
 def _range_of_line(

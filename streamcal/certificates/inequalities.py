@@ -15,6 +15,7 @@ import numpy.typing as npt
 __all__ = [
     "bennett_factor",
     "chernoff_upper",
+    "edge_sum",
     "fill",
     "kearns_saul",
     "largest_proxy",
@@ -202,6 +203,18 @@ def fill(values: Reals, caps: Reals, below: Counts, upto: Counts, n: int, expone
         room = limits[group[by_group]]
         mass[by_group] = np.minimum(total, room) - np.minimum(total - mass[by_group], room)
     return float(np.minimum(mass, 1.0) @ values[order])
+
+
+def edge_sum(losses: Reals) -> float:
+    """Return the sum, over the B + 1 edges of B neighbouring intervals, of the larger loss beside each edge.
+
+    Parameters
+    ----------
+    losses
+        float64[B], at least 0.
+    """
+    padded = np.concatenate(([0.0], losses, [0.0]))
+    return float(np.maximum(padded[:-1], padded[1:]).sum())
 
 
 def _rate_limits(positives: int, labels: int, exponent: float) -> tuple[float, float]:

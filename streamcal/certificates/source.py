@@ -25,7 +25,13 @@ from streamcal.certificates.bin_limits import (
     shape_error,
     version_limits,
 )
-from streamcal.certificates.inequalities import chernoff_upper, fill, largest_proxy, largest_variance
+from streamcal.certificates.inequalities import (
+    chernoff_upper,
+    edge_sum,
+    fill,
+    largest_proxy,
+    largest_variance,
+)
 from streamcal.maps.binning import bin_sums, uniform_mass
 
 __all__ = [
@@ -205,11 +211,22 @@ class Centre(NamedTuple):
     """int64[G+1], the number of scores below each group, and of all."""
     caps: Reals
     """float64[G], upper limits on the masses of the groups."""
+    single: Flags
+    """bool[G], whether a group is one cell that holds one score only."""
+    gap: float
+    """Upper limit on the mass of every interval that holds none of the scores."""
     bound: RiskBound
     """The certificate of ĥ."""
 
     @classmethod
-    def of(cls, negatives: Counts, positives: Counts, splits: Counts, bound: RiskBound) -> Centre:
+    def of(
+        cls,
+        negatives: Counts,
+        positives: Counts,
+        splits: Counts,
+        bound: RiskBound,
+        single: Flags | None = None,
+    ) -> Centre:
         """Return the centre at the step map whose values are the label means of these bins.
 
         Parameters
@@ -220,6 +237,8 @@ class Centre(NamedTuple):
             int64[B+1], the bins of ĥ.
         bound
             the certificate of ĥ. The limits on the masses are part of its event.
+        single
+            as in `certify`.
         """
         totals = negatives + positives
         n = int(totals.sum())
@@ -227,9 +246,18 @@ class Centre(NamedTuple):
         groups = uniform_mass(totals, max(1, min(len(totals), round(2 * n ** (1 / 3)))))
         edges = np.union1d(groups, splits)
         ends = np.concatenate(([0], np.cumsum(totals)))[edges]
-        caps = chernoff_upper(np.diff(ends) / n, mass_exponent(n, bound.delta) / n)
+        exponent = mass_exponent(n, bound.delta) / n
         starts = edges[:-1]
-        return cls(starts, rates[np.searchsorted(splits, starts, side="right") - 1], ends, caps, bound)
+        alone = np.zeros(len(starts), bool) if single is None else (np.diff(edges) == 1) & single[starts]
+        return cls(
+            starts=starts,
+            values=rates[np.searchsorted(splits, starts, side="right") - 1],
+            ends=ends,
+            caps=chernoff_upper(np.diff(ends) / n, exponent),
+            single=alone,
+            gap=float(chernoff_upper(0.0, exponent)),
+            bound=bound,
+        )
 
     @classmethod
     def best_of(
@@ -238,9 +266,9 @@ class Centre(NamedTuple):
         """Return the centre at the best certified map of all `default_candidates`, see `certify_best`."""
         candidates = default_candidates(int(negatives.sum() + positives.sum()), len(negatives))
         bound, splits = certify_best(negatives, positives, candidates, delta=delta, single=single)
-        return cls.of(negatives, positives, splits, bound)
+        return cls.of(negatives, positives, splits, bound, single)
 
-    def bound_of(self, lowest: Reals, highest: Reals) -> float:
+    def bound_of(self, lowest: Reals, highest: Reals, at: Reals) -> float:
         """Return the bound (‖m − ĥ‖ + √C)² on R(m) of any map m, in [0, 1], where C is the bound of ĥ.
 
         It holds on the event on which the certificate of ĥ holds.
@@ -250,11 +278,17 @@ class Centre(NamedTuple):
         lowest, highest
             float64[G], the smallest and largest value of m in each group of cells, and in the gap on one side
             of it. The first group reaches down to 0, the last up to 1.
+        at
+            float64[G], the value of m at the one score of each group that is `single`; of others any.
         """
-        gaps = np.maximum(np.abs(lowest - self.values), np.abs(highest - self.values)) ** 2
-        ends, n = self.ends, int(self.ends[-1])
-        exponent = mass_exponent(n, self.bound.delta)
-        distance = fill(gaps, self.caps, ends[:-1], ends[1:], n, exponent)
+        farthest = np.maximum(np.abs(lowest - self.values), np.abs(highest - self.values)) ** 2
+        n = int(self.ends[-1])
+        counts = self.ends[:-1], self.ends[1:], n, mass_exponent(n, self.bound.delta)
+        distance = fill(farthest, self.caps, *counts)
+        if self.single.any():
+            at_atoms = np.where(self.single, (at - self.values) ** 2, farthest)
+            beside = self.gap * edge_sum(np.where(self.single, farthest, 0.0))
+            distance = min(distance, fill(at_atoms, self.caps, *counts) + beside)
         return min(1.0, (math.sqrt(distance) + math.sqrt(self.bound.risk)) ** 2)
 
 
@@ -279,7 +313,7 @@ def certify_served(
     rates = bin_sums(positives, splits) / bin_sums(negatives + positives, splits)
     values = np.repeat(rates, np.diff(splits))
     lowest, highest = (each.reduceat(values, centre.starts) for each in (np.minimum, np.maximum))
-    risk = min(own.risk, centre.bound_of(lowest, highest))
+    risk = min(own.risk, centre.bound_of(lowest, highest, lowest))
     return own._replace(
         calibration=min(own.calibration, risk), sharpness=min(own.sharpness, risk), risk=risk, delta=delta
     )

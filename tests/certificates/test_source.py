@@ -104,11 +104,13 @@ def test_any_other_map_is_bounded_by_the_triangle() -> None:
     edges = np.append(left, 1.0)
     platt = 1 / (1 + np.exp(-3.6 * np.log(np.clip(edges, 1e-12, 1) / np.clip(1 - edges, 1e-12, 1))))
     centre = Centre.of(negatives, positives, splits, bound)
-    figure = centre.bound_of(platt[centre.starts], platt[np.append(centre.starts[1:], len(left))])
+    figure = centre.bound_of(
+        platt[centre.starts], platt[np.append(centre.starts[1:], len(left))], platt[centre.starts]
+    )
     true = risks(truth, np.concatenate(([0.0], left[1:], [1.0])), platt[:-1])[2]
     assert true <= figure < 0.2
     ones = np.ones(len(centre.starts))
-    assert centre.bound_of(ones, ones) > figure
+    assert centre.bound_of(ones, ones, ones) > figure
 
 
 @pytest.mark.slow
@@ -335,3 +337,25 @@ def test_bins_of_one_score_have_no_shape() -> None:
     alone = certify(*one, np.array([0, 1]), delta=1e-3, single=np.array([True]))
     assert alone.risk < 1e-4
     assert certify(*one, np.array([0, 1]), delta=1e-3).risk > 0.2
+
+
+def test_lemma_9_takes_a_map_at_an_atom_for_what_it_is_there_and_pays_for_the_gaps() -> None:
+    """A map that is ĥ at each of five scores, and off by d between them, where 1/n of the mass may hide."""
+    totals = np.full(5, 200_000)
+    positives = np.array([20_000, 60_000, 100_000, 140_000, 180_000])
+    n, d, single = int(totals.sum()), 0.2, np.ones(5, bool)
+    known, unknown = (
+        Centre.best_of(totals - positives, positives, delta=1e-3, single=flags)
+        for flags in (single, np.array([True, True, False, True, True]))
+    )
+    values = positives / totals
+    lowest, highest = values - d, values + d
+    near = known.bound_of(values, values, values)
+    figure = known.bound_of(lowest, highest, values)
+    gaps = 6 * float(known.gap) * d**2
+    assert figure == pytest.approx((np.sqrt(gaps) + np.sqrt(near)) ** 2, rel=1e-9)
+    assert 6 * d**2 / n < gaps < 50 * 6 * d**2 / n
+    assert unknown.bound_of(lowest, highest, values) > 0.2 * d**2, (
+        "a group of several scores may be off as a whole"
+    )
+    assert known.bound_of(lowest, highest, values + d) > d**2, "and the map at the atom"

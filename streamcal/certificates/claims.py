@@ -27,6 +27,7 @@ from streamcal.sketch.score_sketch import ScoreSketch
 __all__ = ["Claims", "Formed", "Target"]
 
 Counts = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
 
@@ -82,6 +83,8 @@ class Claims:
         """The labels that the version was formed from."""
         splits = formed.splits
         self._ends: Counts = (sketch.cells[splits[1:-1] - 1].astype(np.int64) + 1) << sketch.level
+        # The score of each bin that holds one only, else NaN.
+        self._atoms = np.where(np.diff(splits) == 1, sketch.atoms[splits[:-1]], np.nan)
         # Edges and values of the map that was formed, to recognise it.
         self._edges = _left_edges(sketch, splits[1:-1])
         self._values = bin_sums(positives, splits) / bin_sums(negatives + positives, splits)
@@ -159,6 +162,7 @@ class Claims:
             self.limits,
             lowest,
             highest,
+            _at(served, self._atoms),
             *self.bin_counts(scores),
             scores=scores.n,
             source_labels=self.labels,
@@ -166,17 +170,23 @@ class Claims:
             delta=delta,
         )
 
-    def bin_counts(self, scores: ScoreSketch) -> tuple[Counts, Counts]:
-        """Return how many scores certainly lie below each bin, and how many may lie in it or below.
+    def bin_counts(self, scores: ScoreSketch) -> tuple[Counts, Counts, Flags]:
+        """Return where scores lie among the bins.
 
-        int64[B] each. They differ by the scores of the bin, and by cells that its edges split.
+        Returns
+        -------
+        How many certainly lie below each bin, and how many may lie in it or below, int64[B] each: they differ
+        by the scores of the bin, and by cells that its edges split. And bool[B]: whether the bin holds one
+        source score only, and none but that score may lie in it.
         """
         starts = scores.cells.astype(np.int64) << scores.level
         ends = starts + (1 << scores.level)
         below = np.concatenate(([0], np.cumsum(scores.totals)))
-        first = below[np.searchsorted(ends, self._ends, side="right")]
-        last = below[np.searchsorted(starts, self._ends, side="left")]
-        return np.concatenate(([0], first)), np.concatenate((last, below[-1:]))
+        first = np.concatenate(([0], np.searchsorted(ends, self._ends, side="right")))
+        last = np.concatenate((np.searchsorted(starts, self._ends, side="left"), [len(starts)]))
+        held = np.append(scores.atoms, np.nan)[first]  # the one score of the first cell in the bin
+        single = ~np.isnan(self._atoms) & ((last == first) | ((last == first + 1) & (held == self._atoms)))
+        return below[first], below[last], single
 
     @property
     def _sketch(self) -> ScoreSketch:

@@ -26,9 +26,8 @@ from streamcal.certificates.bin_limits import (
     version_limits,
 )
 from streamcal.certificates.inequalities import (
+    Masses,
     chernoff_upper,
-    edge_sum,
-    fill,
     largest_proxy,
     largest_variance,
 )
@@ -207,14 +206,10 @@ class Centre(NamedTuple):
     """int64[G], the first cell of each group."""
     values: Reals
     """float64[G], the value of ĥ in each group."""
-    ends: Counts
-    """int64[G+1], the number of scores below each group, and of all."""
-    caps: Reals
-    """float64[G], upper limits on the masses of the groups."""
+    masses: Masses
+    """Of the groups."""
     single: Flags
     """bool[G], whether a group is one cell that holds one score only."""
-    gap: float
-    """Upper limit on the mass of every interval that holds none of the scores."""
     bound: RiskBound
     """The certificate of ĥ."""
 
@@ -246,16 +241,15 @@ class Centre(NamedTuple):
         groups = uniform_mass(totals, max(1, min(len(totals), round(2 * n ** (1 / 3)))))
         edges = np.union1d(groups, splits)
         ends = np.concatenate(([0], np.cumsum(totals)))[edges]
-        exponent = mass_exponent(n, bound.delta) / n
+        exponent = mass_exponent(n, bound.delta)
+        caps = chernoff_upper(np.diff(ends) / n, exponent / n)
         starts = edges[:-1]
         alone = np.zeros(len(starts), bool) if single is None else (np.diff(edges) == 1) & single[starts]
         return cls(
             starts=starts,
             values=rates[np.searchsorted(splits, starts, side="right") - 1],
-            ends=ends,
-            caps=chernoff_upper(np.diff(ends) / n, exponent),
+            masses=Masses(caps, ends[:-1], ends[1:], n, exponent),
             single=alone,
-            gap=float(chernoff_upper(0.0, exponent)),
             bound=bound,
         )
 
@@ -282,13 +276,7 @@ class Centre(NamedTuple):
             float64[G], the value of m at the one score of each group that is `single`; of others any.
         """
         farthest = np.maximum(np.abs(lowest - self.values), np.abs(highest - self.values)) ** 2
-        n = int(self.ends[-1])
-        counts = self.ends[:-1], self.ends[1:], n, mass_exponent(n, self.bound.delta)
-        distance = fill(farthest, self.caps, *counts)
-        if self.single.any():
-            at_atoms = np.where(self.single, (at - self.values) ** 2, farthest)
-            beside = self.gap * edge_sum(np.where(self.single, farthest, 0.0))
-            distance = min(distance, fill(at_atoms, self.caps, *counts) + beside)
+        distance = self.masses.fill_atoms(farthest, (at - self.values) ** 2, farthest, self.single)
         return min(1.0, (math.sqrt(distance) + math.sqrt(self.bound.risk)) ** 2)
 
 
@@ -359,7 +347,7 @@ def _filled(version: VersionLimits, binning: BinningLimits, part: Reals) -> floa
     caps = np.where(atom, version.gap, intervals.mass)
     upto = np.cumsum(binning.totals).astype(np.int64)
     below = upto - binning.totals.astype(np.int64)
-    return fill(values, caps, below, upto, version.n, version.mass_exponent)
+    return Masses(caps, below, upto, version.n, version.mass_exponent).fill(values)
 
 
 def _fine_splits(version: VersionLimits, binning: BinningLimits, k: int) -> Counts:

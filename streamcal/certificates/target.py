@@ -15,13 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.certificates.bin_limits import LOG_GRID, BinIntervals
-from streamcal.certificates.inequalities import chernoff_upper, fill, prior_limits, prior_limits_once
+from streamcal.certificates.inequalities import Masses, chernoff_upper, prior_limits, prior_limits_once
 from streamcal.certificates.source import version_delta
 from streamcal.maps.shift import shift_odds
 
 __all__ = ["Counted", "certify_target", "odds_limits"]
 
 Counts = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 Reals = npt.NDArray[np.float64]
 
 
@@ -65,8 +66,10 @@ def certify_target(
     intervals: BinIntervals,
     lowest: Reals,
     highest: Reals,
+    at: Reals,
     below: Counts,
     upto: Counts,
+    single: Flags,
     *,
     scores: int,
     source_labels: Counted,
@@ -82,9 +85,14 @@ def certify_target(
     lowest, highest
         float64[B], the map's smallest and largest value in each bin: equal for the composite ĝ∘ĥ; for label
         shift alone, ĝ at the two edges of the bin.
+    at
+        float64[B], the map's value at the one score of each bin that is ``single``; of others any.
     below, upto
         int64[B], target scores, labelled or not, that certainly lie below each bin, and those that may lie in
         it or below it.
+    single
+        bool[B], whether all source scores in the bin are one, and all target scores that may lie in it are
+        that one.
     scores
         number of target scores, at least 0.
     source_labels, target_labels
@@ -107,6 +115,9 @@ def certify_target(
     fixed = np.maximum(*(_spread(lowest, mean, floor, ceiling) for mean in (mean_low, mean_high)))
     moving = np.maximum(np.abs(ceiling - lowest), np.abs(highest - floor)) ** 2
     loss = np.where(lowest == highest, fixed, moving)
+    # At a single score, h* is what the source's labels are of.
+    rates = shift_odds(intervals.lower, low), shift_odds(intervals.upper, high)
+    at_score = np.maximum(*(np.abs(at - rate) for rate in rates)) ** 2
     n = scores
     if n == 0:
         return min(1.0, float(loss.max()))
@@ -117,7 +128,9 @@ def certify_target(
     else:
         exponent -= math.log(version_delta(delta / 2, target_labels.version))
     caps = chernoff_upper((upto - below) / n, exponent / n)
-    return min(1.0, fill(np.clip(loss, 0.0, 1.0), caps, below, upto, n, exponent))
+    masses = Masses(caps, below, upto, n, exponent)
+    loss, at_score, moving = (np.clip(each, 0.0, 1.0) for each in (loss, at_score, moving))
+    return min(1.0, masses.fill_atoms(loss, at_score, moving, single))
 
 
 def _spread(value: Reals, mean: Reals, floor: Reals, ceiling: Reals) -> Reals:

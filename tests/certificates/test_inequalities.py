@@ -13,9 +13,9 @@ from scipy.special import entr
 from scipy.stats import binom
 
 from streamcal.certificates.inequalities import (
+    Masses,
     bennett_factor,
     chernoff_upper,
-    fill,
     kearns_saul,
     largest_proxy,
     prior_limits,
@@ -156,8 +156,8 @@ def test_limits_on_the_prior_of_a_window_hold_in_every_window_of_a_life() -> Non
 def test_fill_takes_the_largest_first() -> None:
     none, many = np.zeros(3, np.int64), np.full(3, 10)  # so each interval may hold all of the scores
     values, caps = np.array([1.0, 3.0, 2.0]), np.array([0.5, 0.4, 0.5])
-    assert fill(values, caps, none, many, 10, 1.0) == pytest.approx(2.3)
-    assert fill(values[:1], np.array([0.2]), none[:1], many[:1], 10, 1.0) == pytest.approx(0.2)
+    assert Masses(caps, none, many, 10, 1.0).fill(values) == pytest.approx(2.3)
+    assert Masses(np.array([0.2]), none[:1], many[:1], 10, 1.0).fill(values[:1]) == pytest.approx(0.2)
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.floats(0.0, 1.0)), min_size=1, max_size=21))
@@ -173,7 +173,7 @@ def test_fill_is_the_largest_sum_that_the_limits_on_bins_and_their_dyadic_unions
             rows.append(inside.astype(float))
             limits.append(float(chernoff_upper(counts[inside].sum() / n, exponent / n)))
     best = -linprog(-values, A_ub=np.array(rows), b_ub=limits).fun
-    assert fill(values, caps, upto - counts, upto, n, exponent) == pytest.approx(best, abs=1e-9)
+    assert Masses(caps, upto - counts, upto, n, exponent).fill(values) == pytest.approx(best, abs=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from streamcal.certificates.bin_limits import (
     squares_limit,
     version_limits,
 )
+from streamcal.certificates.inequalities import chernoff_upper
 from streamcal.certificates.source import (
     Centre,
     RiskBound,
@@ -166,7 +167,9 @@ def composite(n_source: int, n_target: int, seed: int) -> tuple[float, float]:
         limits,
         values,
         values,
+        values,
         *(np.searchsorted(np.sort(scores), side) for side in (edges[:-1], edges[1:])),
+        np.zeros(len(values), bool),
         scores=len(scores),
         source_labels=Counted(source_hits, n_source),
         target_labels=Counted(hits, n_target),
@@ -200,10 +203,9 @@ def test_target_certificate_is_one_when_nothing_is_known() -> None:
     assert odds_limits(Counted(5, 10), Counted(0, 0), 0.1) == (0.0, np.inf)
     figure = certify_target(
         limits,
-        np.full(20, 0.5),
-        np.full(20, 0.5),
-        np.zeros(20, np.int64),
-        np.zeros(20, np.int64),
+        *[np.full(20, 0.5)] * 3,
+        *[np.zeros(20, np.int64)] * 2,
+        np.zeros(20, bool),
         scores=0,
         source_labels=Counted(5000, 10_000),
         target_labels=Counted(0, 0),
@@ -214,8 +216,10 @@ def test_target_certificate_is_one_when_nothing_is_known() -> None:
         limits,
         np.zeros(20),
         np.ones(20),
+        np.zeros(20),
         np.arange(0, 1000, 50),
         np.arange(50, 1001, 50),
+        np.zeros(20, bool),
         scores=1000,
         source_labels=Counted(5000, 10_000),
         target_labels=Counted(100, 1000),
@@ -352,7 +356,7 @@ def test_lemma_9_takes_a_map_at_an_atom_for_what_it_is_there_and_pays_for_the_ga
     lowest, highest = values - d, values + d
     near = known.bound_of(values, values, values)
     figure = known.bound_of(lowest, highest, values)
-    gaps = 6 * float(known.gap) * d**2
+    gaps = 6 * float(chernoff_upper(0.0, known.masses.exponent / n)) * d**2
     assert figure == pytest.approx((np.sqrt(gaps) + np.sqrt(near)) ** 2, rel=1e-9)
     assert 6 * d**2 / n < gaps < 50 * 6 * d**2 / n
     assert unknown.bound_of(lowest, highest, values) > 0.2 * d**2, (

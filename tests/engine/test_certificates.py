@@ -239,15 +239,17 @@ def test_under_a_window_each_version_has_its_own_share_of_delta(domain: str) -> 
             claims = Claims(
                 Formed(held[name].to_bytes(), formed.splits, 1, version, name), delta, windowed=windowed
             )
-    below, upto = claims.bin_counts(held["target"])
+    below, upto, single = claims.bin_counts(held["target"])
     weights = engine.map.weights
     values = shift_odds(np.array(formed.map.values), weights[1] / weights[0])
     expected = certify_target(
         claims.limits,
         values,
         values,
+        values,
         below,
         upto,
+        single,
         scores=held["target"].n,
         source_labels=counted["source"],
         target_labels=counted["target"],
@@ -464,7 +466,8 @@ def test_scores_of_a_cell_that_an_edge_splits_count_in_each_bin() -> None:
     assert coarse.level > fine.level
     formed = form(fine, 20)
     claims = Claims(Formed(fine.to_bytes(), formed.splits, 1, 0, "source"), 0.01)
-    below, upto = claims.bin_counts(coarse)
+    below, upto, single = claims.bin_counts(coarse)
+    assert not single.any()
     exact = np.concatenate(([0], np.cumsum(fine.totals)))[formed.splits]
     assert (below <= exact[:-1]).all()
     assert (upto >= exact[1:]).all()
@@ -472,9 +475,42 @@ def test_scores_of_a_cell_that_an_edge_splits_count_in_each_bin() -> None:
     assert (upto[1:] - below[:-1] <= exact[2:] - exact[:-2] + 2 * coarse.totals.max()).all()
     same = ScoreSketch(labelled=False)
     same.add(scores)
-    below, upto = claims.bin_counts(same)
+    below, upto, single = claims.bin_counts(same)
+    assert not single.any()
     assert (below == exact[:-1]).all()
     assert (upto == exact[1:]).all()
+
+
+def test_a_bin_of_one_source_score_is_single_only_if_the_target_has_no_other_there() -> None:
+    source, target = ScoreSketch(), ScoreSketch(labelled=False)
+    source.add([0.2] * 5 + [0.5] * 5 + [0.8] * 5, [0, 1, 0, 1, 1] * 3)
+    claims = Claims(Formed(source.to_bytes(), np.arange(4), 1, 0, "source"), 0.01)
+    for scores, expected in (
+        ([0.2, 0.5, 0.8, 0.8], [True, True, True]),
+        ([0.2, 0.2], [True, True, True]),  # one without scores has none of another
+        ([0.2, 0.5, 0.8, 0.35], [True, False, True]),
+        ([0.35, 0.95], [True, False, False]),
+        ([np.nextafter(0.2, 0.0), 0.5], [False, True, True]),
+    ):
+        target = ScoreSketch(labelled=False)
+        target.add(scores)
+        assert claims.bin_counts(target)[2].tolist() == expected
+
+
+@pytest.mark.statistical
+def test_under_label_shift_a_score_of_few_values_is_certified_by_its_noise_alone() -> None:
+    """Were h* free to vary in each bin, the bound would be above 1e-2."""
+    rng = np.random.default_rng([8, 11])
+    values = np.linspace(0.0, 1.0, 10)
+    engine = Recalibrator(mode="composite")
+    for domain, n in (("source", 10**6), ("target", 10**5)):
+        drawn = rng.choice(values, n)
+        engine.learn_many(drawn, (rng.random(n) < drawn**2).astype(np.int8), domain)
+    certificate = the(engine.certificate)
+    true = float(np.mean((engine.predict_many(values) - values**2) ** 2))
+    print(f"certified {certificate.target_risk:.2e}, true {true:.1e}")
+    assert certificate.target_risk is not None
+    assert true < certificate.target_risk <= 1.0e-3
 
 
 def test_a_prediction_alone_raises_nothing() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from measure import Row, compare, figure
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from streamcal import Recalibrator
 from streamcal.maps.uniform_mass import uniform_mass_binning
@@ -82,6 +83,8 @@ def predicting(scores: Floats, labels: Labels) -> Iterator[Row]:
     shifted.learn_many(scores[: 10**6], labels[: 10**6], "source")
     for each in (shifted, mixed):
         each.learn_many(scores[:1000], labels[:1000] & (scores[:1000] > 0.7), "target")
+    line = Recalibrator(mode="source", interpolation="linear")
+    line.learn_many(scores[: 10**6], labels[: 10**6], "source")
     batch = uniform_mass_binning(scores[: 10**5], labels[: 10**5], 256)
     edges, values = np.array(engine.map.edges[1:-1]), np.array(engine.map.values)
     name = f"values[numpy.searchsorted(edges, z)], {len(edges)} edges"
@@ -102,6 +105,13 @@ def predicting(scores: Floats, labels: Labels) -> Iterator[Row]:
             "predict", operation, lambda f=predict: f(part), name,
             lambda: values[np.searchsorted(edges, part)], n=len(part), at_least=at_least,
         )  # fmt: skip
+    knots, log_odds = np.array(line.map.knots), np.array(line.map.log_odds)
+    bends = expit(knots[1:-1])
+    yield compare(
+        "predict", "predict_many, a line", lambda: line.predict_many(part),
+        f"log_odds[numpy.searchsorted(knots, z)], {len(bends)} knots",
+        lambda: log_odds[np.searchsorted(bends, part)], n=len(part), at_least=5.0,
+    )  # fmt: skip
     steps, heights = np.array(mixed.map.edges[1:-1]), np.array(mixed.map.values)
     yield compare(
         "predict", "predict_many, a mixture", lambda: mixed.predict_many(part),

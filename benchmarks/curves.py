@@ -19,7 +19,7 @@ from scipy.special import expit, ndtr
 from scipy.stats import beta
 
 from streamcal import RecalibrationMap
-from streamcal.maps.curves import form_curve
+from streamcal.maps.curves import Interpolation, fit_curve
 from streamcal.maps.uniform_mass import form
 from streamcal.sketch.score_sketch import ScoreSketch
 
@@ -85,11 +85,17 @@ TRUTHS: Final = {
     "base rate 1e-3": Truth(_rare, lambda v: 2e-4 + 0.6 * _rare(v)),
 }
 
+
+def curve(sketch: ScoreSketch, interpolation: Interpolation) -> RecalibrationMap:
+    """Return the map of ``bins="auto"``."""
+    return fit_curve(sketch.cells, sketch.level, sketch.counts, interpolation).map
+
+
 MAPS: Final[dict[str, Callable[[ScoreSketch], RecalibrationMap]]] = {
     "the paper's steps, B by leave-one-out": lambda sketch: form(sketch, "auto").map,
-    "steps": lambda sketch: form_curve(sketch, "none", monotone=True),
-    "line": lambda sketch: form_curve(sketch, "linear", monotone=True),
-    "chosen": lambda sketch: form_curve(sketch, "auto", monotone=True),
+    "steps": lambda sketch: curve(sketch, "none"),
+    "line": lambda sketch: curve(sketch, "linear"),
+    "chosen": lambda sketch: curve(sketch, "auto"),
 }
 
 

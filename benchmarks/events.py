@@ -23,7 +23,7 @@ N = 10**5
 
 def rows() -> Iterator[Row]:
     scores, labels = sample(10**6, 2)
-    engine = Recalibrator(mode="composite")
+    engine = Recalibrator(mode="composite", interpolation="none")
     engine.learn_many(scores, labels, "source")
     pairs = list(zip(scores[:N].tolist(), labels[:N].tolist(), strict=True))
     yield from calls(engine, pairs)
@@ -37,6 +37,8 @@ def calls(engine: Recalibrator, pairs: list[tuple[float, int]]) -> Iterator[Row]
     edges, values = list(served.edges[1:-1]), list(served.values)
     shifted = Recalibrator.from_bytes(engine.to_bytes())
     shifted.learn_many(*zip(*pairs[:50], strict=True), "target")
+    line = Recalibrator(mode="source", interpolation="linear")
+    line.learn_many(*zip(*pairs, strict=True), "source")
 
     def learn() -> None:
         learn_one = engine.learn_one
@@ -72,6 +74,7 @@ def calls(engine: Recalibrator, pairs: list[tuple[float, int]]) -> Iterator[Row]
     yield compare(
         "one", "predict_one, g∘h", lambda: predict(shifted), search, bisect, n=N, repeats=15, at_most_ns=500
     )
+    yield compare("one", "predict_one, a line", lambda: predict(line), search, bisect, n=N, repeats=15)
 
 
 def river() -> Iterator[Row]:

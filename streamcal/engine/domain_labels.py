@@ -152,7 +152,7 @@ class DomainLabels:
         self._scores.frombytes(scores.tobytes())
         self._labels += labels.tobytes()
         if self._keeps_seen:
-            self._seen.extend([AT_ONCE if seen is None else seen] * len(labels))
+            self._seen += array("q", (AT_ONCE if seen is None else seen,)) * len(labels)
         self.n += len(labels)
         self.positives += int(np.count_nonzero(labels))
 

@@ -25,7 +25,7 @@ from streamcal.engine.schedule import NEVER, Schedule, Versions
 from streamcal.engine.served_map import ServedMap
 from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain
-from streamcal.maps.curves import form_curve
+from streamcal.maps.curves import fit_curve
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.uniform_mass import form
 from streamcal.sketch.decoding import Number, decoded
@@ -324,7 +324,8 @@ class MapVersions:
         config = self._config
         if config.bins != "auto":
             return binned
-        return form_curve(sketch, config.interpolation, monotone=config.monotone)
+        interpolation, monotone = config.interpolation, config.monotone
+        return fit_curve(sketch.cells, sketch.level, sketch.counts, interpolation, monotone=monotone).map
 
     def _serve(self, base: RecalibrationMap) -> None:
         steps = 0 if self._auto is None else self._auto.steps

@@ -26,10 +26,9 @@ from streamcal.maps import binning
 from streamcal.maps.platt import cell_logits, expit
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch import grid
-from streamcal.sketch.arrays import Counts
-from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.sketch.arrays import Cells, Counts
 
-__all__ = ["Interpolation", "form_curve"]
+__all__ = ["Curve", "Interpolation", "fit_curve"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -43,7 +42,7 @@ _GROUPS: Final = 512  # of cells, at most, on which curves are compared: four fo
 _APART: Final = 100.0  # between the logits of two copies of the cells; those of scores are within ±28
 
 
-class Cells(NamedTuple):
+class LabelsPerCell(NamedTuple):
     """Labels per cell, in ascending order of score; no cell is empty."""
 
     positives: Counts
@@ -51,16 +50,16 @@ class Cells(NamedTuple):
     logits: Floats
     """The logit of the score in the middle of each cell, or the mean logit of a group of cells."""
 
-    def grouped(self, splits: Counts) -> Cells:
+    def grouped(self, splits: Counts) -> LabelsPerCell:
         """Return the labels per group of cells; ``splits``, int64[g+1], go from 0 to m."""
         totals = binning.bin_sums(self.totals, splits)
         logits = np.add.reduceat(self.totals * self.logits, splits[:-1]) / totals
-        return Cells(binning.bin_sums(self.positives, splits), totals, logits)
+        return LabelsPerCell(binning.bin_sums(self.positives, splits), totals, logits)
 
-    def copies(self, number: int) -> Cells:
+    def copies(self, number: int) -> LabelsPerCell:
         """Return so many copies, one behind the other: binnings of each can be compared in one pass."""
         apart = np.repeat(_APART * np.arange(number), len(self.totals))
-        return Cells(
+        return LabelsPerCell(
             np.tile(self.positives, number),
             np.tile(self.totals, number),
             np.tile(self.logits, number) + apart,
@@ -75,11 +74,11 @@ class Steps(NamedTuple):
     values: Floats
     """float64[K] in (0, 1)."""
 
-    def at(self, _: Cells) -> Floats:
+    def at(self, _: LabelsPerCell) -> Floats:
         """Return the value of each cell."""
         return np.repeat(self.values, np.diff(self.splits))
 
-    def expected_losses(self, cells: Cells) -> Floats:
+    def expected_losses(self, cells: LabelsPerCell) -> Floats:
         """Return the squared errors that are expected on new labels, float64[m].
 
         Those of a block all stand at its first cell.
@@ -102,11 +101,11 @@ class Line(NamedTuple):
     log_odds: Floats
     """float64[k]."""
 
-    def at(self, cells: Cells) -> Floats:
+    def at(self, cells: LabelsPerCell) -> Floats:
         """Return the value in the middle of each cell."""
         return self._values(*self._place(cells.logits))
 
-    def expected_losses(self, cells: Cells) -> Floats:
+    def expected_losses(self, cells: LabelsPerCell) -> Floats:
         """Return the squared errors that are expected on new labels, float64[m]."""
         left, right, part = self._place(cells.logits)
         forecasts = self._values(left, right, part)
@@ -147,45 +146,51 @@ class Line(NamedTuple):
         return expit(log_odds + part * (self.log_odds[right] - log_odds))
 
 
-Curve = Steps | Line
+_Drawn = Steps | Line
 
 
-def form_curve(sketch: ScoreSketch, interpolation: Interpolation, *, monotone: bool) -> RecalibrationMap:
-    """Return the map of ``bins="auto"``, as version 0, of a labelled sketch with at least one score.
+class Curve(NamedTuple):
+    """A fitted curve."""
+
+    map: RecalibrationMap
+    """As version 0."""
+    loss: float
+    """The Brier score expected on new labels, in [0, 1]."""
+
+
+def fit_curve(
+    cells: Cells, level: int, counts: Counts, interpolation: Interpolation = "auto", *, monotone: bool = True
+) -> Curve:
+    """Fit the map of ``bins="auto"``.
 
     Parameters
     ----------
-    sketch
-        the labelled scores.
+    cells, level
+        the grid, int32[m], m at least 1.
+    counts
+        labels per class and cell, int64[2, m]; no cell is empty.
     interpolation
         which curves are compared.
     monotone
         whether neighbouring bins are pooled so that the map does not decrease.
     """
-    negatives, positives = sketch.counts
-    cells, level = sketch.cells, sketch.level
-    curve = _choose(
-        Cells(positives, negatives + positives, cell_logits(cells, level)), interpolation, monotone=monotone
-    )
-    if isinstance(curve, Steps):
-        # A bin ends with its last occupied cell: scores in empty cells after it belong to the next bin.
-        inner = grid.left_edges(cells[curve.splits[1:-1] - 1] + np.int32(1), level)
-        return RecalibrationMap(
-            version=0, edges=(0.0, *inner.tolist(), 1.0), values=tuple(curve.values.tolist())
-        )
-    bends = curve.bends
-    return RecalibrationMap(
-        version=0,
-        kind="linear",
-        knots=tuple(curve.knots[bends].tolist()),
-        log_odds=tuple(curve.log_odds[bends].tolist()),
-    )
+    labels = LabelsPerCell(counts[1], counts[0] + counts[1], cell_logits(cells, level))
+    drawn = _choose(labels, interpolation, monotone=monotone)
+    loss = min(1.0, float(drawn.expected_losses(labels).sum() / labels.totals.sum()))
+    if isinstance(drawn, Line):
+        knots, log_odds = (part[drawn.bends].tolist() for part in (drawn.knots, drawn.log_odds))
+        line = RecalibrationMap(version=0, kind="linear", knots=tuple(knots), log_odds=tuple(log_odds))
+        return Curve(line, loss)
+    # A bin ends with its last occupied cell: scores in empty cells after it belong to the next bin.
+    inner = grid.left_edges(cells[drawn.splits[1:-1] - 1] + np.int32(1), level)
+    edges = (0.0, *inner.tolist(), 1.0)
+    return Curve(RecalibrationMap(version=0, edges=edges, values=tuple(drawn.values.tolist())), loss)
 
 
-def _choose(cells: Cells, interpolation: Interpolation, *, monotone: bool) -> Curve:
+def _choose(cells: LabelsPerCell, interpolation: Interpolation, *, monotone: bool) -> _Drawn:
     """Return the curve through the rates of these cells that is expected to be best on new labels.
 
-    The parameters are those of `form_curve`.
+    The parameters are those of `fit_curve`.
     """
     n = int(cells.totals.sum())
     most = 2.0 * math.sqrt(n)  # the best number grows as n^(1/3); larger ones would be chosen by noise
@@ -220,7 +225,9 @@ def _smoothed(losses: Floats) -> Floats:
     return smooth
 
 
-def _curves(cells: Cells, splits: Counts, interpolation: Interpolation, *, monotone: bool) -> list[Curve]:
+def _curves(
+    cells: LabelsPerCell, splits: Counts, interpolation: Interpolation, *, monotone: bool
+) -> list[_Drawn]:
     """Return the curves that are compared, through the rates of bins that begin at these cells."""
     bins = cells.grouped(splits)
     ends = np.arange(len(splits))
@@ -233,7 +240,7 @@ def _curves(cells: Cells, splits: Counts, interpolation: Interpolation, *, monot
     blocks = bins.grouped(ends)
     values = _inside(blocks)
     starts = splits[ends]
-    curves: list[Curve] = []
+    curves: list[_Drawn] = []
     if interpolation != "none":
         log_odds = np.log(values / (1.0 - values))
         order = np.arange(len(values))
@@ -246,7 +253,7 @@ def _curves(cells: Cells, splits: Counts, interpolation: Interpolation, *, monot
     return curves
 
 
-def _inside(blocks: Cells) -> Floats:
+def _inside(blocks: LabelsPerCell) -> Floats:
     """Return the rate of each block, inside (0, 1): N labels all alike say ½/(N+1) or 1 − ½/(N+1).
 
     They do not pass the rate of the neighbouring block for that, if it is inside.
@@ -262,5 +269,5 @@ def _inside(blocks: Cells) -> Floats:
 
 
 def _copy_of(logits: Floats) -> Counts:
-    """Return which of the `Cells.copies` each logit is of."""
+    """Return which of the `LabelsPerCell.copies` each logit is of."""
     return np.rint(logits / _APART).astype(np.int64)

@@ -31,7 +31,7 @@ _MOST_HALVINGS: Final = 30
 _SUFFICIENT: Final = 0.1  # the part of the decrease predicted by the slope that a step must reach (Armijo)
 
 
-def apply_platt(slopes: Floats, intercepts: Floats, logits: Floats) -> Floats:
+def apply_platt(slopes: Floats, intercepts: Floats, logits: Floats, out: Floats | None = None) -> Floats:
     """Return expit(a·x + b).
 
     Parameters
@@ -40,12 +40,14 @@ def apply_platt(slopes: Floats, intercepts: Floats, logits: Floats) -> Floats:
         a and b, float64 of any shape that broadcasts against the logits.
     logits
         x, float64[n].
+    out
+        Where to put the result, of the shape that they broadcast to.
 
     Returns
     -------
     float64 in [0, 1], of the shape that they broadcast to.
     """
-    exponents = slopes * logits
+    exponents: Floats = np.multiply(slopes, logits, out=out)
     exponents += intercepts
     return expit(exponents)
 

@@ -18,6 +18,7 @@ __all__ = ["Calibeating"]
 Floats = npt.NDArray[np.float64]
 
 _KNOTS: Final = np.arange(0.05, 1.0, 0.1)
+_NUMBERS: Final = np.arange(float(len(_KNOTS)))[:, np.newaxis]
 _SHRINKAGE: Final = 1000.0  # labels
 
 
@@ -32,15 +33,12 @@ class Calibeating:
 
     def learn(self, forecasts: Floats, labels: npt.NDArray[np.int8]) -> None:
         """Learn the labels, int8[n], of uncorrected forecasts, float64[n] in [0, 1]."""
-        above = np.clip(10.0 * forecasts - 0.5, 0.0, len(_KNOTS) - 1.0)
-        knots = np.minimum(above.astype(np.int64), len(_KNOTS) - 2)
-        above -= knots
-        both = np.concatenate((knots, knots + 1))
-        parts = np.concatenate((1.0 - above, above))
-        excess = labels - forecasts
-        self._labels = self._labels + np.bincount(both, parts, len(_KNOTS))
-        parts *= np.concatenate((excess, excess))
-        self._excess = self._excess + np.bincount(both, parts, len(_KNOTS))
+        places = np.minimum(np.maximum(10.0 * forecasts - 0.5, 0.0), len(_KNOTS) - 1.0)
+        parts = np.abs(_NUMBERS - places)  # of each label at each knot, float64[10, n]
+        np.subtract(1.0, parts, out=parts)
+        np.maximum(parts, 0.0, out=parts)
+        self._labels = self._labels + parts.sum(axis=1)
+        self._excess = self._excess + parts.dot(labels - forecasts)
 
     def correct(self, forecasts: Floats) -> Floats:
         """Return forecasts, float64[n] in [0, 1], corrected.
@@ -50,7 +48,8 @@ class Calibeating:
         nearest = 0.5 / (float(self._labels.sum()) + 1.0)
         corrected = np.interp(forecasts, _KNOTS, self._excess / (self._labels + _SHRINKAGE))
         corrected += forecasts
-        return np.clip(corrected, np.minimum(forecasts, nearest), np.maximum(forecasts, 1.0 - nearest))
+        np.minimum(corrected, np.maximum(forecasts, 1.0 - nearest), out=corrected)
+        return np.maximum(corrected, np.minimum(forecasts, nearest), out=corrected)
 
     def merge(self, other: Calibeating) -> None:
         """Add the labels of the other."""

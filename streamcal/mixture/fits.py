@@ -12,7 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.maps import binning
-from streamcal.maps.platt import apply_platt, cell_logits, expit, fit_platt
+from streamcal.maps.curves import fit_curve
+from streamcal.maps.platt import apply_platt, cell_logits, expit, fit_platt, logit
+from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import class_prior
 from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import ScoreSketch
@@ -25,6 +27,7 @@ Floats = npt.NDArray[np.float64]
 
 _SMOOTHING: Final = 0.5  # Krichevsky–Trofimov: no prior is ever 0 or 1
 _MOST_BINS: Final = 128
+_QUARTER: Final = 0.25  # of a nat: between two knots an expit is straight to within 0.25² / (48√3)
 
 
 class Steps(NamedTuple):
@@ -37,7 +40,7 @@ class Steps(NamedTuple):
 
     def at(self, scores: Floats) -> Floats:
         """Return the values at scores, float64[n]."""
-        return self.values[np.searchsorted(self.edges, scores, side="right")]
+        return self.values[self.edges.searchsorted(scores, "right")]
 
 
 class Line(NamedTuple):
@@ -61,10 +64,11 @@ class Source(NamedTuple):
     """The smoothed estimate of P[Y=1], in (0, 1)."""
     platt: tuple[float, float]
     """(a, b) of expit(a·logit(z) + b)."""
-    isotonic: Line
+    curve: Line
+    """The map of ``bins="auto"``."""
     uniform: Steps
     losses: tuple[float, float, float, float]
-    """Brier loss per label expected on new labels of the source: identity, Platt, isotonic, uniform mass."""
+    """Brier loss per label expected on new labels of the source: identity, Platt, curve, uniform mass."""
 
 
 def fit_source(sketch: ScoreSketch) -> Source:
@@ -80,7 +84,7 @@ def fit_source(sketch: ScoreSketch) -> Source:
     level = sketch.level
     cells, counts = sketch.cells, sketch.counts
     logits = cell_logits(cells, level)
-    uniform, uniform_loss = fit_uniform_mass(cells, level, counts)
+    curve, (uniform, uniform_loss) = fit_curve(cells, level, counts), fit_uniform_mass(cells, level, counts)
     totals = counts.sum(axis=0)
     hits, labels = counts[1:].astype(np.float64), totals[np.newaxis].astype(np.float64)
     fitted = fit_platt(logits, hits, labels)[0]
@@ -90,13 +94,12 @@ def fit_source(sketch: ScoreSketch) -> Source:
     losses = (
         _brier(expit(logits.copy()), counts),
         min(1.0, _brier(by_platt, counts) + optimism),
-        _crossed_brier(cells, level, counts),
+        curve.loss,
         uniform_loss,
     )
     prior = class_prior(sketch.n_positives, sketch.n, _SMOOTHING) or 0.5
     slope, intercept = fitted.tolist()
-    isotonic = fit_isotonic(cells, level, counts)
-    return Source(sketch.n, prior, (slope, intercept), isotonic, uniform, losses)
+    return Source(sketch.n, prior, (slope, intercept), _as_line(curve.map), uniform, losses)
 
 
 def fit_uniform_mass(cells: Cells, level: int, counts: Counts) -> tuple[Steps, float]:
@@ -136,25 +139,25 @@ def fit_isotonic(cells: Cells, level: int, counts: Counts) -> Line:
 
     positives = counts[1].astype(np.float64)
     weights = positives + counts[0]
-    for end in (0, -1)[: len(cells)]:
-        weights[end] += 1.0
-        positives[end] += 0.5
+    ends = slice(None, None, max(1, len(cells) - 1))  # the first and the last, which may be the same
+    weights[ends] += 1.0
+    positives[ends] += 0.5
     fitted = isotonic_regression(positives / weights, weights=weights)
-    ends = np.repeat(fitted.blocks, 2)[1:-1]
-    ends[1::2] -= 1
-    return Line(cell_logits(cells[ends], level), np.minimum(fitted.x[ends], 1.0))
+    knots = fitted.blocks.repeat(2)[1:-1]
+    knots[1::2] -= 1
+    return Line(cell_logits(cells[knots], level), np.minimum(fitted.x[knots], 1.0))
 
 
-def _crossed_brier(cells: Cells, level: int, counts: Counts) -> float:
-    """Return the Brier loss of isotonic regression, fitted to every second cell and tested on the others."""
-    losses = 0.0
-    for fold in (0, 1):
-        here, there = slice(fold, None, 2), slice(1 - fold, None, 2)
-        if len(cells) > 1:
-            line = fit_isotonic(cells[there], level, counts[:, there])
-            forecasts = line.at(cell_logits(cells[here], level))
-            losses += _brier(forecasts, counts[:, here]) * float(counts[:, here].sum())
-    return losses / float(counts.sum())
+def _as_line(curve: RecalibrationMap) -> Line:
+    """Return a map as a `Line`, by less than 0.001 if it is linear in log-odds: a knot for each quarter nat."""
+    if curve.kind == "step":
+        ends = np.repeat(logit(np.array(curve.edges)), 2)[1:-1]
+        return Line(ends, np.repeat(np.array(curve.values), 2))
+    parts = np.maximum(1, np.ceil(np.abs(np.diff(curve.log_odds)) / _QUARTER)).astype(int)
+    counted = np.concatenate(([0], np.cumsum(parts)))
+    places = np.arange(counted[-1] + 1)
+    knots, log_odds = (np.interp(places, counted, ends) for ends in (curve.knots, curve.log_odds))
+    return Line(knots, expit(log_odds))
 
 
 def _brier(forecasts: Floats, counts: Counts) -> float:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
 from streamcal.maps.platt import apply_platt, logit
 from streamcal.maps.shift import shift_odds
-from streamcal.mixture.fits import Floats, Line, Source, Steps
+from streamcal.mixture.fits import Counts, Floats, Line, Source, Steps
 from streamcal.mixture.names import DISCOUNTS, NAMES, WINDOWS
 
-__all__ = ["Points", "Snapshot", "forecasts", "refill"]
+__all__ = ["Points", "Snapshot", "forecasts", "forecasts_in_turn", "refill"]
+
+T = TypeVar("T")
 
 # The rows of each family, in the order of `names.NAMES`.
 _ISOTONIC: Final = 1
@@ -35,19 +38,38 @@ class Snapshot(NamedTuple):
     """None before the first labels."""
     source: Source | None
     odds: float
-    """κ = w₁/w₀ (eq. 13) of the composite with the source's isotonic map, positive. Without a source, that
+    """κ = w₁/w₀ (eq. 13) of the composite with the source's curve, positive. Without a source, that
     equals the identity."""
     by_scores: bool
     """Whether scores, too, told of the target's prior."""
 
 
-class Points(NamedTuple):
-    """Scores, with what the maps are evaluated at."""
+class Points:
+    """Scores, with what the maps are evaluated at.
 
-    scores: Floats
-    """float64[n] in [0, 1]."""
-    logits: Floats
-    """float64[n], their logits, finite."""
+    Parameters
+    ----------
+    scores
+        float64[n] in [0, 1].
+    logits
+        float64[n], their logits, finite.
+    """
+
+    __slots__ = ("_line", "_values", "logits", "scores")
+
+    def __init__(self, scores: Floats, logits: Floats) -> None:
+        self.scores, self.logits = scores, logits
+        self._line: Line | None = None
+
+    def along(self, line: Line) -> Floats:
+        """Return the values of a line here, which are kept until another is asked for."""
+        if line is not self._line:
+            self._line, self._values = line, line.at(self.logits)
+        return self._values
+
+    def __getitem__(self, places: Counts) -> Points:
+        """Return the points at these places, int64[k]."""
+        return Points(self.scores[places], self.logits[places])
 
     @classmethod
     def of(cls, scores: Floats) -> Points:
@@ -78,7 +100,53 @@ def refill(snapshot: Snapshot, points: Points, values: Floats, before: Snapshot 
             values[_ISOTONIC + row] = line.at(points.logits)
     if snapshot.uniform is not None and (before is None or snapshot.uniform is not before.uniform):
         values[_UNIFORM] = snapshot.uniform.at(points.scores)
-    values[_PLATT] = apply_platt(snapshot.platt[:, :1], snapshot.platt[:, 1:], points.logits)
+    apply_platt(snapshot.platt[:, :1], snapshot.platt[:, 1:], points.logits, out=values[_PLATT])
     if source is not None and (before is None or source is not before.source or snapshot.odds != before.odds):
-        values[_SHIFTED] = shift_odds(source.isotonic.at(points.logits), snapshot.odds)
+        values[_SHIFTED] = shift_odds(points.along(source.curve), snapshot.odds)
     return values
+
+
+def forecasts_in_turn(
+    snapshots: Sequence[Snapshot], lengths: Counts, points: Points
+) -> tuple[Floats, Floats]:
+    """Return what each snapshot in turn forecasts for so many of the next scores.
+
+    What snapshots share is evaluated once for all their scores, which lie end to end.
+
+    Parameters
+    ----------
+    snapshots, lengths
+        S of them, in any order; int64[S], positive, with sum n.
+
+    Returns
+    -------
+    What every candidate forecasts, float64[K, n] in [0, 1]; and what the mixture and each tracker forecast,
+    float64[3, n].
+    """
+    ends = lengths.cumsum().tolist()
+    values = np.empty((len(NAMES), len(points.scores)))
+    values[:] = points.scores
+    for row in range(len(WINDOWS)):
+        lines = [snapshot.isotonic[row] if snapshot.isotonic else None for snapshot in snapshots]
+        for line, part in _runs(lines, ends):
+            values[_ISOTONIC + row, part] = line.at(points.logits[part])
+    for steps, part in _runs([snapshot.uniform for snapshot in snapshots], ends):
+        values[_UNIFORM, part] = steps.at(points.scores[part])
+    platt = np.array([snapshot.platt for snapshot in snapshots]).T.repeat(lengths, axis=2)
+    apply_platt(platt[0], platt[1], points.logits, out=values[_PLATT])
+    odds = np.array([snapshot.odds for snapshot in snapshots]).repeat(lengths)
+    for source, part in _runs([snapshot.source for snapshot in snapshots], ends):
+        values[_SHIFTED, part] = shift_odds(source.curve.at(points.logits[part]), odds[part])
+    weights = np.array([snapshot.weights for snapshot in snapshots]).T.repeat(lengths, axis=2)
+    return values, np.einsum("ktn,kn->tn", weights, values)
+
+
+def _runs(things: Sequence[T | None], ends: Sequence[int]) -> Iterator[tuple[T, slice]]:
+    """Yield each thing but None with its places, which end at ``ends``; equal neighbours come as one."""
+    start = 0
+    for place, end in enumerate(ends):
+        thing = things[place]
+        if place + 1 == len(ends) or things[place + 1] is not thing:
+            if thing is not None:
+                yield thing, slice(start, end)
+            start = end

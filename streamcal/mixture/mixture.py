@@ -194,10 +194,11 @@ class Mixture:
         points = Points.of(scores)
         forecasts, mixed = self._forecasts(points, seen)
         self._calibeating.learn(mixed[0], labels)
-        forecasts -= labels
-        losses = np.square(forecasts, out=forecasts)
-        self._weights.track(losses, np.square(mixed[1:] - labels))
-        self._recent.add(losses[0])
+        hits = labels.astype(np.float64)
+        forecasts -= hits
+        mixed -= hits
+        self._weights.track(forecasts, mixed[1:])
+        self._recent.add(forecasts[0])
         self._online.learn(points.logits, labels)
         self._windows.add(scores, labels)
         self.n += len(labels)
@@ -342,7 +343,7 @@ class Mixture:
         source, weights, online, windows = self._source, self._weights.served, self._online, self._windows
         isotonic, uniform = windows.isotonic, windows.uniform
         if source is None:
-            platt = np.concatenate((online.parameters, (IDENTITY,)))
+            platt = _with_composite(online.parameters, IDENTITY)
             return Snapshot(observed, weights, platt, isotonic, uniform, None, 1.0, by_scores=False)
         every = lately = source.prior
         if prior is not None:
@@ -352,12 +353,10 @@ class Mixture:
             every = (self._positives + source.prior) / (self.n + 1.0)
             lately = (recent + source.prior) / (latest + 1.0)
         slope, intercept = source.platt
-        shifted = ((slope, intercept + math.log(_odds(source.prior, every))),)
-        if self.n:
-            platt = np.concatenate((online.parameters, shifted))
-        else:  # before its first label the target's maps are those of the source
-            platt = np.concatenate((np.tile(np.array(source.platt), (len(online.parameters), 1)), shifted))
-            isotonic, uniform = (source.isotonic,) * len(WINDOWS), source.uniform
+        shifted = slope, intercept + math.log(_odds(source.prior, every))
+        platt = _with_composite(online.parameters if self.n else source.platt, shifted)
+        if not self.n:  # before its first label the target's maps are those of the source
+            isotonic, uniform = (source.curve,) * len(WINDOWS), source.uniform
             weights = np.tile(by_source(source, shifted=prior is not None), (3, 1))
         return Snapshot(
             observed,
@@ -376,16 +375,20 @@ class Mixture:
         Returns
         -------
         What every candidate forecast when each prediction was made, and what it forecasts now,
-        float64[2, K, n]; and what was forecast then by the mixture and by each tracker, float64[3, n].
+        float64[2, K, n], or float64[1, K, n] where both are the same; and what was forecast then by the
+        mixture and by each tracker, float64[3, n].
         """
-        forecasts = np.empty((2, _K, len(seen)))
-        forecasts[:] = now = self._table.table.at(points.scores)
-        which = self._snapshots.served_at(seen)
-        if which.min() == len(self._snapshots.held) - 1:
-            return forecasts, self._snapshots.latest.weights @ now
-        forecasts[0], mixed = self._snapshots.forecasts(which, points)
-        if self._snapshots.latest.by_scores:
-            forecasts[1] = forecasts[0]  # what scores tell of now is not what labels of the past confirm
+        snapshots = self._snapshots
+        which = snapshots.served_at(seen)
+        if which.min() == len(snapshots.held) - 1:
+            now = self._table.table.at(points.scores)
+            return now[np.newaxis], snapshots.latest.weights.dot(now)
+        then, mixed = snapshots.forecasts(which, points)
+        if snapshots.latest.by_scores:
+            return then[np.newaxis], mixed  # what scores tell of now is not what labels of the past confirm
+        forecasts = np.empty((2, *then.shape))
+        forecasts[0] = then
+        forecasts[1] = self._table.table.at(points.scores)
         return forecasts, mixed
 
     def _reason(self, before: int, leader: int) -> str:
@@ -399,6 +402,14 @@ class Mixture:
 def _next_step(labels: int) -> int:
     """Return the label count of the step after one at so many labels."""
     return labels + min(STRIDE, max(_FIRST_STEP, labels // 4))
+
+
+def _with_composite(online: npt.ArrayLike, composite: tuple[float, float]) -> Floats:
+    """Return (a, b) of every online Platt scaling, or the one that all have, and of the composite's."""
+    platt = np.empty((len(DISCOUNTS) + 1, 2))
+    platt[:-1] = online
+    platt[-1] = composite
+    return platt
 
 
 def _odds(source: float, target: float) -> float:

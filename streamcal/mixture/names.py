@@ -29,7 +29,7 @@ WINDOWS: Final = (1000, 4000, 16_000)
 RECENT_PRIOR: Final = 300
 """How many of the latest target labels estimate the more recent of the two priors."""
 
-_COMPOSITES: Final = {"platt": "all", "isotonic": str(RECENT_PRIOR)}  # the prior of each family
+_COMPOSITES: Final = {"platt": "all", "curve": str(RECENT_PRIOR)}  # the prior of each family
 
 NAMES: Final = (
     "identity",

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.maps.platt import IDENTITY, expit
+from streamcal.maps.platt import IDENTITY
 from streamcal.mixture.names import DISCOUNTS
 
 __all__ = ["MOST", "OnlinePlatt"]
@@ -30,99 +30,117 @@ MOST: Final = 1e7
 
 _BLOCK: Final = 32  # labels a step
 _LEAST_CURVATURE: Final = 1e-3
-_FARTHEST: Final = 30.0  # in log odds: beyond it the loss is linear for all that labels can tell
+_G: Final = len(DISCOUNTS)
 _GAMMAS: Final = np.array(DISCOUNTS)[:, np.newaxis]
-_AGED: Final = _GAMMAS ** np.arange(_BLOCK - 1, -1, -1)  # what each label of a block counts for after it
+# What each label of a block counts for after it, times what the derivatives of the loss are multiples of.
+_AGED: Final = np.array((0.5, 0.25))[:, np.newaxis, np.newaxis] * _GAMMAS ** np.arange(_BLOCK - 1, -1, -1)
 
 
 class OnlinePlatt:
     """Online Platt scalings of all `DISCOUNTS` at once."""
 
-    __slots__ = ("_curvature", "parameters")
+    __slots__ = ("_fits",)
 
     def __init__(self) -> None:
-        self.parameters: Floats = np.tile(np.array(IDENTITY), (len(DISCOUNTS), 1))
+        # a, b, and H of a a, a b, b b; the array is never changed in place.
+        self._fits: Floats = np.tile(np.array((*IDENTITY, 0.0, 0.0, 0.0)), (_G, 1))
+
+    @property
+    def parameters(self) -> Floats:
         """(a, b) of each discount, float64[G, 2], in an array that is never changed in place."""
-        self._curvature: Floats = np.zeros((len(DISCOUNTS), 3))  # H: of a a, a b, b b
+        return self._fits[:, :2]
 
     def learn(self, logits: Floats, labels: npt.NDArray[np.int8]) -> None:
         """Learn the next labels, int8[n], with the logits of their scores, float64[n].
 
         The outcome depends on where a call ends: a block never goes beyond it.
         """
-        powers = np.stack((np.square(logits), logits, np.ones(len(logits))), axis=1)
-        parameters, curvature = self.parameters, self._curvature
+        powers = np.empty((len(labels), 3))
+        np.square(logits, out=powers[:, 0])
+        powers[:, 1] = logits
+        powers[:, 2] = 1.0
+        each, signs = logits.tolist(), 2.0 * labels - 1.0
+        fits = self._fits
         for start in range(0, len(labels), _BLOCK):
-            x = powers[start : start + _BLOCK]
+            block = slice(start, start + _BLOCK)
+            x, rows = each[block], powers[block]
             size = len(x)
-            exponents = parameters @ x[:, 1:].T
-            np.maximum(exponents, -_FARTHEST, out=exponents)
-            np.minimum(exponents, _FARTHEST, out=exponents)
-            forecasts = expit(exponents)
-            both = np.empty((2, *forecasts.shape))  # derivatives of the loss: first and second
-            np.subtract(forecasts, labels[start : start + size], out=both[0])
-            np.subtract(forecasts, np.square(forecasts), out=both[1])
-            np.maximum(both[1], _LEAST_CURVATURE, out=both[1])
-            both *= _AGED[:, _BLOCK - size :]
-            sums = both @ x
-            curvature = _GAMMAS**size * curvature + sums[1]
-            slopes = sums[0, :, 1:].tolist()
-            ends = float(x[:, 1].min()), float(x[:, 1].max())
-            # Three systems of two equations: scalars take less time than arrays.
-            parameters = np.array(
+            both = np.empty((2, _G, size))  # derivatives of the loss: first and second
+            first, second = both
+            # With t = tanh((a·x + b) / 2), they are (t − (2y − 1)) / 2 and (1 − t²) / 4.
+            np.dot(0.5 * fits[:, :2], rows[:, 1:].T, out=first)
+            np.tanh(first, out=first)
+            np.square(first, out=second)
+            np.subtract(1.0, second, out=second)
+            np.maximum(second, 4.0 * _LEAST_CURVATURE, out=second)
+            first -= signs[block]
+            both *= _AGED[:, :, _BLOCK - size :]
+            sums = both.reshape(2 * _G, size).dot(rows).tolist()
+            ends = min(x), max(x)
+            # Systems of two equations: scalars take less time than arrays.
+            fits = np.array(
                 [
-                    _stepped((*theta, *h, *slope), ends)
-                    for theta, h, slope in zip(parameters.tolist(), curvature.tolist(), slopes, strict=True)
+                    _stepped(fit, discount**size, slope, curvature, ends)
+                    for fit, discount, slope, curvature in zip(
+                        fits.tolist(), DISCOUNTS, sums[:_G], sums[_G:], strict=True
+                    )
                 ]
             )
-        self.parameters, self._curvature = parameters, curvature
+        self._fits = fits
 
     def merge(self, other: OnlinePlatt, labels: int) -> None:
         """Average with another by their curvatures, as if its so many labels had come later."""
-        aged = np.array(DISCOUNTS)[:, np.newaxis] ** labels
-        theirs = other._curvature
+        aged = _GAMMAS**labels
+        mine, theirs = self._fits[:, 2:], other._fits[:, 2:]
         prior = np.array((1.0, 0.0, 1.0))
         # The identity, from which both began, counts once.
-        mine = aged * (_times(self._curvature + prior, self.parameters) - np.array(IDENTITY))
-        pulls = mine + _times(theirs + prior, other.parameters)
-        self._curvature = aged * self._curvature + theirs
-        aa, ab, bb = (self._curvature + prior).T
+        pulls = aged * (_times(mine + prior, self.parameters) - np.array(IDENTITY))
+        pulls += _times(theirs + prior, other.parameters)
+        curvature = aged * mine + theirs
+        aa, ab, bb = (curvature + prior).T
         determinant = aa * bb - ab * ab
         a = (bb * pulls[:, 0] - ab * pulls[:, 1]) / determinant
         b = (aa * pulls[:, 1] - ab * pulls[:, 0]) / determinant
-        self.parameters = np.stack((a, b), axis=1)
+        self._fits = np.column_stack((a, b, curvature))
 
     def to_state(self) -> Floats:
         """Return the state, float64[5 G]."""
-        return np.concatenate((self.parameters, self._curvature), axis=1).ravel()
+        return self._fits.ravel()
 
     def restore(self, state: Floats) -> bool:
         """Set the state, float64[5 G] within ±`MOST`; return whether it can be one."""
-        parts = state.reshape(len(DISCOUNTS), 5)
-        self.parameters, self._curvature = parts[:, :2].copy(), parts[:, 2:].copy()
-        aa, ab, bb = self._curvature.T
+        self._fits = state.reshape(_G, 5)
+        aa, ab, bb = self._fits[:, 2:].T
         return bool(((aa >= 0.0) & (bb >= 0.0) & (ab * ab <= aa * bb * (1.0 + 1e-9))).all())
 
 
-def _stepped(state: tuple[float, ...], ends: tuple[float, float]) -> tuple[float, float]:
-    """Return (a, b) after a damped Newton step.
+def _stepped(
+    fit: list[float], aged: float, slope: list[float], curvature: list[float], ends: tuple[float, float]
+) -> tuple[float, ...]:
+    """Return a scaling after a damped Newton step.
 
     Parameters
     ----------
-    state
-        a and b; H of a a, a b and b b; the slope along a and b.
+    fit
+        a and b; H of a a, a b and b b.
+    aged
+        What H counts for after the block.
+    slope, curvature
+        The sums over the block of the first and the second derivatives × x², x and 1.
     ends
         The least and the greatest logit of the block.
     """
-    a, b, aa, ab, bb, slope_a, slope_b = state
-    aa += 1.0
-    bb += 1.0
-    determinant = aa * bb - ab * ab
-    step_a = (bb * slope_a - ab * slope_b) / determinant
-    step_b = (aa * slope_b - ab * slope_a) / determinant
-    farthest = max(abs(x * step_a + step_b) for x in ends)
+    a, b, aa, ab, bb = fit
+    _, slope_a, slope_b = slope
+    aa = aged * aa + curvature[0]
+    ab = aged * ab + curvature[1]
+    bb = aged * bb + curvature[2]
+    determinant = (aa + 1.0) * (bb + 1.0) - ab * ab
+    step_a = ((bb + 1.0) * slope_a - ab * slope_b) / determinant
+    step_b = ((aa + 1.0) * slope_b - ab * slope_a) / determinant
+    farthest = max(abs(ends[0] * step_a + step_b), abs(ends[1] * step_a + step_b))
     length = math.log1p(farthest) / farthest if farthest > 0.0 else 1.0
-    return a - length * step_a, b - length * step_b
+    return a - length * step_a, b - length * step_b, aa, ab, bb
 
 
 def _times(curvature: Floats, parameters: Floats) -> Floats:

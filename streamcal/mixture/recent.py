@@ -32,13 +32,13 @@ class RecentLosses:
         self._sums: Floats = np.zeros((2, _K))
         self._labels = [0, 0]
 
-    def add(self, losses: Floats) -> None:
-        """Add the losses of the candidates on n labels, float64[K, n]."""
+    def add(self, errors: Floats) -> None:
+        """Add the losses of the candidates on n labels: the squares of these errors, float64[K, n]."""
         if self._labels[1] >= _STRETCH:
             self._sums = np.stack((self._sums[1], np.zeros(_K)))
             self._labels = [self._labels[1], 0]
-        self._sums[1] += losses.sum(axis=1)
-        self._labels[1] += losses.shape[1]
+        self._sums[1] += np.vecdot(errors, errors)
+        self._labels[1] += errors.shape[1]
 
     def compare(self, before: int, leader: int) -> str | None:
         """Return how the losses of two candidates, given by index, differ; None if there are no losses."""

@@ -7,13 +7,13 @@ Memory: about 25 snapshots in the long run, a few kB each.
 
 from __future__ import annotations
 
+from array import array
 from typing import Final
 
 import numpy as np
 
 from streamcal.mixture.fits import Counts, Floats
-from streamcal.mixture.forecasts import Points, Snapshot, forecasts
-from streamcal.mixture.names import NAMES
+from streamcal.mixture.forecasts import Points, Snapshot, forecasts_in_turn
 
 __all__ = ["Snapshots"]
 
@@ -32,7 +32,7 @@ class Snapshots:
         counts of observed scores must not descend.
     """
 
-    __slots__ = ("_observed", "held")
+    __slots__ = ("_ends", "held")
 
     def __init__(self, held: list[tuple[int, Snapshot]]) -> None:
         self._set(held)
@@ -49,16 +49,16 @@ class Snapshots:
     def add(self, snapshot: Snapshot) -> None:
         """Add the snapshot of the next step, and at every eighth step thin out the older ones."""
         now = self.held[-1][0] + 1
-        held = [*self.held, (now, snapshot)]
+        self.held.append((now, snapshot))
+        self._ends.append(snapshot.observed)
         if not now % _THIN_EVERY:
-            held = [each for each in held if _is_kept(each[0], now - each[0])]
-        self._set(held)
+            self._set([each for each in self.held if _is_kept(each[0], now - each[0])])
 
     def served_at(self, seen: Counts) -> Counts:
         """Return the index of the snapshot served after so many scores, int64[n]; for −1 the latest."""
-        served: Counts = np.maximum(np.searchsorted(self._observed, seen, side="right") - 1, 0)
-        served[seen < 0] = len(self.held) - 1
-        return served
+        # As an unsigned number, −1 is larger than all others.
+        index: Counts = np.array(self._ends).searchsorted(seen.view(np.uint64), "right")
+        return index
 
     def forecasts(self, which: Counts, points: Points) -> tuple[Floats, Floats]:
         """Return what was forecast for n scores by the snapshots of these indices.
@@ -68,18 +68,19 @@ class Snapshots:
         What every candidate forecast, float64[K, n] in [0, 1]; and what the mixture and each tracker
         forecast, float64[3, n].
         """
-        each, mixed = np.empty((len(NAMES), len(which))), np.empty((3, len(which)))
-        for index in {*which.tolist()}:
-            at = which == index
-            snapshot = self.held[index][1]
-            each[:, at] = values = forecasts(snapshot, Points(points.scores[at], points.logits[at]))
-            mixed[:, at] = snapshot.weights @ values
-        return each, mixed
+        counts = np.bincount(which)
+        used = counts.nonzero()[0]
+        served = [self.held[index][1] for index in used.tolist()]
+        order = which.argsort(kind="stable")
+        each, mixed = forecasts_in_turn(served, counts[used], points[order])
+        back = order.argsort()
+        return each.take(back, axis=1), mixed.take(back, axis=1)
 
     def _set(self, held: list[tuple[int, Snapshot]]) -> None:
         self.held = held
         """The snapshots, each with the number of its step; not to be changed."""
-        self._observed: Counts = np.array([snapshot.observed for _, snapshot in held], np.int64)
+        # How many scores had been observed when the next snapshot was first served.
+        self._ends = array("Q", (snapshot.observed for _, snapshot in held[1:]))
 
 
 def _is_kept(step: int, age: int) -> bool:

@@ -51,7 +51,7 @@ class SourceState(msgspec.Struct, array_like=True):
     labels: Count
     prior: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)]
     platt: tuple[Finite, Finite]
-    isotonic: int
+    curve: int
     uniform: int
     losses: tuple[Loss, Loss, Loss, Loss]
 
@@ -200,7 +200,7 @@ def pack_snapshots(snapshots: Sequence[tuple[int, Snapshot]]) -> tuple[list[Snap
             source.labels,
             source.prior,
             source.platt,
-            lines.index(source.isotonic),
+            lines.index(source.curve),
             steps.index(source.uniform),
             source.losses,
         )
@@ -295,8 +295,8 @@ def _steps(edges: bytes, values: bytes) -> Steps:
 def _source(state: SourceState, lines: Sequence[Line], steps: Sequence[Steps]) -> Source:
     if not state.labels or not all(abs(parameter) <= _MOST_PARAMETER for parameter in state.platt):
         raise DamagedStateError(f"a source of {state.labels} labels with the parameters {state.platt}")
-    isotonic, uniform = _at(lines, state.isotonic), _at(steps, state.uniform)
-    return Source(state.labels, state.prior, state.platt, isotonic, uniform, state.losses)
+    curve, uniform = _at(lines, state.curve), _at(steps, state.uniform)
+    return Source(state.labels, state.prior, state.platt, curve, uniform, state.losses)
 
 
 def _at(things: Sequence[T], index: int) -> T:

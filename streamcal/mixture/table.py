@@ -11,7 +11,7 @@ import numpy as np
 
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture.calibeating import Calibeating
-from streamcal.mixture.fits import Cells, Counts, Floats
+from streamcal.mixture.fits import Cells, Floats
 from streamcal.mixture.forecasts import Points, Snapshot, forecasts, refill
 from streamcal.mixture.partition import LAST, choose_partition, quantile_edges
 from streamcal.mixture.windows import Windows
@@ -32,15 +32,16 @@ class Table:
         The left ends of the intervals, int32[p] in cells of the finest grid, strictly ascending from 0.
     """
 
-    __slots__ = ("_edges", "_filled", "_lefts", "_points", "partition", "values")
+    __slots__ = ("_edges", "_filled", "_inner", "_points", "partition", "values")
 
     def __init__(self, partition: Cells) -> None:
         self.partition = partition
         """The left ends of the intervals."""
         middles = partition + np.append(partition[1:], np.int32(LAST))  # in halves of cells
         self._points = Points.of(grid.left_edges(middles, grid.MIN_LEVEL - 1))
-        self._lefts = grid.left_edges(partition, grid.MIN_LEVEL)
-        self._edges = (*self._lefts.tolist(), 1.0)
+        lefts = grid.left_edges(partition, grid.MIN_LEVEL)
+        self._inner = lefts[1:]
+        self._edges = (*lefts.tolist(), 1.0)
         self._filled: Snapshot | None = None
         self.values: Floats = np.empty((0, len(partition)))
         """float64[K, p] as of the last `fill`."""
@@ -55,13 +56,12 @@ class Table:
 
     def at(self, scores: Floats) -> Floats:
         """Return the values for scores, float64[n]: float64[K, n]."""
-        intervals: Counts = np.searchsorted(self._lefts, scores, side="right") - 1
-        return self.values.take(intervals, axis=1)
+        return self.values.take(self._inner.searchsorted(scores, "right"), axis=1)
 
     def map(self, weights: Floats, calibeating: Calibeating) -> RecalibrationMap:
         """Return the mixture with weights, float64[K] with sum 1, corrected, as a map of version 0."""
-        # Rounding may lead out of [0, 1] by one ulp. All else that the constructor checks holds already.
-        mixed = np.clip(weights @ self.values, 0.0, 1.0)
+        # Rounding may lead above 1 by one ulp. All else that the constructor checks holds already.
+        mixed = np.minimum(weights.dot(self.values), 1.0)
         values = tuple(calibeating.correct(mixed).tolist())
         return RecalibrationMap.model_construct(
             version=0, edges=self._edges, values=values, weights=(1.0, 1.0)

@@ -41,6 +41,10 @@ _COIN: Final = 0.25  # the Brier loss of the forecast ½
 _MOST_LEAD: Final = 700.0  # e to a larger number overflows
 _LEAST: Final = 1e-300  # a loss that nothing is divided by
 _K: Final = len(NAMES)
+_ALL: Final = np.ones(_K, np.bool_)
+_WITHOUT_SHIFT: Final = ~COMPOSITE
+_EVEN: Final = _ALL / _K
+_EVEN_WITHOUT_SHIFT: Final = _WITHOUT_SHIFT / _WITHOUT_SHIFT.sum()
 # Without a source the identity has most of the first weight: fits to a few dozen labels may mislead, and late
 # labels are slow to show it. With one, half is for the composites, which need few labels.
 _IDENTITY: Final = 0.75
@@ -78,38 +82,39 @@ class Weights:
     @property
     def active(self) -> npt.NDArray[np.bool_]:
         """Which candidates take part, bool[K]."""
-        return np.ones(_K, np.bool_) if self._sourced and self._shift_allowed else ~COMPOSITE
+        return _ALL if self._sourced and self._shift_allowed else _WITHOUT_SHIFT
 
-    def track(self, losses: Floats, tracked: Floats) -> None:
-        """Move the weights by Brier losses.
+    def track(self, errors: Floats, tracked: Floats) -> None:
+        """Move the weights by Brier losses: the squares of errors, forecast − label.
 
         Parameters
         ----------
-        losses
-            Those of the candidates, float64[2, K, n]: as of the prediction, and on arrival.
+        errors
+            Those of the candidates, float64[2, K, n]: as of the prediction, and on arrival; float64[1, K, n]
+            where both are the same.
         tracked
             Those of the two trackers' own mixtures as of the prediction, float64[2, n].
         """
-        active, n = self.active, losses.shape[2]
-        shares = active / active.sum()
-        each, sums = self._each, self._loss
+        n = errors.shape[2]
+        shares = _EVEN if self.active is _ALL else _EVEN_WITHOUT_SHIFT
+        each, (*sums, labels) = self._each, self._loss.tolist()
         for start in range(0, n, BLOCK):
-            trial = losses[:, :, start : start + BLOCK]
-            lost, size = trial.sum(axis=2), trial.shape[2]
-            sums = _KEPT**size * sums
-            sums[:2] += (each * lost).sum(axis=1)
-            sums[2] += size
-            rates = [min(FASTEST, _PRODUCT * sums[2] / max(total, _LEAST)) for total in sums[:2].tolist()]
-            each = track(each, lost, shares, np.array(rates)[:, np.newaxis])
-        first, second = tracked.sum(axis=1).tolist()
+            trial = errors[:, :, start : start + BLOCK]
+            lost, size = np.vecdot(trial, trial), trial.shape[2]
+            kept = _KEPT**size
+            labels = kept * labels + size
+            sums = [kept * sum_ + own for sum_, own in zip(sums, np.vecdot(each, lost).tolist(), strict=True)]
+            rates = [[min(FASTEST, _PRODUCT * labels / max(total, _LEAST))] for total in sums]
+            each = track(each, lost, shares, np.array(rates))
+        first, second = np.vecdot(tracked, tracked).tolist()
         self._lead += FASTEST * (second - first)
-        self._loss = sums
+        self._loss = np.array((*sums, labels))
         self._set(each)
 
     def begin(self) -> None:
         """Set the weights of the first target label: with a source, the other candidates are alike."""
         if self._sourced and self._shift_allowed:
-            self._enter(~COMPOSITE / (~COMPOSITE).sum())
+            self._enter(_EVEN_WITHOUT_SHIFT)
 
     def set_source(self, *, new_generation: bool) -> bool:
         """Let the composites take part; return whether they did not before.
@@ -163,7 +168,10 @@ class Weights:
     def _set(self, each: Floats) -> None:
         self._each = each
         share = 1.0 / (1.0 + math.exp(min(-self._lead, _MOST_LEAD)))
-        self.served: Floats = np.stack((share * each[0] + (1.0 - share) * each[1], *each))
+        served = np.empty((3, _K))
+        served[0] = share * each[0] + (1.0 - share) * each[1]
+        served[1:] = each
+        self.served: Floats = served
         """The weights of the candidates, and behind them those by each tracker, float64[3, K]."""
 
     def _keep_active(self) -> None:
@@ -193,9 +201,9 @@ def track(weights: Floats, losses: Floats, shares: Floats, rates: Floats, share:
     share
         α in [0, 1), the part that moves at a trial with loss ¼, that of a coin toss.
     """
-    weights = weights * np.exp(-rates * losses)
+    weights = weights * np.exp(losses * -rates)
     weights /= weights.sum(axis=1, keepdims=True)
-    weights *= np.exp((np.log1p(-share) / _COIN) * losses)
+    weights *= np.exp((math.log1p(-share) / _COIN) * losses)
     # Rounding must not make negative what is given up where nothing is lost.
     weights += np.maximum(1.0 - weights.sum(axis=1, keepdims=True), 0.0) * shares
     return weights
@@ -210,9 +218,9 @@ def by_source(source: Source, *, shifted: bool) -> Floats:
         Whether the target's prior is known to differ: then only the composites follow it.
     """
     maps = np.exp(-FASTEST * source.labels * (np.array(source.losses) - min(source.losses)))
-    identity, platt, isotonic, uniform = maps.tolist()
+    identity, platt, curve, uniform = maps.tolist()
     weights = np.zeros(_K)
-    weights[COMPOSITE] = platt, isotonic
+    weights[COMPOSITE] = platt, curve
     weights[NAMES.index("target/uniform/all")] = 0.0 if shifted else uniform
     weights[0] = 0.0 if shifted else identity
     total = float(weights.sum())

@@ -49,6 +49,7 @@ END: Final = 2.0**-40
 """Scores so near to 0 or to 1, and nearer, share the key of that end."""
 
 _END_BITS: Final = (1023 - 40) << 52  # bits of 2⁻⁴⁰
+_ORIGIN: Final = np.array(_END_BITS)  # the passes over a short array take less time than to convert an int
 _HALF_KEY: Final = 39 << 52  # bits of ½, less _END_BITS
 LAST_KEY: Final = 2 * _HALF_KEY
 """The key of score 1. Score 0 has key 0, and score ½ the key in the middle."""
@@ -70,8 +71,8 @@ def keys_of(scores: Scores) -> npt.NDArray[np.int64]:
     -------
     int64[n], each in [0, `LAST_KEY`], non-decreasing in the score.
     """
-    both, limits = np.empty((2, len(scores))), (_inside(0.0), _inside(1.0))
-    keys = _unrolled(scores, both[0], both[1], limits, np.array(_END_BITS))
+    both = np.empty((2, len(scores)))
+    keys = _unrolled(scores, both[0], both[1], (_END, 1.0 - _END), _ORIGIN)
     np.subtract(keys, _GAP, out=keys, where=keys > _HALF_KEY)
     return keys
 
@@ -219,11 +220,11 @@ def left_edges(cells: Cells | npt.NDArray[np.int64], level: int) -> Scores:
     beyond = cells > LAST_KEY >> level
     keys = np.minimum(cells.astype(np.int64) << level, LAST_KEY)
     upper = keys > _HALF_KEY
-    distance = np.where(upper, LAST_KEY - keys, keys) + _END_BITS
+    distance = np.minimum(keys, LAST_KEY - keys) + _END_BITS
     lower_edge = distance.view(np.float64)
     edges: Scores = np.where(upper, 1.0 - lower_edge, lower_edge)
     # 1 − v may round to below the true boundary: the smallest score of the cell is then the next float.
-    edges = np.where(upper & (1.0 - edges > lower_edge), np.nextafter(edges, 1.0), edges)
+    np.nextafter(edges, 1.0, out=edges, where=upper & (1.0 - edges > lower_edge))
     edges[keys == 0] = 0.0
     edges[beyond] = 1.0
     return edges

@@ -1,8 +1,13 @@
-"""Newest: the latest labelled scores in their order. Memory: 4 bytes each."""
+"""Newest: the latest labelled scores in their order.
+
+Memory: 4 bytes each, and 9 bytes for each of at most 512 that wait to be packed: that takes as long for
+hundreds as for one.
+"""
 
 from __future__ import annotations
 
-from typing import Self
+from array import array
+from typing import Final, Self
 
 import numpy as np
 
@@ -12,6 +17,8 @@ from streamcal.sketch.arrays import Cells, Counts, Labels, Scores
 from streamcal.sketch.cells import run_starts
 
 __all__ = ["Newest"]
+
+_WAITING: Final = 512
 
 
 class Newest:
@@ -23,14 +30,16 @@ class Newest:
         how many labels are kept.
     """
 
-    __slots__ = ("_packed", "_size")
+    __slots__ = ("_labels", "_packed", "_scores", "_size")
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._packed: Cells = np.empty(0, np.int32)  # the cell, and the label as the lowest bit
+        self._scores = array("d")  # of the labels that wait to be packed
+        self._labels = bytearray()
 
     def __len__(self) -> int:
-        return len(self._packed)
+        return len(self._pack())
 
     def counts(self, length: int) -> tuple[Cells, Counts]:
         """Return the occupied cells of the latest so many labels, and their labels per class and cell.
@@ -39,31 +48,39 @@ class Newest:
         -------
         int32[m], ascending; int64[2, m].
         """
-        latest = np.sort(self._packed[-length:])
+        latest = np.sort(self._pack()[-length:])
         cells = latest >> np.int32(1)
+        labels = latest & np.int32(1)
         first = run_starts(cells)
-        positives = np.add.reduceat(latest & np.int32(1), first, dtype=np.int64)
-        return cells[first], np.stack((np.diff(first, append=len(cells)) - positives, positives))
+        counts = np.empty((2, len(first)), np.int64)
+        counts[1] = labels if len(first) == len(cells) else np.add.reduceat(labels, first)
+        counts[0, :-1] = first[1:]
+        counts[0, -1] = len(cells)
+        counts[0] -= first
+        counts[0] -= counts[1]
+        return cells[first], counts
 
     def latest(self, length: int) -> tuple[Scores, Labels]:
         """Return the latest so many labels, float64[m] and int8[m]; scores are the middles of their cells."""
-        latest = self._packed[len(self._packed) - length :]
+        packed = self._pack()
+        latest = packed[len(packed) - length :]
         middles = grid.left_edges(latest | np.int32(1), grid.MIN_LEVEL - 1)
         return middles, (latest & np.int32(1)).astype(np.int8)
 
     def add(self, scores: Scores, labels: Labels) -> None:
         """Add checked labels as the latest, float64[k] and int8[k]."""
-        scores, labels = scores[-self._size :], labels[-self._size :]
-        packed = (grid.cells_of(scores, grid.MIN_LEVEL) << np.int32(1)) + labels
-        self._keep(packed.astype(np.int32))
+        self._scores.frombytes(scores[-self._size :].tobytes())
+        self._labels += labels[-self._size :].tobytes()
+        if len(self._labels) >= _WAITING:
+            self._pack()
 
     def merge(self, other: Self) -> None:
         """Add the labels of the other as later ones."""
-        self._keep(other._packed)
+        self._keep(self._pack(), other._pack())
 
     def to_bytes(self) -> bytes:
         """Return the state; equal states give equal bytes."""
-        return self._packed.astype("<i4").tobytes()
+        return self._pack().astype("<i4").tobytes()
 
     def restore(self, data: bytes) -> Self:
         """Replace the contents by what `to_bytes` gave.
@@ -78,8 +95,18 @@ class Newest:
         packed = np.frombuffer(data, "<i4").astype(np.int32)
         if ((packed < 0) | (packed >> 1 > grid.LAST_KEY >> grid.MIN_LEVEL)).any():
             raise DamagedStateError("the newest labels have cells that do not exist")
-        self._packed = packed
+        self._packed, self._scores, self._labels = packed, array("d"), bytearray()
         return self
 
-    def _keep(self, packed: Cells) -> None:
-        self._packed = np.concatenate((self._packed, packed))[-self._size :]
+    def _pack(self) -> Cells:
+        """Pack the labels that wait; return all."""
+        if self._labels:
+            packed = grid.cells_of(np.array(self._scores), grid.MIN_LEVEL)
+            packed <<= np.int32(1)
+            packed |= np.array(self._labels)
+            self._scores, self._labels = array("d"), bytearray()
+            self._keep(self._packed, packed)
+        return self._packed
+
+    def _keep(self, earlier: Cells, later: Cells) -> None:
+        self._packed = np.concatenate((earlier, later))[-self._size :]

@@ -260,7 +260,7 @@ def test_drift_groups_every_candidate(script: Modules) -> None:
     named = {
         "identity": "identity",
         "composite/platt/all": "composite",
-        "composite/isotonic/scores": "composite",
+        "composite/curve/scores": "composite",
         "target/platt/0.99": "online Platt",
         "target/isotonic/1000": "isotonic and uniform mass",
         "target/uniform/all": "isotonic and uniform mass",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from streamcal import RecalibrationMap, Recalibrator, RecalibratorConfig
-from streamcal.maps.curves import Interpolation, form_curve
+from streamcal.maps.curves import Interpolation, fit_curve
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
 
@@ -21,7 +21,7 @@ INTERPOLATIONS: list[Interpolation] = ["auto", "none", "linear"]
 def formed(scores: Any, labels: Any, interpolation: Interpolation, **options: bool) -> RecalibrationMap:
     sketch = ScoreSketch()
     sketch.add(scores, labels)
-    return form_curve(sketch, interpolation, **{"monotone": True, **options})
+    return fit_curve(sketch.cells, sketch.level, sketch.counts, interpolation, **options).map
 
 
 @given(

@@ -171,13 +171,13 @@ def test_a_label_is_scored_as_of_its_prediction_and_as_of_its_arrival(
         middle = grid.cells_of(middles[interval : interval + 2], grid.MIN_LEVEL).sum(keepdims=True)
         at = Points.of(grid.left_edges(middle.astype(np.int32), grid.MIN_LEVEL - 1))
         served[:, i] = forecasts(held[-1], at)[:, 0]
-    losses = np.square(np.stack((then, then if prior else served)) - labels)
-    tracked = np.square(np.stack(mixed, axis=1) - labels)
+    errors = np.stack((then, then if prior else served)) - labels
+    tracked = np.stack(mixed, axis=1) - labels
     assert np.abs(then - served).max() > 0.1
     weights = Weights()
     state = np.frombuffer(state_of(mixture).weights).copy()
     assert weights.restore(state, sourced=True, shift_allowed=True)
-    weights.track(losses, tracked)
+    weights.track(errors, tracked)
     mixture.learn(scores, labels, seen)
     assert np.frombuffer(state_of(mixture).weights) == pytest.approx(weights.to_state(), rel=1e-6, abs=1e-9)
     if prior is None:
@@ -260,7 +260,7 @@ def test_a_source_that_needs_no_map_does_not_displace_the_identity() -> None:
     mixture.set_source(sketch)
     weights = mixture.step(0).mixing.weights
     assert weights["identity"] > max(
-        weights["target/uniform/all"], weights[f"composite/isotonic/{RECENT_PRIOR}"]
+        weights["target/uniform/all"], weights[f"composite/curve/{RECENT_PRIOR}"]
     )
 
 
@@ -320,7 +320,7 @@ def test_a_prior_by_scores_moves_the_composites_at_once(source_of: SourceOf) -> 
     told = mixture.step(1200, 0.1)
     assert {name for name in told.mixing.weights if name.startswith("composite")} <= {
         "composite/platt/scores",
-        "composite/isotonic/scores",
+        "composite/curve/scores",
     }
     assert composites(told) == pytest.approx(composites(without))
     z = np.array([0.3, 0.5, 0.7])

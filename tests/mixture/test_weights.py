@@ -71,8 +71,8 @@ def test_trials_without_loss_move_nothing_and_who_is_out_stays_out() -> None:
     assert (track(many, np.zeros((100, 7)), shares, np.array([[2.0]])) >= 0.0).all()
 
 
-def losses_of(rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:
-    """Return losses of the candidates and of the trackers' mixtures on n labels."""
+def errors_of(rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:
+    """Return errors of the candidates and of the trackers' mixtures on n labels."""
     return rng.random((2, K, n)), rng.random((2, n))
 
 
@@ -92,7 +92,7 @@ def test_each_tracker_has_a_rate_of_its_own_from_its_own_losses(sourced: bool) -
     for n in (1, BLOCK - 1, BLOCK, 3 * BLOCK + 5, 500):
         losses = rng.random((2, K, n)) * np.array([0.01, 0.5])[:, np.newaxis, np.newaxis]
         tracked = np.array([[0.1], [0.11]]) * rng.random((2, n))
-        weights.track(losses, tracked)
+        weights.track(np.sqrt(losses), np.sqrt(tracked))
         lead += FASTEST * (tracked[1].sum() - tracked[0].sum())
         for start in range(0, n, BLOCK):
             trial = losses[:, :, start : start + BLOCK]
@@ -123,7 +123,7 @@ def test_a_source_gives_the_composites_half_once_in_each_generation() -> None:
     assert weights.served[0][~COMPOSITE] == pytest.approx(0.5 * first[~COMPOSITE])
     weights.begin()
     assert weights.served[0][~COMPOSITE] == pytest.approx(0.5 / (~COMPOSITE).sum())
-    weights.track(*losses_of(np.random.default_rng(3), 100))
+    weights.track(*errors_of(np.random.default_rng(3), 100))
     before = each_of(weights)
     assert not weights.set_source(new_generation=False)
     assert not weights.set_source(new_generation=True)
@@ -133,13 +133,21 @@ def test_a_source_gives_the_composites_half_once_in_each_generation() -> None:
     assert not weights.served[0][COMPOSITE].any()
     kept = before[:, ~COMPOSITE]
     assert each_of(weights)[:, ~COMPOSITE] == pytest.approx(kept / kept.sum(axis=1, keepdims=True))
-    weights.track(*losses_of(np.random.default_rng(4), 100))
+    weights.track(*errors_of(np.random.default_rng(4), 100))
     assert not weights.set_source(new_generation=False)
     weights.begin()
     assert not weights.served[0][COMPOSITE].any()
     assert weights.set_source(new_generation=True)
     assert weights.served[0][COMPOSITE].sum() == pytest.approx(0.5)
     assert weights.served[0].sum() == pytest.approx(1.0)
+
+
+def test_errors_that_both_trackers_have_alike_may_be_given_once() -> None:
+    once, twice = made(), made()
+    errors, tracked = errors_of(np.random.default_rng(9), 150)
+    once.track(errors[:1], tracked)
+    twice.track(np.concatenate((errors[:1], errors[:1])), tracked)
+    assert np.array_equal(once.to_state(), twice.to_state())
 
 
 @pytest.mark.parametrize("better", [0, 1])
@@ -165,7 +173,7 @@ def test_merging_averages_both_trackers_and_who_takes_part_stays(share: float) -
     rng = np.random.default_rng(5)
     one, other = made(), made(sourced=True)
     for each in (one, other):
-        each.track(*losses_of(rng, 200))
+        each.track(*errors_of(rng, 200))
     before = each_of(one), each_of(other)
     losses = one.to_state()[2 * K :] + other.to_state()[2 * K :]
     one.merge(other, share)
@@ -180,7 +188,7 @@ def test_merging_averages_both_trackers_and_who_takes_part_stays(share: float) -
 
 def test_the_state_is_all_there_is_and_damage_is_told() -> None:
     weights = made(sourced=True)
-    losses, tracked = losses_of(np.random.default_rng(6), 300)
+    losses, tracked = errors_of(np.random.default_rng(6), 300)
     weights.track(losses[:, :, :150], tracked[:, :150])
     again, state = Weights(), weights.to_state()
     assert again.restore(state.copy(), sourced=True, shift_allowed=True)
@@ -202,7 +210,7 @@ def source(labels: int, losses: tuple[float, float, float, float]) -> Source:
     return Source(labels, 0.5, (1.0, 0.0), Line(NONE, NONE), Steps(NONE, NONE), losses)
 
 
-ROWS = [NAMES.index(f"{name}") for name in ("identity", "composite/platt/all", "composite/isotonic/300")]
+ROWS = [NAMES.index(f"{name}") for name in ("identity", "composite/platt/all", "composite/curve/300")]
 ROWS.append(NAMES.index("target/uniform/all"))
 
 

@@ -56,6 +56,21 @@ def test_the_latest_are_kept_in_their_order(parts: list[int], size: int, seed: i
     assert left.to_bytes() == newest.to_bytes()
 
 
+def test_labels_wait_to_be_packed_until_there_are_many_or_somebody_reads_them() -> None:
+    """Nobody can tell; and a state that is restored replaces those that wait, too."""
+    rng = np.random.default_rng(1)
+    scores, labels = rng.random(3000), rng.integers(0, 2, 3000).astype(np.int8)
+    newest, other = Newest(1500), Newest(1500)
+    for start in range(0, 3000, 50):
+        newest.add(scores[start : start + 50], labels[start : start + 50])
+        assert len(newest._labels) < 512
+    assert newest._labels
+    check(newest, scores, labels, 1500)
+    assert not newest._labels
+    other.add(scores[:10], labels[:10])
+    assert other.restore(newest.to_bytes()).to_bytes() == newest.to_bytes()
+
+
 @pytest.mark.parametrize(
     ("data", "why"),
     [

@@ -13,7 +13,7 @@ from streamcal import RecalibrationMap, Recalibrator, RecalibratorConfig
 from streamcal.engine.engine import Engine
 from streamcal.engine.schedule import Schedule
 from streamcal.errors import DamagedStateError
-from streamcal.maps.curves import form_curve
+from streamcal.maps.curves import fit_curve
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.sliding_window import PANES, SlidingWindow
 
@@ -111,7 +111,7 @@ def test_the_map_uses_only_the_window_and_is_formed_again_with_each_pane() -> No
     schedule = Schedule(1.1, 40)
     at = schedule.count(schedule.passed(6400) - 1)
     window = fresh(scores[:at][held_of_labels(at, 640)], labels[:at][held_of_labels(at, 640)])
-    formed = form_curve(window, "auto", monotone=True)
+    formed = fit_curve(window.cells, window.level, window.counts).map
     assert engine.map == formed.model_copy(update={"version": engine.version})
     assert np.diff(versions[-50:]).tolist() == [1] * 49
     assert engine.certificate is not None

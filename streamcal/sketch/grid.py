@@ -72,7 +72,7 @@ def keys_of(scores: Scores) -> npt.NDArray[np.int64]:
     int64[n], each in [0, `LAST_KEY`], non-decreasing in the score.
     """
     both = np.empty((2, len(scores)))
-    keys = _unrolled(scores, both[0], both[1], (_END, 1.0 - _END), _ORIGIN)
+    keys = _unrolled(scores, both[0], both[1], (END, 1.0 - END), _ORIGIN)
     np.subtract(keys, _GAP, out=keys, where=keys > _HALF_KEY)
     return keys
 

@@ -173,7 +173,7 @@ def test_fill_is_the_largest_sum_that_the_limits_on_bins_and_their_dyadic_unions
             rows.append(inside.astype(float))
             limits.append(float(chernoff_upper(counts[inside].sum() / n, exponent / n)))
     best = -linprog(-values, A_ub=np.array(rows), b_ub=limits).fun
-    assert Masses(caps, upto - counts, upto, n, exponent).fill(values) == pytest.approx(best, abs=1e-9)
+    assert Masses(caps, upto - counts, upto, n, exponent).fill(values) == pytest.approx(best, abs=1e-6)
 
 
 @pytest.mark.parametrize(

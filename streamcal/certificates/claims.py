@@ -128,9 +128,9 @@ class Claims:
         risk = 1.0
         if best.monotone:
             risk = centre.bound_of(*_range(served, inner), _at(served, self._sketch.atoms[centre.starts]))
-        # No two scores share a value under the identity, so it loses no sharpness. Of another step map we
-        # know only that neither part exceeds the whole.
-        sharpness = min(risk, 0.25) if served.values else 0.0
+        # No two scores share a value under the identity, so it loses no sharpness. Of another map we know
+        # only that neither part exceeds the whole.
+        sharpness = min(risk, 0.25) if served.values or served.knots else 0.0
         return best._replace(
             calibration=risk,
             sharpness=sharpness,

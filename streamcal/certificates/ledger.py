@@ -27,6 +27,7 @@ from streamcal.certificates.theorems import theorem1, theorem2
 from streamcal.errors import DamagedStateError
 from streamcal.events import Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.maps.shift import NO_SHIFT
 from streamcal.sketch.decoding import MOST, Count, Number, decoded
 from streamcal.sketch.score_sketch import ScoreSketch
 
@@ -183,8 +184,9 @@ class Ledger:
     def certificate(self, served: RecalibrationMap, target: Target, time: float | None) -> Certificate | None:
         """Return the certificate of the served map, and remember it; None before the first version.
 
-        A map formed off schedule has no certificate of its own. It gets that of the version before, with
-        ``on_schedule`` False.
+        What is certain of the last scheduled version bounds the risk of any map (lemma 9), so of one formed
+        off schedule too. Its certificate has the number and the labels of that version, and ``on_schedule``
+        False.
 
         Parameters
         ----------
@@ -320,9 +322,10 @@ class Ledger:
 
     def _bound(self, claims: Claims, served: RecalibrationMap) -> RiskBound:
         """Return the bound on the subject's risk in the domain of its labels."""
-        if self._scope.subject == "formed":
-            return claims.own
-        return claims.bound_of(served if self._scope.subject == "served" else _IDENTITY)
+        subject = served if self._scope.subject == "served" else _IDENTITY
+        if self._scope.subject == "formed":  # h, without the shift to the target: of the bins, or a curve
+            subject = served.model_copy(update={"weights": NO_SHIFT})
+        return claims.bound_of(subject)
 
     def _remember(self, certificate: Certificate) -> None:
         if self._history and self._history[-1].version == certificate.version:

@@ -155,8 +155,8 @@ class Certificate(BaseModel):
     refuted: tuple[str, ...]
     """The assumptions that the data contradict. The bounds that need them are withdrawn: set to 1."""
     on_schedule: bool
-    """False if the served map was formed off schedule. The certificate is then that of ``version``, the last
-    version before it."""
+    """False if the served map was formed off schedule. It is then certified by the labels of ``version``, the
+    last version before it."""
 
     def __repr__(self) -> str:
         """Return one line with the figures that matter most."""

@@ -204,21 +204,16 @@ class ScoreSketch:
 
     def _add_by_sorting(self, strip: grid.Strip, scores: Scores, labels: Labels | None) -> None:
         """Add at most `grid.CHUNK` checked scores on a strip of any size."""
-        rows = len(self._counts)
-        cells, counts, atoms = [], [], []
-        for row in range(rows):
-            values = np.sort(scores if labels is None else scores[labels == row])
-            if not len(values):
-                continue
-            slots = strip.slots(values)  # ascending, as the scores are
-            first = run_starts(slots)
-            times = np.zeros((rows, len(first)), np.int64)
-            times[row] = np.diff(first, append=len(values))
-            ends = values[np.append(first[1:], len(values)) - 1]
-            cells.append(strip.cells(slots[first]))
-            counts.append(times)
-            atoms.append(np.where(values[first] == ends, ends, np.nan))
-        self._absorb(np.concatenate(cells), np.concatenate(counts, axis=1), np.concatenate(atoms))
+        values = np.sort(scores)
+        slots = strip.slots(values)  # ascending, as the scores are
+        first = run_starts(slots)
+        least, greatest = values[first], values[np.append(first[1:], len(values)) - 1]
+        counts = np.diff(first, append=len(values))[np.newaxis]
+        if labels is not None:
+            positives = np.sort(scores[labels == 1])
+            ones = np.diff(np.searchsorted(positives, least), append=len(positives))
+            counts = np.stack((counts[0] - ones, ones))
+        self._absorb(strip.cells(slots[first]), counts, np.where(least == greatest, least, np.nan))
 
     def merge(self, other: ScoreSketch) -> None:
         """Add the contents of the other sketch, as if its events had been added here.

@@ -42,7 +42,16 @@ def sketch_of(scores: Floats, labels: npt.NDArray[np.int8] | None, max_cells: in
         counts = coarser
     sketch = ScoreSketch(max_cells, labelled=labels is not None)
     sketch._level, sketch._cells, sketch._counts = level, cells, counts
+    at = cells_of(scores, level)
+    sketch._atoms = np.array([_atom(scores[at == cell]) for cell in cells], np.float64)
     return sketch
+
+
+def _atom(scores: Floats) -> float:
+    """The one score among these, if there is one and its key tells it from 0 and 1; else NaN."""
+    score = float(scores[0]) + 0.0
+    told = score in (0.0, 1.0) or grid.END < score < 1.0 - grid.END
+    return score if told and (scores == score).all() else np.nan
 
 
 def predict(recalibration: RecalibrationMap, scores: Floats) -> Floats:

@@ -26,6 +26,7 @@ __all__ = [
     "BinIntervals",
     "BinningLimits",
     "VersionLimits",
+    "atom_shares",
     "bin_intervals",
     "binning_limits",
     "mass_exponent",
@@ -38,6 +39,7 @@ __all__ = [
 ]
 
 Counts = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 Reals = npt.NDArray[np.float64]
 
 LOG_GRID: Final = 36.2
@@ -83,12 +85,16 @@ class VersionLimits(NamedTuple):
     """int64[m], labels 1 per cell."""
     totals: Counts
     """int64[m], all labels per cell."""
+    single: Flags
+    """bool[m], whether a cell holds one score only, however often."""
     n: int
     """Number of labels."""
     delta: float
     """δ_j, what the version may spend."""
     mass_exponent: float
     """x with n kl(N/n, p) ≤ x for all intervals together (lemma 4)."""
+    gap: float
+    """Upper limit on the mass of every interval that holds none of the scores (lemma 4)."""
     shape_exponent: float
     """x of lemma 5 for all intervals together, see `shape_error`."""
     end_exponent: float
@@ -111,6 +117,8 @@ class BinningLimits(NamedTuple):
     """float64[B], the upper limit on the mass of a bin over its share N_b/n of the scores."""
     shape: Reals
     """float64[B], τ_b of lemma 5."""
+    atom: Reals
+    """float64[B], ε_b of lemma 8i, see `atom_shares`."""
     squares: float
     """Upper bound on Σ mass_b (μ̂_b − μ̃_b)²."""
     share: float
@@ -128,7 +136,9 @@ def bin_intervals(
     return binning_limits(version, np.asarray(splits, np.int64), choices).intervals
 
 
-def version_limits(negatives: Counts, positives: Counts, delta: float) -> VersionLimits:
+def version_limits(
+    negatives: Counts, positives: Counts, delta: float, single: Flags | None = None
+) -> VersionLimits:
     """Return the limits that all candidates of a version share (lemmas 4, 5, 6).
 
     Parameters
@@ -137,6 +147,8 @@ def version_limits(negatives: Counts, positives: Counts, delta: float) -> Versio
         int64[m], counts per cell by label, m ≥ 1.
     delta
         δ_j in (0, 1), what the version may spend.
+    single
+        bool[m], whether a cell holds one score only, however often; None: of none is that known.
 
     Raises
     ------
@@ -152,14 +164,17 @@ def version_limits(negatives: Counts, positives: Counts, delta: float) -> Versio
         raise ValueError(f"delta must be in (0, 1), got {delta!r}")
     totals = negatives + positives
     n = int(totals.sum())
+    masses = mass_exponent(n, delta)
     windows = min(math.log(n) + math.log(n + 1), LOG_GRID + math.log(2))
     return VersionLimits(
         negatives=negatives,
         positives=positives,
         totals=totals,
+        single=np.zeros(len(totals), bool) if single is None else single,
         n=n,
         delta=delta,
-        mass_exponent=mass_exponent(n, delta),
+        mass_exponent=masses,
+        gap=float(chernoff_upper(0.0, masses / n)),
         shape_exponent=windows - math.log(_SHAPES * delta),
         end_exponent=math.log(2 * n / (_ENDS * delta)),
         noise=noise_limit(negatives, positives, n, _NOISE * delta),
@@ -218,9 +233,30 @@ def binning_limits(version: VersionLimits, splits: Counts, choices: int) -> Binn
         intervals,
         ratio,
         shape,
+        atom_shares(version, splits, mass),
         squares / version.n,
         share,
     )
+
+
+def atom_shares(version: VersionLimits, splits: Counts, mass: Reals) -> Reals:
+    """Return ε_b (lemma 8i): how much of a bin's mass may lie beside its score, if it holds only one.
+
+    Parameters
+    ----------
+    version
+        its cells.
+    splits
+        int64[B+1], the cells where the bins begin.
+    mass
+        upper limits on the masses of the bins, float64[B].
+
+    Returns
+    -------
+    float64[B], the limit on the mass of a gap over that of the bin, at most 1; 1 for bins of several scores.
+    """
+    alone = (np.diff(splits) == 1) & version.single[splits[:-1]]
+    return np.where(alone, np.minimum(version.gap / mass, 1.0), 1.0)
 
 
 def pool_widths(bins: int) -> list[int]:

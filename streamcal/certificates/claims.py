@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from streamcal.certificates.bin_limits import BinIntervals, bin_intervals
 from streamcal.certificates.source import Centre, RiskBound, certify_served
-from streamcal.certificates.target import certify_target
+from streamcal.certificates.target import Counted, certify_target
 from streamcal.events import Domain
 from streamcal.maps.binning import bin_sums
 from streamcal.maps.platt import expit
@@ -27,6 +27,7 @@ from streamcal.sketch.score_sketch import ScoreSketch
 __all__ = ["Claims", "Formed", "Target"]
 
 Counts = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
 
@@ -50,8 +51,8 @@ class Target(NamedTuple):
 
     scores: Callable[[], ScoreSketch]
     """Returns a sketch of its scores, labelled or not. It is called only if the certificate needs them."""
-    labels: tuple[int, int]
-    """(positives, labels) so far."""
+    labels: Counted
+    """Its labels."""
 
 
 class Claims:
@@ -63,6 +64,8 @@ class Claims:
         what the version was formed from.
     delta
         δ_j in (0, 1), what the version may spend.
+    windowed
+        whether the cells are those of a sliding window.
 
     Raises
     ------
@@ -70,15 +73,18 @@ class Claims:
         if the bytes of the cells are not a sketch.
     """
 
-    def __init__(self, formed: Formed, delta: float) -> None:
+    def __init__(self, formed: Formed, delta: float, *, windowed: bool = False) -> None:
         self._formed = formed
         self._delta = delta
         sketch = self._sketch
         negatives, positives = sketch.counts
-        self.labels = sketch.n_positives, sketch.n
-        """(positives, labels) that the version was formed from."""
+        version = formed.versions_before if windowed else None
+        self.labels = Counted(sketch.n_positives, sketch.n, version)
+        """The labels that the version was formed from."""
         splits = formed.splits
         self._ends: Counts = (sketch.cells[splits[1:-1] - 1].astype(np.int64) + 1) << sketch.level
+        # The score of each bin that holds one only, else NaN.
+        self._atoms = np.where(np.diff(splits) == 1, sketch.atoms[splits[:-1]], np.nan)
         # Edges and values of the map that was formed, to recognise it.
         self._edges = _left_edges(sketch, splits[1:-1])
         self._values = bin_sums(positives, splits) / bin_sums(negatives + positives, splits)
@@ -94,8 +100,16 @@ class Claims:
     @cached_property
     def own(self) -> RiskBound:
         """The bound on the map that was formed."""
-        formed, (negatives, positives) = self._formed, self._sketch.counts
-        return certify_served(negatives, positives, formed.splits, self._best[0], choices=formed.choices)
+        formed, sketch = self._formed, self._sketch
+        negatives, positives = sketch.counts
+        return certify_served(
+            negatives,
+            positives,
+            formed.splits,
+            self._best[0],
+            choices=formed.choices,
+            single=~np.isnan(sketch.atoms),
+        )
 
     def bound_of(self, served: RecalibrationMap) -> RiskBound:
         """Return a bound on R of any map in the version's domain.
@@ -111,10 +125,12 @@ class Claims:
             return self.own
         centre, inner = self._best
         best = centre.bound
-        risk = centre.bound_of(*_range(served, inner)) if best.monotone else 1.0
-        # No two scores share a value under the identity, so it loses no sharpness. Of another step map we
-        # know only that neither part exceeds the whole.
-        sharpness = min(risk, 0.25) if served.values else 0.0
+        risk = 1.0
+        if best.monotone:
+            risk = centre.bound_of(*_range(served, inner), _at(served, self._sketch.atoms[centre.starts]))
+        # No two scores share a value under the identity, so it loses no sharpness. Of another map we know
+        # only that neither part exceeds the whole.
+        sharpness = min(risk, 0.25) if served.values or served.knots else 0.0
         return best._replace(
             calibration=risk,
             sharpness=sharpness,
@@ -122,6 +138,11 @@ class Claims:
             bins=len(self._values),
             delta=self._delta,
         )
+
+    @property
+    def as_target(self) -> Target:
+        """The labels of the version, as what is known of the target."""
+        return Target(lambda: self._sketch, self.labels)
 
     def target_risk(self, served: RecalibrationMap, target: Target, *, delta: float) -> float:
         """Return a bound in [0, 1] on R_Q of the served map, by label shift (lemma 13).
@@ -141,21 +162,31 @@ class Claims:
             self.limits,
             lowest,
             highest,
-            self.bin_counts(scores),
+            _at(served, self._atoms),
+            *self.bin_counts(scores),
             scores=scores.n,
             source_labels=self.labels,
             target_labels=target.labels,
             delta=delta,
         )
 
-    def bin_counts(self, scores: ScoreSketch) -> Counts:
-        """Return the number of scores per bin, int64[B]. A cell that an edge splits counts on both sides."""
+    def bin_counts(self, scores: ScoreSketch) -> tuple[Counts, Counts, Flags]:
+        """Return where scores lie among the bins.
+
+        Returns
+        -------
+        How many certainly lie below each bin, and how many may lie in it or below, int64[B] each: they differ
+        by the scores of the bin, and by cells that its edges split. And bool[B]: whether the bin holds one
+        source score only, and none but that score may lie in it.
+        """
         starts = scores.cells.astype(np.int64) << scores.level
         ends = starts + (1 << scores.level)
         below = np.concatenate(([0], np.cumsum(scores.totals)))
-        first = below[np.searchsorted(ends, self._ends, side="right")]
-        last = below[np.searchsorted(starts, self._ends, side="left")]
-        return np.concatenate((last, below[-1:])) - np.concatenate(([0], first))
+        first = np.concatenate(([0], np.searchsorted(ends, self._ends, side="right")))
+        last = np.concatenate((np.searchsorted(starts, self._ends, side="left"), [len(starts)]))
+        held = np.append(scores.atoms, np.nan)[first]  # the one score of the first cell in the bin
+        single = ~np.isnan(self._atoms) & ((last == first) | ((last == first + 1) & (held == self._atoms)))
+        return below[first], below[last], single
 
     @property
     def _sketch(self) -> ScoreSketch:
@@ -166,7 +197,8 @@ class Claims:
     def _best(self) -> tuple[Centre, Floats]:
         """The best certified map, and the edges between its groups of cells."""
         sketch = self._sketch
-        centre = Centre.best_of(*sketch.counts, delta=self._delta / 2)
+        single = ~np.isnan(sketch.atoms)
+        centre = Centre.best_of(*sketch.counts, delta=self._delta / 2, single=single)
         return centre, _left_edges(sketch, centre.starts[1:])
 
 
@@ -201,6 +233,11 @@ def _range(served: RecalibrationMap, inner: Floats) -> tuple[Floats, Floats]:
     values = shift_odds(np.array([*served.values, served.values[-1]]), odds)
     runs = np.column_stack((first, last + 1)).ravel()
     return np.minimum.reduceat(values, runs)[::2], np.maximum.reduceat(values, runs)[::2]
+
+
+def _at(served: RecalibrationMap, atoms: Floats) -> Floats:
+    """Return the value of a map at each of these scores, float64[m]; at NaN that at 0."""
+    return served.apply_checked(np.nan_to_num(atoms), served.weights)
 
 
 def _range_of_line(

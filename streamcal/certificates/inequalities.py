@@ -7,22 +7,25 @@ tighter than the exact one.
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 __all__ = [
+    "Masses",
     "bennett_factor",
     "chernoff_upper",
-    "greedy_fill",
     "kearns_saul",
     "largest_proxy",
     "largest_variance",
     "log_kt",
     "prior_limits",
+    "prior_limits_once",
 ]
 
+Counts = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 Reals = npt.NDArray[np.float64]
 
 _NEWTON_STEPS: Final = 4
@@ -137,14 +140,18 @@ def prior_limits(positives: int, labels: int, alpha: float) -> tuple[float, floa
     """
     if not 0 <= positives <= labels:
         raise ValueError(f"positives must be between 0 and labels={labels}, got {positives!r}")
-    if labels == 0:
-        return 0.0, 1.0
-    rate = positives / labels
     misses = labels - positives
     best = sum(count * math.log(count / labels) for count in (positives, misses) if count)
-    exponent = (best - log_kt(positives, misses) - math.log(alpha)) / labels
-    misses_limit, limit = chernoff_upper([1.0 - rate, rate], exponent).tolist()
-    return 1.0 - misses_limit, limit
+    return _rate_limits(positives, labels, best - log_kt(positives, misses) - math.log(alpha))
+
+
+def prior_limits_once(positives: int, labels: int, alpha: float) -> tuple[float, float]:
+    """Return limits on a prior that hold with probability 1 − α at one number of labels (lemma 1).
+
+    Labels of a sliding window are no prefix of a stream, so `prior_limits` does not hold for all windows
+    together: each needs an α of its own. The arguments are those of `prior_limits`.
+    """
+    return _rate_limits(positives, labels, math.log(2.0 / alpha))
 
 
 def log_kt(positives: int, negatives: int) -> float:
@@ -157,21 +164,74 @@ def log_kt(positives: int, negatives: int) -> float:
     )
 
 
-def greedy_fill(values: Reals, caps: Reals) -> float:
-    """Return the largest Σ p_b a_b over 0 ≤ p_b ≤ caps_b with Σ p_b ≤ 1.
+class Masses(NamedTuple):
+    """What Lemma 4 or 11 says of the masses p_b of B neighbouring intervals."""
 
-    The largest a_b take their mass first.
+    caps: Reals
+    """Upper limits on the masses p_b, float64[B]."""
+    below: Counts
+    """int64[B], ascending: so many scores at most lie below each interval."""
+    upto: Counts
+    """int64[B], ascending: so many scores at least lie in each interval or below it."""
+    n: int
+    """Number of scores, at least 1."""
+    exponent: float
+    """x, with n kl(N/n, p) ≤ x for all intervals of N scores together."""
 
-    Parameters
-    ----------
-    values
-        a_b ≥ 0, float64[B].
-    caps
-        upper limits on the masses p_b, float64[B].
-    """
-    order = np.argsort(-values)
-    used = np.minimum(np.cumsum(caps[order]), 1.0)
-    return float(np.diff(used, prepend=0.0) @ values[order])
+    def fill(self, values: Reals) -> float:
+        """Return the largest Σ p_b a_b that is allowed, for values a_b ≥ 0, float64[B] (lemma 8g).
+
+        Each p_b is at most its cap. The sum over each 2, 4, 8, … of them, from every multiple of that number
+        on, is at most what x allows to the scores there, from the first interval's ``below`` to the last
+        one's ``upto``. Of two such sets of intervals one contains the other or they are disjoint. So the
+        largest values may take their mass first in every pair, then in every four, and so on.
+        """
+        order = np.argsort(-values, kind="stable")
+        group, mass = order, self.caps[order]
+        width, size = 1, len(values)
+        while width < size:
+            width *= 2
+            starts = np.arange(0, size, width)
+            counts = self.upto[np.minimum(starts + width, size) - 1] - self.below[starts]
+            limits = chernoff_upper(np.minimum(counts / self.n, 1.0), self.exponent / self.n)
+            group = group // 2
+            by_group = np.argsort(group, kind="stable")
+            total = np.cumsum(mass[by_group])
+            first = np.searchsorted(group[by_group], np.arange(len(starts)))
+            total -= np.repeat(total[first] - mass[by_group][first], np.diff(first, append=size))
+            room = limits[group[by_group]]
+            mass[by_group] = np.minimum(total, room) - np.minimum(total - mass[by_group], room)
+        return float(np.minimum(mass, 1.0) @ values[order])
+
+    def fill_atoms(self, values: Reals, at: Reals, beside: Reals, single: Flags) -> float:
+        """Return the same where some intervals hold one score only, if that is less (lemma 9).
+
+        Parameters
+        ----------
+        values
+            a_b ≥ 0, float64[B], which hold anywhere in an interval.
+        at, beside
+            float64[B]: where it is single, values that hold at its score, and anywhere else in it.
+        single
+            bool[B], whether all scores in an interval are one.
+        """
+        whole = self.fill(values)
+        if not single.any():
+            return whole
+        # At each edge lies one interval without scores, if there is a single score on both of its sides.
+        padded = np.concatenate(([0.0], np.where(single, beside, 0.0), [0.0]))
+        gap = float(chernoff_upper(0.0, self.exponent / self.n))
+        gaps = gap * float(np.maximum(padded[:-1], padded[1:]).sum())
+        return min(whole, self.fill(np.where(single, at, values)) + gaps)
+
+
+def _rate_limits(positives: int, labels: int, exponent: float) -> tuple[float, float]:
+    """Return the ends of all p with labels · kl(positives/labels, p) ≤ exponent; (0, 1) without labels."""
+    if labels == 0:
+        return 0.0, 1.0
+    rate = positives / labels
+    misses_limit, limit = chernoff_upper([1.0 - rate, rate], exponent / labels).tolist()
+    return 1.0 - misses_limit, limit
 
 
 def _xlogy(x: Reals, y: Reals) -> Reals:

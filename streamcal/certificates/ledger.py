@@ -7,6 +7,7 @@ those cells in compact form, and at most `MOST_CERTIFICATES` certificates.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Annotated, Final, Literal, NamedTuple, Self
 
 import msgspec
@@ -26,6 +27,7 @@ from streamcal.certificates.theorems import theorem1, theorem2
 from streamcal.errors import DamagedStateError
 from streamcal.events import Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.maps.shift import NO_SHIFT
 from streamcal.sketch.decoding import MOST, Count, Number, decoded
 from streamcal.sketch.score_sketch import ScoreSketch
 
@@ -96,7 +98,7 @@ class Ledger:
     scope
         what the certificates are about.
     windowed
-        whether versions are formed from a window of the labels.
+        the domains whose labels are those of a sliding window.
     """
 
     __slots__ = (
@@ -114,7 +116,7 @@ class Ledger:
         "watch",
     )
 
-    def __init__(self, delta: float, max_cells: int, scope: Scope, *, windowed: bool = False) -> None:
+    def __init__(self, delta: float, max_cells: int, scope: Scope, windowed: Collection[Domain] = ()) -> None:
         self._delta = delta
         self._max_cells = max_cells
         self._scope = scope
@@ -142,9 +144,18 @@ class Ledger:
 
     def form(self, formed: Formed) -> None:
         """Record what a map was formed from, on schedule."""
+        self.count(formed)
+        self._on_schedule = True
+
+    def count(self, formed: Formed) -> None:
+        """Record the labels of a version by whose count no map was formed, on schedule."""
         self._formed[formed.domain] = formed
         self._claims.pop(formed.domain, None)
-        self._on_schedule = True
+
+    @property
+    def counts_target(self) -> bool:
+        """Whether claims by label shift rest on the target's labels in its window, see `count`."""
+        return self._scope.by_label_shift and "target" in self._windowed
 
     def form_off_schedule(self) -> None:
         """Record that a map was formed off schedule. The version before it remains the certified one."""
@@ -168,13 +179,14 @@ class Ledger:
     def replace_source(self) -> None:
         """Record that a new source replaces the refuted one, and test label shift anew."""
         self.generation += 1
-        self.watch = self._new_watch()
+        self.watch = self._new_watch(self.watch)
 
     def certificate(self, served: RecalibrationMap, target: Target, time: float | None) -> Certificate | None:
         """Return the certificate of the served map, and remember it; None before the first version.
 
-        A map formed off schedule has no certificate of its own. It gets that of the version before, with
-        ``on_schedule`` False.
+        What is certain of the last scheduled version bounds the risk of any map (lemma 9), so of one formed
+        off schedule too. Its certificate has the number and the labels of that version, and ``on_schedule``
+        False.
 
         Parameters
         ----------
@@ -185,8 +197,9 @@ class Ledger:
         time
             event time now, in seconds; None or NaN if there is none.
         """
-        formed = self._formed.get("target") or self._formed.get("source")
-        if formed is None:
+        by_target = self._scope.subject == "served" or not self._scope.by_label_shift
+        formed = (by_target and self._formed.get("target")) or self._formed.get("source")
+        if not formed:
             return None
         claims = self._claims_of(formed)
         bound = self._bound(claims, served)
@@ -194,14 +207,14 @@ class Ledger:
         target_risk, by_label_shift = bound.risk if formed.domain == "target" else None, False
         source = self._formed.get("source")
         if source is not None and self._scope.by_label_shift and target.labels[1] and not self.generation:
-            shifted = 1.0
-            if not label_shift_refuted:
-                shifted = self._claims_of(source).target_risk(served, target, delta=_TARGET * self._delta)
+            shifted, latest = 1.0, self._of_window(target)
+            if latest is not None and not label_shift_refuted:
+                shifted = self._claims_of(source).target_risk(served, latest, delta=_TARGET * self._delta)
             if target_risk is None or shifted < target_risk:
                 target_risk, by_label_shift = shifted, True
         if target_risk is not None and not bound.monotone:
             target_risk = 1.0
-        (positives, n), (target_positives, n_target) = claims.labels, target.labels
+        (positives, n, _), (target_positives, n_target, _) = claims.labels, target.labels
         bins = max(1, bound.bins)
         paper_target = None
         if formed.domain == "source" and 0 < positives < n and 0 < target_positives < n_target:
@@ -222,7 +235,7 @@ class Ledger:
             target_risk=target_risk,
             paper=PaperBound.of("Theorem 1", theorem1(n, bins, self._delta)),
             paper_target=paper_target,
-            assumptions=assumptions(by_label_shift=by_label_shift, windowed=self._windowed),
+            assumptions=assumptions(formed.domain, self._windowed, by_label_shift=by_label_shift),
             refuted=(
                 *(() if bound.monotone else (MONOTONE_REFUTED,)),
                 *((LABEL_SHIFT_REFUTED,) if label_shift_refuted else ()),
@@ -269,22 +282,22 @@ class Ledger:
                 raise DamagedStateError(
                     "not the state of a ledger of certificates: the bins do not fit the cells"
                 )
-            self.form(Formed(known.cells, splits, known.choices, known.versions_before, known.domain))
+            self.count(Formed(known.cells, splits, known.choices, known.versions_before, known.domain))
         self._version, self._on_schedule, self._alarms = state.version, state.on_schedule, state.alarms
         self.generation = state.generation
-        self.watch = self._new_watch()
+        self.watch = self._new_watch(self.watch if self.generation else None)
         if self.watch is not None and state.watch is not None:
             self.watch.restore(state.watch)
         return self
 
-    def _new_watch(self) -> LabelShiftWatch | None:
+    def _new_watch(self, before: LabelShiftWatch | None = None) -> LabelShiftWatch | None:
         if not self._scope.by_label_shift:
             return None
         # The shares of all generations of the source sum to α.
         share = 1.0
         if self._scope.replaces_source:
             share = 1.0 / ((self.generation + 1) * (self.generation + 2))
-        return LabelShiftWatch(share * _ALPHA * self._delta, self._max_cells)
+        return LabelShiftWatch(share * _ALPHA * self._delta, self._max_cells, before)
 
     def _claims_of(self, formed: Formed) -> Claims:
         claims = self._claims.get(formed.domain)
@@ -292,15 +305,27 @@ class Ledger:
             share = 1.0
             if self._scope.by_label_shift:
                 share = _SOURCE if formed.domain == "source" else _TARGET_VERSIONS
-            claims = Claims(formed, version_delta(share * self._delta, formed.versions_before))
+            claims = Claims(
+                formed,
+                version_delta(share * self._delta, formed.versions_before),
+                windowed=formed.domain in self._windowed,
+            )
             self._claims[formed.domain] = claims
         return claims
 
+    def _of_window(self, target: Target) -> Target | None:
+        """Return what claims by label shift rest on: under a window, what it held at the last version."""
+        if not self.counts_target:
+            return target
+        formed = self._formed.get("target")
+        return None if formed is None else self._claims_of(formed).as_target
+
     def _bound(self, claims: Claims, served: RecalibrationMap) -> RiskBound:
         """Return the bound on the subject's risk in the domain of its labels."""
-        if self._scope.subject == "formed":
-            return claims.own
-        return claims.bound_of(served if self._scope.subject == "served" else _IDENTITY)
+        subject = served if self._scope.subject == "served" else _IDENTITY
+        if self._scope.subject == "formed":  # h, without the shift to the target: of the bins, or a curve
+            subject = served.model_copy(update={"weights": NO_SHIFT})
+        return claims.bound_of(subject)
 
     def _remember(self, certificate: Certificate) -> None:
         if self._history and self._history[-1].version == certificate.version:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from html import escape
 from typing import Annotated, Final
 
@@ -12,6 +13,7 @@ from streamcal.certificates.theorems import TheoremBound
 from streamcal.events import Domain
 
 __all__ = [
+    "ARRIVAL",
     "LABEL_SHIFT_REFUTED",
     "MONOTONE_REFUTED",
     "Certificate",
@@ -23,6 +25,9 @@ __all__ = [
 MONOTONE_REFUTED: Final = "P[Y=1 | score] does not decrease with the score"
 LABEL_SHIFT_REFUTED: Final = "label shift: the scores given the label have the same law in source and target"
 
+ARRIVAL: Final = "which labels have arrived does not depend on the labels: none comes later for its value"
+"""An assumption that no test checks, as labels that have not arrived cannot be looked at."""
+
 _IDENTICAL: Final = "the labelled scores are independent and identically distributed"
 _IDENTICAL_IN_WINDOW: Final = (
     "the labelled scores in the window of any one version are independent and identically distributed"
@@ -30,24 +35,32 @@ _IDENTICAL_IN_WINDOW: Final = (
 _IDENTICAL_IN_TARGET: Final = (
     "target scores and labels are independent and identically distributed, and independent of the source"
 )
+_IDENTICAL_IN_TARGET_WINDOW: Final = (
+    "labelled target scores in the window of any one version are independent and identically distributed, and"
+    " independent of the source"
+)
 
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 Number = Annotated[float, Field(ge=-math.inf)]  # which NaN is not; infinity is "Infinity" in JSON
 Count = Annotated[int, Field(ge=0)]
 
 
-def assumptions(*, by_label_shift: bool, windowed: bool) -> tuple[str, ...]:
+def assumptions(domain: Domain, windowed: Collection[Domain], *, by_label_shift: bool) -> tuple[str, ...]:
     """Return what a certificate assumes, in words.
 
     Parameters
     ----------
+    domain
+        of the labels that the version was formed from.
+    windowed
+        the domains whose labels are those of a sliding window.
     by_label_shift
         whether the target risk follows from the source by label shift.
-    windowed
-        whether versions are formed from a window of the labels.
     """
-    source = (_IDENTICAL_IN_WINDOW if windowed else _IDENTICAL, MONOTONE_REFUTED)
-    return (*source, LABEL_SHIFT_REFUTED, _IDENTICAL_IN_TARGET) if by_label_shift else source
+    identical = _IDENTICAL_IN_WINDOW if domain in windowed else _IDENTICAL
+    formed = (identical, ARRIVAL, MONOTONE_REFUTED)
+    target = _IDENTICAL_IN_TARGET_WINDOW if "target" in windowed else _IDENTICAL_IN_TARGET
+    return (*formed, LABEL_SHIFT_REFUTED, target) if by_label_shift else formed
 
 
 class PaperPremise(BaseModel):
@@ -142,8 +155,8 @@ class Certificate(BaseModel):
     refuted: tuple[str, ...]
     """The assumptions that the data contradict. The bounds that need them are withdrawn: set to 1."""
     on_schedule: bool
-    """False if the served map was formed off schedule. The certificate is then that of ``version``, the last
-    version before it."""
+    """False if the served map was formed off schedule. It is then certified by the labels of ``version``, the
+    last version before it."""
 
     def __repr__(self) -> str:
         """Return one line with the figures that matter most."""

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
 from streamcal.maps.binning import uniform_mass
+from streamcal.sketch.arrays import Cells
 from streamcal.sketch.decoding import Count, decoded
 from streamcal.sketch.grid import LAST_KEY, MIN_LEVEL, left_edges
 from streamcal.sketch.score_sketch import ScoreSketch
@@ -55,6 +56,9 @@ class LabelShiftWatch:
     chooses bins from the target scores so far. They lie on a grid level that ``max_cells`` alone decides, so
     they depend neither on the source sample nor on the labels that will be counted in them.
 
+    A source that was gathered from the target's labels is among the target's scores. Its watch therefore
+    keeps the bins of the watch before, which were chosen before the alarm and so before that source.
+
     Memory: four integers per bin, for at most 8 bins. Labels are counted, not kept.
 
     Parameters
@@ -63,16 +67,21 @@ class LabelShiftWatch:
         α in (0, 1).
     max_cells
         the ``max_cells`` of the sketches that `look` receives.
+    before
+        the watch that refuted the source before this one; None: this is the first source. A watch that is
+        restored takes over its bins from the state.
     """
 
-    __slots__ = ("_alpha", "_cells", "_level", "_test", "labels", "next_look", "refuted")
+    __slots__ = ("_alpha", "_cells", "_inherits", "_level", "_test", "labels", "next_look", "refuted")
 
-    def __init__(self, alpha: float, max_cells: int) -> None:
+    def __init__(self, alpha: float, max_cells: int, before: LabelShiftWatch | None = None) -> None:
         self._alpha = alpha
+        self._inherits = before is not None
         self._level = MIN_LEVEL
         while LAST_KEY >> self._level >= max_cells:
             self._level += 1
-        self._cells = np.empty(0, np.int32)  # the first cell of every bin but the first bin
+        # The first cell of every bin but the first bin.
+        self._cells: Cells = np.empty(0, np.int32) if before is None else before._cells
         self._test: LabelShiftTest | None = None
         self.labels = 0
         """Number of target labels counted so far."""
@@ -131,10 +140,11 @@ class LabelShiftWatch:
         return self.refuted
 
     def _source_counts(self, source: ScoreSketch, target: ScoreSketch) -> tuple[Counts, Counts]:
-        """Choose new bins from the target's scores; return the source's labels in them: int64[B] a class."""
-        target = target.at_level(self._level)
-        splits = uniform_mass(target.totals, _BINS)
-        self._cells = target.cells[splits[1:-1] - 1] + np.int32(1)
+        """Choose new bins, unless they must stay; return the source's labels in them: int64[B] a class."""
+        if not self._inherits:
+            target = target.at_level(self._level)
+            splits = uniform_mass(target.totals, _BINS)
+            self._cells = target.cells[splits[1:-1] - 1] + np.int32(1)
         source = source.at_level(self._level)
         bins = np.searchsorted(self._cells, source.cells, side="right")
         negatives, positives = source.counts @ (bins[:, None] == np.arange(len(self._cells) + 1))

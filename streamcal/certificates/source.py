@@ -19,12 +19,18 @@ import numpy.typing as npt
 from streamcal.certificates.bin_limits import (
     BinningLimits,
     VersionLimits,
+    atom_shares,
     binning_limits,
     mass_exponent,
     shape_error,
     version_limits,
 )
-from streamcal.certificates.inequalities import chernoff_upper, greedy_fill, largest_proxy, largest_variance
+from streamcal.certificates.inequalities import (
+    Masses,
+    chernoff_upper,
+    largest_proxy,
+    largest_variance,
+)
 from streamcal.maps.binning import bin_sums, uniform_mass
 
 __all__ = [
@@ -39,6 +45,7 @@ __all__ = [
 ]
 
 Counts = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 Reals = npt.NDArray[np.float64]
 
 FINE_RATIO: Final = 4
@@ -99,7 +106,13 @@ def default_candidates(n: int, cells: int) -> list[int]:
 
 
 def certify(
-    negatives: Counts, positives: Counts, splits: Counts, *, delta: float, choices: int = 1
+    negatives: Counts,
+    positives: Counts,
+    splits: Counts,
+    *,
+    delta: float,
+    choices: int = 1,
+    single: Flags | None = None,
 ) -> RiskBound:
     """Return the certificate of the step map whose values are the label means of these bins (lemma 8).
 
@@ -113,6 +126,8 @@ def certify(
         what this version may spend, in (0, 1), see `version_delta`.
     choices
         number of binnings among which this one was chosen by the labels; 1 if labels played no part.
+    single
+        bool[m], whether a cell holds one score only, however often; None: of none is that known.
 
     Returns
     -------
@@ -123,14 +138,19 @@ def certify(
     ValueError
         if there are no cells, the lengths differ, or δ is out of range.
     """
-    version = version_limits(negatives, positives, delta)
+    version = version_limits(negatives, positives, delta, single)
     binning = binning_limits(version, np.asarray(splits, np.int64), choices)
     k = max(FINE_RATIO, math.ceil(_FINE_SCALE * version.n ** (1 / 3) / len(binning.totals)))
     return _certify(version, binning, (1, k))
 
 
 def certify_best(
-    negatives: Counts, positives: Counts, candidates: Sequence[int], *, delta: float
+    negatives: Counts,
+    positives: Counts,
+    candidates: Sequence[int],
+    *,
+    delta: float,
+    single: Flags | None = None,
 ) -> tuple[RiskBound, Counts]:
     """Return the smallest risk bound over several numbers of bins, and the splits that it belongs to.
 
@@ -138,8 +158,8 @@ def certify_best(
 
     Parameters
     ----------
-    negatives, positives
-        int64[m], as in `certify`.
+    negatives, positives, single
+        as in `certify`.
     candidates
         numbers of bins B for `streamcal.maps.binning.uniform_mass`, ascending; labels must not decide them.
     delta
@@ -158,7 +178,7 @@ def certify_best(
     """
     if not candidates:
         raise ValueError("candidates must not be empty")
-    version = version_limits(negatives, positives, delta)
+    version = version_limits(negatives, positives, delta, single)
     found: dict[int, tuple[RiskBound, Counts]] = {}
 
     def risk(index: int) -> tuple[float, int]:
@@ -186,13 +206,22 @@ class Centre(NamedTuple):
     """int64[G], the first cell of each group."""
     values: Reals
     """float64[G], the value of ĥ in each group."""
-    caps: Reals
-    """float64[G], upper limits on the masses of the groups."""
+    masses: Masses
+    """Of the groups."""
+    single: Flags
+    """bool[G], whether a group is one cell that holds one score only."""
     bound: RiskBound
     """The certificate of ĥ."""
 
     @classmethod
-    def of(cls, negatives: Counts, positives: Counts, splits: Counts, bound: RiskBound) -> Centre:
+    def of(
+        cls,
+        negatives: Counts,
+        positives: Counts,
+        splits: Counts,
+        bound: RiskBound,
+        single: Flags | None = None,
+    ) -> Centre:
         """Return the centre at the step map whose values are the label means of these bins.
 
         Parameters
@@ -203,24 +232,37 @@ class Centre(NamedTuple):
             int64[B+1], the bins of ĥ.
         bound
             the certificate of ĥ. The limits on the masses are part of its event.
+        single
+            as in `certify`.
         """
         totals = negatives + positives
         n = int(totals.sum())
         rates = bin_sums(positives, splits) / bin_sums(totals, splits)
         groups = uniform_mass(totals, max(1, min(len(totals), round(2 * n ** (1 / 3)))))
         edges = np.union1d(groups, splits)
-        caps = chernoff_upper(bin_sums(totals, edges) / n, mass_exponent(n, bound.delta) / n)
+        ends = np.concatenate(([0], np.cumsum(totals)))[edges]
+        exponent = mass_exponent(n, bound.delta)
+        caps = chernoff_upper(np.diff(ends) / n, exponent / n)
         starts = edges[:-1]
-        return cls(starts, rates[np.searchsorted(splits, starts, side="right") - 1], caps, bound)
+        alone = np.zeros(len(starts), bool) if single is None else (np.diff(edges) == 1) & single[starts]
+        return cls(
+            starts=starts,
+            values=rates[np.searchsorted(splits, starts, side="right") - 1],
+            masses=Masses(caps, ends[:-1], ends[1:], n, exponent),
+            single=alone,
+            bound=bound,
+        )
 
     @classmethod
-    def best_of(cls, negatives: Counts, positives: Counts, *, delta: float) -> Centre:
+    def best_of(
+        cls, negatives: Counts, positives: Counts, *, delta: float, single: Flags | None = None
+    ) -> Centre:
         """Return the centre at the best certified map of all `default_candidates`, see `certify_best`."""
         candidates = default_candidates(int(negatives.sum() + positives.sum()), len(negatives))
-        bound, splits = certify_best(negatives, positives, candidates, delta=delta)
-        return cls.of(negatives, positives, splits, bound)
+        bound, splits = certify_best(negatives, positives, candidates, delta=delta, single=single)
+        return cls.of(negatives, positives, splits, bound, single)
 
-    def bound_of(self, lowest: Reals, highest: Reals) -> float:
+    def bound_of(self, lowest: Reals, highest: Reals, at: Reals) -> float:
         """Return the bound (‖m − ĥ‖ + √C)² on R(m) of any map m, in [0, 1], where C is the bound of ĥ.
 
         It holds on the event on which the certificate of ĥ holds.
@@ -230,28 +272,36 @@ class Centre(NamedTuple):
         lowest, highest
             float64[G], the smallest and largest value of m in each group of cells, and in the gap on one side
             of it. The first group reaches down to 0, the last up to 1.
+        at
+            float64[G], the value of m at the one score of each group that is `single`; of others any.
         """
-        gaps = np.maximum(np.abs(lowest - self.values), np.abs(highest - self.values)) ** 2
-        distance = greedy_fill(gaps, self.caps)
+        farthest = np.maximum(np.abs(lowest - self.values), np.abs(highest - self.values)) ** 2
+        distance = self.masses.fill_atoms(farthest, (at - self.values) ** 2, farthest, self.single)
         return min(1.0, (math.sqrt(distance) + math.sqrt(self.bound.risk)) ** 2)
 
 
 def certify_served(
-    negatives: Counts, positives: Counts, splits: Counts, centre: Centre, *, choices: int = 1
+    negatives: Counts,
+    positives: Counts,
+    splits: Counts,
+    centre: Centre,
+    *,
+    choices: int = 1,
+    single: Flags | None = None,
 ) -> RiskBound:
     """Return the smaller of the served map's own certificate and its bound from a centre.
 
     The served binning is one of ``choices``; its own certificate spends as much δ as the centre has spent.
     """
     best = centre.bound
-    own = certify(negatives, positives, splits, delta=best.delta, choices=choices)
+    own = certify(negatives, positives, splits, delta=best.delta, choices=choices, single=single)
     delta = 2.0 * best.delta
     if not (own.monotone and best.monotone):
         return own._replace(calibration=1.0, sharpness=1.0, risk=1.0, delta=delta, monotone=False)
     rates = bin_sums(positives, splits) / bin_sums(negatives + positives, splits)
     values = np.repeat(rates, np.diff(splits))
     lowest, highest = (each.reduceat(values, centre.starts) for each in (np.minimum, np.maximum))
-    risk = min(own.risk, centre.bound_of(lowest, highest))
+    risk = min(own.risk, centre.bound_of(lowest, highest, lowest))
     return own._replace(
         calibration=min(own.calibration, risk), sharpness=min(own.sharpness, risk), risk=risk, delta=delta
     )
@@ -262,10 +312,9 @@ def _certify(version: VersionLimits, binning: BinningLimits, ratios: Sequence[in
     bins = len(binning.totals)
     if not intervals.monotone:
         return RiskBound(1.0, 1.0, 1.0, bins, bins, version.delta, monotone=False)
-    span = intervals.ceiling - intervals.floor
-    shift = greedy_fill((binning.shape * span) ** 2, intervals.mass)
+    shift = _filled(version, binning, binning.shape**2)
     calibration = (math.sqrt(binning.squares) + math.sqrt(shift)) ** 2
-    sharpness = greedy_fill(span**2 / 4, intervals.mass)
+    sharpness = _filled(version, binning, np.full(bins, 0.25))
     risk = calibration + sharpness
     fine_bins = bins
     linear = -math.log(_LINEAR * binning.share / len(ratios))
@@ -285,6 +334,20 @@ def _certify(version: VersionLimits, binning: BinningLimits, ratios: Sequence[in
         version.delta,
         monotone=True,
     )
+
+
+def _filled(version: VersionLimits, binning: BinningLimits, part: Reals) -> float:
+    """Return the largest Σ p_b part_b r_b², r_b the range of h in the bin (lemmas 8g, 8h).
+
+    Of a bin of one score, only the gaps beside it count, if that is less (lemma 8i).
+    """
+    intervals = binning.intervals
+    atom = binning.atom < part
+    values = np.where(atom, 1.0, part) * (intervals.ceiling - intervals.floor) ** 2
+    caps = np.where(atom, version.gap, intervals.mass)
+    upto = np.cumsum(binning.totals).astype(np.int64)
+    below = upto - binning.totals.astype(np.int64)
+    return Masses(caps, below, upto, version.n, version.mass_exponent).fill(values)
 
 
 def _fine_splits(version: VersionLimits, binning: BinningLimits, k: int) -> Counts:
@@ -321,11 +384,13 @@ def _fine(
     ratio = np.maximum.reduceat(mass * version.n / totals, first)
     weight = ratio[owner] * totals / version.n
     shape = shape_error(totals, version.shape_exponent)
-    spread = np.minimum(np.sqrt(0.25 + shape**2), 1.0)
-    drift = np.minimum(2 * shape**2, 1.0)
+    atom = atom_shares(version, splits, weight)
+    spread = np.minimum(np.sqrt(0.25 + shape**2), atom)
+    drift = np.minimum(2 * shape**2, atom**2)
     blend = 0.0 if k == 1 else max(4.9 / k, 1.0) * float(np.median(shape))  # ε, well chosen if h* is linear
     inside = weight * (spread if k == 1 else spread + drift / blend)
-    inside[0] = inside[-1] = 0.0
+    for end in (0, -1):
+        inside[end] *= atom[end] < 1.0
     edge = np.maximum(inside[:-1], inside[1:])
     between = (1 + blend) * weight
     form = float(between @ (rates - binning.rates[owner]) ** 2 + edge @ np.diff(rates) ** 2)
@@ -335,7 +400,7 @@ def _fine(
     proxy = _linear_proxy(rates, totals, exponent, spread_delta)
     t = math.sqrt(2 * exponent * proxy * slope)
     form = (t + math.sqrt(t * t + form)) ** 2
-    ends = _end_terms(version, binning, hits, totals, mass)
+    ends = _end_terms(version, binning, hits, totals, mass, atom)
     noise = (1 + blend) * float((ratio / binning.ratio).max()) * binning.squares
     cross = 2 * math.sqrt(noise * form * float((drift / spread).max())) if k == 1 else 0.0
     return fine, form + ends, form + ends + noise + cross
@@ -365,12 +430,12 @@ def _linear_proxy(rates: Reals, totals: Reals, exponent: float, delta: float) ->
 
 
 def _end_terms(
-    version: VersionLimits, binning: BinningLimits, hits: Reals, totals: Reals, mass: Reals
+    version: VersionLimits, binning: BinningLimits, hits: Reals, totals: Reals, mass: Reals, atom: Reals
 ) -> float:
     """Return what the first and the last fine bin can add: no neighbour bounds h* there (lemma 8e).
 
     The bound is convex in the point m. Its maximum over the hull of the bin's limits and the map's value is
-    therefore at an end of that hull.
+    therefore at an end of that hull. Of a bin of one score, only the gap on the outside is added (lemma 8i).
     """
     intervals, rates = binning.intervals, binning.rates
     others = np.maximum(np.array([totals[0], totals[-1]]) - 1.0, 1.0)
@@ -395,7 +460,12 @@ def _end_terms(
             max(float(intervals.upper[0]), float(rates[0])),
         )
     )
-    return float(mass[-1]) * top + float(mass[0]) * bottom
+    last, first = float(mass[-1]) * top, float(mass[0]) * bottom
+    if atom[-1] < 1.0:
+        last = version.gap * (1.0 - min(float(intervals.lower[-1]), float(rates[-1]))) ** 2
+    if atom[0] < 1.0:
+        first = version.gap * max(float(intervals.upper[0]), float(rates[0])) ** 2
+    return last + first
 
 
 def _chord(mean: float, floor: float, rate: float) -> float:

@@ -9,29 +9,45 @@ lemmas 10 to 13 of docs/proofs/certificates.md.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from streamcal.certificates.bin_limits import LOG_GRID, BinIntervals
-from streamcal.certificates.inequalities import chernoff_upper, greedy_fill, prior_limits
+from streamcal.certificates.inequalities import Masses, chernoff_upper, prior_limits, prior_limits_once
+from streamcal.certificates.source import version_delta
 from streamcal.maps.shift import shift_odds
 
-__all__ = ["certify_target", "odds_limits"]
+__all__ = ["Counted", "certify_target", "odds_limits"]
 
 Counts = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 Reals = npt.NDArray[np.float64]
 
 
-def odds_limits(
-    source_labels: tuple[int, int], target_labels: tuple[int, int], delta: float
-) -> tuple[float, float]:
-    """Return limits on κ = w₁/w₀ that hold at all numbers of labels together (lemma 12).
+class Counted(NamedTuple):
+    """Labels of one domain."""
+
+    positives: int
+    labels: int
+    version: int | None = None
+    """None: these are all labels so far. Else: those of a sliding window, after so many versions."""
+
+    def prior_limits(self, alpha: float) -> tuple[float, float]:
+        """Return limits on the domain's prior, of which all together fail with probability α (lemma 12)."""
+        if self.version is None:
+            return prior_limits(self.positives, self.labels, alpha)
+        return prior_limits_once(self.positives, self.labels, version_delta(alpha, self.version))
+
+
+def odds_limits(source_labels: Counted, target_labels: Counted, delta: float) -> tuple[float, float]:
+    """Return limits on κ = w₁/w₀ that hold at all numbers of labels, and all versions, together (lemma 12).
 
     Parameters
     ----------
     source_labels, target_labels
-        (positives, labels) under P and under Q.
+        labels under P and under Q.
     delta
         in (0, 1). Each domain spends half of it, once for the whole life of the stream.
 
@@ -39,8 +55,8 @@ def odds_limits(
     -------
     (lower, upper) with 0 ≤ lower ≤ upper ≤ ∞; (0, ∞) if nothing is known.
     """
-    p_low, p_high = prior_limits(*source_labels, delta / 2)
-    q_low, q_high = prior_limits(*target_labels, delta / 2)
+    p_low, p_high = source_labels.prior_limits(delta / 2)
+    q_low, q_high = target_labels.prior_limits(delta / 2)
     lower = 0.0 if p_high >= 1.0 else _odds(q_low) / _odds(p_high)
     upper = math.inf if p_low <= 0.0 else _odds(q_high) / _odds(p_low)
     return lower, upper
@@ -50,14 +66,17 @@ def certify_target(
     intervals: BinIntervals,
     lowest: Reals,
     highest: Reals,
-    target_counts: Counts,
+    at: Reals,
+    below: Counts,
+    upto: Counts,
+    single: Flags,
     *,
     scores: int,
-    source_labels: tuple[int, int],
-    target_labels: tuple[int, int],
+    source_labels: Counted,
+    target_labels: Counted,
     delta: float,
 ) -> float:
-    """Return a bound on R_Q of a map that holds at all target counts together (lemmas 10, 11, 13).
+    """Return a bound on R_Q of a map that holds at all target counts together (lemmas 10 to 13).
 
     Parameters
     ----------
@@ -66,13 +85,18 @@ def certify_target(
     lowest, highest
         float64[B], the map's smallest and largest value in each bin: equal for the composite ĝ∘ĥ; for label
         shift alone, ĝ at the two edges of the bin.
-    target_counts
-        int64[B], target scores per bin, labelled or not. A score that may lie in several bins counts in each
-        of them.
+    at
+        float64[B], the map's value at the one score of each bin that is ``single``; of others any.
+    below, upto
+        int64[B], target scores, labelled or not, that certainly lie below each bin, and those that may lie in
+        it or below it.
+    single
+        bool[B], whether all source scores in the bin are one, and all target scores that may lie in it are
+        that one.
     scores
         number of target scores, at least 0.
     source_labels, target_labels
-        (positives, labels) of each domain so far.
+        of each domain. If the target's are those of a window, so are its scores.
     delta
         what the target's side may spend in all, in (0, 1): half on the priors, half on the masses.
 
@@ -91,13 +115,22 @@ def certify_target(
     fixed = np.maximum(*(_spread(lowest, mean, floor, ceiling) for mean in (mean_low, mean_high)))
     moving = np.maximum(np.abs(ceiling - lowest), np.abs(highest - floor)) ** 2
     loss = np.where(lowest == highest, fixed, moving)
+    # At a single score, h* is what the source's labels are of.
+    rates = shift_odds(intervals.lower, low), shift_odds(intervals.upper, high)
+    at_score = np.maximum(*(np.abs(at - rate) for rate in rates)) ** 2
     n = scores
     if n == 0:
         return min(1.0, float(loss.max()))
-    pairs = min(math.log(n + 1) + math.log(n + 2) - math.log(2), LOG_GRID)
-    exponent = pairs + math.log(n) + math.log(n + 1) - math.log(delta / 2)
-    caps = chernoff_upper(np.minimum(target_counts / n, 1.0), exponent / n)
-    return min(1.0, greedy_fill(np.clip(loss, 0.0, 1.0), caps))
+    exponent = min(math.log(n + 1) + math.log(n + 2) - math.log(2), LOG_GRID)
+    if target_labels.version is None:
+        # The scores may be those of all predictions, or those with labels alone. Each sample spends half.
+        exponent += math.log(n) + math.log(n + 1) - math.log(delta / 4)
+    else:
+        exponent -= math.log(version_delta(delta / 2, target_labels.version))
+    caps = chernoff_upper((upto - below) / n, exponent / n)
+    masses = Masses(caps, below, upto, n, exponent)
+    loss, at_score, moving = (np.clip(each, 0.0, 1.0) for each in (loss, at_score, moving))
+    return min(1.0, masses.fill_atoms(loss, at_score, moving, single))
 
 
 def _spread(value: Reals, mean: Reals, floor: Reals, ceiling: Reals) -> Reals:

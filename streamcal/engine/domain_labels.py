@@ -71,6 +71,7 @@ class DomainLabels:
         "_seen",
         "_settled",
         "_start",
+        "closed",
         "log",
         "n",
         "positives",
@@ -94,6 +95,9 @@ class DomainLabels:
         self._pane = 0  # of the window, where the labels lie that are not in the log
         self.windowed = log.window is not None
         """Whether the log is a sliding window: `next_pane` is then to be looked at before every label."""
+        self.closed = False
+        """Whether no more labels are to be learned: labels of the target have taken the place of the
+        source's, and those of the source that still come are of another law."""
 
     @property
     def end(self) -> int:
@@ -249,7 +253,12 @@ class DomainLabels:
         self._start = self._settled = number
 
     def merge(self, other: Self) -> None:
-        """Add what another holds, as later labels if not by event time; both must be settled."""
+        """Add what another holds, as later labels if not by event time; both must be settled.
+
+        If only one of them is closed, they hold labels of two laws, and these stay as they are.
+        """
+        if self.closed != other.closed:
+            return
         self.log.merge(other.log)
         if self._newest is not None and other._newest is not None:
             self._newest.merge(other._newest)

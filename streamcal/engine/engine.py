@@ -223,6 +223,8 @@ class Engine:
     ) -> None:
         """Learn one checked score with its label; see `Recalibrator.learn_one`."""
         labels = self._target if domain == "target" else self._source
+        if labels.closed:
+            return
         if labels.windowed:
             self._turn(domain, labels, time)
         n = labels.append(score, label, seen)
@@ -236,6 +238,8 @@ class Engine:
     ) -> None:
         """Learn checked scores with their labels; see `Recalibrator.learn_many`."""
         known = self._target if domain == "target" else self._source
+        if known.closed:
+            return
         versions, size, start = self._versions, len(scores), 0
         last = versions.last_version(domain, size)
         direct = not self._reads_labels(domain)  # past the buffer, where only the log reads labels

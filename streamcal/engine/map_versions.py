@@ -10,10 +10,12 @@ import math
 from typing import Annotated, Final, Self
 
 import msgspec
+import numpy as np
 
 from streamcal.certificates.claims import Formed, Target
 from streamcal.certificates.ledger import Ledger, Scope
 from streamcal.certificates.record import Certificate
+from streamcal.certificates.target import Counted
 from streamcal.engine.auto import Auto
 from streamcal.engine.class_priors import ClassPriors
 from streamcal.engine.config import Mode, RecalibratorConfig
@@ -91,8 +93,8 @@ class MapVersions:
         self.served = ServedMap(priors if mode in ("composite", "label_shift") else None)
         """The map that is served now."""
         self._auto = Auto(config.max_cells, source, target) if mode == "auto" else None
-        windowed = config.window is not None
-        self._ledger = Ledger(config.delta, config.max_cells, _SCOPES[mode], windowed=windowed)
+        windowed = [domain for domain in DOMAINS if config.window_of(domain) is not None]
+        self._ledger = Ledger(config.delta, config.max_cells, _SCOPES[mode], windowed)
         counted = (mode,) if mode == "source" or mode == "target" else DOMAINS
         strides = {"source": source.log.stride, "target": target.log.stride}
         self._versions = Versions(
@@ -127,7 +129,7 @@ class MapVersions:
 
     def certificate(self, time: float | None) -> Certificate | None:
         """Return what may be claimed of the served map now, at this event time."""
-        labels = self._target.positives, self._target.n
+        labels = Counted(self._target.positives, self._target.n)
         return self._ledger.certificate(self.served.map, Target(self._target_scores, labels), time)
 
     # When something is due
@@ -256,6 +258,7 @@ class MapVersions:
         self._mixed_prior, self._watched = state.mixed_prior, self._target.end
         self._versions.restore(state.off_schedule, state.begun, self._source.n, self._target.n)
         self._ledger.restore(state.ledger)
+        self._source.closed = self._ledger.generation > 0
         if self._auto is not None:
             base = self._auto.restore(state.auto or b"").served
             if self._auto.observed > self._traffic.n:
@@ -272,6 +275,8 @@ class MapVersions:
         mode = self._config.mode
         if forms and (mode == "auto" or domain == ("target" if mode == "target" else "source")):
             self._form_on_schedule(domain)
+        elif forms and domain == "target" and self._ledger.counts_target:
+            self._count_target()
         if self._auto is not None and domain == "source":
             self._mix(self._auto)
             return
@@ -282,6 +287,16 @@ class MapVersions:
         formed = self._form(domain)
         if formed is not None:
             self._ledger.form(formed)
+
+    def _count_target(self) -> None:
+        """Keep what the target's window holds at this version: claims by label shift rest on it."""
+        self.settle("target")
+        sketch = self._target.log.sketch
+        if sketch.n:
+            whole = np.array([0, len(sketch.cells)], np.int64)
+            self._ledger.count(
+                Formed(sketch.to_bytes(), whole, 1, self._versions.begun["target"] - 1, "target")
+            )
 
     def _form(self, domain: Domain) -> Formed | None:
         """Form h from the labels of a domain so far; None if there are none."""
@@ -335,8 +350,9 @@ class MapVersions:
         if generation is not None:
             self._versions.begin_generation(generation.n)
             self._source.replace(generation)
+            self._source.closed = True
             self._ledger.replace_source()
-            self._watched = max(self._target.end - 1, self._target.start)
+            self._watched = self._target.end
             self._form_on_schedule("source")
         self._mixed_prior = self._priors.fused
         auto.step(self._traffic.n, self._mixed_prior)

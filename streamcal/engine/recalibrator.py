@@ -131,8 +131,8 @@ class Recalibrator:
     def certificate(self) -> Certificate | None:
         """What may be claimed of the served map now; None before the first version.
 
-        Nothing is claimed of a map that was formed off schedule: the certificate is then that of the version
-        before, and says so.
+        No labels after the last scheduled version are read for it. A map that was formed off schedule is
+        certified by the labels of that version, and the certificate says so.
         """
         return self._engine.certificate
 

@@ -19,12 +19,14 @@ from streamcal.sketch.arrays import Cells, Scores
 
 __all__ = [
     "CHUNK",
+    "END",
     "LAST_KEY",
     "MAX_LEVEL",
     "MAX_STRIP_LEVEL",
     "MIN_LEVEL",
     "Strip",
     "cells_of",
+    "keys_of",
     "left_edges",
 ]
 
@@ -43,7 +45,9 @@ CHUNK: Final = 32_768
 _thread = threading.local()
 _FLOAT64: Final = struct.Struct("d")
 _INT64: Final = struct.Struct("q")
-_END: Final = 2.0**-40
+END: Final = 2.0**-40
+"""Scores so near to 0 or to 1, and nearer, share the key of that end."""
+
 _END_BITS: Final = (1023 - 40) << 52  # bits of 2⁻⁴⁰
 _ORIGIN: Final = np.array(_END_BITS)  # the passes over a short array take less time than to convert an int
 _HALF_KEY: Final = 39 << 52  # bits of ½, less _END_BITS
@@ -55,24 +59,27 @@ LAST_KEY: Final = 2 * _HALF_KEY
 _GAP: Final = (1 << 63) - 2 * _END_BITS - LAST_KEY
 
 
-def cells_of(scores: Scores, level: int) -> Cells:
-    """Return the cell of each score.
+def keys_of(scores: Scores) -> npt.NDArray[np.int64]:
+    """Return the key of each score.
 
     Parameters
     ----------
     scores
         float64[n], each in [0, 1], not checked here: see `checks.as_scores`.
-    level
-        from `MIN_LEVEL` to `MAX_LEVEL`.
 
     Returns
     -------
-    int32[n], each in [0, LAST_KEY >> level], non-decreasing in the score.
+    int64[n], each in [0, `LAST_KEY`], non-decreasing in the score.
     """
     both = np.empty((2, len(scores)))
-    keys = _unrolled(scores, both[0], both[1], (_END, 1.0 - _END), _ORIGIN)
+    keys = _unrolled(scores, both[0], both[1], (END, 1.0 - END), _ORIGIN)
     np.subtract(keys, _GAP, out=keys, where=keys > _HALF_KEY)
-    cells: Cells = (keys >> level).astype(np.int32)
+    return keys
+
+
+def cells_of(scores: Scores, level: int) -> Cells:
+    """Return the cell of each score, int32[n]; see `keys_of`, and levels from `MIN_LEVEL` to `MAX_LEVEL`."""
+    cells: Cells = (keys_of(scores) >> level).astype(np.int32)
     return cells
 
 
@@ -199,11 +206,13 @@ def _unrolled_one(score: float) -> int:
 
 def _inside(score: float) -> float:
     """Return the score moved into [2⁻⁴⁰, 1 − 2⁻⁴⁰], which does not change its key."""
-    return min(max(score, _END), 1.0 - _END)
+    return min(max(score, END), 1.0 - END)
 
 
-def left_edges(cells: Cells, level: int) -> Scores:
+def left_edges(cells: Cells | npt.NDArray[np.int64], level: int) -> Scores:
     """Return the smallest score of each cell: float64[m], 0 for cell 0, 1 for cells after the last.
+
+    At level 0 the cells are keys, and this is the score of each.
 
     The edges are exact: ``cells_of(z) >= cell`` if and only if ``z >= left_edges(cell)``, for a float64 score
     z.

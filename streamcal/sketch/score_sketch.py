@@ -2,9 +2,10 @@
 
 It is the uniform collapse of UDDSketch (Epicoco et al. 2020) with labels in its cells, on a grid that is
 logarithmically fine near both ends of [0, 1]. It yields uniform-mass edges for any number of bins, the exact
-label mean of each bin between such edges, class priors, and score histograms. Its state depends only on the
-multiset of events, not on their order, batches or shards. Memory: at most ``max_cells`` cells of 6 to 20
-bytes (5 to 12 without labels), by the largest count.
+label mean of each bin between such edges, class priors, and score histograms. It also knows which cells hold
+one score only, however often: atoms, on which the map varies no further. Its state depends only on the
+multiset of events, not on their order, batches or shards. Memory: at most ``max_cells`` cells of 14 to 28
+bytes (13 to 20 without labels), by the largest count.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ import numpy.typing as npt
 from streamcal.errors import DamagedStateError
 from streamcal.sketch import checks, grid
 from streamcal.sketch.arrays import Cells, Counts, Labels, Scores
+from streamcal.sketch.atoms import EMPTY, by_key, joined, note, pack_atoms, unpack_atoms
 from streamcal.sketch.cells import (
     check_cells,
-    coarsen,
     count_width,
     pack_numbers,
     run_starts,
@@ -36,11 +37,11 @@ MIN_MAX_CELLS: Final = 64
 """The smallest ``max_cells``: below it the grid would be coarser than a reliability diagram."""
 
 _MAGIC: Final = b"SCSK"
-_FORMAT: Final = 2
+_FORMAT: Final = 3
 _HEADER: Final = struct.Struct("<4sBBBIIq")  # magic, format, rows, level, max, cells, n
 _CRC: Final = struct.Struct("<I")
 _BEYOND: Final = 1 << 31  # a step beyond every cell; so many cells of such steps add up within int64
-_WIDEST_TALLY: Final = 1 << 17  # slots; the counters take 2 MiB
+_WIDEST_TALLY: Final = 1 << 17  # slots; the counters and scores take 3 MiB
 
 
 class ScoreSketch:
@@ -62,7 +63,7 @@ class ScoreSketch:
     (3, 2, [[1, 0], [1, 1]])
     """
 
-    __slots__ = ("_cells", "_counts", "_level", "_max_cells")
+    __slots__ = ("_atoms", "_cells", "_counts", "_level", "_max_cells")
 
     def __init__(self, max_cells: int = 4096, *, labelled: bool = True) -> None:
         if max_cells < MIN_MAX_CELLS:
@@ -71,6 +72,7 @@ class ScoreSketch:
         self._level = grid.MIN_LEVEL
         self._cells: Cells = np.empty(0, np.int32)
         self._counts: npt.NDArray[Any] = np.empty((2 if labelled else 1, 0), np.int8)
+        self._atoms: Scores = np.empty(0)
 
     @property
     def max_cells(self) -> int:
@@ -102,6 +104,14 @@ class ScoreSketch:
         """Exact number of scores per occupied cell, int64[m]."""
         totals: Counts = self._counts.sum(axis=0, dtype=np.int64)
         return totals
+
+    @property
+    def atoms(self) -> Scores:
+        """A copy of the one score that each cell holds, float64[m]; NaN where it holds several that differ.
+
+        Of scores within 2⁻⁴⁰ of an end that are not 0 or 1, even one counts as several.
+        """
+        return self._atoms.copy()
 
     @property
     def n(self) -> int:
@@ -176,26 +186,34 @@ class ScoreSketch:
         held = strip.slots_of(self._cells)
         for counter, count in zip(by_label, self._counts, strict=True):
             counter[held] = count
+        atoms = np.full(strip.size, EMPTY)
+        atoms[held] = self._atoms
+        several = np.isnan(atoms).repeat(rows)  # of these slots, which soon are most, no score is looked at
         for start in range(0, len(scores), grid.CHUNK):
             part = slice(start, start + grid.CHUNK)
             slots = _slots(strip, scores[part], None if labels is None else labels[part])
             np.add.at(counters, slots, 1)  # unlike bincount, needs no second array of counters
+            news = np.flatnonzero(~several[slots])
+            if len(news):
+                mixed = note(atoms, slots[news] // rows, scores[part][news])
+                for row in range(rows):
+                    several[mixed * rows + row] = True
         occupied = np.flatnonzero(sum(by_label) > 0)
-        self._hold(strip.cells(occupied), np.array([counter[occupied] for counter in by_label]))
+        counts = np.array([counter[occupied] for counter in by_label])
+        self._hold(strip.cells(occupied), counts, atoms[occupied])
 
     def _add_by_sorting(self, strip: grid.Strip, scores: Scores, labels: Labels | None) -> None:
         """Add at most `grid.CHUNK` checked scores on a strip of any size."""
-        slots = _slots(strip, scores, labels).astype(np.int32)  # sorts twice as fast as int64
-        slots.sort()
+        values = np.sort(scores)
+        slots = strip.slots(values)  # ascending, as the scores are
         first = run_starts(slots)
-        times = np.diff(first, append=len(slots))
-        distinct = slots[first].astype(np.int64)
-        if labels is None:
-            self._absorb(*sum_runs(strip.cells(distinct), times[np.newaxis]))
-            return
-        counts = np.zeros((2, len(first)), np.int64)
-        counts[distinct & 1, np.arange(len(first))] = times
-        self._absorb(*sum_runs(strip.cells(distinct >> 1), counts))
+        least, greatest = values[first], values[np.append(first[1:], len(values)) - 1]
+        counts = np.diff(first, append=len(values))[np.newaxis]
+        if labels is not None:
+            positives = np.sort(scores[labels == 1])
+            ones = np.diff(np.searchsorted(positives, least), append=len(positives))
+            counts = np.stack((counts[0] - ones, ones))
+        self._absorb(strip.cells(slots[first]), counts, np.where(least == greatest, least, np.nan))
 
     def merge(self, other: ScoreSketch) -> None:
         """Add the contents of the other sketch, as if its events had been added here.
@@ -208,10 +226,12 @@ class ScoreSketch:
         self._check_alike(other)
         level = max(self._level, other._level)
         self._coarsen(level)
-        self._absorb(*coarsen(other._cells, other.counts, level - other._level))
+        self._absorb(other._cells >> np.int32(level - other._level), other._counts, other._atoms)
 
     def subtract(self, other: ScoreSketch) -> None:
-        """Remove the contents of a sketch that was merged before. The level does not change.
+        """Remove the contents of a sketch that was merged before.
+
+        The level does not change, and a cell that held several scores counts as holding several.
 
         Raises
         ------
@@ -224,7 +244,7 @@ class ScoreSketch:
             raise ValueError(
                 f"cannot subtract a sketch of level {other._level} from a finer one of level {self._level}"
             )
-        cells, counts = coarsen(other._cells, other.counts, self._level - other._level)
+        cells, counts = sum_runs(other._cells >> np.int32(self._level - other._level), other.counts)
         columns = np.searchsorted(self._cells, cells)
         held = np.append(self._cells, np.int32(-1))[columns] == cells
         if not held.all() or (self._counts[:, columns] < counts).any():
@@ -232,16 +252,13 @@ class ScoreSketch:
         left = self.counts
         left[:, columns] -= counts
         occupied = left.any(axis=0)
-        self._keep(self._cells[occupied], left[:, occupied])
+        self._keep(self._cells[occupied], left[:, occupied], self._atoms[occupied])
 
     def at_level(self, level: int) -> ScoreSketch:
         """Return a copy at this level, or at the sketch's own level if that is coarser."""
         copy = ScoreSketch(self._max_cells, labelled=self.labelled)
-        copy._level, copy._cells, copy._counts = (
-            self._level,
-            self._cells.copy(),
-            self._counts.copy(),
-        )
+        copy._level = self._level
+        copy._cells, copy._counts, copy._atoms = self._cells.copy(), self._counts.copy(), self._atoms.copy()
         copy._coarsen(min(max(level, self._level), grid.MAX_LEVEL))
         return copy
 
@@ -257,7 +274,8 @@ class ScoreSketch:
             self.n,
         )
         steps = np.diff(self._cells, prepend=np.int32(0))
-        body = header + pack_numbers(steps) + pack_numbers(self._counts.ravel())
+        atoms = pack_atoms(self._atoms, self._level)
+        body = header + pack_numbers(steps) + pack_numbers(self._counts.ravel()) + atoms
         return body + _CRC.pack(zlib.crc32(body))
 
     @classmethod
@@ -288,7 +306,7 @@ class ScoreSketch:
             raise DamagedStateError(f"a sketch counts 1 or 2 kinds of scores, got {rows}")
         steps, rest = unpack_numbers(data[_HEADER.size : -_CRC.size])
         counts, rest = unpack_numbers(rest)
-        if len(steps) != m or len(counts) != rows * m or rest:
+        if len(steps) != m or len(counts) != rows * m:
             raise DamagedStateError(
                 f"a sketch of {m} cells has {len(steps)} of them with {len(counts)} counts"
             )
@@ -301,34 +319,37 @@ class ScoreSketch:
             raise DamagedStateError(f"a sketch holds at most {MOST:,} scores, got {n:,}")
         sketch = cls(max_cells, labelled=rows == 2)
         sketch._level = level
-        sketch._keep(cells.astype(np.int32), counts)
+        sketch._keep(cells.astype(np.int32), counts, unpack_atoms(rest, cells, level))
         return sketch
 
     def _check_alike(self, other: ScoreSketch) -> None:
         if (self._max_cells, self.labelled) != (other._max_cells, other.labelled):
             raise ValueError(f"sketches differ in max_cells or labels: {self!r} and {other!r}")
 
-    def _absorb(self, cells: Cells, counts: Counts) -> None:
-        """Add counts of ascending cells of the sketch's level."""
+    def _absorb(self, cells: Cells, counts: npt.NDArray[Any], atoms: Scores) -> None:
+        """Add counts and the atoms of cells of the sketch's level, in ascending runs."""
         both = np.concatenate((self._cells, cells))
-        order = np.argsort(both, kind="stable")  # merges two ascending runs
-        self._hold(both[order], np.concatenate((self._counts, counts), axis=1)[:, order])
+        order = np.argsort(both, kind="stable")  # merges ascending runs
+        counts = np.concatenate((self._counts, counts), axis=1, dtype=np.int64)
+        self._hold(both[order], counts[:, order], np.concatenate((self._atoms, atoms))[order])
 
-    def _hold(self, cells: Cells, counts: Counts) -> None:
+    def _hold(self, cells: Cells, counts: Counts, atoms: Scores) -> None:
         """Replace the contents by these cells, ascending with repetitions; collapse until they fit."""
-        self._keep(*sum_runs(cells, counts))
+        self._keep(*joined(cells, counts, atoms))
         if len(self._cells) > self._max_cells:
             self._coarsen(self._level + _levels_to_fit(self._cells, self._max_cells))
 
     def _coarsen(self, level: int) -> None:
         if level != self._level:
-            self._keep(*coarsen(self._cells, self.counts, level - self._level))
+            cells = self._cells >> np.int32(level - self._level)
+            self._keep(*joined(cells, self.counts, self._atoms))
             self._level = level
 
-    def _keep(self, cells: Cells, counts: npt.NDArray[Any]) -> None:
+    def _keep(self, cells: Cells, counts: npt.NDArray[Any], atoms: Scores) -> None:
         """Replace the contents by these cells; their counts in as few bytes as the largest needs."""
         self._cells = cells
         self._counts = counts.astype(f"i{count_width(int(counts.max(initial=0)))}")
+        self._atoms = by_key(atoms)
 
 
 def _slots(strip: grid.Strip, scores: Scores, labels: Labels | None) -> npt.NDArray[np.int64]:

@@ -5,7 +5,7 @@ length and up to one pane more. Its sketch is merged from the panes rather than 
 subtraction cannot undo a coarsening, so the result would differ from a sketch of the labels in the window
 alone.
 
-Memory: a closed pane is stored as bytes, 6 to 8 for each cell.
+Memory: a closed pane is stored as bytes, 10 to 13 for each cell.
 """
 
 from __future__ import annotations

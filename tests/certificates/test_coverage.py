@@ -37,15 +37,17 @@ def versions(step: int) -> list[tuple[int, int]]:
     return sorted({*every[::step], every[-1]})
 
 
-def prefixes(truth: Truth, seed: int, step: int) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield (j, negatives, positives, left edges) of one stream's versions; one sort serves all."""
+def prefixes(
+    truth: Truth, seed: int, step: int
+) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield (j, negatives, positives, left edges, which cells hold one score) of one stream's versions."""
     scores, labels = truth.draw(LONGEST, np.random.default_rng([1, seed]))
-    keys = cells_of(np.ascontiguousarray(scores), MIN_LEVEL)
-    order = np.argsort(keys)
-    keys, labels = keys[order], labels[order]
+    order = np.argsort(scores)  # one sort serves all
+    scores, labels = np.ascontiguousarray(scores[order]), labels[order]
+    keys = cells_of(scores, MIN_LEVEL)
     for j, n in versions(step):
         mine = order < n
-        key, label = keys[mine], labels[mine]
+        key, label, score = keys[mine], labels[mine], scores[mine]
         level = MIN_LEVEL
         starts = np.flatnonzero(np.diff(key, prepend=-1))
         while len(starts) > 4096:
@@ -53,7 +55,8 @@ def prefixes(truth: Truth, seed: int, step: int) -> Iterator[tuple[int, np.ndarr
             starts = np.flatnonzero(np.diff(key, prepend=-1))
         totals = np.diff(starts, append=n)
         positives = np.add.reduceat(label, starts)
-        yield j, totals - positives, positives, left_edges(key[starts], level)
+        single = score[starts] == score[np.append(starts[1:], n) - 1]
+        yield j, totals - positives, positives, left_edges(key[starts], level), single
 
 
 def shortfalls(truth: Truth, streams: int, step: int, rule: str) -> np.ndarray:
@@ -61,7 +64,7 @@ def shortfalls(truth: Truth, streams: int, step: int, rule: str) -> np.ndarray:
     table = []
     for seed in range(streams):
         rows = []
-        for j, negatives, positives, left in prefixes(truth, seed, step):
+        for j, negatives, positives, left, single in prefixes(truth, seed, step):
             totals = negatives + positives
             n = int(totals.sum())
             if rule == "auto":
@@ -69,7 +72,8 @@ def shortfalls(truth: Truth, streams: int, step: int, rule: str) -> np.ndarray:
             else:
                 bins, choices = cube_root(n), 1
             splits = uniform_mass(totals, bins)
-            bound = certify(negatives, positives, splits, delta=version_delta(DELTA, j), choices=choices)
+            delta = version_delta(DELTA, j)
+            bound = certify(negatives, positives, splits, delta=delta, choices=choices, single=single)
             values = bin_sums(positives, splits) / bin_sums(totals, splits)
             true = risks(truth, edges_of(left, splits), values)
             assert all(0 <= figure <= 1 for figure in bound[:3])

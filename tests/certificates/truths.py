@@ -90,6 +90,17 @@ def _atoms() -> Truth:
     return Truth("atoms", scores, lambda v: scores(v) ** 2)
 
 
+def _bands() -> Truth:
+    """Ten atoms, and 3e-4 of the mass above each, where h* is already that of the next: seldom seen."""
+
+    def scores(v: Reals) -> Reals:
+        tenth = np.floor(v * 10)
+        beyond = np.maximum(v * 10 - tenth - 0.997, 0.0) / 0.003
+        return (tenth + 0.05 + 0.9 * beyond) / 10
+
+    return Truth("bands", scores, lambda v: ((np.floor(v * 10) + (v * 10 % 1 > 0.997)) / 10) ** 2)
+
+
 def gaussian(prior: float) -> Truth:
     """Return D(π) of the paper."""
     return _gaussian(prior)
@@ -105,6 +116,7 @@ TRUTHS: dict[str, Truth] = {
         Truth("step", lambda v: v, lambda v: np.where(v < 0.377, 0.1, 0.9)),
         Truth("cubic", lambda v: v, lambda v: 0.2 * v**3),
         _atoms(),
+        _bands(),
     )
 }
 

@@ -134,6 +134,38 @@ def test_an_alarm_takes_out_what_rests_on_label_shift_until_there_is_a_new_sourc
     assert twin.alarms == engine.alarms
 
 
+@pytest.mark.parametrize("way", ["one", "many", "step"])
+def test_labels_of_the_source_are_not_learned_once_the_target_s_have_taken_its_place(way: str) -> None:
+    """They are of another law: the next generation of the source would be of neither."""
+    rng = np.random.default_rng(14)
+    engine = Recalibrator()
+    engine.learn_many(*SOURCE.sample(20_000, rng), "source")
+    engine.learn_many(*moved(3 * GENERATION, 5), "target")
+    held = engine.source
+    assert held.labels < 20_000
+    state = engine.to_bytes()
+    scores, labels = SOURCE.sample(500, rng)
+    for each in (engine, twin := Recalibrator.from_bytes(state)):
+        if way == "many":
+            each.learn_many(scores, labels, "source")
+        for score, label in zip(scores.tolist(), labels.tolist(), strict=True):
+            if way == "one":
+                each.learn_one(score, label, "source")
+            elif way == "step":
+                assert not any(
+                    isinstance(emission, MapPublished)
+                    for emission in each.step(LabelledEvent(score, label, domain="source"))
+                )
+        assert each.source == held
+        assert way == "step" or each.to_bytes() == state  # a step counts the event
+    fresh = Recalibrator()
+    fresh.learn_many(*SOURCE.sample(3000, rng), "source")
+    engine.merge(fresh)
+    assert engine.source == held
+    fresh.merge(twin)
+    assert fresh.source.labels == 3000
+
+
 def test_every_version_that_served_is_published_with_its_mixture() -> None:
     rng = np.random.default_rng(7)
     engine = Recalibrator()

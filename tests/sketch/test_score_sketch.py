@@ -37,9 +37,22 @@ def reference(events: Events, level: int) -> dict[int, list[int]]:
     return counts
 
 
+def atoms_of(events: Events, level: int) -> list[float]:
+    """The one score of each cell by definition; NaN where there are several, or one that its key hides."""
+    scores: dict[int, set[float]] = {}
+    for score, _ in events:
+        scores.setdefault(int(grid.cells_of(np.array([score]), level)[0]), set()).add(score)
+    return [
+        score if len(held) == 1 and (score in (0.0, 1.0) or grid.END < score < 1.0 - grid.END) else np.nan
+        for _, held in sorted(scores.items())
+        for score in (min(held),)
+    ]
+
+
 @given(EVENTS)
 def test_state_is_the_finest_grid_that_fits_with_exact_counts(events: Events) -> None:
     sketch = sketch_of(events)
+    np.testing.assert_array_equal(sketch.atoms, atoms_of(events, sketch.level))
     counts = reference(events, sketch.level)
     assert sketch.cells.tolist() == sorted(counts)
     assert sketch.counts.T.tolist() == [counts[cell] for cell in sorted(counts)]
@@ -71,8 +84,12 @@ def test_merged_shards_equal_one_sketch(events: Events, shard_of: list[int]) -> 
 @given(EVENTS, EVENTS)
 def test_subtract_undoes_merge(kept: Events, gone: Events) -> None:
     both = sketch_of(kept + gone)
+    atoms = dict(zip(both.cells.tolist(), both.atoms.tolist(), strict=True))
     both.subtract(sketch_of(gone))
-    assert both.to_bytes() == sketch_of(kept).at_level(both.level).to_bytes()
+    left = sketch_of(kept).at_level(both.level)
+    assert (both.level, both.cells.tolist()) == (left.level, left.cells.tolist())
+    assert both.counts.tolist() == left.counts.tolist()
+    np.testing.assert_array_equal(both.atoms, [atoms[cell] for cell in both.cells.tolist()])
 
 
 @given(EVENTS, EVENTS)
@@ -127,6 +144,36 @@ def test_damaged_bytes_are_refused(events: Events, data: st.DataObject) -> None:
         ScoreSketch.from_bytes(bytes(state[:index]))
 
 
+@pytest.mark.parametrize("score", [0.0, 1.0, 0.5, 0.37, 2.0**-39, 1.0 - 2.0**-39])
+def test_an_atom_is_known_to_the_last_bit_however_often_and_however_coarse(score: float) -> None:
+    sketch = ScoreSketch()
+    sketch.add(np.full(100_000, score), np.zeros(100_000, np.int8))
+    for level in (32, 33, 41, 49, grid.MAX_LEVEL):
+        coarse = ScoreSketch.from_bytes(sketch.at_level(level).to_bytes())
+        assert coarse.atoms.tolist() == [score]
+    assert len(sketch.to_bytes()) < 100
+
+
+@pytest.mark.parametrize("score", [0.37, 0.9, 3e-12])
+def test_two_neighbouring_floats_are_two_scores(score: float) -> None:
+    near = np.nextafter(score, 1.0)
+    for start in (near, score):  # both in one call, and one in a later call
+        both = sketch_of([(start, 0)], 4096)
+        assert both.atoms.tolist() == [start]
+        both.add([score, near], [1, 1])
+        assert np.isnan(both.atoms).tolist() == [True]
+
+
+@pytest.mark.parametrize("score", [1e-13, 1.0 - 1e-13, 5e-324])
+def test_a_score_that_shares_the_key_of_an_end_is_no_atom(score: float) -> None:
+    assert np.isnan(sketch_of([(score, 0)]).atoms).all()
+
+
+def test_zero_is_one_score_whatever_its_sign() -> None:
+    assert sketch_of([(-0.0, 0)]).to_bytes() == sketch_of([(0.0, 0)]).to_bytes()
+    assert sketch_of([(-0.0, 0), (0.0, 0)]).atoms.tolist() == [0.0]
+
+
 @given(st.binary(max_size=200))
 def test_any_bytes_are_safe(noise: bytes) -> None:
     with pytest.raises(DamagedStateError):
@@ -151,7 +198,7 @@ def test_a_state_that_contradicts_itself_is_refused(change: object, message: str
 def test_a_newer_format_is_refused_by_number() -> None:
     state = bytearray(ScoreSketch().to_bytes())
     state[4] = 9
-    with pytest.raises(DamagedStateError, match="format 9 is not supported, only 2"):
+    with pytest.raises(DamagedStateError, match="format 9 is not supported, only 3"):
         ScoreSketch.from_bytes(bytes(state))
 
 

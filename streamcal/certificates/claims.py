@@ -7,13 +7,14 @@ serve many mixtures that are all certified by it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from streamcal.certificates.bin_limits import BinIntervals, bin_intervals
+from streamcal.certificates.path_bounds import PathBounds, shift_limits
 from streamcal.certificates.source import Centre, RiskBound, certify_served
 from streamcal.certificates.target import certify_target
 from streamcal.events import Domain
@@ -23,7 +24,7 @@ from streamcal.maps.shift import shift_odds
 from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import ScoreSketch
 
-__all__ = ["Claims", "Formed", "Target"]
+__all__ = ["Claims", "Formed", "Spending", "Target"]
 
 Counts = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -42,6 +43,8 @@ class Formed(NamedTuple):
     """j, the number of versions formed from its domain before."""
     domain: Domain
     """The domain of the labels."""
+    log_likelihoods: tuple[float, ...] = ()
+    """Of forecasts of these labels, see `Prequential`; none if they were not forecast."""
 
 
 class Target(NamedTuple):
@@ -53,15 +56,26 @@ class Target(NamedTuple):
     """(positives, labels) so far."""
 
 
+class Spending(NamedTuple):
+    """What the claims of a version may spend, each in (0, 1)."""
+
+    limits: float
+    """On the limits of bins (lemmas 2 to 10)."""
+    masses: float
+    """On the masses of any intervals (lemma 16)."""
+    once: float
+    """On the likelihood sets of all versions together (lemma 15)."""
+
+
 class Claims:
-    """Bounds on the risk of maps, all on one event of probability 1 − δ_j.
+    """Bounds on the risk of maps, all on one event.
 
     Parameters
     ----------
     formed
         what the version was formed from.
-    delta
-        δ_j in (0, 1), what the version may spend.
+    spending
+        what the version may spend.
 
     Raises
     ------
@@ -69,9 +83,10 @@ class Claims:
         if the bytes of the cells are not a sketch.
     """
 
-    def __init__(self, formed: Formed, delta: float) -> None:
+    def __init__(self, formed: Formed, spending: Spending) -> None:
         self._formed = formed
-        self._delta = delta
+        self._delta = spending.limits
+        self._spending = spending
         sketch = self._sketch
         negatives, positives = sketch.counts
         self.labels = sketch.n_positives, sketch.n
@@ -94,7 +109,11 @@ class Claims:
     def own(self) -> RiskBound:
         """The bound on the map that was formed."""
         formed, (negatives, positives) = self._formed, self._sketch.counts
-        return certify_served(negatives, positives, formed.splits, self._best[0], choices=formed.choices)
+        bound = certify_served(negatives, positives, formed.splits, self._best[0], choices=formed.choices)
+        edges = (0.0, *self._edges.tolist(), 1.0)
+        return self._smaller(
+            bound, RecalibrationMap(version=0, edges=edges, values=tuple(self._values.tolist()))
+        )
 
     def bound_of(self, served: RecalibrationMap) -> RiskBound:
         """Return a bound on R of any map in the version's domain.
@@ -114,13 +133,14 @@ class Claims:
         # No two scores share a value under the identity, so it loses no sharpness. Of another step map we
         # know only that neither part exceeds the whole.
         sharpness = min(risk, 0.25) if served.values else 0.0
-        return best._replace(
+        bound = best._replace(
             calibration=risk,
             sharpness=sharpness,
             risk=risk,
             bins=len(self._values),
             delta=self._delta,
         )
+        return self._smaller(bound, served)
 
     def target_risk(
         self, served: RecalibrationMap, target: Target, *, composite: bool, delta: float
@@ -136,7 +156,8 @@ class Claims:
         composite
             True if the map is g∘h with the h that was formed: only its weights matter then. False: any map.
         delta
-            what the target's priors and masses may spend, in (0, 1).
+            what the target's priors and masses may spend, in (0, 1): half of it for each of two bounds, of
+            which the smaller is returned.
         """
         if composite:
             weights = served.weights
@@ -145,7 +166,7 @@ class Claims:
         else:
             lowest, highest = _range(served, self._edges)
         scores = target.scores()
-        return certify_target(
+        bound = certify_target(
             self.limits,
             lowest,
             highest,
@@ -153,8 +174,12 @@ class Claims:
             scores=scores.n,
             source_labels=self.labels,
             target_labels=target.labels,
-            delta=delta,
+            delta=delta / 2,
         )
+        shift = shift_limits(self.labels, target.labels, delta / 2)
+        if shift is None or self._paths is None:
+            return bound
+        return min(bound, self._paths.risk(partial(_range, served), shift))
 
     def bin_counts(self, scores: ScoreSketch) -> Counts:
         """Return the number of scores per bin, int64[B]. A cell that an edge splits counts on both sides."""
@@ -164,6 +189,26 @@ class Claims:
         first = below[np.searchsorted(ends, self._ends, side="right")]
         last = below[np.searchsorted(starts, self._ends, side="left")]
         return np.concatenate((last, below[-1:])) - np.concatenate(([0], first))
+
+    def _smaller(self, bound: RiskBound, certified: RecalibrationMap) -> RiskBound:
+        """Return a bound on a map, or the smaller one over the likelihood set (lemma 17)."""
+        paths = self._paths
+        if paths is None or not bound.monotone:
+            return bound
+        risk = min(bound.risk, paths.risk(partial(_range, certified)))
+        return bound._replace(
+            calibration=min(bound.calibration, risk) if paths.monotone else 1.0,
+            sharpness=min(bound.sharpness, risk) if paths.monotone else 1.0,
+            risk=risk if paths.monotone else 1.0,
+            delta=bound.delta + self._spending.masses,
+            monotone=paths.monotone,
+        )
+
+    @cached_property
+    def _paths(self) -> PathBounds | None:
+        """Bounds over the likelihood set; None if the labels were not forecast."""
+        forecasts, spending = self._formed.log_likelihoods, self._spending
+        return PathBounds(self._sketch, forecasts, spending.once, spending.masses) if forecasts else None
 
     @property
     def _sketch(self) -> ScoreSketch:

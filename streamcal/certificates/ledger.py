@@ -12,7 +12,8 @@ from typing import Annotated, Final, Literal, NamedTuple, Self
 import msgspec
 import numpy as np
 
-from streamcal.certificates.claims import Claims, Formed, Target
+from streamcal.certificates.claims import Claims, Formed, Spending, Target
+from streamcal.certificates.prequential import LEVELS, LogLikelihood, Prequential
 from streamcal.certificates.record import (
     LABEL_SHIFT_REFUTED,
     MONOTONE_REFUTED,
@@ -24,7 +25,7 @@ from streamcal.certificates.shift_watch import LabelShiftWatch
 from streamcal.certificates.source import RiskBound, version_delta
 from streamcal.certificates.theorems import theorem1, theorem2
 from streamcal.errors import DamagedStateError
-from streamcal.events import Domain
+from streamcal.events import DOMAINS, Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch.decoding import MOST, Count, Number, decoded
 from streamcal.sketch.score_sketch import ScoreSketch
@@ -37,6 +38,8 @@ MOST_CERTIFICATES: Final = 64
 # Shares of δ if a claim on the target follows from the source by label shift: for versions formed from the
 # source, for the target's priors and masses, and for versions formed from the target.
 _SOURCE, _TARGET, _TARGET_VERSIONS = 0.6, 0.2, 0.2
+# Of these, half goes to the limits of bins, a quarter to masses, and a quarter to the likelihood sets.
+_LIMITS, _MASSES, _ONCE = 0.5, 0.25, 0.25
 _ALPHA: Final = 0.1  # α of the label-shift test over δ; it is not part of δ
 
 _IDENTITY: Final = RecalibrationMap(version=0)
@@ -73,6 +76,7 @@ class _FormedState(msgspec.Struct):
     choices: Annotated[int, msgspec.Meta(ge=1, le=MOST)]
     versions_before: Number
     domain: Domain
+    log_likelihoods: Annotated[list[LogLikelihood], msgspec.Meta(max_length=len(LEVELS))]
 
 
 class _State(msgspec.Struct):
@@ -82,6 +86,7 @@ class _State(msgspec.Struct):
     alarms: list[DriftAlarm]
     generation: Count
     watch: bytes | None
+    forecasts: dict[Domain, bytes]
 
 
 class Ledger:
@@ -103,6 +108,7 @@ class Ledger:
         "_alarms",
         "_claims",
         "_delta",
+        "_forecasts",
         "_formed",
         "_history",
         "_max_cells",
@@ -120,6 +126,9 @@ class Ledger:
         self._scope = scope
         self._windowed = windowed
         self._formed: dict[Domain, Formed] = {}
+        # A window forgets labels, and a likelihood of the others proves nothing.
+        domains: tuple[Domain, ...] = () if windowed else DOMAINS
+        self._forecasts = {domain: Prequential() for domain in domains}
         self._claims: dict[Domain, Claims] = {}
         self._version = 0
         self._on_schedule = True
@@ -140,11 +149,18 @@ class Ledger:
         """The certificates so far, thinned out, oldest first."""
         return tuple(self._history)
 
+    def score(self, domain: Domain, sketch: ScoreSketch) -> None:
+        """Score the forecasts of the labels that came since the last scheduled count of a domain."""
+        if domain in self._forecasts:
+            self._forecasts[domain].update(sketch)
+
     def form(self, formed: Formed) -> None:
-        """Record what a map was formed from, on schedule."""
-        self._formed[formed.domain] = formed
-        self._claims.pop(formed.domain, None)
-        self._on_schedule = True
+        """Record what a map was formed from, on schedule and after `score`."""
+        forecasts = self._forecasts.get(formed.domain)
+        if forecasts is not None and forecasts.cells == formed.cells:
+            likelihoods = tuple(forecasts.log_likelihoods.tolist())
+            formed = formed._replace(cells=forecasts.cells, log_likelihoods=likelihoods)
+        self._record(formed)
 
     def form_off_schedule(self) -> None:
         """Record that a map was formed off schedule. The version before it remains the certified one."""
@@ -168,7 +184,28 @@ class Ledger:
     def replace_source(self) -> None:
         """Record that a new source replaces the refuted one, and test label shift anew."""
         self.generation += 1
+        self._forecasts.pop("source", None)
         self.watch = self._new_watch()
+
+    def merge_forecasts(self, other: Self, sketches: dict[Domain, tuple[ScoreSketch, ScoreSketch]]) -> None:
+        """Add what another has forecast, before the labels are merged.
+
+        Parameters
+        ----------
+        other
+            its state does not change.
+        sketches
+            of each domain, the labels so far: of this one, and of the other.
+        """
+        for domain in DOMAINS:
+            mine, theirs = self._forecasts.get(domain), other._forecasts.get(domain)
+            if mine is None or theirs is None:
+                self._forecasts.pop(domain, None)
+                continue
+            theirs = theirs.copy()
+            mine.update(sketches[domain][0])
+            theirs.update(sketches[domain][1])
+            mine.merge(theirs)
 
     def certificate(self, served: RecalibrationMap, target: Target, time: float | None) -> Certificate | None:
         """Return the certificate of the served map, and remember it; None before the first version.
@@ -243,12 +280,20 @@ class Ledger:
         The history is not part of it: it depends on when certificates were asked for.
         """
         formed = [
-            _FormedState(each.cells, each.splits.tolist(), each.choices, each.versions_before, domain)
+            _FormedState(
+                each.cells,
+                each.splits.tolist(),
+                each.choices,
+                each.versions_before,
+                domain,
+                list(each.log_likelihoods),
+            )
             for domain, each in sorted(self._formed.items())
         ]
+        forecasts = {domain: each.to_bytes() for domain, each in sorted(self._forecasts.items())}
         watch = None if self.watch is None else self.watch.to_bytes()
         return msgspec.msgpack.encode(
-            _State(formed, self._version, self._on_schedule, self._alarms, self.generation, watch)
+            _State(formed, self._version, self._on_schedule, self._alarms, self.generation, watch, forecasts)
         )
 
     def restore(self, data: bytes) -> Self:
@@ -271,13 +316,30 @@ class Ledger:
                 raise DamagedStateError(
                     "not the state of a ledger of certificates: the bins do not fit the cells"
                 )
-            self.form(Formed(known.cells, splits, known.choices, known.versions_before, known.domain))
+            if len(known.log_likelihoods) not in (0, len(LEVELS)):
+                raise DamagedStateError(
+                    "not the state of a ledger of certificates: forecasts of too few levels"
+                )
+            likelihoods = tuple(known.log_likelihoods)
+            self._record(
+                Formed(known.cells, splits, known.choices, known.versions_before, known.domain, likelihoods)
+            )
+        if not state.forecasts.keys() <= self._forecasts.keys():
+            raise DamagedStateError("not the state of a ledger of certificates: forecasts under a window")
+        self._forecasts = {
+            domain: Prequential().restore(each) for domain, each in sorted(state.forecasts.items())
+        }
         self._version, self._on_schedule, self._alarms = state.version, state.on_schedule, state.alarms
         self.generation = state.generation
         self.watch = self._new_watch()
         if self.watch is not None and state.watch is not None:
             self.watch.restore(state.watch)
         return self
+
+    def _record(self, formed: Formed) -> None:
+        self._formed[formed.domain] = formed
+        self._claims.pop(formed.domain, None)
+        self._on_schedule = True
 
     def _new_watch(self) -> LabelShiftWatch | None:
         if not self._scope.by_label_shift:
@@ -294,7 +356,13 @@ class Ledger:
             share = 1.0
             if self._scope.by_label_shift:
                 share = _SOURCE if formed.domain == "source" else _TARGET_VERSIONS
-            claims = Claims(formed, version_delta(share * self._delta, formed.versions_before))
+            delta, j = share * self._delta, formed.versions_before
+            spending = Spending(
+                version_delta((1.0 if self._windowed else _LIMITS) * delta, j),
+                version_delta(_MASSES * delta, j),
+                _ONCE * delta,
+            )
+            claims = Claims(formed, spending)
             self._claims[formed.domain] = claims
         return claims
 

@@ -6,19 +6,22 @@ mixture.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.certificates.inequalities import prior_limits
 from streamcal.certificates.likelihood_set import LikelihoodSet, likelihood_set, usable_level
 from streamcal.certificates.monotone_maximum import NO_SHIFT, MassLimits, Shift, largest_risk
 from streamcal.certificates.prequential import LEVELS
+from streamcal.certificates.target import odds_limits
 from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import ScoreSketch
 
-__all__ = ["PathBounds", "Ranges"]
+__all__ = ["PathBounds", "Ranges", "shift_limits"]
 
 Reals = npt.NDArray[np.float64]
 
@@ -85,3 +88,24 @@ class PathBounds:
             ),
             default=1.0,
         )
+
+
+def shift_limits(source: tuple[int, int], target: tuple[int, int], delta: float) -> Shift | None:
+    """Return limits on the label shift that hold at all numbers of labels together (lemma 12).
+
+    Parameters
+    ----------
+    source, target
+        (positives, labels) so far.
+    delta
+        in (0, 1), spent once, half of it on each domain.
+
+    Returns
+    -------
+    None if the priors may be 0 or 1, so that nothing is known of the shift.
+    """
+    low, high = odds_limits(source, target, delta)
+    if low <= 0.0 or not math.isfinite(high):
+        return None
+    largest, smallest = prior_limits(*source, delta / 2)[1], prior_limits(*target, delta / 2)[0]
+    return Shift(low, high, (1.0 - smallest) / (1.0 - largest))

@@ -20,7 +20,7 @@ from streamcal.sketch.cells import coarsen
 from streamcal.sketch.decoding import decoded
 from streamcal.sketch.score_sketch import ScoreSketch
 
-__all__ = ["LEVELS", "Prequential"]
+__all__ = ["LEVELS", "LogLikelihood", "Prequential"]
 
 Reals = npt.NDArray[np.float64]
 
@@ -43,10 +43,11 @@ class _State(msgspec.Struct):
 class Prequential:
     """Log likelihoods of the forecasters, of all labels that were shown to `update`."""
 
-    __slots__ = ("_cells", "_opening", "_sums")
+    __slots__ = ("_opening", "_sums", "cells")
 
     def __init__(self) -> None:
-        self._cells: bytes | None = None  # the labels so far, as a sketch; None before there are any
+        self.cells: bytes | None = None
+        """The labels so far, as a sketch in bytes; None before there are any."""
         self._opening = np.zeros(_ROWS)  # of the labels at the first update, by level
         self._sums = np.zeros((_ROWS, FORECASTERS))  # of all later ones
 
@@ -61,7 +62,9 @@ class Prequential:
 
     def update(self, sketch: ScoreSketch) -> None:
         """Score the labels that came since the last update; the sketch holds them and all before them."""
-        before = None if self._cells is None else ScoreSketch.from_bytes(self._cells)
+        if not sketch.n:
+            return
+        before = None if self.cells is None else ScoreSketch.from_bytes(self.cells)
         new = sketch.at_level(sketch.level)
         if before is not None:
             new.subtract(before)
@@ -75,19 +78,28 @@ class Prequential:
                     self._opening[row] += log_marginal(cells, level, counts)
                 else:
                     self._sums[row] += log_likelihoods(forecasters.at(cells, level), counts)
-        self._cells = sketch.to_bytes()
+        self.cells = sketch.to_bytes()
 
-    def merge(self, other: Self, sketch: ScoreSketch) -> None:
-        """Add what another has scored of other labels; the sketch holds the labels of both, all scored."""
+    def merge(self, other: Self) -> None:
+        """Add what another has scored of other labels."""
         self._opening += other._opening
         self._sums += other._sums
-        self._cells = sketch.to_bytes() if sketch.n else None
+        if self.cells is not None and other.cells is not None:
+            both = ScoreSketch.from_bytes(self.cells)
+            both.merge(ScoreSketch.from_bytes(other.cells))
+            self.cells = both.to_bytes()
+        else:
+            self.cells = self.cells or other.cells
+
+    def copy(self) -> Self:
+        """Return a copy."""
+        copy = type(self)()
+        copy.cells, copy._opening, copy._sums = self.cells, self._opening.copy(), self._sums.copy()
+        return copy
 
     def to_bytes(self) -> bytes:
         """Return the state; equal states give equal bytes."""
-        return msgspec.msgpack.encode(
-            _State(self._cells, self._opening.tolist(), self._sums.ravel().tolist())
-        )
+        return msgspec.msgpack.encode(_State(self.cells, self._opening.tolist(), self._sums.ravel().tolist()))
 
     def restore(self, data: bytes) -> Self:
         """Replace the state by what `to_bytes` gave.
@@ -100,7 +112,7 @@ class Prequential:
         state = decoded(data, _State, "the forecasts of a certificate")
         if state.cells is not None and not ScoreSketch.from_bytes(state.cells).labelled:
             raise DamagedStateError("the forecasts of a certificate need labels in their cells")
-        self._cells = state.cells
+        self.cells = state.cells
         self._opening = np.array(state.opening)
         self._sums = np.array(state.sums).reshape(_ROWS, FORECASTERS)
         return self

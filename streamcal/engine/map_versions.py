@@ -212,6 +212,14 @@ class MapVersions:
 
     # Merging, and state
 
+    def merge_forecasts(self, other: Self) -> None:
+        """Add what another has forecast, before the labels are merged; all must be settled."""
+        sketches: dict[Domain, tuple[ScoreSketch, ScoreSketch]] = {
+            "source": (self._source.log.sketch, other._source.log.sketch),
+            "target": (self._target.log.sketch, other._target.log.sketch),
+        }
+        self._ledger.merge_forecasts(other._ledger, sketches)
+
     def merge_mixture(self, other: Self) -> None:
         """Add what the mixture of another has learned, before the labels are merged."""
         if self._auto is not None and other._auto is not None:
@@ -269,8 +277,11 @@ class MapVersions:
         """Begin the version that is due by the labels of a domain."""
         self._versions.begin(domain, self._target.n if domain == "target" else self._source.n)
         mode = self._config.mode
-        if forms and (mode == "auto" or domain == ("target" if mode == "target" else "source")):
-            self._form_on_schedule(domain)
+        if mode == "auto" or domain == ("target" if mode == "target" else "source"):
+            self.settle(domain)
+            self._ledger.score(domain, (self._target if domain == "target" else self._source).log.sketch)
+            if forms:
+                self._form_on_schedule(domain)
         if self._auto is not None and domain == "source":
             self._mix(self._auto)
             return

@@ -1,7 +1,7 @@
 """The second certificate: forecasts, likelihood set, masses and dynamic program, alone and all together.
 
 Coverage of the whole: of 12 truths, with four kinds of map in turn, at most a tenth of the streams may
-exceed a certificate at any version (δ = 0.1). CI takes 10 streams each and looks at every 13th version to 3,000;
+exceed a certificate at any version (δ = 0.1). CI takes 10 streams each and every 13th version to n = 3,000;
 were a stream violated with probability 0.01, a truth would fail with probability 0.4 % (more than one of ten;
 none is seen). All versions of 1,000 streams: ``python -m tests.certificates.test_path_bounds --full``.
 """
@@ -170,7 +170,7 @@ def test_merged_forecasts_multiply() -> None:
         each.update(sketch)
     sums = both[0]._sums + both[1]._sums
     sketches[0].merge(sketches[1])
-    both[0].merge(both[1], sketches[0])
+    both[0].merge(both[1])
     np.testing.assert_array_equal(both[0]._sums, sums)
     before = both[0].to_bytes()
     both[0].update(sketches[0])

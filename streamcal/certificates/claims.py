@@ -156,8 +156,8 @@ class Claims:
         composite
             True if the map is g∘h with the h that was formed: only its weights matter then. False: any map.
         delta
-            what the target's priors and masses may spend, in (0, 1): half of it for each of two bounds, of
-            which the smaller is returned.
+            what the target's priors and masses may spend, in (0, 1): if the labels were forecast, half of it
+            for each of two bounds, of which the smaller is returned.
         """
         if composite:
             weights = served.weights
@@ -166,6 +166,8 @@ class Claims:
         else:
             lowest, highest = _range(served, self._edges)
         scores = target.scores()
+        paths = self._paths
+        share = delta if paths is None else delta / 2
         bound = certify_target(
             self.limits,
             lowest,
@@ -174,12 +176,12 @@ class Claims:
             scores=scores.n,
             source_labels=self.labels,
             target_labels=target.labels,
-            delta=delta / 2,
+            delta=share,
         )
-        shift = shift_limits(self.labels, target.labels, delta / 2)
-        if shift is None or self._paths is None:
+        shift = shift_limits(self.labels, target.labels, share)
+        if shift is None or paths is None:
             return bound
-        return min(bound, self._paths.risk(partial(_range, served), shift))
+        return min(bound, paths.risk(partial(_range, served), shift))
 
     def bin_counts(self, scores: ScoreSketch) -> Counts:
         """Return the number of scores per bin, int64[B]. A cell that an edge splits counts on both sides."""

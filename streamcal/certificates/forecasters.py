@@ -15,6 +15,7 @@ from streamcal.maps.binning import bin_sums, cube_root, uniform_mass
 from streamcal.maps.platt import apply_platt, expit, fit_platt, logit
 from streamcal.sketch import grid
 from streamcal.sketch.arrays import Cells
+from streamcal.sketch.cells import coarsen
 from streamcal.sketch.score_sketch import ScoreSketch
 
 __all__ = ["FORECASTERS", "Forecasters", "log_likelihoods", "log_marginal"]
@@ -29,6 +30,8 @@ FORECASTERS: Final = 4
 _SLOPES: Final = np.array([0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 _INTERCEPTS: Final = np.linspace(-7.0, 7.0, 21)
 _STEEPEST: Final = 8.0  # log odds of their forecasts
+
+_FITTED: Final = 512  # cells; more would only slow Platt scaling down
 
 
 class Forecasters:
@@ -46,23 +49,27 @@ class Forecasters:
     __slots__ = ("_knots", "_least", "_log_odds", "_means", "_platt", "_starts")
 
     def __init__(self, sketch: ScoreSketch) -> None:
-        cells, (negatives, positives) = sketch.cells, sketch.counts
-        totals, logits = negatives + positives, _centres(cells, sketch.level)
+        level, cells, counts = sketch.level, sketch.cells, sketch.counts
+        totals, positives, logits = counts.sum(axis=0), counts[1], logit(_centres(cells, level))
         splits = uniform_mass(totals, cube_root(sketch.n))
         sizes = bin_sums(totals, splits).astype(np.float64)
         self._means = _ascending((bin_sums(positives, splits) + 0.5) / (sizes + 1.0), sizes + 1.0)
         self._log_odds = np.log(self._means / (1.0 - self._means))
         self._knots = np.add.reduceat(logits * totals, splits[:-1]) / sizes
-        self._starts = grid.left_edges(cells[splits[1:-1]], sketch.level)
-        self._platt = fit_platt(logits, positives[None].astype(np.float64), totals[None].astype(np.float64))
+        self._starts = grid.left_edges(cells[splits[1:-1]], level)
+        while len(cells) > _FITTED and level < grid.MAX_LEVEL:
+            level, (cells, counts) = level + 1, coarsen(cells, counts, 1)
+        by_label = counts.astype(np.float64)
+        self._platt = fit_platt(logit(_centres(cells, level)), by_label[1:], by_label.sum(axis=0)[None])
         self._least = 0.5 / (sketch.n + 1.0)  # Platt scaling knows no more than so many labels show
 
     def at(self, cells: Cells, level: int) -> Reals:
         """Return the forecasts in these cells, float64[FORECASTERS, m] in (0, 1)."""
-        logits = _centres(cells, level)
+        centres = _centres(cells, level)
+        logits = logit(centres)
         forecasts = np.empty((FORECASTERS, len(cells)))
         forecasts[0] = expit(np.interp(logits, self._knots, self._log_odds))
-        forecasts[1] = self._means[np.searchsorted(self._starts, grid.left_edges(cells, level), "right")]
+        forecasts[1] = self._means[np.searchsorted(self._starts, centres, "right")]
         slope, intercept = self._platt[:, 0], self._platt[:, 1]
         forecasts[2] = np.clip(apply_platt(slope, intercept, logits), self._least, 1.0 - self._least)
         forecasts[3] = expit(logits)
@@ -76,16 +83,17 @@ def log_likelihoods(forecasts: Reals, counts: Counts) -> Reals:
 
 def log_marginal(cells: Cells, level: int, counts: Counts) -> float:
     """Return the log of the mean likelihood of counts, int64[2, m], over a fixed grid of maps."""
-    odds = _SLOPES[:, None, None] * _centres(cells, level) + _INTERCEPTS[:, None]
+    odds = _SLOPES[:, None, None] * logit(_centres(cells, level)) + _INTERCEPTS[:, None]
     forecasts = expit(np.clip(odds, -_STEEPEST, _STEEPEST).reshape(-1, len(cells)))
     each = log_likelihoods(forecasts, counts)
     return float(np.logaddexp.reduce(each) - np.log(len(each)))
 
 
 def _centres(cells: Cells, level: int) -> Reals:
-    """Return a score inside each cell, as its log odds."""
-    left, right = grid.left_edges(cells, level), grid.left_edges(cells + np.int32(1), level)
-    return np.asarray(0.5 * (logit(left) + logit(right)))
+    """Return a score inside each cell: in the middle of its keys."""
+    finer = level - grid.MIN_LEVEL
+    keys = (cells << np.int32(finer)) + np.int32((1 << finer) >> 1)
+    return grid.left_edges(keys, grid.MIN_LEVEL)
 
 
 def _ascending(means: Reals, weights: Reals) -> Reals:

@@ -240,6 +240,10 @@ class Ledger:
                 target_risk, by_label_shift = shifted, True
         if target_risk is not None and not bound.monotone:
             target_risk = 1.0
+        if target_risk is not None and formed.domain == "target":
+            # The risk of one map in one domain, so one bound.
+            calibration, sharpness = min(bound.calibration, target_risk), min(bound.sharpness, target_risk)
+            bound = bound._replace(calibration=calibration, sharpness=sharpness, risk=target_risk)
         (positives, n), (target_positives, n_target) = claims.labels, target.labels
         bins = max(1, bound.bins)
         paper_target = None

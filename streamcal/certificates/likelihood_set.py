@@ -20,7 +20,7 @@ __all__ = ["COARSE", "LikelihoodSet", "deviances", "likelihood_set", "node_edges
 Counts = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
 
-COARSE: Final = 64
+COARSE: Final = 128
 """How many intervals of values the plausible ranges are made of."""
 
 _ROUNDING: Final = 1e-6  # nats; the sums of logarithms are computed to better than that

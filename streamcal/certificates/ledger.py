@@ -154,6 +154,17 @@ class Ledger:
         if domain in self._forecasts:
             self._forecasts[domain].update(sketch)
 
+    def check_forecasts(self, domain: Domain, sketch: ScoreSketch) -> None:
+        """Check, after `restore`, that the labels of a domain hold those that were forecast.
+
+        Raises
+        ------
+        DamagedStateError
+            if they do not.
+        """
+        if domain in self._forecasts:
+            self._forecasts[domain].check(sketch)
+
     def form(self, formed: Formed) -> None:
         """Record what a map was formed from, on schedule and after `score`."""
         forecasts = self._forecasts.get(formed.domain)
@@ -294,7 +305,10 @@ class Ledger:
             )
             for domain, each in sorted(self._formed.items())
         ]
-        forecasts = {domain: each.to_bytes() for domain, each in sorted(self._forecasts.items())}
+        forecasts = {
+            domain: each.to_bytes(self._formed_cells(domain))
+            for domain, each in sorted(self._forecasts.items())
+        }
         watch = None if self.watch is None else self.watch.to_bytes()
         return msgspec.msgpack.encode(
             _State(formed, self._version, self._on_schedule, self._alarms, self.generation, watch, forecasts)
@@ -331,7 +345,8 @@ class Ledger:
         if not state.forecasts.keys() <= self._forecasts.keys():
             raise DamagedStateError("not the state of a ledger of certificates: forecasts under a window")
         self._forecasts = {
-            domain: Prequential().restore(each) for domain, each in sorted(state.forecasts.items())
+            domain: Prequential().restore(each, self._formed_cells(domain))
+            for domain, each in sorted(state.forecasts.items())
         }
         self._version, self._on_schedule, self._alarms = state.version, state.on_schedule, state.alarms
         self.generation = state.generation
@@ -339,6 +354,10 @@ class Ledger:
         if self.watch is not None and state.watch is not None:
             self.watch.restore(state.watch)
         return self
+
+    def _formed_cells(self, domain: Domain) -> bytes | None:
+        formed = self._formed.get(domain)
+        return None if formed is None else formed.cells
 
     def _record(self, formed: Formed) -> None:
         self._formed[formed.domain] = formed

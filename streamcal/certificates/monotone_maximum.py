@@ -27,7 +27,7 @@ TILTS: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
 _ENDS: Final = 0.2  # of δ, for the two ends of the interval of scores
 _FEW, _MANY = 15_000, 150_000  # nodes of the search for λ and θ, and of the bound
 _FINEST: Final = 8192  # intervals of values
-_PARTS: Final = 4  # of a range of shifts
+_PARTS: Final = 2  # of a range of shifts
 _MULTIPLIERS: Final = np.geomspace(0.02, 4.0, 7)  # in units of the widest risk over the slack
 _NEARBY: Final = np.array([0.7, 1.0, 1.4])  # of the best of these
 

@@ -34,6 +34,7 @@ LogLikelihood = Annotated[float, msgspec.Meta(ge=-1e300, le=0.0)]
 
 class _State(msgspec.Struct):
     cells: bytes | None
+    known: bool
     opening: Annotated[list[LogLikelihood], msgspec.Meta(min_length=_ROWS, max_length=_ROWS)]
     sums: Annotated[
         list[LogLikelihood], msgspec.Meta(min_length=_ROWS * FORECASTERS, max_length=_ROWS * FORECASTERS)
@@ -80,6 +81,20 @@ class Prequential:
                     self._sums[row] += log_likelihoods(forecasters.at(cells, level), counts)
         self.cells = sketch.to_bytes()
 
+    def check(self, sketch: ScoreSketch) -> None:
+        """Check that a sketch holds all labels that were scored.
+
+        Raises
+        ------
+        DamagedStateError
+            if it does not.
+        """
+        if self.cells is not None:
+            try:
+                sketch.at_level(sketch.level).subtract(ScoreSketch.from_bytes(self.cells))
+            except ValueError as error:
+                raise DamagedStateError(f"forecasts of labels that there are not: {error}") from None
+
     def merge(self, other: Self) -> None:
         """Add what another has scored of other labels."""
         self._opening += other._opening
@@ -97,12 +112,16 @@ class Prequential:
         copy.cells, copy._opening, copy._sums = self.cells, self._opening.copy(), self._sums.copy()
         return copy
 
-    def to_bytes(self) -> bytes:
-        """Return the state; equal states give equal bytes."""
-        return msgspec.msgpack.encode(_State(self.cells, self._opening.tolist(), self._sums.ravel().tolist()))
+    def to_bytes(self, known: bytes | None = None) -> bytes:
+        """Return the state; equal states give equal bytes. If ``known`` are its cells, they are left out."""
+        same = self.cells is not None and self.cells == known
+        sums = self._sums.ravel().tolist()
+        return msgspec.msgpack.encode(
+            _State(None if same else self.cells, same, self._opening.tolist(), sums)
+        )
 
-    def restore(self, data: bytes) -> Self:
-        """Replace the state by what `to_bytes` gave.
+    def restore(self, data: bytes, known: bytes | None = None) -> Self:
+        """Replace the state by what `to_bytes` gave with the same ``known``.
 
         Raises
         ------
@@ -110,9 +129,11 @@ class Prequential:
             if the bytes are not such a state.
         """
         state = decoded(data, _State, "the forecasts of a certificate")
-        if state.cells is not None and not ScoreSketch.from_bytes(state.cells).labelled:
+        if state.known and known is None:
+            raise DamagedStateError("the forecasts of a certificate lack their cells")
+        self.cells = known if state.known else state.cells
+        if self.cells is not None and not ScoreSketch.from_bytes(self.cells).labelled:
             raise DamagedStateError("the forecasts of a certificate need labels in their cells")
-        self.cells = state.cells
         self._opening = np.array(state.opening)
         self._sums = np.array(state.sums).reshape(_ROWS, FORECASTERS)
         return self

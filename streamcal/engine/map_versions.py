@@ -263,6 +263,8 @@ class MapVersions:
         self._mixed_prior, self._watched = state.mixed_prior, self._target.end
         self._versions.restore(state.off_schedule, state.begun, self._source.n, self._target.n)
         self._ledger.restore(state.ledger)
+        self._ledger.check_forecasts("source", self._source.log.sketch)
+        self._ledger.check_forecasts("target", self._target.log.sketch)
         if self._auto is not None:
             base = self._auto.restore(state.auto or b"").served
             if self._auto.observed > self._traffic.n:

@@ -155,6 +155,14 @@ def test_prequential_is_the_sum_of_its_parts_and_survives_its_bytes() -> None:
     assert whole.log_likelihoods[row] == pytest.approx(expected, rel=1e-12)
     again = Prequential().restore(whole.to_bytes())
     assert again.to_bytes() == whole.to_bytes()
+    short = whole.to_bytes(whole.cells)
+    assert len(short) < len(whole.to_bytes())
+    assert Prequential().restore(short, whole.cells).to_bytes() == whole.to_bytes()
+    with pytest.raises(DamagedStateError, match="lack"):
+        Prequential().restore(short)
+    with pytest.raises(DamagedStateError, match="that there are not"):
+        whole.check(sketches[0])
+    whole.check(sketches[-1])
     whole.update(sketches[-1])
     assert again.to_bytes() == whole.to_bytes(), "no label, no change"
     with pytest.raises(DamagedStateError):

@@ -7,13 +7,14 @@ serve many mixtures that are all certified by it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from streamcal.certificates.bin_limits import BinIntervals, bin_intervals
+from streamcal.certificates.path_bounds import PathBounds, shift_limits
 from streamcal.certificates.source import Centre, RiskBound, certify_served
 from streamcal.certificates.target import Counted, certify_target
 from streamcal.events import Domain
@@ -24,7 +25,7 @@ from streamcal.maps.shift import NO_SHIFT, shift_odds
 from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import ScoreSketch
 
-__all__ = ["Claims", "Formed", "Target"]
+__all__ = ["Claims", "Formed", "Spending", "Target"]
 
 Counts = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -44,6 +45,8 @@ class Formed(NamedTuple):
     """j, the number of versions formed from its domain before."""
     domain: Domain
     """The domain of the labels."""
+    log_likelihoods: tuple[float, ...] = ()
+    """Of forecasts of these labels, see `Prequential`; none if they were not forecast."""
 
 
 class Target(NamedTuple):
@@ -55,15 +58,26 @@ class Target(NamedTuple):
     """Its labels."""
 
 
+class Spending(NamedTuple):
+    """What the claims of a version may spend, each in (0, 1)."""
+
+    limits: float
+    """On the limits of bins (lemmas 2 to 10)."""
+    masses: float
+    """On the masses of any intervals (lemma 16)."""
+    once: float
+    """On the likelihood sets of all versions together (lemma 15)."""
+
+
 class Claims:
-    """Bounds on the risk of maps, all on one event of probability 1 − δ_j.
+    """Bounds on the risk of maps, all on one event.
 
     Parameters
     ----------
     formed
         what the version was formed from.
-    delta
-        δ_j in (0, 1), what the version may spend.
+    spending
+        what the version may spend.
     windowed
         whether the cells are those of a sliding window.
 
@@ -73,9 +87,10 @@ class Claims:
         if the bytes of the cells are not a sketch.
     """
 
-    def __init__(self, formed: Formed, delta: float, *, windowed: bool = False) -> None:
+    def __init__(self, formed: Formed, spending: Spending, *, windowed: bool = False) -> None:
         self._formed = formed
-        self._delta = delta
+        self._delta = spending.limits
+        self._spending = spending
         sketch = self._sketch
         negatives, positives = sketch.counts
         version = formed.versions_before if windowed else None
@@ -102,13 +117,17 @@ class Claims:
         """The bound on the map that was formed."""
         formed, sketch = self._formed, self._sketch
         negatives, positives = sketch.counts
-        return certify_served(
+        bound = certify_served(
             negatives,
             positives,
             formed.splits,
             self._best[0],
             choices=formed.choices,
             single=~np.isnan(sketch.atoms),
+        )
+        edges = (0.0, *self._edges.tolist(), 1.0)
+        return self._smaller(
+            bound, RecalibrationMap(version=0, edges=edges, values=tuple(self._values.tolist()))
         )
 
     def bound_of(self, served: RecalibrationMap) -> RiskBound:
@@ -131,13 +150,14 @@ class Claims:
         # No two scores share a value under the identity, so it loses no sharpness. Of another map we know
         # only that neither part exceeds the whole.
         sharpness = min(risk, 0.25) if served.values or served.knots else 0.0
-        return best._replace(
+        bound = best._replace(
             calibration=risk,
             sharpness=sharpness,
             risk=risk,
             bins=len(self._values),
             delta=self._delta,
         )
+        return self._smaller(bound, served)
 
     @property
     def as_target(self) -> Target:
@@ -154,11 +174,14 @@ class Claims:
         target
             what is known of the target.
         delta
-            what the target's priors and masses may spend, in (0, 1).
+            what the target's priors and masses may spend, in (0, 1): if the labels were forecast, half of it
+            for each of two bounds, of which the smaller is returned.
         """
         lowest, highest = _range(served, self._edges)
         scores = target.scores()
-        return certify_target(
+        paths = self._paths
+        share = delta if paths is None else delta / 2
+        bound = certify_target(
             self.limits,
             lowest,
             highest,
@@ -167,8 +190,12 @@ class Claims:
             scores=scores.n,
             source_labels=self.labels,
             target_labels=target.labels,
-            delta=delta,
+            delta=share,
         )
+        shift = shift_limits(self.labels, target.labels, share)
+        if shift is None or paths is None:
+            return bound
+        return min(bound, paths.risk(partial(_range, served), shift))
 
     def bin_counts(self, scores: ScoreSketch) -> tuple[Counts, Counts, Flags]:
         """Return where scores lie among the bins.
@@ -187,6 +214,26 @@ class Claims:
         held = np.append(scores.atoms, np.nan)[first]  # the one score of the first cell in the bin
         single = ~np.isnan(self._atoms) & ((last == first) | ((last == first + 1) & (held == self._atoms)))
         return below[first], below[last], single
+
+    def _smaller(self, bound: RiskBound, certified: RecalibrationMap) -> RiskBound:
+        """Return a bound on a map, or the smaller one over the likelihood set (lemma 17)."""
+        paths = self._paths
+        if paths is None or not bound.monotone:
+            return bound
+        risk = min(bound.risk, paths.risk(partial(_range, certified)))
+        return bound._replace(
+            calibration=min(bound.calibration, risk) if paths.monotone else 1.0,
+            sharpness=min(bound.sharpness, risk) if paths.monotone else 1.0,
+            risk=risk if paths.monotone else 1.0,
+            delta=bound.delta + self._spending.masses,
+            monotone=paths.monotone,
+        )
+
+    @cached_property
+    def _paths(self) -> PathBounds | None:
+        """Bounds over the likelihood set; None if the labels were not forecast."""
+        forecasts, spending = self._formed.log_likelihoods, self._spending
+        return PathBounds(self._sketch, forecasts, spending.once, spending.masses) if forecasts else None
 
     @property
     def _sketch(self) -> ScoreSketch:

@@ -13,7 +13,8 @@ from typing import Annotated, Final, Literal, NamedTuple, Self
 import msgspec
 import numpy as np
 
-from streamcal.certificates.claims import Claims, Formed, Target
+from streamcal.certificates.claims import Claims, Formed, Spending, Target
+from streamcal.certificates.prequential import LEVELS, LogLikelihood, Prequential
 from streamcal.certificates.record import (
     LABEL_SHIFT_REFUTED,
     MONOTONE_REFUTED,
@@ -25,7 +26,7 @@ from streamcal.certificates.shift_watch import LabelShiftWatch
 from streamcal.certificates.source import RiskBound, version_delta
 from streamcal.certificates.theorems import theorem1, theorem2
 from streamcal.errors import DamagedStateError
-from streamcal.events import Domain
+from streamcal.events import DOMAINS, Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import NO_SHIFT
 from streamcal.sketch.decoding import MOST, Count, Number, decoded
@@ -39,6 +40,8 @@ MOST_CERTIFICATES: Final = 64
 # Shares of δ if a claim on the target follows from the source by label shift: for versions formed from the
 # source, for the target's priors and masses, and for versions formed from the target.
 _SOURCE, _TARGET, _TARGET_VERSIONS = 0.6, 0.2, 0.2
+# Of these, half goes to the limits of bins, a quarter to masses, and a quarter to the likelihood sets.
+_LIMITS, _MASSES, _ONCE = 0.5, 0.25, 0.25
 _ALPHA: Final = 0.1  # α of the label-shift test over δ; it is not part of δ
 
 _IDENTITY: Final = RecalibrationMap(version=0)
@@ -75,6 +78,7 @@ class _FormedState(msgspec.Struct):
     choices: Annotated[int, msgspec.Meta(ge=1, le=MOST)]
     versions_before: Number
     domain: Domain
+    log_likelihoods: Annotated[list[LogLikelihood], msgspec.Meta(max_length=len(LEVELS))]
 
 
 class _State(msgspec.Struct):
@@ -84,6 +88,7 @@ class _State(msgspec.Struct):
     alarms: list[DriftAlarm]
     generation: Count
     watch: bytes | None
+    forecasts: dict[Domain, bytes]
 
 
 class Ledger:
@@ -105,6 +110,7 @@ class Ledger:
         "_alarms",
         "_claims",
         "_delta",
+        "_forecasts",
         "_formed",
         "_history",
         "_max_cells",
@@ -122,6 +128,8 @@ class Ledger:
         self._scope = scope
         self._windowed = windowed
         self._formed: dict[Domain, Formed] = {}
+        # A window forgets labels, and a likelihood of the others proves nothing.
+        self._forecasts = {domain: Prequential() for domain in DOMAINS if domain not in windowed}
         self._claims: dict[Domain, Claims] = {}
         self._version = 0
         self._on_schedule = True
@@ -141,6 +149,26 @@ class Ledger:
     def history(self) -> tuple[Certificate, ...]:
         """The certificates so far, thinned out, oldest first."""
         return tuple(self._history)
+
+    def forecasts_due(self, domain: Domain) -> int | None:
+        """Return from how many labels on `score` must be called, at a scheduled count; None: never."""
+        forecasts = self._forecasts.get(domain)
+        return None if forecasts is None else forecasts.due
+
+    def score(self, domain: Domain, sketch: ScoreSketch) -> None:
+        """Score the forecasts of the labels of a domain so far, and make new ones from these labels."""
+        self._forecasts[domain].update(sketch)
+
+    def check_forecasts(self, domain: Domain, sketch: ScoreSketch) -> None:
+        """Check, after `restore`, that the labels of a domain hold those that were forecast.
+
+        Raises
+        ------
+        DamagedStateError
+            if they do not.
+        """
+        if domain in self._forecasts:
+            self._forecasts[domain].check(sketch)
 
     def form(self, formed: Formed) -> None:
         """Record what a map was formed from, on schedule."""
@@ -179,7 +207,30 @@ class Ledger:
     def replace_source(self) -> None:
         """Record that a new source replaces the refuted one, and test label shift anew."""
         self.generation += 1
+        self._forecasts.pop("source", None)
         self.watch = self._new_watch(self.watch)
+
+    def merge_forecasts(self, other: Self, sketches: dict[Domain, tuple[ScoreSketch, ScoreSketch]]) -> None:
+        """Add what another has forecast, before the labels are merged.
+
+        Parameters
+        ----------
+        other
+            its state does not change.
+        sketches
+            of each domain, the labels so far: of this one, and of the other.
+        """
+        for domain in DOMAINS:
+            mine, theirs = self._forecasts.get(domain), other._forecasts.get(domain)
+            if mine is None or theirs is None:
+                self._forecasts.pop(domain, None)
+                continue
+            if domain in self._formed:
+                self._formed[domain] = self._forecast(self._formed[domain])
+            theirs = theirs.copy()
+            mine.update(sketches[domain][0])
+            theirs.update(sketches[domain][1])
+            mine.merge(theirs)
 
     def certificate(self, served: RecalibrationMap, target: Target, time: float | None) -> Certificate | None:
         """Return the certificate of the served map, and remember it; None before the first version.
@@ -214,6 +265,10 @@ class Ledger:
                 target_risk, by_label_shift = shifted, True
         if target_risk is not None and not bound.monotone:
             target_risk = 1.0
+        if target_risk is not None and formed.domain == "target":
+            # The risk of one map in one domain, so one bound.
+            calibration, sharpness = min(bound.calibration, target_risk), min(bound.sharpness, target_risk)
+            bound = bound._replace(calibration=calibration, sharpness=sharpness, risk=target_risk)
         (positives, n, _), (target_positives, n_target, _) = claims.labels, target.labels
         bins = max(1, bound.bins)
         paper_target = None
@@ -254,12 +309,23 @@ class Ledger:
         The history is not part of it: it depends on when certificates were asked for.
         """
         formed = [
-            _FormedState(each.cells, each.splits.tolist(), each.choices, each.versions_before, domain)
+            _FormedState(
+                each.cells,
+                each.splits.tolist(),
+                each.choices,
+                each.versions_before,
+                domain,
+                list(each.log_likelihoods),
+            )
             for domain, each in sorted(self._formed.items())
         ]
+        forecasts = {
+            domain: each.to_bytes(self._formed_cells(domain))
+            for domain, each in sorted(self._forecasts.items())
+        }
         watch = None if self.watch is None else self.watch.to_bytes()
         return msgspec.msgpack.encode(
-            _State(formed, self._version, self._on_schedule, self._alarms, self.generation, watch)
+            _State(formed, self._version, self._on_schedule, self._alarms, self.generation, watch, forecasts)
         )
 
     def restore(self, data: bytes) -> Self:
@@ -282,13 +348,40 @@ class Ledger:
                 raise DamagedStateError(
                     "not the state of a ledger of certificates: the bins do not fit the cells"
                 )
-            self.count(Formed(known.cells, splits, known.choices, known.versions_before, known.domain))
+            if len(known.log_likelihoods) not in (0, len(LEVELS)):
+                raise DamagedStateError(
+                    "not the state of a ledger of certificates: forecasts of too few levels"
+                )
+            likelihoods = tuple(known.log_likelihoods)
+            self.count(
+                Formed(known.cells, splits, known.choices, known.versions_before, known.domain, likelihoods)
+            )
+        if not state.forecasts.keys() <= self._forecasts.keys():
+            raise DamagedStateError("not the state of a ledger of certificates: forecasts under a window")
+        self._forecasts = {
+            domain: Prequential().restore(each, self._formed_cells(domain))
+            for domain, each in sorted(state.forecasts.items())
+        }
         self._version, self._on_schedule, self._alarms = state.version, state.on_schedule, state.alarms
         self.generation = state.generation
         self.watch = self._new_watch(self.watch if self.generation else None)
         if self.watch is not None and state.watch is not None:
             self.watch.restore(state.watch)
         return self
+
+    def _formed_cells(self, domain: Domain) -> bytes | None:
+        formed = self._formed.get(domain)
+        return None if formed is None else formed.cells
+
+    def _forecast(self, formed: Formed) -> Formed:
+        """Return what a version was formed from, with the likelihoods of its labels if they were forecast."""
+        forecasts, sketch = self._forecasts.get(formed.domain), ScoreSketch.from_bytes(formed.cells)
+        # After a merge, labels of the other were scored, too.
+        if formed.log_likelihoods or forecasts is None or forecasts.labels > sketch.n:
+            return formed
+        forecasts = forecasts.copy()
+        forecasts.update(sketch)
+        return formed._replace(log_likelihoods=tuple(forecasts.log_likelihoods.tolist()))
 
     def _new_watch(self, before: LabelShiftWatch | None = None) -> LabelShiftWatch | None:
         if not self._scope.by_label_shift:
@@ -305,11 +398,14 @@ class Ledger:
             share = 1.0
             if self._scope.by_label_shift:
                 share = _SOURCE if formed.domain == "source" else _TARGET_VERSIONS
-            claims = Claims(
-                formed,
-                version_delta(share * self._delta, formed.versions_before),
-                windowed=formed.domain in self._windowed,
+            delta, j = share * self._delta, formed.versions_before
+            windowed = formed.domain in self._windowed
+            spending = Spending(
+                version_delta((1.0 if windowed else _LIMITS) * delta, j),
+                version_delta(_MASSES * delta, j),
+                _ONCE * delta,
             )
+            claims = Claims(self._forecast(formed), spending, windowed=windowed)
             self._claims[formed.domain] = claims
         return claims
 

@@ -250,7 +250,7 @@ class Engine:
                 room = self._stops[domain] - known.n
                 if direct:
                     skips = not known.windowed and known.n < last
-                    room = last - known.n if skips else versions.room(domain)
+                    room = versions.next_needed(domain, last) - known.n if skips else versions.room(domain)
                 end = min(cut, start + max(1, room))
                 part, start = slice(start, end), end
                 if direct and end - part.start > known.room:
@@ -292,6 +292,7 @@ class Engine:
                 other._versions.settle(domain)
             self._priors.read_scores(self._traffic.merge(other._traffic))
             self._priors.merge(other._priors)
+            self._versions.merge_forecasts(other._versions)
             self._versions.merge_mixture(other._versions)
             self._source.merge(other._source)
             self._target.merge(other._target)

@@ -152,6 +152,14 @@ class MapVersions:
         labels = self._target if domain == "target" else self._source
         return self._versions.last_due(domain, labels.n, more)
 
+    def next_needed(self, domain: Domain, last: int) -> int:
+        """Return the label count of the next version that must not be skipped on the way to the last one."""
+        labels = self._target if domain == "target" else self._source
+        due = self._ledger.forecasts_due(domain)
+        if due is None or not self._forms_by(domain):
+            return last
+        return min(last, self._versions.first_due(domain, max(labels.n + 1, due)))
+
     def hasten(self, domain: Domain) -> None:
         """Let the next label of a domain begin a version: a window slides with it."""
         labels = self._target if domain == "target" else self._source
@@ -215,6 +223,14 @@ class MapVersions:
 
     # Merging, and state
 
+    def merge_forecasts(self, other: Self) -> None:
+        """Add what another has forecast, before the labels are merged; all must be settled."""
+        sketches: dict[Domain, tuple[ScoreSketch, ScoreSketch]] = {
+            "source": (self._source.log.sketch, other._source.log.sketch),
+            "target": (self._target.log.sketch, other._target.log.sketch),
+        }
+        self._ledger.merge_forecasts(other._ledger, sketches)
+
     def merge_mixture(self, other: Self) -> None:
         """Add what the mixture of another has learned, before the labels are merged."""
         if self._auto is not None and other._auto is not None:
@@ -259,6 +275,8 @@ class MapVersions:
         self._versions.restore(state.off_schedule, state.begun, self._source.n, self._target.n)
         self._ledger.restore(state.ledger)
         self._source.closed = self._ledger.generation > 0
+        self._ledger.check_forecasts("source", self._source.log.sketch)
+        self._ledger.check_forecasts("target", self._target.log.sketch)
         if self._auto is not None:
             base = self._auto.restore(state.auto or b"").served
             if self._auto.observed > self._traffic.n:
@@ -272,9 +290,14 @@ class MapVersions:
     def _begin_version(self, domain: Domain, *, forms: bool) -> None:
         """Begin the version that is due by the labels of a domain."""
         self._versions.begin(domain, self._target.n if domain == "target" else self._source.n)
-        mode = self._config.mode
-        if forms and (mode == "auto" or domain == ("target" if mode == "target" else "source")):
-            self._form_on_schedule(domain)
+        if self._forms_by(domain):
+            labels = self._target if domain == "target" else self._source
+            due = self._ledger.forecasts_due(domain)
+            if due is not None and labels.n >= due:
+                self.settle(domain)
+                self._ledger.score(domain, labels.log.sketch)
+            if forms:
+                self._form_on_schedule(domain)
         elif forms and domain == "target" and self._ledger.counts_target:
             self._count_target()
         if self._auto is not None and domain == "source":
@@ -282,6 +305,11 @@ class MapVersions:
             return
         self._serve(self.served.base)
         self._ledger.serve(self.served.version)
+
+    def _forms_by(self, domain: Domain) -> bool:
+        """Whether h is formed from the labels of a domain."""
+        mode = self._config.mode
+        return mode == "auto" or domain == ("target" if mode == "target" else "source")
 
     def _form_on_schedule(self, domain: Domain) -> None:
         formed = self._form(domain)

@@ -130,6 +130,11 @@ class Versions:
         passed = schedule.passed(labels + more)
         return schedule.count(passed - 1) if passed > schedule.passed(labels) else 0
 
+    def first_due(self, domain: Domain, labels: int) -> int:
+        """Return the first scheduled count of at least so many labels, at least 1."""
+        schedule = self._schedules[domain]
+        return schedule.count(schedule.passed(labels - 1))
+
     def merge(self, other: Versions, labels: dict[Domain, int]) -> None:
         """Add what another has begun; ``labels`` are the counts of both together."""
         self.off_schedule += other.off_schedule

@@ -30,8 +30,8 @@ def moved(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def test_before_the_first_target_label_a_mixture_of_the_source_s_maps_serves(n: int) -> None:
     """Its true risk is about that of the source's best map, or lower.
 
-    Over 24 seeds the mean of the risks was 0.96 (300 labels) and 0.82 (5,000) times that of mode source, with a
-    standard error of 0.15 for 8 of them: 1.5 times has a chance below 1e-3. The seeds are fixed.
+    Over 24 seeds the mean of the risks was 0.96 (300 labels) and 0.82 (5,000) times that of mode source,
+    with a standard error of 0.15 for 8 of them: 1.5 times has a chance below 1e-3. The seeds are fixed.
     """
     risks = []
     for seed in range(8):

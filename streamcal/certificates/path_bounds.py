@@ -1,0 +1,110 @@
+"""Bounds on the risk of any map, from the likelihood set of one version (lemmas 15 to 17).
+
+They hold for all maps at once, so the map may be chosen by the same labels: steps, lines, Platt scaling, or a
+mixture.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from streamcal.certificates.likelihood_set import LikelihoodSet, likelihood_set, usable_level
+from streamcal.certificates.monotone_maximum import NO_SHIFT, MassLimits, Shift, largest_risk
+from streamcal.certificates.prequential import LEVELS
+from streamcal.certificates.target import Counted, odds_limits
+from streamcal.sketch import grid
+from streamcal.sketch.score_sketch import ScoreSketch
+
+__all__ = ["PathBounds", "Ranges", "shift_limits"]
+
+Reals = npt.NDArray[np.float64]
+
+Ranges = Callable[[Reals], tuple[Reals, Reals]]
+"""Returns the smallest and largest value of a map between edges, float64[m−1], and the ends 0 and 1."""
+
+_CELLS: Final = (256, 2048)
+"""At most so many cells: few suit a map that is nearly flat, many a steep one."""
+
+
+class PathBounds:
+    """Bounds on the risk of any map.
+
+    Parameters
+    ----------
+    sketch
+        the labels of a version, at least one.
+    log_likelihoods
+        of the forecasts of these labels, see `Prequential`.
+    once
+        δ of the likelihood sets of all versions together, in (0, 1).
+    delta
+        what this version may spend on masses, in (0, 1).
+    """
+
+    __slots__ = ("_resolutions",)
+
+    def __init__(
+        self, sketch: ScoreSketch, log_likelihoods: Sequence[float], once: float, delta: float
+    ) -> None:
+        levels = {usable_level(sketch, most) for most in _CELLS} - {None}
+        self._resolutions: list[tuple[LikelihoodSet, Reals, MassLimits]] = []
+        for level in sorted(level for level in levels if level is not None):
+            cells = sketch.at_level(level)
+            self._resolutions.append(
+                (
+                    likelihood_set(cells, log_likelihoods[LEVELS.index(level)], once),
+                    grid.left_edges(cells.cells[:-1] + np.int32(1), level),
+                    MassLimits.of(cells.totals, cells.n, delta),
+                )
+            )
+
+    @property
+    def monotone(self) -> bool:
+        """Whether no likelihood set refutes that h* is non-decreasing."""
+        return all(known.monotone for known, _, _ in self._resolutions)
+
+    def risk(self, ranges: Ranges, shift: Shift = NO_SHIFT) -> float:
+        """Return a bound in [0, 1] on the risk of a map (lemma 17), or on that in another domain (lemma 18).
+
+        Parameters
+        ----------
+        ranges
+            of the map that is to be served there.
+        shift
+            to that domain; by default there is none.
+        """
+        if not self.monotone:
+            return 1.0
+        return min(
+            (
+                largest_risk(known, *ranges(edges), masses, shift)
+                for known, edges, masses in self._resolutions
+            ),
+            default=1.0,
+        )
+
+
+def shift_limits(source: Counted, target: Counted, delta: float) -> Shift | None:
+    """Return limits on the label shift that hold at all numbers of labels together (lemma 12).
+
+    Parameters
+    ----------
+    source, target
+        the labels of each domain.
+    delta
+        in (0, 1), spent once, half of it on each domain.
+
+    Returns
+    -------
+    None if the priors may be 0 or 1, so that nothing is known of the shift.
+    """
+    low, high = odds_limits(source, target, delta)
+    if low <= 0.0 or not math.isfinite(high):
+        return None
+    largest, smallest = source.prior_limits(delta / 2)[1], target.prior_limits(delta / 2)[0]
+    return Shift(low, high, (1.0 - smallest) / (1.0 - largest))

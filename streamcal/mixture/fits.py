@@ -149,7 +149,7 @@ def fit_isotonic(cells: Cells, level: int, counts: Counts) -> Line:
 
 
 def _as_line(curve: RecalibrationMap) -> Line:
-    """Return a map as a `Line`: to within 0.001, with a knot each quarter nat, if it is linear in log-odds."""
+    """Return a map as a `Line`; if it is linear in log-odds, to within 0.001: a knot each quarter nat."""
     if curve.kind == "step":
         ends = np.repeat(logit(np.array(curve.edges)), 2)[1:-1]
         return Line(ends, np.repeat(np.array(curve.values), 2))

@@ -133,7 +133,8 @@ class Certificate(BaseModel):
     """Number of labelled target scores: those that h was formed from, or all so far if it was formed from the
     source's."""
     bins: Count
-    """B of the served map; 0 for the identity."""
+    """B of the uniform-mass bins formed from these labels, which the ``paper``'s bounds are about; 0 for the
+    identity."""
     delta: Annotated[float, Field(gt=0.0, lt=1.0)]
     """δ, the probability that any bound fails in the whole life of the stream."""
     delta_spent: Annotated[float, Field(gt=0.0, lt=1.0)]

@@ -12,7 +12,7 @@ from streamcal.errors import DamagedStateError
 __all__ = ["pack", "unpack"]
 
 _MAGIC: Final = b"SCRC"
-_FORMAT: Final = 3
+_FORMAT: Final = 4
 _LENGTH: Final = struct.Struct("<I")
 
 

@@ -136,7 +136,7 @@ def test_damaged_state_is_refused() -> None:
     for data, message in [
         (b"", "begins with b''"),
         (pickle.dumps(1), "not an engine state"),
-        (state[:4] + b"\x02" + state[5:], "has format 2; this version of streamcal reads format 3 only"),
+        (state[:4] + b"\x03" + state[5:], "has format 3; this version of streamcal reads format 4 only"),
         (state[:-9], "checksum"),
         (state[:50] + b"\0" + state[51:], "checksum"),
     ]:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from streamcal.certificates.bin_limits import BinIntervals, bin_intervals
 from streamcal.certificates.path_bounds import PathBounds, shift_limits
+from streamcal.certificates.prequential import Prequential
 from streamcal.certificates.source import Centre, RiskBound, certify_served
 from streamcal.certificates.target import Counted, certify_target
 from streamcal.events import Domain
@@ -78,6 +79,8 @@ class Claims:
         what the version was formed from.
     spending
         what the version may spend.
+    forecasts
+        of the labels of the version's domain, as of this version or an earlier one; None if there are none.
     windowed
         whether the cells are those of a sliding window.
 
@@ -87,7 +90,14 @@ class Claims:
         if the bytes of the cells are not a sketch.
     """
 
-    def __init__(self, formed: Formed, spending: Spending, *, windowed: bool = False) -> None:
+    def __init__(
+        self,
+        formed: Formed,
+        spending: Spending,
+        forecasts: Prequential | None = None,
+        *,
+        windowed: bool = False,
+    ) -> None:
         self._formed = formed
         self._delta = spending.limits
         self._spending = spending
@@ -96,6 +106,9 @@ class Claims:
         version = formed.versions_before if windowed else None
         self.labels = Counted(sketch.n_positives, sketch.n, version)
         """The labels that the version was formed from."""
+        # After a merge, labels of the other were scored, too. Later ones will be.
+        usable = forecasts is not None and forecasts.labels <= sketch.n
+        self._forecasts = forecasts.copy() if forecasts is not None and usable else None
         splits = formed.splits
         self._ends: Counts = (sketch.cells[splits[1:-1] - 1].astype(np.int64) + 1) << sketch.level
         # The score of each bin that holds one only, else NaN.
@@ -117,7 +130,7 @@ class Claims:
         """The bound on the map that was formed."""
         formed, sketch = self._formed, self._sketch
         negatives, positives = sketch.counts
-        bound = certify_served(
+        return certify_served(
             negatives,
             positives,
             formed.splits,
@@ -125,13 +138,31 @@ class Claims:
             choices=formed.choices,
             single=~np.isnan(sketch.atoms),
         )
-        edges = (0.0, *self._edges.tolist(), 1.0)
-        return self._smaller(
-            bound, RecalibrationMap(version=0, edges=edges, values=tuple(self._values.tolist()))
-        )
 
-    def bound_of(self, served: RecalibrationMap) -> RiskBound:
+    @cached_property
+    def log_likelihoods(self) -> tuple[float, ...]:
+        """Of the forecasts of the version's labels; none if they were not forecast."""
+        if self._formed.log_likelihoods or self._forecasts is None:
+            return self._formed.log_likelihoods
+        self._forecasts.update(self._sketch)
+        return tuple(self._forecasts.log_likelihoods.tolist())
+
+    def bound_of(self, served: RecalibrationMap, *, closely: bool = True) -> RiskBound:
         """Return a bound on R of any map in the version's domain.
+
+        Parameters
+        ----------
+        served
+            the map with its weights.
+        closely
+            whether to take the smaller of two bounds, if there are two: that over the likelihood set takes
+            tens of milliseconds for each map.
+        """
+        bound = self._by_limits(served)
+        return self._smaller(bound, served) if closely else bound
+
+    def _by_limits(self, served: RecalibrationMap) -> RiskBound:
+        """Return the bound from the limits of bins.
 
         For the map that was formed it is `own`. For any other it follows from the triangle inequality (lemma
         9).
@@ -150,21 +181,22 @@ class Claims:
         # No two scores share a value under the identity, so it loses no sharpness. Of another map we know
         # only that neither part exceeds the whole.
         sharpness = min(risk, 0.25) if served.values or served.knots else 0.0
-        bound = best._replace(
+        return best._replace(
             calibration=risk,
             sharpness=sharpness,
             risk=risk,
             bins=len(self._values),
             delta=self._delta,
         )
-        return self._smaller(bound, served)
 
     @property
     def as_target(self) -> Target:
         """The labels of the version, as what is known of the target."""
         return Target(lambda: self._sketch, self.labels)
 
-    def target_risk(self, served: RecalibrationMap, target: Target, *, delta: float) -> float:
+    def target_risk(
+        self, served: RecalibrationMap, target: Target, *, delta: float, closely: bool = True
+    ) -> float:
         """Return a bound in [0, 1] on R_Q of the served map, by label shift (lemma 13).
 
         Parameters
@@ -175,12 +207,14 @@ class Claims:
             what is known of the target.
         delta
             what the target's priors and masses may spend, in (0, 1): if the labels were forecast, half of it
-            for each of two bounds, of which the smaller is returned.
+            for each of two bounds.
+        closely
+            whether to take the smaller of the two, as in `bound_of`.
         """
         lowest, highest = _range(served, self._edges)
         scores = target.scores()
-        paths = self._paths
-        share = delta if paths is None else delta / 2
+        forecast = bool(self._formed.log_likelihoods) or self._forecasts is not None
+        share = delta / 2 if forecast else delta
         bound = certify_target(
             self.limits,
             lowest,
@@ -192,10 +226,10 @@ class Claims:
             target_labels=target.labels,
             delta=share,
         )
-        shift = shift_limits(self.labels, target.labels, share)
-        if shift is None or paths is None:
+        shift = shift_limits(self.labels, target.labels, share) if closely and forecast else None
+        if shift is None or self._paths is None:
             return bound
-        return min(bound, paths.risk(partial(_range, served), shift))
+        return min(bound, self._paths.risk(partial(_range, served), shift))
 
     def bin_counts(self, scores: ScoreSketch) -> tuple[Counts, Counts, Flags]:
         """Return where scores lie among the bins.
@@ -232,7 +266,7 @@ class Claims:
     @cached_property
     def _paths(self) -> PathBounds | None:
         """Bounds over the likelihood set; None if the labels were not forecast."""
-        forecasts, spending = self._formed.log_likelihoods, self._spending
+        forecasts, spending = self.log_likelihoods, self._spending
         return PathBounds(self._sketch, forecasts, spending.once, spending.masses) if forecasts else None
 
     @property

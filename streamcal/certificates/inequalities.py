@@ -7,7 +7,9 @@ tighter than the exact one.
 from __future__ import annotations
 
 import math
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -164,7 +166,8 @@ def log_kt(positives: int, negatives: int) -> float:
     )
 
 
-class Masses(NamedTuple):
+@dataclass(frozen=True)
+class Masses:
     """What Lemma 4 or 11 says of the masses p_b of B neighbouring intervals."""
 
     caps: Reals
@@ -187,21 +190,30 @@ class Masses(NamedTuple):
         largest values may take their mass first in every pair, then in every four, and so on.
         """
         order = np.argsort(-values, kind="stable")
-        group, mass = order, self.caps[order]
-        width, size = 1, len(values)
-        while width < size:
-            width *= 2
-            starts = np.arange(0, size, width)
-            counts = self.upto[np.minimum(starts + width, size) - 1] - self.below[starts]
-            limits = chernoff_upper(np.minimum(counts / self.n, 1.0), self.exponent / self.n)
+        group, mass, size = order, self.caps[order], len(values)
+        for limits in self._unions:
             group = group // 2
             by_group = np.argsort(group, kind="stable")
             total = np.cumsum(mass[by_group])
-            first = np.searchsorted(group[by_group], np.arange(len(starts)))
+            first = np.searchsorted(group[by_group], np.arange(len(limits)))
             total -= np.repeat(total[first] - mass[by_group][first], np.diff(first, append=size))
             room = limits[group[by_group]]
             mass[by_group] = np.minimum(total, room) - np.minimum(total - mass[by_group], room)
         return float(np.minimum(mass, 1.0) @ values[order])
+
+    @cached_property
+    def _unions(self) -> list[Reals]:
+        """The caps on unions of 2, 4, 8, … intervals, up to all."""
+        size, counts = len(self.caps), []
+        for doublings in range(1, (size - 1).bit_length() + 1):
+            starts = np.arange(0, size, 1 << doublings)
+            ends = np.minimum(starts + (1 << doublings), size) - 1
+            counts.append(self.upto[ends] - self.below[starts])
+        if not counts:
+            return []
+        shares = np.minimum(np.concatenate(counts) / self.n, 1.0)
+        limits = chernoff_upper(shares, self.exponent / self.n)
+        return np.split(limits, np.cumsum([len(each) for each in counts])[:-1])
 
     def fill_atoms(self, values: Reals, at: Reals, beside: Reals, single: Flags) -> float:
         """Return the same where some intervals hold one score only, if that is less (lemma 9).

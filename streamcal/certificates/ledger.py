@@ -23,7 +23,7 @@ from streamcal.certificates.record import (
     assumptions,
 )
 from streamcal.certificates.shift_watch import LabelShiftWatch
-from streamcal.certificates.source import RiskBound, version_delta
+from streamcal.certificates.source import version_delta
 from streamcal.certificates.theorems import theorem1, theorem2
 from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain
@@ -225,14 +225,18 @@ class Ledger:
             if mine is None or theirs is None:
                 self._forecasts.pop(domain, None)
                 continue
-            if domain in self._formed:
-                self._formed[domain] = self._forecast(self._formed[domain])
+            formed = self._formed.get(domain)
+            if formed is not None:
+                likelihoods = self._claims_of(formed).log_likelihoods
+                self._formed[domain] = formed._replace(log_likelihoods=likelihoods)
             theirs = theirs.copy()
             mine.update(sketches[domain][0])
             theirs.update(sketches[domain][1])
             mine.merge(theirs)
 
-    def certificate(self, served: RecalibrationMap, target: Target, time: float | None) -> Certificate | None:
+    def certificate(
+        self, served: RecalibrationMap, target: Target, time: float | None, *, closely: bool
+    ) -> Certificate | None:
         """Return the certificate of the served map, and remember it; None before the first version.
 
         What is certain of the last scheduled version bounds the risk of any map (lemma 9), so of one formed
@@ -247,20 +251,24 @@ class Ledger:
             what is known of the target now.
         time
             event time now, in seconds; None or NaN if there is none.
+        closely
+            whether to take the smaller of two bounds, see `Claims.bound_of`.
         """
         by_target = self._scope.subject == "served" or not self._scope.by_label_shift
         formed = (by_target and self._formed.get("target")) or self._formed.get("source")
         if not formed:
             return None
         claims = self._claims_of(formed)
-        bound = self._bound(claims, served)
+        bound = claims.bound_of(self._subject(served), closely=closely)
         label_shift_refuted = self.watch is not None and self.watch.refuted
         target_risk, by_label_shift = bound.risk if formed.domain == "target" else None, False
         source = self._formed.get("source")
         if source is not None and self._scope.by_label_shift and target.labels[1] and not self.generation:
             shifted, latest = 1.0, self._of_window(target)
             if latest is not None and not label_shift_refuted:
-                shifted = self._claims_of(source).target_risk(served, latest, delta=_TARGET * self._delta)
+                shifted = self._claims_of(source).target_risk(
+                    served, latest, delta=_TARGET * self._delta, closely=closely
+                )
             if target_risk is None or shifted < target_risk:
                 target_risk, by_label_shift = shifted, True
         if target_risk is not None and not bound.monotone:
@@ -373,16 +381,6 @@ class Ledger:
         formed = self._formed.get(domain)
         return None if formed is None else formed.cells
 
-    def _forecast(self, formed: Formed) -> Formed:
-        """Return what a version was formed from, with the likelihoods of its labels if they were forecast."""
-        forecasts, sketch = self._forecasts.get(formed.domain), ScoreSketch.from_bytes(formed.cells)
-        # After a merge, labels of the other were scored, too.
-        if formed.log_likelihoods or forecasts is None or forecasts.labels > sketch.n:
-            return formed
-        forecasts = forecasts.copy()
-        forecasts.update(sketch)
-        return formed._replace(log_likelihoods=tuple(forecasts.log_likelihoods.tolist()))
-
     def _new_watch(self, before: LabelShiftWatch | None = None) -> LabelShiftWatch | None:
         if not self._scope.by_label_shift:
             return None
@@ -405,7 +403,7 @@ class Ledger:
                 version_delta(_MASSES * delta, j),
                 _ONCE * delta,
             )
-            claims = Claims(self._forecast(formed), spending, windowed=windowed)
+            claims = Claims(formed, spending, self._forecasts.get(formed.domain), windowed=windowed)
             self._claims[formed.domain] = claims
         return claims
 
@@ -416,12 +414,11 @@ class Ledger:
         formed = self._formed.get("target")
         return None if formed is None else self._claims_of(formed).as_target
 
-    def _bound(self, claims: Claims, served: RecalibrationMap) -> RiskBound:
-        """Return the bound on the subject's risk in the domain of its labels."""
-        subject = served if self._scope.subject == "served" else _IDENTITY
+    def _subject(self, served: RecalibrationMap) -> RecalibrationMap:
+        """Return the map whose risk is bounded in the domain of its labels."""
         if self._scope.subject == "formed":  # h, without the shift to the target: of the bins, or a curve
-            subject = served.model_copy(update={"weights": NO_SHIFT})
-        return claims.bound_of(subject)
+            return served.model_copy(update={"weights": NO_SHIFT})
+        return served if self._scope.subject == "served" else _IDENTITY
 
     def _remember(self, certificate: Certificate) -> None:
         if self._history and self._history[-1].version == certificate.version:

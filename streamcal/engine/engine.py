@@ -151,7 +151,12 @@ class Engine:
     @property
     def certificate(self) -> Certificate | None:
         """What may be claimed of the served map now; None before the first version."""
-        return self._versions.certificate(self._time)
+        return self._versions.certificate(self._time, closely=True)
+
+    @property
+    def published_certificate(self) -> Certificate | None:
+        """The certificate to publish with a map: by the limits of bins alone, in a tenth of the time."""
+        return self._versions.certificate(self._time, closely=False)
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
@@ -209,7 +214,7 @@ class Engine:
         self.learn_one(joined.score, joined.label, joined.domain, time, joined.seen)
         published: tuple[Emission, ...] = ()
         if self.served.version != version:
-            certificate = self.certificate if self._certifies() else None
+            certificate = self.published_certificate if self._certifies() else None
             published = (MapPublished(self.map, certificate, self._key, self.mixing),)
         raised = self.alarms[alarms:]
         if raised and self._key is not None:

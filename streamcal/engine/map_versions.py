@@ -127,10 +127,12 @@ class MapVersions:
         watch = self._ledger.watch
         return None if watch is None else watch.log_e
 
-    def certificate(self, time: float | None) -> Certificate | None:
-        """Return what may be claimed of the served map now, at this event time."""
+    def certificate(self, time: float | None, *, closely: bool) -> Certificate | None:
+        """Return what may be claimed of the served map now, at this event time: see `Ledger.certificate`."""
         labels = Counted(self._target.positives, self._target.n)
-        return self._ledger.certificate(self.served.map, Target(self._target_scores, labels), time)
+        return self._ledger.certificate(
+            self.served.map, Target(self._target_scores, labels), time, closely=closely
+        )
 
     # When something is due
 

@@ -224,7 +224,7 @@ class Pipeline:
         rows = []
         for key in self._unpublished:
             engine = self._engines.of(key)  # it may raise an alarm: it is changed
-            certificate = engine.certificate if self._certifies(key) else None
+            certificate = engine.published_certificate if self._certifies(key) else None
             rows.append(self._map_row(MapPublished(engine.map, certificate, key, engine.mixing)))
         self._unpublished = {}
         return rows

@@ -47,7 +47,7 @@ class Formed(NamedTuple):
     domain: Domain
     """The domain of the labels."""
     log_likelihoods: tuple[float, ...] = ()
-    """Of forecasts of these labels, see `Prequential`; none if they were not forecast."""
+    """Of forecasts of these labels, kept since a merge: the forecasts have gone on then. Else none."""
 
 
 class Target(NamedTuple):

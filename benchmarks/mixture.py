@@ -22,7 +22,6 @@ from streamcal.mixture.newton import OnlinePlatt
 from streamcal.mixture.table import ServedTable, Table
 from streamcal.mixture.weights import Weights
 from streamcal.mixture.windows import Windows
-from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
 
@@ -97,7 +96,7 @@ def with_source(scores: Floats, labels: NDArray[np.int8]) -> Mixture:
     sketch.add(scores, labels)
     mixture = Mixture()
     mixture.set_source(sketch)
-    mixture.continue_from(grid.cells_of(scores, grid.MIN_LEVEL), labels)
+    mixture.continue_from(scores, labels)
     return mixture
 
 

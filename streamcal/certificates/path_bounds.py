@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from streamcal.certificates.likelihood_set import LikelihoodSet, likelihood_set, usable_level
 from streamcal.certificates.monotone_maximum import NO_SHIFT, MassLimits, Shift, largest_risk
-from streamcal.certificates.prequential import LEVELS
+from streamcal.certificates.prequential import LEVELS, MOST_CELLS
 from streamcal.certificates.target import Counted, odds_limits
 from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import ScoreSketch
@@ -27,7 +27,7 @@ Reals = npt.NDArray[np.float64]
 Ranges = Callable[[Reals], tuple[Reals, Reals]]
 """Returns the smallest and largest value of a map between edges, float64[m−1], and the ends 0 and 1."""
 
-_CELLS: Final = (256, 2048)
+_CELLS: Final = (256, MOST_CELLS)
 """At most so many cells: few suit a map that is nearly flat, many a steep one."""
 
 

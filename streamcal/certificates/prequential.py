@@ -20,12 +20,15 @@ from streamcal.sketch.cells import coarsen
 from streamcal.sketch.decoding import decoded
 from streamcal.sketch.score_sketch import ScoreSketch
 
-__all__ = ["LEVELS", "LogLikelihood", "Prequential"]
+__all__ = ["LEVELS", "MOST_CELLS", "LogLikelihood", "Prequential"]
 
 Reals = npt.NDArray[np.float64]
 
 LEVELS: Final = (36, 40, *range(44, 53))
 """The levels that forecasts are kept for. At the last, each halving of the distance to 0 or 1 is a cell."""
+
+MOST_CELLS: Final = 2048
+"""At most so many cells are needed for a certificate, and kept: there are never fewer later."""
 
 _ROWS: Final = len(LEVELS)
 
@@ -80,7 +83,7 @@ class Prequential:
         if sketch.n == self._labels:
             return
         before = None if self.cells is None else ScoreSketch.from_bytes(self.cells)
-        new = sketch.at_level(sketch.level)
+        new = sketch.at_level(sketch.level if before is None else max(sketch.level, before.level))
         if before is not None:
             new.subtract(before)
             forecasters = Forecasters(before)
@@ -93,6 +96,8 @@ class Prequential:
                     self._opening[row] += log_marginal(cells, level, counts)
                 else:
                     self._sums[row] += log_likelihoods(forecasters.at(cells, level), counts)
+        while len(sketch.cells) > MOST_CELLS:
+            sketch = sketch.at_level(sketch.level + 1)
         self.cells, self._labels = sketch.to_bytes(), sketch.n
 
     def check(self, sketch: ScoreSketch) -> None:
@@ -105,7 +110,8 @@ class Prequential:
         """
         if self.cells is not None:
             try:
-                sketch.at_level(sketch.level).subtract(ScoreSketch.from_bytes(self.cells))
+                scored = ScoreSketch.from_bytes(self.cells)
+                sketch.at_level(max(sketch.level, scored.level)).subtract(scored)
             except ValueError as error:
                 raise DamagedStateError(f"forecasts of labels that there are not: {error}") from None
 

@@ -99,7 +99,6 @@ class Claims:
         windowed: bool = False,
     ) -> None:
         self._formed = formed
-        self._delta = spending.limits
         self._spending = spending
         sketch = self._sketch
         negatives, positives = sketch.counts
@@ -122,7 +121,7 @@ class Claims:
         """Certified limits on the bins of the version."""
         formed, (negatives, positives) = self._formed, self._sketch.counts
         return bin_intervals(
-            negatives, positives, formed.splits, delta=self._delta / 2, choices=formed.choices
+            negatives, positives, formed.splits, delta=self._spending.limits / 2, choices=formed.choices
         )
 
     @cached_property
@@ -186,7 +185,7 @@ class Claims:
             sharpness=sharpness,
             risk=risk,
             bins=len(self._values),
-            delta=self._delta,
+            delta=self._spending.limits,
         )
 
     @property
@@ -279,7 +278,7 @@ class Claims:
         """The best certified map, and the edges between its groups of cells."""
         sketch = self._sketch
         single = ~np.isnan(sketch.atoms)
-        centre = Centre.best_of(*sketch.counts, delta=self._delta / 2, single=single)
+        centre = Centre.best_of(*sketch.counts, delta=self._spending.limits / 2, single=single)
         return centre, _left_edges(sketch, centre.starts[1:])
 
 

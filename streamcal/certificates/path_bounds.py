@@ -51,7 +51,7 @@ class PathBounds:
     def __init__(
         self, sketch: ScoreSketch, log_likelihoods: Sequence[float], once: float, delta: float
     ) -> None:
-        levels = {usable_level(sketch, most) for most in _CELLS} - {None}
+        levels = {usable_level(sketch, most) for most in _CELLS}
         self._resolutions: list[tuple[LikelihoodSet, Reals, MassLimits]] = []
         for level in sorted(level for level in levels if level is not None):
             cells = sketch.at_level(level)

@@ -49,11 +49,14 @@ class Forecasters:
     __slots__ = ("_knots", "_least", "_log_odds", "_means", "_platt", "_starts")
 
     def __init__(self, sketch: ScoreSketch) -> None:
+        from scipy.optimize import isotonic_regression  # takes longer to import than all of streamcal
+
         level, cells, counts = sketch.level, sketch.cells, sketch.counts
         totals, positives, logits = counts.sum(axis=0), counts[1], logit(_centres(cells, level))
         splits = uniform_mass(totals, cube_root(sketch.n))
         sizes = bin_sums(totals, splits).astype(np.float64)
-        self._means = _ascending((bin_sums(positives, splits) + 0.5) / (sizes + 1.0), sizes + 1.0)
+        rates = (bin_sums(positives, splits) + 0.5) / (sizes + 1.0)
+        self._means = isotonic_regression(rates, weights=sizes + 1.0).x
         self._log_odds = np.log(self._means / (1.0 - self._means))
         self._knots = np.add.reduceat(logits * totals, splits[:-1]) / sizes
         self._starts = grid.left_edges(cells[splits[1:-1]], level)
@@ -94,16 +97,3 @@ def _centres(cells: Cells, level: int) -> Reals:
     finer = level - grid.MIN_LEVEL
     keys = (cells << np.int32(finer)) + np.int32((1 << finer) >> 1)
     return grid.left_edges(keys, grid.MIN_LEVEL)
-
-
-def _ascending(means: Reals, weights: Reals) -> Reals:
-    """Return the means, pooled with their neighbours until they do not descend (isotonic regression)."""
-    pools: list[tuple[float, float, int]] = []
-    for mean, weight in zip(means.tolist(), weights.tolist(), strict=True):
-        size = 1
-        while pools and pools[-1][0] >= mean:
-            before, heavy, many = pools.pop()
-            mean = (before * heavy + mean * weight) / (heavy + weight)
-            weight, size = weight + heavy, size + many
-        pools.append((mean, weight, size))
-    return np.repeat([mean for mean, _, _ in pools], [size for _, _, size in pools])

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.certificates.bin_limits import BinIntervals, bin_intervals
+from streamcal.certificates.first_claim import doubled
 from streamcal.certificates.path_bounds import PathBounds, shift_limits
 from streamcal.certificates.prequential import Prequential
 from streamcal.certificates.source import Centre, RiskBound, certify_served
@@ -58,6 +59,16 @@ class Target(NamedTuple):
     labels: Counted
     """Its labels."""
 
+    def doubled(self, doublings: int) -> Target:
+        """Return a target with 2^d times as many scores and labels, at the rate that the labels suggest.
+
+        That is (S + ½)/(N + 1): labels of one class do not go on so for ever.
+        """
+        positives, labels, version = self.labels
+        many = labels << doublings
+        expected = round(many * (positives + 0.5) / (labels + 1))
+        return Target(lambda: doubled(self.scores(), doublings), Counted(expected, many, version))
+
 
 class Spending(NamedTuple):
     """What the claims of a version may spend, each in (0, 1)."""
@@ -100,6 +111,7 @@ class Claims:
     ) -> None:
         self._formed = formed
         self._spending = spending
+        self._windowed = windowed
         sketch = self._sketch
         negatives, positives = sketch.counts
         version = formed.versions_before if windowed else None
@@ -187,6 +199,15 @@ class Claims:
             bins=len(self._values),
             delta=self._spending.limits,
         )
+
+    def doubled(self, doublings: int) -> Claims:
+        """Return the claims of a version of 2^d times as many labels at like rates, d ≥ 0."""
+        forecasts = None if self._forecasts is None else self._forecasts.copy()
+        if forecasts is not None:
+            for fewer in range(doublings):
+                forecasts.update(doubled(self._sketch, fewer))
+        formed = self._formed._replace(cells=doubled(self._sketch, doublings).to_bytes(), log_likelihoods=())
+        return Claims(formed, self._spending, forecasts, windowed=self._windowed)
 
     @property
     def as_target(self) -> Target:

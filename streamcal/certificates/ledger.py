@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from streamcal.certificates.claims import Claims, Formed, Spending, Target
+from streamcal.certificates.first_claim import NO_CLAIM, first_claim
 from streamcal.certificates.prequential import LEVELS, LogLikelihood, Prequential
 from streamcal.certificates.record import (
     LABEL_SHIFT_REFUTED,
@@ -258,8 +259,8 @@ class Ledger:
         formed = (by_target and self._formed.get("target")) or self._formed.get("source")
         if not formed:
             return None
-        claims = self._claims_of(formed)
-        bound = claims.bound_of(self._subject(served), closely=closely)
+        claims, subject = self._claims_of(formed), self._subject(served)
+        bound = claims.bound_of(subject, closely=closely)
         label_shift_refuted = self.watch is not None and self.watch.refuted
         target_risk, by_label_shift = bound.risk if formed.domain == "target" else None, False
         source = self._formed.get("source")
@@ -277,6 +278,14 @@ class Ledger:
             # The risk of one map in one domain, so one bound.
             calibration, sharpness = min(bound.calibration, target_risk), min(bound.sharpness, target_risk)
             bound = bound._replace(calibration=calibration, sharpness=sharpness, risk=target_risk)
+        refuted = (
+            *(() if bound.monotone else (MONOTONE_REFUTED,)),
+            *((LABEL_SHIFT_REFUTED,) if label_shift_refuted else ()),
+        )
+        expected = None
+        if closely and not refuted and (bound.risk if target_risk is None else target_risk) >= NO_CLAIM:
+            by_shift = target if formed.domain == "source" and target_risk is not None else None
+            expected = self._first_claim(claims, subject if by_shift is None else served, by_shift)
         (positives, n, _), (target_positives, n_target, _) = claims.labels, target.labels
         bins = max(1, bound.bins)
         paper_target = None
@@ -299,11 +308,9 @@ class Ledger:
             paper=PaperBound.of("Theorem 1", theorem1(n, bins, self._delta)),
             paper_target=paper_target,
             assumptions=assumptions(formed.domain, self._windowed, by_label_shift=by_label_shift),
-            refuted=(
-                *(() if bound.monotone else (MONOTONE_REFUTED,)),
-                *((LABEL_SHIFT_REFUTED,) if label_shift_refuted else ()),
-            ),
+            refuted=refuted,
             on_schedule=self._on_schedule,
+            first_claim=expected,
         )
         if not bound.monotone and all(alarm.assumption != MONOTONE_REFUTED for alarm in self._alarms):
             reason = "two bins have certain rates in the wrong order"
@@ -413,6 +420,18 @@ class Ledger:
             return target
         formed = self._formed.get("target")
         return None if formed is None else self._claims_of(formed).as_target
+
+    def _first_claim(self, claims: Claims, certified: RecalibrationMap, target: Target | None) -> int | None:
+        """Return with how many labels a claim is expected: of the target by label shift, or of the claims."""
+        if target is None:
+            return first_claim(claims.labels.labels, lambda d: claims.doubled(d).bound_of(certified).risk)
+        latest, delta = self._of_window(target), _TARGET * self._delta
+        if latest is None:
+            return None
+        return first_claim(
+            latest.labels.labels,
+            lambda d: claims.target_risk(certified, latest.doubled(d), delta=delta),
+        )
 
     def _subject(self, served: RecalibrationMap) -> RecalibrationMap:
         """Return the map whose risk is bounded in the domain of its labels."""

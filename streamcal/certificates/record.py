@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from html import escape
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from streamcal.certificates.first_claim import NO_CLAIM
 from streamcal.certificates.theorems import TheoremBound
 from streamcal.events import Domain
 
@@ -16,6 +17,7 @@ __all__ = [
     "ARRIVAL",
     "LABEL_SHIFT_REFUTED",
     "MONOTONE_REFUTED",
+    "Bound",
     "Certificate",
     "PaperBound",
     "PaperPremise",
@@ -43,6 +45,9 @@ _IDENTICAL_IN_TARGET_WINDOW: Final = (
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 Number = Annotated[float, Field(ge=-math.inf)]  # which NaN is not; infinity is "Infinity" in JSON
 Count = Annotated[int, Field(ge=0)]
+
+Bound = Literal["calibration_risk", "sharpness_risk", "risk", "target_risk"]
+"""A field of a certificate that bounds a risk."""
 
 
 def assumptions(domain: Domain, windowed: Collection[Domain], *, by_label_shift: bool) -> tuple[str, ...]:
@@ -115,7 +120,7 @@ class Certificate(BaseModel):
     """Upper bounds on the risk of a map version, and the assumptions behind them.
 
     With probability at least 1 − ``delta``, the bounds of *all* versions of a stream hold together, as long
-    as the ``assumptions`` hold. A bound of 1 says nothing.
+    as the ``assumptions`` hold. A bound of ¼ or more claims nothing, see `in_words`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
@@ -158,14 +163,37 @@ class Certificate(BaseModel):
     on_schedule: bool
     """False if the served map was formed off schedule. It is then certified by the labels of ``version``, the
     last version before it."""
+    first_claim: Count | None = None
+    """Where the bound on the served map is ¼ or more for want of labels: with how many labels of its domain a
+    lower one is expected, if they go on as they are. An estimate; None if there is none, and in certificates
+    that are published with maps."""
+
+    def in_words(self, field: Bound, form: str = ".4g") -> str:
+        """Return a bound as a figure in this form; one that claims nothing, in a sentence.
+
+        That is a bound of ¼ or more: the constant forecast ½ has such a risk at most, without a label.
+        """
+        bound = getattr(self, field)
+        if bound is None:
+            return "none"
+        if bound < NO_CLAIM:
+            return format(bound, form)
+        if self.refuted:
+            return "no claim: an assumption is refuted"
+        by_target = field == "target_risk" or self.domain == "target"
+        words = f"no claim yet: {self.n_target if by_target else self.n_source:,} labels so far"
+        if self.first_claim is not None and by_target == (self.target_risk is not None):
+            words += f", first claim expected near {self.first_claim:,}"
+        return words
 
     def __repr__(self) -> str:
         """Return one line with the figures that matter most."""
-        target_risk = None if self.target_risk is None else f"{self.target_risk:.4g}"
         return (
-            f"Certificate(version={self.version}, domain={self.domain!r}, risk={self.risk:.4g}, "
-            f"target_risk={target_risk}, delta={self.delta:g}, refuted={self.refuted!r})"
+            f"Certificate(version={self.version}, domain={self.domain!r}, risk={self.in_words('risk')}, "
+            f"target_risk={self.in_words('target_risk')}, delta={self.delta:g}, refuted={self.refuted!r})"
         )
+
+    __str__ = __repr__
 
     def _repr_html_(self) -> str:
         """Return a small table, which a notebook shows."""
@@ -173,10 +201,10 @@ class Certificate(BaseModel):
             "domain": self.domain,
             "labels": f"{self.n_source:,} source, {self.n_target:,} target",
             "bins": f"{self.bins:,}",
-            "calibration risk": f"≤ {self.calibration_risk:.4g}",
-            "sharpness risk": f"≤ {self.sharpness_risk:.4g}",
-            "risk": f"≤ {self.risk:.4g}",
-            "target risk": "none" if self.target_risk is None else f"≤ {self.target_risk:.4g}",
+            "calibration risk, at most": self.in_words("calibration_risk"),
+            "sharpness risk, at most": self.in_words("sharpness_risk"),
+            "risk, at most": self.in_words("risk"),
+            "target risk, at most": self.in_words("target_risk"),
             "holds with probability": f"{1.0 - self.delta:g}",
             "assumes": "; ".join(self.assumptions),
             "refuted": "; ".join(self.refuted) or "none",

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from streamcal.engine.engine import Engine
+from streamcal.engine.schedule import FIRST_LABELS
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.quality import WINDOW, Figures
 
@@ -85,13 +86,22 @@ def _claims(engine: Engine, name: str) -> list[tuple[str, float | str | None]]:
     """Return the certified risks of the map, and the assumptions that are refuted."""
     certificate = engine.certificate
     if certificate is None:
-        return [(f"certified risk{name}", None)]
+        by = {"target": [engine.target], "auto": [engine.source, engine.target]}.get(
+            engine.config.mode, [engine.source]
+        )
+        labels = max(domain.labels for domain in by)
+        words = f"no claim yet: {labels:,} labels so far, the first map comes with {FIRST_LABELS}"
+        return [(f"certified risk{name}", words)]
     share = f"{1.0 - certificate.delta:.0%}"
     rows: list[tuple[str, float | str | None]] = [
-        (f"certified risk of h, {certificate.domain} ({share} sure){name}", certificate.risk)
+        (
+            f"certified risk of h, {certificate.domain} ({share} sure){name}",
+            certificate.in_words("risk", ".5f"),
+        )
     ]
     if certificate.domain == "source" and certificate.target_risk is not None:
-        rows.append((f"certified risk in the target ({share} sure){name}", certificate.target_risk))
+        words = certificate.in_words("target_risk", ".5f")
+        rows.append((f"certified risk in the target ({share} sure){name}", words))
     # By name only: what it says is long, and `streamcal show --json` has it with the certificate.
     rows += [(f"refuted{name}", assumption.partition(":")[0]) for assumption in certificate.refuted]
     return rows

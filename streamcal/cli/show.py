@@ -12,6 +12,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from streamcal.certificates.first_claim import NO_CLAIM
+from streamcal.certificates.record import Bound, Certificate
 from streamcal.cli.report import quality_rows
 from streamcal.engine.engine import Engine
 from streamcal.events import DOMAINS
@@ -79,6 +81,8 @@ class Served(msgspec.Struct):
     pending: int
     positions: dict[str, dict[str, Any]]
 
+
+_NO_CLAIM: Final = "no claim"
 
 _Object: Any = dict[str, Any] | None
 
@@ -209,11 +213,18 @@ def show_table(found: Served) -> Group:
         ),
         left=("key",),
     )
+    below = []
     for engine in found.engines:
         *values, claimed = msgspec.structs.astuple(engine)
-        now.add_row(*map(_cell, (*values, *_risks(claimed))))
+        risks = _risks(claimed)
+        now.add_row(*map(_cell, (*values, *risks)))
+        if _NO_CLAIM in risks:
+            certificate = Certificate.model_validate(claimed)
+            which: Bound = "risk" if certificate.target_risk is None else "target_risk"
+            name = "" if engine.key is None else f"{engine.key}: "
+            below.append(Text(f"{name}{which.replace('_', ' ')}: {certificate.in_words(which)}"))
     more = found.keys - len(found.engines)
-    below = [Text(f"{more:,} more keys: --key KEY")] if more else []
+    below += [Text(f"{more:,} more keys: --key KEY")] if more else []
     return Group(moved, *above, Text(), totals, Text(), judged, Text(), now, *below)
 
 
@@ -280,9 +291,10 @@ def _first(keys: Iterable[str | None]) -> list[str | None]:
     return list(islice(sorted(keys, key=lambda key: key is not None), SHOWN_KEYS))
 
 
-def _risks(certificate: Any) -> tuple[float | None, float | None]:
+def _risks(certificate: Any) -> list[float | str | None]:
     found = certificate if isinstance(certificate, dict) else {}
-    return found.get("risk"), found.get("target_risk")
+    risks = found.get("risk"), found.get("target_risk")
+    return [_NO_CLAIM if risk is not None and risk >= NO_CLAIM else risk for risk in risks]
 
 
 def _in_order(keys: Iterable[str | None]) -> list[str | None]:

@@ -254,6 +254,20 @@ class ScoreSketch:
         occupied = left.any(axis=0)
         self._keep(self._cells[occupied], left[:, occupied], self._atoms[occupied])
 
+    def with_counts(self, counts: Counts) -> ScoreSketch:
+        """Return a sketch whose cells hold other counts, int64[2, m] by label or int64[1, m].
+
+        Raises
+        ------
+        ValueError
+            if they are not so many, or if a cell would be empty.
+        """
+        if counts.shape != self._counts.shape or (counts < 0).any() or not counts.any(axis=0).all():
+            raise ValueError(f"need counts of shape {self._counts.shape}, in no cell 0, got {counts!r}")
+        other = self.at_level(self._level)
+        other._keep(other._cells, counts, other._atoms)
+        return other
+
     def at_level(self, level: int) -> ScoreSketch:
         """Return a copy at this level, or at the sketch's own level if that is coarser."""
         copy = ScoreSketch(self._max_cells, labelled=self.labelled)

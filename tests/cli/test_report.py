@@ -330,3 +330,25 @@ def test_log_loss_of_a_forecast_that_was_sure_and_wrong_is_finite(tmp_path: Path
     assert json.loads((tmp_path / "s.json").read_bytes())["log_loss_before"] == pytest.approx(
         -math.log(1e-15)
     )
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"), [(20, "the first map comes with 64"), (90, "first claim expected")]
+)
+def test_a_certificate_that_claims_nothing_says_so(tmp_path: Path, labels: int, said: str) -> None:
+    source = tmp_path / "source.jsonl"
+    rows = ({"score": i % 10 / 10, "label": int(i % 10 > 5)} for i in range(labels))
+    source.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (tmp_path / "e.jsonl").write_text('{"id": "a", "score": 0.5}\n')
+    done = streamcal("run", "--source", source, *base(tmp_path, "e.jsonl")[1:], "--config", config(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert f"{said} " in " ".join((done.stdout + done.stderr).split()) + " "
+    shown = streamcal("show", tmp_path / "s.db").stdout
+    assert ("risk: no claim yet: " in shown) == (labels >= 64)
+    assert said in shown or labels < 64
+
+
+def config(folder: Path) -> Path:
+    path = folder / "streamcal.toml"
+    path.write_text('[recalibrator]\nmode = "source"\n')
+    return path

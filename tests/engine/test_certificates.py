@@ -438,7 +438,7 @@ def test_a_certificate_is_one_line_and_in_a_notebook_a_table() -> None:
     assert "\n" not in line
     assert line.startswith(f"Certificate(version={certificate.version}, domain='source', risk=0.0")
     assert line.endswith(f", target_risk={certificate.target_risk:.4g}, delta=0.1, refuted=())")
-    assert "target_risk=None" in repr(the(engine_of(64).certificate))
+    assert "target_risk=none" in repr(the(engine_of(64).certificate))
     odd = certificate.model_copy(update={"refuted": ("1 < 2 & <b>",)})
     page = odd._repr_html_()
     assert "1 &lt; 2 &amp; &lt;b&gt;" in page

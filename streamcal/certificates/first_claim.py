@@ -1,0 +1,61 @@
+"""When a bound that claims nothing yet is expected to claim something, if labels go on as they are.
+
+An estimate for people, and no claim: twice, four times, … as many labels with the same scores and rates are
+imagined, until the bound computed from them claims something.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from streamcal.sketch.score_sketch import ScoreSketch
+
+__all__ = ["NO_CLAIM", "doubled", "first_claim"]
+
+NO_CLAIM: Final = 0.25
+"""A bound of so much or more claims nothing: the constant ½ has such a risk at most, without a label."""
+
+_DOUBLINGS: Final = 10
+"""A thousand times as many labels are looked at; what is farther away is not foreseen."""
+
+
+def first_claim(labels: int, risk_after: Callable[[int], float]) -> int | None:
+    """Return the number of labels at which a first claim is expected; None if none is foreseen.
+
+    Parameters
+    ----------
+    labels
+        how many there are.
+    risk_after
+        the bound with 2^d times as many labels, by d ≥ 1.
+    """
+    doublings = range(1, _DOUBLINGS + 1)
+    if not labels or risk_after(_DOUBLINGS) >= NO_CLAIM:
+        return None
+    at = bisect_left(doublings[:-1], True, key=lambda d: risk_after(d) < NO_CLAIM)
+    return labels << doublings[at]
+
+
+def doubled(sketch: ScoreSketch, doublings: int) -> ScoreSketch:
+    """Return a sketch to which, d ≥ 0 times, as many scores as it has were added, as they are expected."""
+    many = sketch.at_level(sketch.level)
+    for _ in range(doublings):
+        many.merge(many.with_counts(_expected(many.counts)))
+    return many
+
+
+def _expected(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the counts to expect of as many scores again; of labels, without their noise."""
+    if len(counts) == 1:
+        return counts
+    from scipy.optimize import isotonic_regression  # takes longer to import than all of streamcal
+
+    totals = counts.sum(axis=0)
+    rates = isotonic_regression(counts[1] / totals, weights=totals).x
+    positives = np.rint(totals * rates).astype(np.int64)
+    return np.stack((totals - positives, positives))

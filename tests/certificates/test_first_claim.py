@@ -1,0 +1,101 @@
+"""What a bound that claims nothing says, and when a first claim is expected."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from streamcal import Certificate, Recalibrator
+from streamcal.certificates.first_claim import NO_CLAIM, doubled, first_claim
+from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.testing import NormalPair
+
+
+def certified(n_source: int, n_target: int, seed: int, **options: object) -> Certificate:
+    rng = np.random.default_rng([31, seed])
+    engine = Recalibrator(**options)
+    engine.learn_many(*NormalPair(0.5).sample(n_source, rng), "source")
+    if n_target:
+        engine.learn_many(*NormalPair(0.1).sample(n_target, rng))
+    certificate = engine.certificate
+    assert certificate is not None
+    return certificate
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_first_claim_comes_near_the_labels_that_were_expected(seed: int) -> None:
+    expected = certified(80, 0, seed, mode="source").first_claim
+    assert expected is not None
+    assert certified(max(64, expected // 4), 0, seed, mode="source").risk >= NO_CLAIM
+    assert certified(expected * 4, 0, seed, mode="source").risk < NO_CLAIM
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_by_label_shift_it_is_the_labels_of_the_target_that_are_counted(seed: int) -> None:
+    certificate = certified(2_000, 8, seed, mode="composite")
+    expected = certificate.first_claim
+    assert certificate.risk < NO_CLAIM
+    assert expected is not None
+    later = certified(2_000, 8 * expected, seed, mode="composite").target_risk
+    assert later is not None
+    assert later < NO_CLAIM
+    assert repr(certificate).startswith(
+        f"Certificate(version={certificate.version}, domain='source', risk=0.0"
+    )
+    words = f"no claim yet: 8 labels so far, first claim expected near {expected:,}"
+    assert f"target_risk={words}," in str(certificate)
+    assert f"<td>{words}</td>" in certificate._repr_html_()
+
+
+def test_a_target_whose_source_is_too_small_foresees_nothing() -> None:
+    certificate = certified(80, 500, 0, mode="composite")
+    assert certificate.target_risk is not None
+    assert certificate.target_risk >= NO_CLAIM
+    assert certificate.first_claim is None
+    assert certificate.in_words("target_risk") == "no claim yet: 500 labels so far"
+    assert certificate.in_words("risk") == "no claim yet: 78 labels so far"
+
+
+def test_what_is_claimed_is_a_figure() -> None:
+    certificate = certified(2_000, 0, 0, mode="source")
+    assert certificate.first_claim is None
+    assert certificate.in_words("risk", ".5f") == f"{certificate.risk:.5f}"
+    assert certificate.in_words("target_risk") == "none"
+
+
+def test_what_is_refuted_claims_nothing_and_never_will() -> None:
+    rng = np.random.default_rng(5)
+    scores = rng.random(5_000)
+    engine = Recalibrator(mode="source")
+    engine.learn_many(scores, (rng.random(5_000) > scores).astype(int), "source")
+    certificate = engine.certificate
+    assert certificate is not None
+    assert certificate.refuted
+    assert certificate.first_claim is None
+    assert certificate.in_words("risk") == "no claim: an assumption is refuted"
+
+
+def test_more_labels_have_the_same_scores_and_rates_without_noise() -> None:
+    sketch = ScoreSketch()
+    sketch.add([0.1, 0.1, 0.5, 0.9], [0, 1, 0, 1])
+    many = doubled(sketch, 10)
+    assert many.totals.tolist() == [2 << 10, 1 << 10, 1 << 10]
+    # The two lower rates, ½ and 0, are pooled to 1/3.
+    np.testing.assert_allclose(many.counts[1] / many.totals, [1 / 3, 1 / 3, 1], atol=2e-3)
+    many.subtract(sketch)
+    assert sketch.n == 4
+
+
+def test_the_first_of_the_doublings_that_claims_is_found() -> None:
+    for least in range(1, 11):
+        assert first_claim(7, lambda d, least=least: 0.3 if d < least else 0.2) == 7 << least
+    assert first_claim(7, lambda d: NO_CLAIM) is None
+    assert first_claim(0, lambda d: 0.0) is None
+
+
+def test_a_sketch_takes_only_counts_that_fit() -> None:
+    sketch = ScoreSketch()
+    sketch.add([0.1, 0.9], [0, 1])
+    for bad in (np.ones((2, 3), np.int64), np.array([[1, 0], [1, 0]]), np.array([[1, -1], [1, 1]])):
+        with pytest.raises(ValueError, match="need counts of shape"):
+            sketch.with_counts(bad)

@@ -1,7 +1,8 @@
 """Columns of Arrow: what they are for events.
 
 A column is brought into one of few forms, whatever its type, so that one rule holds for all: texts (also
-dictionary-encoded, or large), numbers, times in seconds. A type that can hold no such value is refused by name.
+dictionary-encoded, or large), numbers, times in seconds. A type that can hold no such value is refused by
+name.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ def check_kept_type(name: str, kind: Any) -> None:
         or types.is_floating(kind)
     ):
         raise ValueError(
-            f"a column to keep must hold numbers, booleans, texts or times, but {shown(name)} is of type {kind}"
+            "a column to keep must hold numbers, booleans, texts or times, but column"
+            f" {shown(name)} is of type {kind}"
         )
 
 
@@ -86,7 +88,7 @@ def as_role(role: Role, column: Any) -> Any:
 
 
 def kept_type(kind: Any) -> Any:
-    """Return the type in which a column that passes through comes out: its own, of an encoded one its values'."""
+    """Return the type in which a column that passes through comes out: that of its values."""
     kind = _plain(kind)
     return pa.string() if pa.types.is_string_view(kind) else kind
 
@@ -156,5 +158,8 @@ def _plain(kind: Any) -> Any:
 
 def _decoded(column: Any) -> Any:
     if pa.types.is_dictionary(column.type):
+        if pa.types.is_string_view(column.type.value_type):  # as polars writes it: pyarrow cannot look it up
+            texts = column.dictionary.cast(pa.string())
+            column = pa.DictionaryArray.from_arrays(column.indices, texts)
         return column.dictionary_decode()
     return pc.run_end_decode(column) if pa.types.is_run_end_encoded(column.type) else column

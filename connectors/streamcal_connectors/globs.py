@@ -1,7 +1,7 @@
-"""Several files as one source: those that match a pattern, or are in a directory, in the order of their names.
+"""Several files as one source: those of a pattern or a directory, in the order of their names.
 
-A position says how many files were read to their end, which they were, and where in the next one a run stands.
-So what was added behind them is read, and what was changed, added or taken away before is noticed.
+A position says how many files were read to their end, which they were, and where in the next one a run
+stands. So what was added behind them is read, and what was changed, added or taken away before is noticed.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ log = logging.getLogger("streamcal_connectors")
 def files_at(path: Path) -> list[Path] | None:
     """Return the files that a pattern or a directory stands for, sorted; None if the path is that of a file.
 
-    In a directory, these are the files right in it whose names begin with neither ``.`` nor ``_``. What is there
-    under a name with ``*``, ``?`` or ``[`` is no pattern. ``**`` is any number of directories.
+    In a directory, these are the files right in it whose names begin with neither ``.`` nor ``_``. What is
+    there under a name with ``*``, ``?`` or ``[`` is no pattern. ``**`` is any number of directories.
 
     Raises
     ------
@@ -44,8 +44,8 @@ def files_at(path: Path) -> list[Path] | None:
         inner = next((each for each in found if each.is_dir()), None)
         if inner is not None:
             raise OSError(
-                f"the directory {path} holds others, such as {inner.name}: give a pattern of the files, such as"
-                f" '{path}/**/*.parquet'"
+                f"the directory {path} holds others, such as {inner.name}: give a pattern of the files,"
+                f" such as '{path}/**/*.parquet'"
             )
         if not found:
             raise FileNotFoundError(errno.ENOENT, f"there is no file in the directory {path}")
@@ -128,7 +128,8 @@ class FilesSource:
     ) -> None:
         if options.follow:
             raise ValueError(
-                f"{title}: several files are read as they are now: leave out --follow, and run again for later ones"
+                f"{title}: several files are read as they are now: leave out --follow, and run again for"
+                " later ones"
             )
         self.name = name
         self.ended = False
@@ -165,12 +166,15 @@ class FilesSource:
         index = position.files
         if given and (index >= len(names) or before != position.before or names[index] != position.file):
             raise ValueError(
-                f"{self._title}: the {index} files before {position.file} are not those that were read before"
-                f" (of {len(names)} now, {sum(name < position.file for name in names)} come before it). Put them back as"
-                " they were; give new ones names that come after it in order; or start with a new store"
+                f"{self._title}: the {index} files before {position.file} are not those that were read"
+                f" before, or have grown; of {len(names)} now, {sum(name < position.file for name in names)}"
+                " come before it. Put them back as they were; give new ones names that come after it in"
+                " order; or start with a new store"
             )
-        self._index, self._before = index, before
-        self._turn_to(index)
+        self._before = before
+        if index != self._index:
+            self._index = index
+            self._turn_to(index)
         self.ended = False
         at = self._current.seek({} if position.at is None else {"": position.at}).get("")
         return {"": {**self._where(), "at": at}}
@@ -233,8 +237,8 @@ class FilesSource:
         kept = self._current.kept if isinstance(self._current, TableSource) else {}
         if kept != self.kept:
             raise ValueError(
-                f"{self._paths[index]} has other columns that pass through than {self._paths[0]}: {_shown(kept)};"
-                f" and there, {_shown(self.kept)}. Read them apart, or give them the same"
+                f"{self._paths[index]} has other columns that pass through than {self._paths[0]}:"
+                f" {_shown(kept)}; there, {_shown(self.kept)}. Read them apart, or give them the same"
             )
 
     def _limit_current(self) -> None:

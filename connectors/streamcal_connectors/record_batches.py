@@ -1,7 +1,7 @@
 """The rows of Parquet and Arrow files as Arrow record batches, each with its place in the file.
 
-Whatever reads a table begins here: `Table.pieces` continues at any row, and reads the columns that are asked for
-and no others.
+Whatever reads a table begins here: `Table.pieces` continues at any row, and reads the columns that are asked
+for and no others.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyarrow import ipc
 
 from streamcal_connectors.formats import TableKind
 
-__all__ = ["Piece", "Table", "open_table"]
+__all__ = ["Piece", "Table", "brief", "open_table"]
 
 _END_BYTES: Final = 1 << 16  # at either end, that tell one file from another: the footer is among them
 _ARROW_FILE: Final = b"ARROW1"
@@ -75,9 +75,14 @@ def open_table(path: Path, kind: TableKind) -> Table:
         size = file.size()
         file.close()
         raise OSError(
-            f"{path} ({size:,} bytes) is no {_SAID[kind]} file: {error}. It was cut off, or is still being"
-            " written, or it has the wrong name"
+            f"{path} ({size:,} bytes) is no {_SAID[kind]} file: {brief(error)}. It was cut off, or is still"
+            " being written, or it has the wrong name"
         ) from None
+
+
+def brief(error: Exception) -> str:
+    """Return what pyarrow says, in one line without its end."""
+    return str(error).partition("\n")[0].rstrip(".")
 
 
 _SAID: Final = {"parquet": "Parquet", "arrow": "Arrow"}
@@ -104,7 +109,7 @@ class _File:
 class _Parquet(_File):
     def __init__(self, file: Any) -> None:
         super().__init__(file)
-        self._parquet = pq.ParquetFile(file)
+        self._parquet = pq.ParquetFile(file, page_checksum_verification=True)
         self.schema = self._parquet.schema_arrow
 
     def pieces(self, first: int, rows: int, columns: Sequence[str]) -> Iterator[Piece]:

@@ -1,7 +1,8 @@
 """Rows of answers as Parquet or Arrow: written whole, or not at all.
 
 Such a file can be read only once its footer is written, and cannot be continued. So the rows go into a file
-beside it, which takes its place when the run ends, however it ends. A run that is killed leaves what was there.
+beside it, which takes its place when the run ends, however it ends. A run that is killed leaves what was
+there.
 """
 
 from __future__ import annotations
@@ -82,9 +83,9 @@ class TableSink:
         """Make sure that nothing else is replaced; with a store, refuse."""
         if job:
             raise ValueError(
-                f"{self._path} would be written as a whole at the end, so a run that is killed would lose rows"
-                " that its store counts as written: with --store, give an output that can be continued (.jsonl,"
-                " .csv, Kafka) and make the table of it when all is done; or leave out --store"
+                f"{self._path} would be written as a whole at the end, so a run that is killed would lose"
+                " rows that its store counts as written: with --store, give an output that can be continued"
+                " (.jsonl, .csv, Kafka) and make the table of it when all is done; or leave out --store"
             )
         size = self._path.stat().st_size if self._path.exists() else 0
         if size and not self._is_replaceable():
@@ -107,7 +108,9 @@ class TableSink:
         return None
 
     def close(self) -> None:
-        """Put the file in its place, unless something failed or no row came where there are some; twice is once.
+        """Put the file in its place, unless something failed, or no row came where there are some already.
+
+        May be called twice.
 
         Raises
         ------
@@ -137,9 +140,11 @@ class TableSink:
         """Write the rows as one row group or record batch."""
         try:
             if self._writer is None:
-                is_parquet = self._kind == "parquet"
-                make = pq.ParquetWriter if is_parquet else ipc.new_file
-                self._writer = make(str(self._beside), self._schema)
+                where = str(self._beside)
+                if self._kind == "parquet":
+                    self._writer = pq.ParquetWriter(where, self._schema, write_page_checksum=True)
+                else:
+                    self._writer = ipc.new_file(where, self._schema)
             if self._rows:
                 self._writer.write_batch(self._batch())
         except BaseException:

@@ -17,7 +17,7 @@ from streamcal.run.ports import Positions, SourceOptions
 from streamcal.run.table_codec import RowsDecoder
 from streamcal_connectors.arrow import as_kept, as_role, check_kept_type, check_role, kept_type, values_of
 from streamcal_connectors.formats import TableKind
-from streamcal_connectors.record_batches import Piece, open_table
+from streamcal_connectors.record_batches import Piece, brief, open_table
 
 __all__ = ["TableSource"]
 
@@ -142,8 +142,8 @@ class TableSource:
             raise TypeError(f"{given!r} is no position in a table: {error}") from None
         if position.fingerprint not in (None, self._fingerprint):
             raise ValueError(
-                f"{self._title} is not the file that was read before: it has {self._fingerprint[0]:,} bytes, or"
-                f" others. Of that one {position.row:,} rows were read. Put it back, or start with a new store"
+                f"{self._title} is not the file of which {position.row:,} rows were read before: its"
+                f" {self._fingerprint[0]:,} bytes are others. Put that one back, or start with a new store"
             )
         self._next, self._pieces, self._rest = position.row, None, None
         self._done = self.ended = False
@@ -200,7 +200,7 @@ class TableSource:
 
     def _break_off(self, error: Exception) -> None:
         """End where the data cannot be read; the position stays before, so that a mended file is read on."""
-        where = f"{self._title} cannot be read beyond row {self._next:,}: {error}"
+        where = f"{self._title} cannot be read beyond row {self._next:,}: {brief(error)}"
         if self._until is not None:
             raise ValueError(f"{where}; but it was read up to row {self._until:,} before")
         self._done = True

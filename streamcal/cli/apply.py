@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
@@ -114,9 +115,11 @@ def apply(
             form=form,
             carry=True,
         )
-        keep = tuple(opened.kept) if isinstance(opened, TableSource) and opened.kept else options.columns.keep
+        kept: Sequence[str] = options.columns.keep
+        if isinstance(opened, TableSource):
+            kept = tuple(opened.kept) or kept
         outputs = Outputs(
-            open_sink(connectors, output, stack, kept=kept_types(keep, [opened])),
+            open_sink(connectors, output, stack, kept=kept_types(kept, [opened])),
             open_sink(connectors, rejects, stack, "rejects") if rejects else None,
         )
         refused = RejectLog()
@@ -126,7 +129,7 @@ def apply(
                 refused.take(rows)
 
         try:
-            count, refusals = apply_maps(maps, opened, outputs, stop, after, keep)
+            count, refusals = apply_maps(maps, opened, outputs, stop, after, kept)
         except StoppedError as error:
             stopped(stop, error)
         except OutputError as error:

@@ -326,7 +326,7 @@ class Fields:
         self.doubled = not set(columns.keep).isdisjoint(columns.names.values())
 
     def event(self, fields: Mapping[str, Any], kept: Kept | None = None) -> Event | OtherLabel:
-        """Return the event, or raise ValueError; ``kept``: what passes through, if it is not in the fields."""
+        """Return the event, or raise ValueError; ``kept``: what passes through, if not in the fields."""
         has_score, has_label = self._score in fields, self._label in fields
         if not has_score and not has_label:
             raise ValueError("missing field: an event needs a score, a label, or both")
@@ -449,6 +449,13 @@ def _check_score(value: object) -> float:
 
 
 def check_kept(name: str, value: object) -> KeptValue:
+    """Return the value of a field to keep.
+
+    Raises
+    ------
+    ValueError
+        if it is no single value, or a text of more than `MAX_KEPT_BYTES`.
+    """
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str) and len(value.encode()) <= MAX_KEPT_BYTES:

@@ -117,5 +117,7 @@ def _cannot(url: str, what: str) -> ValueError:
 
 
 def public_url(url: str) -> str:
-    """Return a URL fit to be shown: without user, password and options, which may be secret."""
+    """Return a URL fit to be shown: a path as it is, others without user, password and options."""
+    if _scheme(url) is None:
+        return url
     return re.sub(r"\?.*", "?…", re.sub(r"//[^/@]*@", "//…@", url))

@@ -1,7 +1,7 @@
 """Decodes events from the columns of a table: Parquet or Arrow.
 
-The rules are those of `streamcal.run.codec`, and a missing value (null) is an absent field, as an empty cell of
-CSV is. Nothing here knows Arrow: a connector brings each column into the form that `RowsDecoder` takes.
+The rules are those of `streamcal.run.codec`, and a missing value (null) is an absent field, as an empty cell
+of CSV is. Nothing here knows Arrow: a connector brings each column into the form that `RowsDecoder` takes.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class RowsDecoder:
             how many there are.
         """
         self._rows += rows
-        events = self._quickly(roles, kept, rows)
+        events = self._quickly(roles, kept)
         if events is not None:
             return events
         names = [self._names[role] for role in roles]
@@ -120,15 +120,20 @@ class RowsDecoder:
             return Malformed(f"{wrong.reason}, in column {shown(column)}", wrong.label, wrong.score)
 
     def _quickly(
-        self, roles: Mapping[Role, Sequence[Any]], kept: Sequence[Sequence[Any]], rows: int
+        self, roles: Mapping[Role, Sequence[Any]], kept: Sequence[Sequence[Any]]
     ) -> list[Event | Malformed] | None:
         """Return the events if no row needs a closer look, else None."""
-        ids, scores, labels = roles.get("id"), roles.get("score"), roles.get("label")
+        scores, labels = roles.get("score"), roles.get("label")
+        ids = roles.get("id", _NOTHING if scores and labels and None not in labels else None)
         times, keys, domains = roles.get("time"), roles.get("key"), roles.get("domain")
-        if ids is None or not _are_plain_ids(ids) or not (scores is None or _are_scores(scores)):
+        if ids is None or not (ids is _NOTHING or _are_plain_ids(ids)):
             return None
-        if labels is not None and not (self._takes_labels and set(labels) <= {0, 1}):
+        if not (scores is None or _are_scores(scores)):
             return None
+        if labels is not None:
+            classes = {0, 1} if scores is None else {0, 1, None}
+            if not (self._takes_labels and set(labels) <= classes):
+                return None
         if not (times is None or _are_times(times)):
             return None
         try:
@@ -155,9 +160,11 @@ class RowsDecoder:
                 )
             ]
         return [
-            LabelledEvent(score, label, id_, time, key, domain, None, values)
+            PredictionEvent(id_, score, time, key, domain, None, values)
+            if label is None
+            else LabelledEvent(score, int(label), id_, time, key, domain, None, values)
             for score, label, id_, time, key, domain, values in zip(
-                scores, map(int, labels), ids, at, key_of, where, of, strict=False
+                scores, labels, ids, at, key_of, where, of, strict=False
             )
         ]
 
@@ -178,7 +185,7 @@ def _are_scores(scores: Sequence[Any]) -> bool:
 
 def _are_times(times: Sequence[Any]) -> bool:
     """Whether all are numbers in some unit, or missing."""
-    if any(type(time) is not float for time in set(times) - {None}):  # numpy would read the texts as numbers
+    if type(next(filter(None, times), 0.0)) is not float:  # numpy would read the texts as numbers
         return False
     given = np.array(times, np.float64)  # None becomes NaN
     missing = np.isnan(given)

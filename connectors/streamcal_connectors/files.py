@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Hashable, Sequence
-from fnmatch import fnmatch
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, cast
@@ -16,7 +15,7 @@ from typing import Any, Final, cast
 from streamcal.errors import OutputError
 from streamcal.run.ports import Role, Sink, SinkOptions, Source, SourceOptions
 from streamcal_connectors.formats import TABLES, format_of
-from streamcal_connectors.globs import FilesSource, files_at
+from streamcal_connectors.globs import FilesSource, files_at, is_among
 from streamcal_connectors.lines import LineSource
 from streamcal_connectors.readers import (
     ByteReader,
@@ -66,8 +65,7 @@ class FileConnector:
         is_stream = path.exists() and not path.is_file() and not path.is_dir()
         own = Path(os.path.abspath(path))  # noqa: PTH100
         for pattern, several in self._several:
-            deep = "**" in pattern and fnmatch(str(own), str(several))
-            if deep or own.match(str(several)) or own.parent == several:
+            if is_among(own, several):
                 raise ValueError(f"{path} would be one of the files that {pattern} reads: write it elsewhere")
         if kind not in TABLES.values():
             return StreamSink(path, options) if is_stream else FileSink(path, options)

@@ -12,6 +12,7 @@ import logging
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -21,7 +22,7 @@ from streamcal.events import Event, Origin
 from streamcal.run.codec import Malformed
 from streamcal.run.ports import Batch, FileSource, Positions, Source, SourceOptions, TableSource
 
-__all__ = ["FilesSource", "files_at"]
+__all__ = ["FilesSource", "files_at", "is_among"]
 
 _HIDDEN: Final = (".", "_")  # what other programs leave in a directory: _SUCCESS, .part-0.crc
 
@@ -57,6 +58,13 @@ def files_at(path: Path) -> list[Path] | None:
     if not found:
         raise FileNotFoundError(errno.ENOENT, f"no file matches the pattern '{path}'")
     return found
+
+
+def is_among(path: Path, several: Path) -> bool:
+    """Whether a file at this path is one of those that a pattern or directory stands for; both absolute."""
+    if "**" not in several.parts:
+        return path.match(str(several)) or path.parent == several
+    return any(fnmatch(str(path), str(several).replace("**/", deep)) for deep in ("**/", ""))
 
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]

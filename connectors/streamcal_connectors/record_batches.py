@@ -21,6 +21,7 @@ __all__ = ["Piece", "Table", "brief", "open_table"]
 
 _END_BYTES: Final = 1 << 16  # at either end, that tell one file from another: the footer is among them
 _ARROW_FILE: Final = b"ARROW1"
+_STREAM_END: Final = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 class Piece(NamedTuple):
@@ -136,6 +137,9 @@ class _Arrow(_File):
         super().__init__(file)
         self._is_stream = file.read_at(min(len(_ARROW_FILE), self.size), 0) != _ARROW_FILE
         self.schema = self._open(None).schema
+        ending = file.read_at(min(len(_STREAM_END), self.size), max(self.size - len(_STREAM_END), 0))
+        if self._is_stream and not ending.endswith(_STREAM_END):  # else what is cut off would seem to end
+            raise ValueError("the stream has no end")
 
     def _open(self, fields: list[int] | None) -> Any:
         options = ipc.IpcReadOptions(included_fields=fields)

@@ -124,7 +124,8 @@ class RowsDecoder:
     ) -> list[Event | Malformed] | None:
         """Return the events if no row needs a closer look, else None."""
         scores, labels = roles.get("score"), roles.get("label")
-        ids = roles.get("id", _NOTHING if scores and labels and None not in labels else None)
+        has_both = scores is not None and labels is not None and None not in labels
+        ids: Iterable[Any] | None = roles.get("id", _NOTHING if has_both else None)
         times, keys, domains = roles.get("time"), roles.get("key"), roles.get("domain")
         if ids is None or not (ids is _NOTHING or _are_plain_ids(ids)):
             return None
@@ -169,7 +170,7 @@ class RowsDecoder:
         ]
 
 
-def _are_plain_ids(ids: Sequence[Any]) -> bool:
+def _are_plain_ids(ids: Iterable[Any]) -> bool:
     try:
         return all(map(str.isprintable, ids)) and not any(
             not 1 <= length <= MAX_NAME_CHARACTERS for length in set(map(len, ids))

@@ -242,13 +242,14 @@ def test_a_text_that_is_no_utf8_is_a_reject(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"no table at all\n" * 9, "cut"])
-@pytest.mark.parametrize("name", ["t.parquet", "t.arrow"])
+@pytest.mark.parametrize("name", ["t.parquet", "t.arrow", "stream.arrow"])
 def test_what_is_no_table_is_told(tmp_path: Path, name: str, content: bytes | str) -> None:
     path = tmp_path / name
     if isinstance(content, str):
         table = pa.table({"id": ["a"] * 100, "score": [0.5] * 100})
-        (write_file if name.endswith("arrow") else pq.write_table)(table, path)
-        content = path.read_bytes()[:-20]
+        write = {"t.parquet": pq.write_table, "t.arrow": write_file, "stream.arrow": write_stream}[name]
+        write(table, path)
+        content = path.read_bytes()[: -8 if write is write_stream else -20]
     path.write_bytes(content)
     with pytest.raises(
         OSError, match=rf"{name} \({len(content):,} bytes\) is no (Parquet|Arrow) file: .*cut off"

@@ -37,6 +37,7 @@ def inputs(folder: Path) -> list[str]:
         "--events", str(folder / "p*"),
         "--labels", str(folder / "labels.parquet"),
         "--source", str(folder / "source.arrow"),
+        "--mode", "composite",
     ]  # fmt: skip
 
 

@@ -94,13 +94,20 @@ def kept_type(kind: Any) -> Any:
 
 
 def as_kept(column: Any) -> Any:
-    """Return a column that passes through as what JSON can hold: times and decimals as text."""
+    """Return a column that passes through as what JSON can hold: times and decimals as text.
+
+    Durations are whole numbers, in their unit.
+    """
     column = _decoded(column)
     kind, types = column.type, pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        return as_kept(column.storage)
     if types.is_timestamp(kind) and kind.tz is not None:
         column = column.cast(pa.timestamp(kind.unit, "UTC"))
     if _has_text(kind):
         return column.cast(pa.string())
+    if types.is_duration(kind):
+        return column.cast(pa.int64())
     return column.cast(pa.float64()) if types.is_floating(kind) else column
 
 
@@ -112,10 +119,18 @@ def from_kept(values: list[Any], kind: Any) -> Any:
     ValueError
         if a value has no place in that type.
     """
+    types = pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        return kind.wrap_array(from_kept(values, kind.storage_type))
+    if types.is_duration(kind):
+        return pa.array(values, pa.int64()).cast(kind)
     if not _has_text(kind):
         return pa.array(values, kind)
     texts = pa.array(values, pa.string())
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
+    if types.is_time(kind):  # a text is read as a moment only
+        moments = pc.binary_join_element_wise("1970-01-01", texts, " ")
+        return moments.cast(pa.timestamp(kind.unit)).cast(kind)
+    if types.is_timestamp(kind) and kind.tz is not None:
         return texts.cast(pa.timestamp(kind.unit, "UTC")).cast(kind)
     return texts.cast(kind)
 
@@ -146,7 +161,11 @@ def _is_text(kind: Any) -> bool:
 
 def _has_text(kind: Any) -> bool:
     """Whether it is kept as a text from which it can be had again."""
-    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_decimal(kind))
+    return bool(pa.types.is_temporal(kind) and not _is_span(kind)) or bool(pa.types.is_decimal(kind))
+
+
+def _is_span(kind: Any) -> bool:
+    return bool(pa.types.is_duration(kind) or pa.types.is_interval(kind))
 
 
 def _plain(kind: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import glob
 import logging
+import os
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -145,7 +146,7 @@ class FilesSource:
         self.damage: str | None = None
         self._title = title
         self._paths = list(paths)
-        self._names = [str(path.absolute()) for path in paths]
+        self._names = [os.fsencode(path.absolute()).decode(errors="backslashreplace") for path in paths]
         self._options = options
         self._open_one = open_one
         self._unknown: Counter[str] = Counter()  # of files that were read to their end
@@ -263,7 +264,7 @@ class FilesSource:
 
     def _chained(self, before: int, index: int) -> int:
         """Return the checksum of the files up to and with one."""
-        return zlib.crc32(f"{self._names[index]}\0{self._sizes[index]}\n".encode(errors="replace"), before)
+        return zlib.crc32(f"{self._names[index]}\0{self._sizes[index]}\n".encode(), before)
 
 
 def _shown(kept: Mapping[str, Any]) -> str:

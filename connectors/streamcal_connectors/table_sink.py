@@ -10,7 +10,9 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-from collections.abc import Mapping, Sequence
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +26,7 @@ from streamcal.run.columns import ANSWER_FIELDS
 from streamcal.run.ports import Position, Positions, SinkOptions
 from streamcal_connectors.arrow import from_kept
 from streamcal_connectors.formats import TableKind
-from streamcal_connectors.record_batches import open_table
+from streamcal_connectors.record_batches import brief, open_table
 
 __all__ = ["TableSink"]
 
@@ -58,7 +60,7 @@ class TableSink:
         self._schema = _schema(options.kept)
         self._rows: list[msgspec.Struct] = []
         self._writer: Any = None
-        self._is_ready = self._failed = self._closed = False
+        self._has_rows = self._failed = self._closed = False
         if self._path.is_dir():
             raise OSError(f"{path} is a directory: give the name of a file")
         self._beside = self._path.with_name(f".{self._path.name}.part")
@@ -93,13 +95,13 @@ class TableSink:
                 f"{self._path} has {size} bytes, which are no answers of a run of streamcal: move it away, or"
                 " give another output"
             )
-        os.ftruncate(self._lock, 0)  # what a run that was killed has left
-        self._is_ready = True
+        self._writer = self._opened()  # so that what cannot be written is told now
         return None
 
     def write(self, rows: Sequence[msgspec.Struct]) -> None:
         """Take rows."""
         self._rows += rows
+        self._has_rows = self._has_rows or bool(rows)
         if len(self._rows) >= _GROUP_ROWS:
             self._flush()
 
@@ -114,38 +116,42 @@ class TableSink:
 
         Raises
         ------
-        OSError
+        OSError, ValueError
             if it cannot be written; what was there is still there.
         """
         if self._closed:
             return
         self._closed = True
         try:
-            if self._is_ready and not self._failed and (self._rows or self._writer or not _holds(self._path)):
+            if self._writer is not None and not self._failed and (self._has_rows or not _holds(self._path)):
                 self._flush()
-                self._writer.close()
+                with _said():
+                    self._writer.close()
                 os.fsync(self._lock)
                 if self._path.exists():
-                    self._beside.chmod(self._path.stat().st_mode & 0o7777)
+                    self._beside.chmod(stat.S_IMODE(self._path.stat().st_mode))
                 self._beside.replace(self._path)
-            else:
-                self._beside.unlink(missing_ok=True)
-        except BaseException:
-            self._beside.unlink(missing_ok=True)
-            raise
         finally:
+            if self._writer is not None:
+                with suppress(Exception):  # of what is dropped
+                    self._writer.close()
+            self._beside.unlink(missing_ok=True)
             os.close(self._lock)
+
+    def _opened(self) -> Any:
+        """Return a writer of the file beside, emptied of what a run that was killed has left."""
+        where = str(self._beside)
+        with _said():
+            if self._kind == "parquet":
+                return pq.ParquetWriter(where, self._schema, write_page_checksum=True)
+            return ipc.new_file(where, self._schema)
 
     def _flush(self) -> None:
         """Write the rows as one row group or record batch."""
+        if not self._rows:
+            return
         try:
-            if self._writer is None:
-                where = str(self._beside)
-                if self._kind == "parquet":
-                    self._writer = pq.ParquetWriter(where, self._schema, write_page_checksum=True)
-                else:
-                    self._writer = ipc.new_file(where, self._schema)
-            if self._rows:
+            with _said():
                 self._writer.write_batch(self._batch())
         except BaseException:
             self._failed = True
@@ -169,6 +175,17 @@ class TableSink:
         names = set(table.schema.names)
         table.close()
         return {"id", "probability", "map_version"} <= names
+
+
+@contextmanager
+def _said() -> Iterator[None]:
+    """Let what only pyarrow knows be an error that a run reports."""
+    try:
+        yield
+    except (OSError, ValueError):
+        raise
+    except (pa.ArrowException, TypeError) as error:
+        raise ValueError(brief(error)) from error
 
 
 def _schema(kept: Mapping[str, Any]) -> Any:

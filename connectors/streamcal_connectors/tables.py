@@ -15,6 +15,7 @@ from streamcal.run.codec import Malformed
 from streamcal.run.columns import ANSWER_FIELDS, Role
 from streamcal.run.ports import Positions, SourceOptions
 from streamcal.run.table_codec import RowsDecoder
+from streamcal.values import shown
 from streamcal_connectors.arrow import as_kept, as_role, check_kept_type, check_role, kept_type, values_of
 from streamcal_connectors.formats import TableKind
 from streamcal_connectors.record_batches import Piece, brief, open_table
@@ -214,7 +215,16 @@ class TableSource:
             role: values_of(as_role(role, batch.column(name))) for role, name in decoder.roles.items()
         }
         kept = [
-            values_of(as_kept(batch.column(name))) if name in names else [None] * rows
+            self._passing(name, batch.column(name)) if name in names else [None] * rows
             for name in decoder.kept
         ]
         return decoder.decode(roles, kept, rows)
+
+    def _passing(self, name: str, column: Any) -> list[Any]:
+        try:
+            return values_of(as_kept(column))
+        except (ValueError, TypeError, pa.ArrowException) as error:
+            raise ValueError(
+                f"{self._title}: column {shown(name)} of type {column.type} cannot pass through:"
+                f" {brief(error)}. Leave it out of the file"
+            ) from None

@@ -40,6 +40,8 @@ class Table(Protocol):
 
     schema: Any
     """Its `pyarrow.Schema`."""
+    names: list[str]
+    """Its columns."""
     size: int
     """Bytes of the file."""
 
@@ -112,6 +114,7 @@ class _Parquet(_File):
         super().__init__(file)
         self._parquet = pq.ParquetFile(file, page_checksum_verification=True)
         self.schema = self._parquet.schema_arrow
+        self.names: list[str] = self.schema.names
 
     def pieces(self, first: int, rows: int, columns: Sequence[str]) -> Iterator[Piece]:
         """Yield its rows; see `Table`. Row groups before the first row are not read."""
@@ -137,6 +140,7 @@ class _Arrow(_File):
         super().__init__(file)
         self._is_stream = file.read_at(min(len(_ARROW_FILE), self.size), 0) != _ARROW_FILE
         self.schema = self._open(None).schema
+        self.names: list[str] = self.schema.names
         ending = file.read_at(min(len(_STREAM_END), self.size), max(self.size - len(_STREAM_END), 0))
         if self._is_stream and not ending.endswith(_STREAM_END):  # else what is cut off would seem to end
             raise ValueError("the stream has no end")
@@ -153,6 +157,9 @@ class _Arrow(_File):
         reader = self._open([self.schema.get_field_index(name) for name in columns])
         at = 0
         for whole, end in _read(reader, self._is_stream):
+            whole.validate(
+                full=True
+            )  # pyarrow believes the file: offsets beyond its ends would end the process
             start = max(first - at, 0)
             for begin in range(start, len(whole), rows):
                 batch = whole.slice(begin, rows).select(list(columns))

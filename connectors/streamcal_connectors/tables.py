@@ -101,11 +101,11 @@ class TableSource:
         self._done = False
 
     def _take_schema(self, schema: Any, options: SourceOptions) -> None:
-        columns, carried = options.columns, None
+        columns, carried, names = options.columns, None, self._table.names
         if options.carry:
             known = {columns.names[role] for role in ("id", "score", "time", "key")} | set(ANSWER_FIELDS)
-            carried = [name for name in schema.names if name not in known]
-            hidden = [name for name in schema.names if name in known - set(columns.names.values())]
+            carried = [name for name in names if name not in known]
+            hidden = [name for name in names if name in known - set(columns.names.values())]
             if hidden:
                 log.warning(
                     "%s: not carried through, since the output has a column of the name: %s",
@@ -113,21 +113,18 @@ class TableSource:
                     ", ".join(hidden),
                 )
         try:
-            self._decoder = RowsDecoder(schema.names, options.domain, columns, options.required, carried)
+            self._decoder = RowsDecoder(names, options.domain, columns, options.required, carried)
             for role, name in self._decoder.roles.items():
                 check_role(role, name, schema.field(name).type)
-            for name in set(columns.keep).intersection(schema.names):
+            for name in set(columns.keep).intersection(names):
                 check_kept_type(name, schema.field(name).type)
         except ValueError as error:
             raise ValueError(f"{self._title}: {error}") from None
-        self._read = list(dict.fromkeys([*self._decoder.roles.values(), *self._kept_here(schema)]))
+        here = [name for name in self._decoder.kept if name in names]
+        self._read = list(dict.fromkeys([*self._decoder.roles.values(), *here]))
         self.kept = {
-            name: kept_type(schema.field(name).type) if name in schema.names else None
-            for name in self._decoder.kept
+            name: kept_type(schema.field(name).type) if name in names else None for name in self._decoder.kept
         }
-
-    def _kept_here(self, schema: Any) -> list[str]:
-        return [name for name in self._decoder.kept if name in schema.names]
 
     @property
     def unknown_fields(self) -> Mapping[str, int]:
@@ -160,10 +157,16 @@ class TableSource:
         if self.ended:
             return ()
         piece = self._take(max_events)
-        self.ended = self._done or self._at_limit()
         if piece is None:
             return ()
-        return (_Rows(self._title, piece, self._events(piece), self._fingerprint),)
+        try:
+            events = self._events(piece)
+        except pa.ArrowException as error:  # such as a dictionary that has no such entry
+            self._next = piece.first
+            self._break_off(error)
+            return ()
+        self.ended = self._at_limit()
+        return (_Rows(self._title, piece, events, self._fingerprint),)
 
     def lag(self) -> Mapping[str, float]:
         """Return about how many bytes of the file were not read yet."""
@@ -190,7 +193,7 @@ class TableSource:
             self._break_off(error)
             return None
         if piece is None:
-            self._done = True
+            self._done = self.ended = True
             return None
         if self._until is not None and piece.first + len(piece.batch) > self._until:
             count = self._until - piece.first
@@ -204,7 +207,7 @@ class TableSource:
         where = f"{self._title} cannot be read beyond row {self._next:,}: {brief(error)}"
         if self._until is not None:
             raise ValueError(f"{where}; but it was read up to row {self._until:,} before")
-        self._done = True
+        self._done = self.ended = True
         self.damage = f"{where}. Restore it, and run again"
         log.error("%s", self.damage)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import random
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -416,3 +417,27 @@ def test_pandas_with_missing_values(tmp_path: Path) -> None:
     assert events[0] == LabelledEvent(0.5, 1, "a")
     assert isinstance(events[1], Malformed)  # no id
     assert events[2] == LabelEvent("c", 0)  # a score that is missing is none
+
+
+@pytest.mark.parametrize("writer", ["parquet", "arrow", "stream", "polars arrow"])
+def test_whatever_bytes_change_a_run_ends_with_an_error_or_not_at_all(tmp_path: Path, writer: str) -> None:
+    """Above all, it does not end the process: pyarrow believes the offsets in a file."""
+    name, write = WRITERS[writer]
+    table = pa.table(
+        {
+            "id": [f"i{i}" for i in range(30)],
+            "score": [i / 30 for i in range(30)],
+            "key": pa.array(["k"] * 30).dictionary_encode(),
+            "more": [[i] for i in range(30)],
+        }
+    )
+    write(table, tmp_path / name)
+    whole = (tmp_path / name).read_bytes()
+    rng = random.Random(7)
+    for _ in range(40):
+        changed = bytearray(whole)
+        for _ in range(rng.choice([1, 2, 8])):
+            changed[rng.randrange(len(whole))] ^= 1 << rng.randrange(8)
+        (tmp_path / name).write_bytes(changed)
+        with suppress(OSError, ValueError):
+            read(tmp_path / name, carry=True)

@@ -57,7 +57,7 @@ class TableSink:
         self.name = str(path.absolute())
         self._path = Path(os.path.realpath(path))
         self._kind = kind
-        self._schema = _schema(options.kept)
+        self._schema = _schema(options.kept or {})
         self._rows: list[msgspec.Struct] = []
         self._writer: Any = None
         self._has_rows = self._failed = self._closed = False

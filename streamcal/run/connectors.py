@@ -63,7 +63,7 @@ class Connectors:
         found = self._find(url)
         if not isinstance(found, SinkConnector):
             raise _cannot(url, "write rows")
-        return found.sink(url, SinkOptions(rows=rows, kept=kept or {}, stop=self._stop))
+        return found.sink(url, SinkOptions(rows=rows, kept=kept, stop=self._stop))
 
     def feed(self, url: str) -> Feed:
         """Open a feed; see `FeedConnector`."""

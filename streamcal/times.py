@@ -27,6 +27,7 @@ __all__ = [
     "check_time",
     "read_time",
     "seconds_of",
+    "seconds_of_moments",
     "show_duration",
     "show_time",
     "unit_of",
@@ -112,7 +113,7 @@ def as_times(times: Any, n: int) -> npt.NDArray[np.float64]:
     column = np.atleast_1d(given)
     kind = column.dtype.kind
     if kind == "M":
-        numbers = _from_datetime64(column)
+        numbers = seconds_of_moments(column)
     elif kind in "fui":
         numbers = column.astype(np.float64)
     else:
@@ -151,7 +152,7 @@ def _number(value: object) -> float | None:
         if isinstance(value, str):
             return _from_text(value)
         if isinstance(value, np.datetime64):
-            return float(_from_datetime64(np.array([value]))[0])
+            return float(seconds_of_moments(np.array([value]))[0])
         if isinstance(value, date):  # a datetime, too
             return _from_date(value)
         is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
@@ -172,8 +173,8 @@ def _from_date(moment: date) -> float | None:
     return seconds if abs(seconds) < LIMIT else None  # the others would be taken for another unit
 
 
-def _from_datetime64(moments: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Return datetimes in seconds, NaN for what is none or beyond the year 5138."""
+def seconds_of_moments(moments: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Return datetimes, datetime64[n], in seconds: NaN for what is none or beyond the year 5138."""
     unit, step = np.datetime_data(moments.dtype)
     if step != 1 or unit not in _TICKS:
         unit = unit if unit in _TICKS else "ns" if unit in ("ps", "fs", "as") else "s"

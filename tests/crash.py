@@ -12,6 +12,8 @@ import signal
 import sys
 import time
 
+import pyarrow.parquet  # noqa: F401  # what reads tables is imported only when there is one
+
 from streamcal.cli import app as cli
 from streamcal.run import runner
 

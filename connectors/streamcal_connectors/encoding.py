@@ -135,4 +135,9 @@ def _cell(value: object) -> object:
         return value if value[:1] not in _FORMULA or _NUMBER.fullmatch(value) else f"'{value}"
     if isinstance(value, msgspec.Raw):
         return bytes(value).decode()
-    return msgspec.json.encode(value).decode() if isinstance(value, tuple) else value
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, tuple):
+        return msgspec.json.encode(value).decode()
+    plain = msgspec.to_builtins(value)  # what passes through of a table: bytes, a time of day, a list
+    return _cell(plain) if isinstance(plain, str) else msgspec.json.encode(plain).decode()

@@ -1,17 +1,21 @@
-"""Files and standard input/output: JSON lines or CSV, plain or gzip.
+"""Files and standard input/output: JSON lines or CSV, plain or gzip, Parquet and Arrow.
 
-The name tells the format: ``.csv`` is CSV, anything else JSON lines; ``.gz`` at the end is gzip.
+The name tells the format; see `streamcal_connectors.formats`.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Hashable, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 from streamcal.errors import OutputError
-from streamcal.run.ports import Role, SinkOptions, SourceOptions
+from streamcal.run.ports import Role, Sink, SinkOptions, Source, SourceOptions
+from streamcal_connectors.formats import TABLES, format_of
+from streamcal_connectors.globs import FilesSource, files_at, is_among
 from streamcal_connectors.lines import LineSource
 from streamcal_connectors.readers import (
     ByteReader,
@@ -34,36 +38,80 @@ _FEED_BYTES: Final = 1 << 20
 class FileConnector:
     """``file:`` URLs and bare paths."""
 
-    def source(self, url: str, options: SourceOptions) -> LineSource:
-        """Open a file to read.
+    def __init__(self) -> None:
+        self._several: list[tuple[str, Path]] = []  # the patterns and directories that are read
+
+    def source(self, url: str, options: SourceOptions) -> Source:
+        """Open a file to read, or the files of a pattern or a directory.
 
         Raises
         ------
         OSError
-            if it cannot be opened.
+            if it cannot be opened, or there is none.
+        ValueError
+            if its format is not known, or its columns are not those that it must have.
         """
         path = path_of(url, "file")
-        is_csv = path.name.removesuffix(".gz").endswith(".csv")
-        files = PathInput(path, follow=options.follow)
-        return LineSource(files, str(path.absolute()), str(path), options, is_csv=is_csv)
+        files = files_at(path)
+        if files is None:
+            return _open(path, options)
+        self._several.append((str(path), Path(os.path.abspath(path))))  # noqa: PTH100  # without links resolved
+        return FilesSource(str(path.absolute()), str(path), files, options, _open)
 
-    def sink(self, url: str, options: SinkOptions) -> FileSink | StreamSink:
+    def sink(self, url: str, options: SinkOptions) -> Sink:
         """Open a file to write, or a named pipe or a device; see `streamcal.run.ports.SinkConnector`."""
         path = path_of(url, "file")
+        kind = format_of(path.name, read=False)
         is_stream = path.exists() and not path.is_file() and not path.is_dir()
-        return StreamSink(path, options) if is_stream else FileSink(path, options)
+        own = Path(os.path.abspath(path))  # noqa: PTH100
+        for pattern, several in self._several:
+            if is_among(own, several):
+                raise ValueError(f"{path} would be one of the files that {pattern} reads: write it elsewhere")
+        if kind not in TABLES.values():
+            return StreamSink(path, options) if is_stream else FileSink(path, options)
+        if is_stream or options.rows != "answers":
+            what = "a pipe" if is_stream else options.rows
+            raise ValueError(f"{path}: {what} can be JSON lines or CSV only, not Parquet or Arrow")
+        return cast("Sink", _tables("table_sink").TableSink(path, kind, options))
 
     def identities(self, url: str, role: Role) -> frozenset[Hashable]:
-        """Return what identifies the file; see `streamcal.run.ports.IdentifyingConnector`."""
-        return identities_of(path_of(url, "file"), role)
+        """Return what identifies the file or files; see `streamcal.run.ports.IdentifyingConnector`."""
+        path = path_of(url, "file")
+        own = identities_of(path, role)
+        if role != "read":
+            return own
+        try:
+            files = files_at(path) or ()
+        except OSError:  # opening it says what is wrong
+            return own
+        return own.union(*(identities_of(file, role) for file in files))
 
     def feed(self, url: str) -> FileFeed:
         """Open the file of a sink to read it back; it need not exist yet."""
         return FileFeed(path_of(url, "file"))
 
 
+def _open(path: Path, options: SourceOptions) -> Source:
+    """Open one file to read."""
+    kind = format_of(path.name, options.format, read=True)
+    if kind in TABLES.values():
+        return cast("Source", _tables("tables").TableSource(path, kind, options))
+    files = PathInput(path, follow=options.follow)
+    return LineSource(files, str(path.absolute()), str(path), options, is_csv=kind == "csv")
+
+
+def _tables(module: str) -> Any:
+    """Import a module that needs pyarrow: only where a table is read or written."""
+    try:
+        return import_module(f"streamcal_connectors.{module}")
+    except ImportError as error:
+        raise ValueError(
+            f'Parquet and Arrow files need pyarrow: pip install "streamcal-engine[parquet]" ({error})'
+        ) from None
+
+
 class StdioConnector:
-    """``-``: standard input and output, as JSON lines."""
+    """``-``: standard input, as JSON lines or CSV, and output, as JSON lines."""
 
     def source(self, url: str, options: SourceOptions) -> LineSource:  # noqa: ARG002  # one standard input
         """Return standard input.
@@ -76,7 +124,7 @@ class StdioConnector:
         if sys.stdin is None:
             raise ValueError("standard input (-) is closed: give a file, or send events through a pipe")
         reader = RawReader(sys.stdin.fileno(), follow=False, owned=False)
-        return LineSource(SingleInput(reader), "-", "-", options, is_csv=False)
+        return LineSource(SingleInput(reader), "-", "-", options, is_csv=options.format == "csv")
 
     def sink(self, url: str, options: SinkOptions) -> StreamSink:  # noqa: ARG002  # one standard output
         """Return standard output.

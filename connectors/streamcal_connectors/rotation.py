@@ -12,13 +12,12 @@ import logging
 import re
 import stat
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
+from streamcal_connectors.formats import ROTATED
 from streamcal_connectors.readers import END_BYTES, ByteReader, Prefix, ReplacedError, identity, open_reader
 
 __all__ = ["Fingerprint", "Input", "PathInput", "SingleInput"]
-
-_ROTATED: Final = re.compile(r"[.-](old|\d[\d.:T_-]*?)(\.gz)?")  # after the name of the file
 
 Fingerprint = list[int]
 """`Prefix.fingerprint`, as it is kept in positions."""
@@ -180,7 +179,7 @@ class PathInput:
         names = {each.name for each in self._path.parent.iterdir()}
         for name in names:
             match = (
-                _ROTATED.fullmatch(name, len(self._path.name)) if name.startswith(self._path.name) else None
+                ROTATED.fullmatch(name, len(self._path.name)) if name.startswith(self._path.name) else None
             )
             if match is None or (match[2] and name.removesuffix(match[2]) in names):  # it is being compressed
                 continue

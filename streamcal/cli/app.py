@@ -27,6 +27,7 @@ from streamcal.cli.opening import (
     ConfigFile,
     EventsUrls,
     Final,
+    InputFormat,
     LabelsUrls,
     Named,
     SourceUrl,
@@ -143,6 +144,7 @@ def replay(
     source: SourceUrl = None,
     config: ConfigFile = None,
     final: Final = False,
+    form: InputFormat = None,
     id_column: IdColumn = None,
     score_column: ScoreColumn = None,
     time_column: TimeColumn = None,
@@ -188,7 +190,14 @@ def replay(
     with ExitStack() as stack:
         kept = open_store(connectors, store, stack, read_only=True)
         inputs = open_inputs(
-            connectors, options.columns, stack, events=events, labels=labels or (), source=source, final=final
+            connectors,
+            options.columns,
+            stack,
+            events=events,
+            labels=labels or (),
+            source=source,
+            final=final,
+            form=form,
         )
         try:
             table, equal = replay_table(kept, options, inputs, stop)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
@@ -11,9 +12,11 @@ import typer
 
 from streamcal.cli.opening import (
     Final,
+    InputFormat,
     JsonLog,
     Named,
     RejectsUrl,
+    kept_types,
     open_sink,
     open_source,
     read_map,
@@ -35,7 +38,7 @@ from streamcal.cli.terminal import (
 from streamcal.errors import OutputError
 from streamcal.run.apply import FixedMap, FollowedMaps, apply_maps
 from streamcal.run.connectors import Connectors, public_url
-from streamcal.run.ports import StoppedError
+from streamcal.run.ports import StoppedError, TableSource
 from streamcal.run.rows import RejectRow
 from streamcal.run.runner import Outputs
 
@@ -53,6 +56,7 @@ def apply(
     output: Annotated[str, typer.Option(help="Where the recalibrated predictions go.")] = "-",
     rejects: RejectsUrl = None,
     final: Final = False,
+    form: InputFormat = None,
     config: Annotated[Path | None, typer.Option(help="Options of connectors, as a TOML file.")] = None,
     id_column: IdColumn = None,
     score_column: ScoreColumn = None,
@@ -101,10 +105,21 @@ def apply(
             stack.callback(feed.close)
             maps = FollowedMaps(feed)
         opened = open_source(
-            connectors, events, "events", options.columns, stack, labels_apart=True, final=final
+            connectors,
+            events,
+            "events",
+            options.columns,
+            stack,
+            labels_apart=True,
+            final=final,
+            form=form,
+            carry=True,
         )
+        kept: Sequence[str] = options.columns.keep
+        if isinstance(opened, TableSource):
+            kept = tuple(opened.kept) or kept
         outputs = Outputs(
-            open_sink(connectors, output, stack),
+            open_sink(connectors, output, stack, kept=kept_types(kept, [opened])),
             open_sink(connectors, rejects, stack, "rejects") if rejects else None,
         )
         refused = RejectLog()
@@ -114,7 +129,7 @@ def apply(
                 refused.take(rows)
 
         try:
-            count, refusals = apply_maps(maps, opened, outputs, stop, after, options.columns.keep)
+            count, refusals = apply_maps(maps, opened, outputs, stop, after, kept)
         except StoppedError as error:
             stopped(stop, error)
         except OutputError as error:

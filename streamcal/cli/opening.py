@@ -5,11 +5,11 @@ Before it opens anything, a command passes all of it to `refuse_same`: one thing
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from pydantic import ValidationError
@@ -20,19 +20,31 @@ from streamcal.events import Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.run.columns import Columns, SourceKind
 from streamcal.run.connectors import Connectors, public_url
-from streamcal.run.ports import FileSource, Role, RowKind, Sink, Source, SourceOptions, Store
+from streamcal.run.ports import (
+    FileSource,
+    Format,
+    Role,
+    RowKind,
+    Sink,
+    Source,
+    SourceOptions,
+    Store,
+    TableSource,
+)
 from streamcal.run.problems import problems
-from streamcal.run.runner import Inputs
+from streamcal.run.runner import Inputs, writing
 
 __all__ = [
     "ConfigFile",
     "EventsUrls",
     "Final",
+    "InputFormat",
     "JsonLog",
     "LabelsUrls",
     "Named",
     "RejectsUrl",
     "SourceUrl",
+    "kept_types",
     "on_standard_output",
     "open_inputs",
     "open_sink",
@@ -57,6 +69,13 @@ ConfigFile = Annotated[Path | None, typer.Option(help="Options, as a TOML file."
 Final = Annotated[
     bool, typer.Option("--final", help="The inputs are complete: take a last line without a line end.")
 ]
+InputFormat = Annotated[
+    Format | None,
+    typer.Option(
+        "--format",
+        help="How inputs are read whose names do not tell it, such as standard input; by default jsonl.",
+    ),
+]
 JsonLog = Annotated[bool, typer.Option("--log-json", help="Log one JSON object per line.")]
 
 
@@ -80,8 +99,13 @@ def open_source(
     labels_apart: bool = False,
     follow: bool = False,
     final: bool = False,
+    form: Format | None = None,
+    carry: bool = False,
 ) -> Source:
-    """Open a source, closed with the stack; ``labels_apart``: labels come from another one."""
+    """Open a source, closed with the stack; see `SourceOptions`.
+
+    ``labels_apart``: labels come from another one.
+    """
     domain: Domain = "source" if kind == "source" else "target"
     try:
         options = SourceOptions(
@@ -90,6 +114,8 @@ def open_source(
             final=final,
             columns=columns.of(kind),
             required=columns.required(kind, labels_apart=labels_apart),
+            format=form,
+            carry=carry,
         )
         source = connectors.source(url, options)
     except ValueError as error:
@@ -110,33 +136,64 @@ def open_inputs(
     source: str | None,
     follow: bool = False,
     final: bool = False,
+    form: Format | None = None,
 ) -> Inputs:
     """Open the inputs of a run, closed with the stack; the source of calibration is not followed."""
-    deployment = [
-        open_source(
-            connectors, url, "events", columns, stack, labels_apart=bool(labels), follow=follow, final=final
+
+    def opened(url: str, kind: SourceKind, *, labels_apart: bool = False) -> Source:
+        grows = follow and kind != "source"
+        return open_source(
+            connectors,
+            url,
+            kind,
+            columns,
+            stack,
+            labels_apart=labels_apart,
+            follow=grows,
+            final=final,
+            form=form,
         )
-        for url in events
-    ]
-    deployment += [
-        open_source(connectors, url, "labels", columns, stack, follow=follow, final=final) for url in labels
-    ]
-    calibration = []
-    if source is not None:
-        calibration.append(open_source(connectors, source, "source", columns, stack, final=final))
-    return Inputs(calibration, deployment)
+
+    deployment = [opened(url, "events", labels_apart=bool(labels)) for url in events]
+    deployment += [opened(url, "labels") for url in labels]
+    return Inputs([] if source is None else [opened(source, "source")], deployment)
 
 
-def open_sink(connectors: Connectors, url: str, stack: ExitStack, rows: RowKind = "answers") -> Sink:
-    """Open a sink, closed with the stack."""
+def kept_types(keep: Sequence[str], sources: Iterable[Source]) -> dict[str, Any]:
+    """Return the type of each column that passes through; None where the sources know none, or several."""
+    kept = [source.kept if isinstance(source, TableSource) else {} for source in sources]
+    found = {name: [each.get(name) for each in kept] for name in keep}
+    return {
+        name: kinds[0] if kinds and all(kind == kinds[0] for kind in kinds) else None
+        for name, kinds in found.items()
+    }
+
+
+def open_sink(
+    connectors: Connectors,
+    url: str,
+    stack: ExitStack,
+    rows: RowKind = "answers",
+    kept: Mapping[str, Any] | None = None,
+) -> Sink:
+    """Open a sink, closed with the stack; ``kept``: the types of columns that pass through."""
     try:
-        sink = connectors.sink(url, rows)
+        sink = connectors.sink(url, rows, kept)
     except OutputError as error:
         fail(str(error), EXIT_UNUSABLE)
     except (OSError, ValueError) as error:
         fail(f"cannot write: {error}", EXIT_USAGE)
-    stack.callback(sink.close)
+    stack.callback(_close, sink)
     return sink
+
+
+def _close(sink: Sink) -> None:
+    """Close a sink: one that is written as a whole is written only now."""
+    try:
+        with writing(sink):
+            sink.close()
+    except OutputError as error:
+        fail(str(error), EXIT_UNUSABLE)
 
 
 def open_store(connectors: Connectors, url: str, stack: ExitStack, *, read_only: bool = False) -> Store:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -18,11 +19,13 @@ from streamcal.cli.opening import (
     ConfigFile,
     EventsUrls,
     Final,
+    InputFormat,
     JsonLog,
     LabelsUrls,
     Named,
     RejectsUrl,
     SourceUrl,
+    kept_types,
     on_standard_output,
     open_inputs,
     open_sink,
@@ -127,6 +130,7 @@ def run(
     store: Annotated[str | None, typer.Option(help="Where the state is kept: a SQLite file.")] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Wait for more data at the end of files.")] = False,
     final: Final = False,
+    form: InputFormat = None,
     plot: Annotated[
         Path | None, typer.Option(help="Where a picture of the reliability goes: .png, .svg or .pdf.")
     ] = None,
@@ -154,8 +158,8 @@ def run(
     """Recalibrate a stream of predictions while its labels arrive.
 
     A URL is a path, file:PATH, - for standard input or output, or the URL
-    of an installed connector. A name with .csv is CSV, any other JSON lines;
-    .gz is gzip. Predictions and labels are merged by event time. With
+    of an installed connector, or a pattern or directory of files. The name
+    tells the format: .jsonl, .csv, .parquet, .arrow. Predictions and labels are merged by event time. With
     --store, a run that was stopped or killed resumes where it was, and
     answers every prediction once.
     """
@@ -202,22 +206,24 @@ def run(
             source=source,
             follow=follow,
             final=final,
+            form=form,
         )
         sources = [*inputs.calibration, *inputs.deployment]
-        kept = open_store(connectors, store, stack) if store else None
-        outputs = _open_outputs(asked, connectors, stack)
+        state = open_store(connectors, store, stack) if store else None
+        kept = kept_types(options.columns.keep, inputs.deployment[: len(events)])
+        outputs = _open_outputs(asked, connectors, stack, kept)
         measured = _serve_metrics(metrics, sources) if metrics else None
         pipeline = Pipeline(
             options.recalibrator,
             options.join,
             observer=measured.joined if measured else None,
-            tables=kept.tables if kept else None,
+            tables=state.tables if state else None,
             keys=options.keys,
             columns=options.columns,
         )
         with Meter(pipeline, sources, live=not log_json) as meter:
             after = _Watch(pipeline, meter, measured, show_rejects=rejects is None)
-            _run(Runner(pipeline, inputs, outputs, kept, clock=time.monotonic, stop=stop, after=after), stop)
+            _run(Runner(pipeline, inputs, outputs, state, clock=time.monotonic, stop=stop, after=after), stop)
         # While the store is open: it holds the engines that this run did not touch.
         doubtful = _report(asked, connectors, pipeline, sources)
         nothing = pipeline.tally.events in (0, pipeline.tally.rejected)
@@ -271,9 +277,11 @@ def _check_reports(asked: _Asked) -> None:
             fail(f"--plot {asked.plot}: {NEEDED}", EXIT_USAGE)
 
 
-def _open_outputs(asked: _Asked, connectors: Connectors, stack: ExitStack) -> Outputs:
+def _open_outputs(
+    asked: _Asked, connectors: Connectors, stack: ExitStack, kept: Mapping[str, Any]
+) -> Outputs:
     return Outputs(
-        open_sink(connectors, asked.output, stack),
+        open_sink(connectors, asked.output, stack, kept=kept),
         open_sink(connectors, asked.rejects, stack, "rejects") if asked.rejects else None,
         open_sink(connectors, asked.maps, stack, "maps") if asked.maps else None,
     )

@@ -27,7 +27,17 @@ from streamcal.sketch import checks
 from streamcal.times import LATEST, read_time
 from streamcal.values import MAX_NAME_CHARACTERS, class_name, parse_number, shown
 
-__all__ = ["CsvDecoder", "JsonDecoder", "Malformed", "OtherLabel"]
+__all__ = [
+    "CsvDecoder",
+    "Fields",
+    "JsonDecoder",
+    "Malformed",
+    "OtherLabel",
+    "check_header",
+    "check_kept",
+    "count_names",
+    "malformed",
+]
 
 MAX_REASON: Final = 1_000
 """Characters of a reason."""
@@ -113,7 +123,7 @@ class JsonDecoder:
     def __init__(self, domain: Domain = "target", columns: Columns | None = None) -> None:
         columns = columns or Columns()
         self._domain: Domain = domain
-        self._fields = _Fields(columns, domain)
+        self._fields = Fields(columns, domain)
         self._is_quick = not self._fields.doubled
         keep = columns.keep if self._is_quick else ()  # a struct cannot hold a field twice
         prediction, wire = _wire_types(columns.names, keep)
@@ -206,10 +216,10 @@ class JsonDecoder:
             fields = msgspec.json.decode(raw)
             if not isinstance(fields, dict):
                 return Malformed(f"an event must be a JSON object, got {shown(fields)}")
-            _count(self.unknown_fields, fields.keys() - self._fields.known)
+            count_names(self.unknown_fields, fields.keys() - self._fields.known)
             return self._fields.event(fields)
         except Exception as error:  # the boundary: no text may end a run
-            return _malformed(error, raw)
+            return malformed(error, raw)
 
 
 class CsvDecoder:
@@ -245,17 +255,8 @@ class CsvDecoder:
         except csv.Error as error:
             raise ValueError(f"not a CSV header: {error}") from None
         found = [cell.strip() for cell in cells]
-        absent = sorted(set(required).difference(found))
-        if absent:
-            raise ValueError(
-                f"the CSV header has no column {', '.join(map(shown, absent))}; it has {_listed(found)}"
-            )
-        if not {columns.score, columns.label} & set(found) or len(set(found)) < len(found):
-            named = "" if columns.is_default else f" (here {columns.score!r} or {columns.label!r})"
-            raise ValueError(
-                f"a CSV header must name score or label{named}, and each column once, got {_listed(found)}"
-            )
-        self._fields = _Fields(columns, domain)
+        check_header("CSV header", found, columns, required)
+        self._fields = Fields(columns, domain)
         self._width = len(found)
         self._used = [(index, name) for index, name in enumerate(found) if name in self._fields.known]
         self._numbers = (columns.score, columns.label)
@@ -266,7 +267,7 @@ class CsvDecoder:
     def unknown_fields(self) -> Counter[str]:
         """How often a field was ignored because events have no such field; see `JsonDecoder`."""
         counted: Counter[str] = Counter()
-        _count(counted, self._ignored, self._rows)
+        count_names(counted, self._ignored, self._rows)
         return counted
 
     def decode(self, raw: bytes) -> Event | Malformed:
@@ -284,11 +285,37 @@ class CsvDecoder:
                     fields[name] = _number(fields[name], is_score=name == self._numbers[0])
             return self._fields.event(fields)
         except Exception as error:  # the boundary: no text may end a run
-            return _malformed(error, raw)
+            return malformed(error, raw)
 
 
-class _Fields:
-    """Makes events of fields of any type."""
+def check_header(what: str, found: Sequence[str], columns: Columns, required: Iterable[str]) -> None:
+    """Check the names of the columns of a table.
+
+    Raises
+    ------
+    ValueError
+        if there is neither a score nor a label column, a column twice, or not all that are required.
+    """
+    absent = sorted(set(required).difference(found))
+    if absent:
+        raise ValueError(f"the {what} has no column {', '.join(map(shown, absent))}; it has {_listed(found)}")
+    if not {columns.score, columns.label} & set(found) or len(set(found)) < len(found):
+        named = "" if columns.is_default else f" (here {columns.score!r} or {columns.label!r})"
+        raise ValueError(
+            f"a {what} must name score or label{named}, and each column once, got {_listed(found)}"
+        )
+
+
+class Fields:
+    """Makes events of fields of any type.
+
+    Parameters
+    ----------
+    columns
+        the names of the fields.
+    domain
+        domain of events that do not state one.
+    """
 
     def __init__(self, columns: Columns, domain: Domain) -> None:
         self._domain: Domain = domain
@@ -298,8 +325,8 @@ class _Fields:
         self.known = {*columns.names.values(), *columns.keep}
         self.doubled = not set(columns.keep).isdisjoint(columns.names.values())
 
-    def event(self, fields: dict[str, Any]) -> Event | OtherLabel:
-        """Return the event, or raise ValueError."""
+    def event(self, fields: Mapping[str, Any], kept: Kept | None = None) -> Event | OtherLabel:
+        """Return the event, or raise ValueError; ``kept``: what passes through, if not in the fields."""
         has_score, has_label = self._score in fields, self._label in fields
         if not has_score and not has_label:
             raise ValueError("missing field: an event needs a score, a label, or both")
@@ -309,7 +336,8 @@ class _Fields:
         key = check_key(fields.get(self._key))
         domain = self._domain if fields.get(self._in) is None else check_domain(fields[self._in])
         time = None if fields.get(self._time) is None else read_time(fields[self._time])  # in its unit
-        kept = tuple([_check_kept(name, fields.get(name)) for name in self._keep])
+        if kept is None:
+            kept = tuple([check_kept(name, fields.get(name)) for name in self._keep])
         if not has_label:
             score = _check_score(fields[self._score])
             return PredictionEvent(str(id_), score, time, key, domain, None, kept)
@@ -321,6 +349,24 @@ class _Fields:
         if other is None:
             return event
         return OtherLabel("a label other than the positive one", other, event=event)
+
+    def culprit(self, fields: Mapping[str, Any]) -> str | None:
+        """Return the field for whose value `event` raises; None if it raises for another reason."""
+        checks_of: tuple[tuple[str, Callable[[object], object]], ...] = (
+            (self._id, check_id),
+            (self._key, check_key),
+            (self._in, check_domain),
+            (self._time, read_time),
+            (self._label, self._class_of),
+            (self._score, _check_score),
+        )
+        for name, check in checks_of:
+            try:
+                if name in fields:
+                    check(fields[name])
+            except ValueError:
+                return name
+        return None
 
     def _class_of(self, value: object) -> tuple[int, str | None]:
         """Return the class of a label; with ``positive``, of another label 0 and its name."""
@@ -402,7 +448,14 @@ def _check_score(value: object) -> float:
         raise _RefusedError(str(error), score=None if number is None else float(number)) from None
 
 
-def _check_kept(name: str, value: object) -> KeptValue:
+def check_kept(name: str, value: object) -> KeptValue:
+    """Return the value of a field to keep.
+
+    Raises
+    ------
+    ValueError
+        if it is no single value, or a text of more than `MAX_KEPT_BYTES`.
+    """
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, str) and len(value.encode()) <= MAX_KEPT_BYTES:
@@ -423,7 +476,7 @@ def _number(text: str, *, is_score: bool) -> float | str:
     raise ValueError(f"a score must be a number, got {shown(text)}")
 
 
-def _count(counted: Counter[str], names: Iterable[str], times: int = 1) -> None:
+def count_names(counted: Counter[str], names: Iterable[str], times: int = 1) -> None:
     """Count names: at most `MAX_FIELDS` of them, and the others as one."""
     for name in names:
         short = name[:MAX_FIELDS]
@@ -435,7 +488,7 @@ def _listed(columns: Sequence[str]) -> str:
     return ", ".join(map(shown, columns[:_HEADER_SHOWN])) + (f" and {more} more" if more > 0 else "")
 
 
-def _malformed(error: Exception, raw: bytes) -> Malformed:
+def malformed(error: Exception, raw: bytes) -> Malformed:
     """Return what is said of text that raised: every exception is one of the text."""
     match error:
         case _RefusedError():

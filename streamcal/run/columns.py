@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from streamcal.values import MAX_NAME_BYTES, check_name, class_name
 
-__all__ = ["MAX_KEPT_BYTES", "ROLES", "Columns", "Role", "SourceKind", "did_you_mean"]
+__all__ = ["ANSWER_FIELDS", "MAX_KEPT_BYTES", "ROLES", "Columns", "Role", "SourceKind", "did_you_mean"]
 
 Role: TypeAlias = Literal["id", "score", "label", "time", "key", "domain"]
 """What a column may hold."""
@@ -23,7 +23,8 @@ MAX_KEPT_BYTES: Final = 4096
 """A text that is kept for the output has at most so many bytes."""
 
 _MAX_KEPT: Final = 32  # fields: with texts of 4096 bytes, escaped, they fit into a record of 1 MiB
-_ANSWER_FIELDS: Final = ("id", "score", "probability", "map_version", "weights", "key", "time")
+ANSWER_FIELDS: Final = ("id", "score", "probability", "map_version", "weights", "key", "time")
+"""Every row of the output has these."""
 
 _Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_NAME_BYTES)]
 
@@ -74,7 +75,7 @@ class Columns(BaseModel):
     def _is_free(cls, keep: tuple[str, ...]) -> tuple[str, ...]:
         for name in keep:
             check_name("a column", name)
-            if name in _ANSWER_FIELDS:
+            if name in ANSWER_FIELDS:
                 raise ValueError(f"every row of the output has a field {name!r} of its own: do not keep it")
             if keep.count(name) > 1:
                 raise ValueError(f"{name!r} is given twice")

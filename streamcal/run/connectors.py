@@ -58,12 +58,12 @@ class Connectors:
             raise _cannot(url, "read events")
         return found.source(url, options or SourceOptions())
 
-    def sink(self, url: str, rows: RowKind = "answers") -> Sink:
-        """Open a sink; see `SinkConnector`."""
+    def sink(self, url: str, rows: RowKind = "answers", kept: Mapping[str, Any] | None = None) -> Sink:
+        """Open a sink; ``kept``: the types of columns that pass through. See `SinkConnector`."""
         found = self._find(url)
         if not isinstance(found, SinkConnector):
             raise _cannot(url, "write rows")
-        return found.sink(url, SinkOptions(rows=rows, stop=self._stop))
+        return found.sink(url, SinkOptions(rows=rows, kept=kept, stop=self._stop))
 
     def feed(self, url: str) -> Feed:
         """Open a feed; see `FeedConnector`."""
@@ -117,5 +117,7 @@ def _cannot(url: str, what: str) -> ValueError:
 
 
 def public_url(url: str) -> str:
-    """Return a URL fit to be shown: without user, password and options, which may be secret."""
+    """Return a URL fit to be shown: a path as it is, others without user, password and options."""
+    if _scheme(url) is None:
+        return url
     return re.sub(r"\?.*", "?…", re.sub(r"//[^/@]*@", "//…@", url))

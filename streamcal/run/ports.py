@@ -50,6 +50,7 @@ __all__ = [
     "Feed",
     "FeedConnector",
     "FileSource",
+    "Format",
     "IdentifyingConnector",
     "Position",
     "Positions",
@@ -64,6 +65,7 @@ __all__ = [
     "StoppedError",
     "Store",
     "StoreConnector",
+    "TableSource",
     "TunableConnector",
 ]
 
@@ -75,6 +77,9 @@ Positions: TypeAlias = Mapping[str, Position]
 
 RowKind = Literal["answers", "rejects", "maps"]
 """What rows a sink takes: `Recalibrated`, `RejectRow` or `MapRow`."""
+
+Format = Literal["jsonl", "csv"]
+"""How lines are to be read where no name tells it: as JSON lines, or as CSV."""
 
 Role = Literal["read", "written", "store"]
 """What a command does with what a URL names."""
@@ -185,6 +190,18 @@ class FileSource(Protocol):
     @property
     def damage(self) -> str | None:
         """Why the source ended early, and what to do: its data cannot be read beyond there."""
+
+
+@runtime_checkable
+class TableSource(Protocol):
+    """What a source of tables, whose columns have types, can tell besides."""
+
+    @property
+    def kept(self) -> Mapping[str, Any]:
+        """The columns that pass through, in the order of `Kept`, with the type of each.
+
+        Only a sink of tables understands such a type.
+        """
 
 
 class Sink(Protocol):
@@ -356,6 +373,10 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The names of columns or fields; for the decoders of `streamcal.run.codec`."""
     required: frozenset[str] = frozenset()
     """Columns that a header must have."""
+    format: Format | None = None
+    """That of an input whose name tells none; None: JSON lines."""
+    carry: bool = False
+    """Whether a table's columns all pass through that the rows of the output have not, kept or not."""
 
 
 class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -363,6 +384,9 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     rows: RowKind = "answers"
     """What rows it will take; it may replace rows of that kind alone."""
+    kept: Mapping[str, Any] | None = None
+    """The type of each column that passes through, as `TableSource.kept` gives it; None where it is not known.
+    Only a sink of tables needs it."""
     stop: Callable[[], bool] | None = None
     """Whether the run is to stop: a sink that waits for its reader then ends its waiting, before long."""
 

@@ -1,0 +1,184 @@
+"""Columns of Arrow: what they are for events.
+
+A column is brought into one of few forms, whatever its type, so that one rule holds for all: texts (also
+dictionary-encoded, or large), numbers, times in seconds. A type that can hold no such value is refused by
+name.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+from streamcal.run.columns import Role
+from streamcal.times import seconds_of_moments
+from streamcal.values import shown
+
+__all__ = ["as_kept", "as_role", "check_kept_type", "check_role", "from_kept", "kept_type", "values_of"]
+
+_RULES: Final[dict[Role, str]] = {
+    "id": "an id must be a text or a whole number",
+    "score": "a score must be a number",
+    "label": "a label must be a boolean, a number or a text",
+    "time": "a time must be a timestamp, a date, a number or a text",
+    "key": "a key must be a text",
+    "domain": "a domain must be a text",
+}
+
+
+def check_role(role: Role, name: str, kind: Any) -> None:
+    """Raise ValueError if a column of this type cannot have a role."""
+    kind = _plain(kind)
+    types = pa.types
+    numbers = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
+    fits = {
+        "id": _is_text(kind) or types.is_integer(kind) or (types.is_decimal(kind) and kind.scale == 0),
+        "score": numbers,
+        "label": numbers or types.is_boolean(kind) or _is_text(kind),
+        "time": numbers or types.is_timestamp(kind) or types.is_date(kind) or _is_text(kind),
+    }
+    if not (types.is_null(kind) or fits.get(role, _is_text(kind))):
+        raise ValueError(f"{_RULES[role]}, but column {shown(name)} is of type {kind}")
+
+
+def check_kept_type(name: str, kind: Any) -> None:
+    """Raise ValueError if a column of this type holds no single values, which alone can be kept."""
+    kind = _plain(kind)
+    types = pa.types
+    if not (
+        types.is_null(kind)
+        or _is_text(kind)
+        or _has_text(kind)
+        or types.is_boolean(kind)
+        or types.is_integer(kind)
+        or types.is_floating(kind)
+    ):
+        raise ValueError(
+            "a column to keep must hold numbers, booleans, texts or times, but column"
+            f" {shown(name)} is of type {kind}"
+        )
+
+
+def as_role(role: Role, column: Any) -> Any:
+    """Return a column in the form of its role, which `check_role` has admitted.
+
+    Returns
+    -------
+    Of ``score`` float64; of ``time`` float64, in its unit (a date and time in seconds; NaN: beyond the year
+    5138), or text; of ``label`` booleans, whole numbers, float64 or text; of the others text.
+    """
+    column = _decoded(column)
+    kind, types = column.type, pa.types
+    if types.is_null(kind):
+        return column
+    if _is_text(kind):
+        return column
+    if role == "time" and (types.is_timestamp(kind) or types.is_date(kind)):
+        if types.is_timestamp(kind):
+            column = column.cast(pa.timestamp(kind.unit))  # in UTC
+        moments = column.to_numpy(zero_copy_only=False)
+        return pa.array(seconds_of_moments(moments), mask=column.is_null().to_numpy(zero_copy_only=False))
+    if role in ("score", "time") or types.is_floating(kind):
+        return column.cast(pa.float64(), safe=False)
+    if role == "label":
+        return column.cast(pa.float64(), safe=False) if types.is_decimal(kind) else column
+    return column.cast(pa.string())
+
+
+def kept_type(kind: Any) -> Any:
+    """Return the type in which a column that passes through comes out: that of its values."""
+    kind = _plain(kind)
+    return pa.string() if pa.types.is_string_view(kind) else kind
+
+
+def as_kept(column: Any) -> Any:
+    """Return a column that passes through as what JSON can hold: times and decimals as text.
+
+    Durations are whole numbers, in their unit.
+    """
+    column = _decoded(column)
+    kind, types = column.type, pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        return as_kept(column.storage)
+    if types.is_timestamp(kind) and kind.tz is not None:
+        column = column.cast(pa.timestamp(kind.unit, "UTC"))
+    if _has_text(kind):
+        return column.cast(pa.string())
+    if types.is_duration(kind):
+        return column.cast(pa.int64())
+    return column.cast(pa.float64()) if types.is_floating(kind) else column
+
+
+def from_kept(values: list[Any], kind: Any) -> Any:
+    """Return the column of a type of which `as_kept` gave the values.
+
+    Raises
+    ------
+    ValueError
+        if a value has no place in that type.
+    """
+    types = pa.types
+    if isinstance(kind, pa.BaseExtensionType):
+        return kind.wrap_array(from_kept(values, kind.storage_type))
+    if types.is_duration(kind):
+        return pa.array(values, pa.int64()).cast(kind)
+    if not _has_text(kind):
+        return pa.array(values, kind)
+    texts = pa.array(values, pa.string())
+    if types.is_time(kind):  # a text is read as a moment only
+        moments = pc.binary_join_element_wise("1970-01-01", texts, " ")
+        return moments.cast(pa.timestamp(kind.unit)).cast(kind)
+    if types.is_timestamp(kind) and kind.tz is not None:
+        return texts.cast(pa.timestamp(kind.unit, "UTC")).cast(kind)
+    return texts.cast(kind)
+
+
+def values_of(column: Any) -> list[Any]:
+    """Return the values of a column, None where there is none; of a text that is no UTF-8 the bytes."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except UnicodeDecodeError:
+        types = pa.types
+        view, large = types.is_string_view(column.type), types.is_large_string(column.type)
+        kind = pa.binary_view() if view else pa.large_binary() if large else pa.binary()
+        return [_text(value) for value in column.cast(kind).to_pylist()]
+    return values
+
+
+def _text(value: bytes | None) -> str | bytes | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+def _is_text(kind: Any) -> bool:
+    types = pa.types
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _has_text(kind: Any) -> bool:
+    """Whether it is kept as a text from which it can be had again."""
+    return bool(pa.types.is_temporal(kind) and not _is_span(kind)) or bool(pa.types.is_decimal(kind))
+
+
+def _is_span(kind: Any) -> bool:
+    return bool(pa.types.is_duration(kind) or pa.types.is_interval(kind))
+
+
+def _plain(kind: Any) -> Any:
+    """Return the type of the values of an encoded column."""
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return kind.value_type
+    return kind
+
+
+def _decoded(column: Any) -> Any:
+    if pa.types.is_dictionary(column.type):
+        if pa.types.is_string_view(column.type.value_type):  # as polars writes it: pyarrow cannot look it up
+            texts = column.dictionary.cast(pa.string())
+            column = pa.DictionaryArray.from_arrays(column.indices, texts)
+        return column.dictionary_decode()
+    return pc.run_end_decode(column) if pa.types.is_run_end_encoded(column.type) else column

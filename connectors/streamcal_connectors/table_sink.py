@@ -1,0 +1,224 @@
+"""Rows of answers as Parquet or Arrow: written whole, or not at all.
+
+Such a file can be read only once its footer is written, and cannot be continued. So the rows go into a file
+beside it, which takes its place when the run ends, however it ends. A run that is killed leaves what was
+there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+from pyarrow import ipc
+
+from streamcal.errors import OutputError
+from streamcal.run.columns import ANSWER_FIELDS
+from streamcal.run.ports import Position, Positions, SinkOptions
+from streamcal_connectors.arrow import from_kept
+from streamcal_connectors.formats import TableKind
+from streamcal_connectors.record_batches import brief, open_table
+
+__all__ = ["TableSink"]
+
+_GROUP_ROWS: Final = 1 << 17  # of a row group or record batch: rows that come one by one make no small ones
+
+log = logging.getLogger("streamcal_connectors")
+
+
+class TableSink:
+    """Writes answers to a table; see `streamcal.run.ports.Sink`.
+
+    Parameters
+    ----------
+    path, kind
+        of the file.
+    options
+        how it is to be written.
+
+    Raises
+    ------
+    OutputError
+        if another process is writing the file.
+    OSError
+        if it cannot be written.
+    """
+
+    def __init__(self, path: Path, kind: TableKind, options: SinkOptions) -> None:
+        self.name = str(path.absolute())
+        self._path = Path(os.path.realpath(path))
+        self._kind = kind
+        self._schema = _schema(options.kept or {})
+        self._rows: list[msgspec.Struct] = []
+        self._writer: Any = None
+        self._has_rows = self._failed = self._closed = False
+        if self._path.is_dir():
+            raise OSError(f"{path} is a directory: give the name of a file")
+        self._beside = self._path.with_name(f".{self._path.name}.part")
+        self._lock = os.open(self._beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        if not self._is_mine():
+            os.close(self._lock)
+            raise OutputError(
+                f"cannot write: {path} is in use by another process: let it end, or give another output"
+            )
+
+    def _is_mine(self) -> bool:
+        """Whether no other process writes the file beside, or has just put it into its place."""
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:  # a file system without locks
+            log.warning("%s cannot be locked (%s): see to it that nothing else writes it", self._path, error)
+        return self._beside.exists() and os.path.samestat(self._beside.stat(), os.fstat(self._lock))
+
+    def resume(self, job: str, position: Position | None) -> Mapping[str, Positions] | None:  # noqa: ARG002
+        """Make sure that nothing else is replaced; with a store, refuse."""
+        if job:
+            raise ValueError(
+                f"{self._path} would be written as a whole at the end, so a run that is killed would lose"
+                " rows that its store counts as written: with --store, give an output that can be continued"
+                " (.jsonl, .csv, Kafka) and make the table of it when all is done; or leave out --store"
+            )
+        size = self._path.stat().st_size if self._path.exists() else 0
+        if size and not self._is_replaceable():
+            raise ValueError(
+                f"{self._path} has {size} bytes, which are no answers of a run of streamcal: move it away, or"
+                " give another output"
+            )
+        self._writer = self._opened()  # so that what cannot be written is told now
+        return None
+
+    def write(self, rows: Sequence[msgspec.Struct]) -> None:
+        """Take rows."""
+        self._rows += rows
+        self._has_rows = self._has_rows or bool(rows)
+        if len(self._rows) >= _GROUP_ROWS:
+            self._flush()
+
+    def commit(self, positions: Mapping[str, Positions]) -> Position:  # noqa: ARG002
+        """Do nothing: `close` makes them last."""
+        return None
+
+    def close(self) -> None:
+        """Put the file in its place, unless something failed, or no row came where there are some already.
+
+        May be called twice.
+
+        Raises
+        ------
+        OSError, ValueError
+            if it cannot be written; what was there is still there.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._writer is not None and not self._failed and (self._has_rows or not _holds(self._path)):
+                self._flush()
+                with _said():
+                    self._writer.close()
+                os.fsync(self._lock)
+                if self._path.exists():
+                    self._beside.chmod(stat.S_IMODE(self._path.stat().st_mode))
+                self._beside.replace(self._path)
+        finally:
+            if self._writer is not None:
+                with suppress(Exception):  # of what is dropped
+                    self._writer.close()
+            self._beside.unlink(missing_ok=True)
+            os.close(self._lock)
+
+    def _opened(self) -> Any:
+        """Return a writer of the file beside, emptied of what a run that was killed has left."""
+        where = str(self._beside)
+        with _said():
+            if self._kind == "parquet":
+                return pq.ParquetWriter(where, self._schema, write_page_checksum=True)
+            return ipc.new_file(where, self._schema)
+
+    def _flush(self) -> None:
+        """Write the rows as one row group or record batch."""
+        if not self._rows:
+            return
+        try:
+            with _said():
+                self._writer.write_batch(self._batch())
+        except BaseException:
+            self._failed = True
+            raise
+        self._rows = []
+
+    def _batch(self) -> Any:
+        rows: Sequence[Any] = self._rows
+        attributes = rows[0].__struct_fields__
+        columns = [
+            _column([getattr(row, attribute) for row in rows], field, is_kept=index >= len(ANSWER_FIELDS))
+            for index, (attribute, field) in enumerate(zip(attributes, self._schema, strict=True))
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _is_replaceable(self) -> bool:
+        try:
+            table = open_table(self._path, self._kind)
+        except OSError:
+            return False
+        names = set(table.schema.names)
+        table.close()
+        return {"id", "probability", "map_version"} <= names
+
+
+@contextmanager
+def _said() -> Iterator[None]:
+    """Let what only pyarrow knows be an error that a run reports."""
+    try:
+        yield
+    except (OSError, ValueError):
+        raise
+    except (pa.ArrowException, TypeError) as error:
+        raise ValueError(brief(error)) from error
+
+
+def _schema(kept: Mapping[str, Any]) -> Any:
+    """Return the columns of answers; those that pass through are texts if their type is not known."""
+    types = {
+        "id": pa.string(),
+        "score": pa.float64(),
+        "probability": pa.float64(),
+        "map_version": pa.int64(),
+        "weights": pa.list_(pa.float64()),
+        "key": pa.string(),
+        "time": pa.float64(),
+    }
+    fields = [(name, types[name]) for name in ANSWER_FIELDS]
+    return pa.schema(
+        [*fields, *((name, pa.string() if kind is None else kind) for name, kind in kept.items())]
+    )
+
+
+def _column(values: list[Any], field: Any, *, is_kept: bool) -> Any:
+    try:
+        if is_kept:
+            if pa.types.is_string(field.type):
+                values = [_as_text(value) for value in values]
+            return from_kept(values, field.type)
+        return pa.array(values, field.type)
+    except (ValueError, TypeError, pa.ArrowException) as error:
+        raise ValueError(f"column {field.name!r} is of type {field.type}: {error}") from None
+
+
+def _as_text(value: object) -> object:
+    return value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _holds(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0

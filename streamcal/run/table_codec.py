@@ -1,0 +1,203 @@
+"""Decodes events from the columns of a table: Parquet or Arrow.
+
+The rules are those of `streamcal.run.codec`, and a missing value (null) is an absent field, as an empty cell
+of CSV is. Nothing here knows Arrow: a connector brings each column into the form that `RowsDecoder` takes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
+from typing import Any, Final
+
+import numpy as np
+
+from streamcal.events import Domain, Event, Kept, LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.fields import check_domain, check_key
+from streamcal.run.codec import Fields, Malformed, check_header, check_kept, count_names, malformed
+from streamcal.run.columns import MAX_KEPT_BYTES, Columns, Role
+from streamcal.times import LATEST
+from streamcal.values import MAX_NAME_CHARACTERS, shown
+
+__all__ = ["RowsDecoder"]
+
+_NOTHING: Final = repeat(None)
+
+
+class RowsDecoder:
+    """Decode rows into events.
+
+    Parameters
+    ----------
+    names
+        the columns that the table has.
+    domain
+        domain of events that do not state one.
+    columns
+        the names of those that are read.
+    required
+        columns that there must be.
+    carried
+        the columns that pass through, whatever they hold; None: those that `columns` keeps, under its rule.
+
+    Raises
+    ------
+    ValueError
+        if there is neither a score nor a label column, a column twice, or not all that are required.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        domain: Domain,
+        columns: Columns,
+        required: Iterable[str] = (),
+        carried: Sequence[str] | None = None,
+    ) -> None:
+        check_header("table", names, columns, required)
+        self._fields = Fields(columns, domain)
+        self._domain: Domain = domain
+        self._names = columns.names
+        self._takes_labels = columns.positive is None
+        self.roles: dict[Role, str] = {role: name for role, name in columns.names.items() if name in names}
+        """The column of each role that the table has."""
+        self.kept = columns.keep if carried is None else tuple(carried)
+        """The columns that pass through; one that the table has not is null."""
+        self._checks_kept = carried is None
+        used = {*self.roles.values(), *self.kept}
+        self._ignored = [name for name in names if name not in used]
+        self._rows = 0
+
+    @property
+    def unknown_fields(self) -> Counter[str]:
+        """How often a field was ignored because events have no such field; see `JsonDecoder`."""
+        counted: Counter[str] = Counter()
+        count_names(counted, self._ignored, self._rows)
+        return counted
+
+    def decode(
+        self, roles: Mapping[Role, Sequence[Any]], kept: Sequence[Sequence[Any]], rows: int
+    ) -> list[Event | Malformed]:
+        """Return the event of each row, or why it is not one; never raises on bad input.
+
+        Parameters
+        ----------
+        roles
+            the values in the column of each role that the table has, None where there is none: of ``score``
+            floats; of ``time`` floats (in their unit; NaN: no time) or texts; of ``label`` booleans, numbers
+            or texts; of the others texts. What is no text of UTF-8 is bytes.
+        kept
+            the values of each column that passes through.
+        rows
+            how many there are.
+        """
+        self._rows += rows
+        events = self._quickly(roles, kept)
+        if events is not None:
+            return events
+        names = [self._names[role] for role in roles]
+        kept_of = zip(*kept, strict=True) if kept else repeat(())
+        rows_of = zip(*roles.values(), strict=True)
+        return [
+            self._row(
+                {name: value for name, value in zip(names, row, strict=True) if value is not None}, also
+            )
+            for row, also in zip(rows_of, kept_of, strict=False)
+        ]
+
+    def _row(self, fields: dict[str, Any], kept: Kept) -> Event | Malformed:
+        try:
+            if self._checks_kept:
+                for name, value in zip(self.kept, kept, strict=True):
+                    check_kept(name, value)
+            return self._fields.event(fields, kept)
+        except Exception as error:  # the boundary: no value may end a run
+            wrong = malformed(error, b"")
+            column = self._fields.culprit(fields)
+            if column is None:
+                return wrong
+            return Malformed(f"{wrong.reason}, in column {shown(column)}", wrong.label, wrong.score)
+
+    def _quickly(
+        self, roles: Mapping[Role, Sequence[Any]], kept: Sequence[Sequence[Any]]
+    ) -> list[Event | Malformed] | None:
+        """Return the events if no row needs a closer look, else None."""
+        scores, labels = roles.get("score"), roles.get("label")
+        has_both = scores is not None and labels is not None and None not in labels
+        ids: Iterable[Any] | None = roles.get("id", _NOTHING if has_both else None)
+        times, keys, domains = roles.get("time"), roles.get("key"), roles.get("domain")
+        if ids is None or not (ids is _NOTHING or _are_plain_ids(ids)):
+            return None
+        if not (scores is None or _are_scores(scores)):
+            return None
+        if labels is not None:
+            classes = {0, 1} if scores is None else {0, 1, None}
+            if not (self._takes_labels and set(labels) <= classes):
+                return None
+        if not (times is None or _are_times(times)):
+            return None
+        try:
+            for key in set(keys or ()):
+                check_key(key)
+            for domain in set(domains or ()) - {None}:
+                check_domain(domain)
+        except ValueError:
+            return None
+        if self._checks_kept and not all(map(_are_short, kept)):
+            return None
+        of = zip(*kept, strict=True) if kept else repeat(())
+        at, key_of = times or _NOTHING, keys or _NOTHING
+        own = self._domain
+        where = repeat(own) if domains is None else [domain or own for domain in domains]
+        if scores is None:
+            found = zip(ids, map(int, labels or ()), at, strict=False)
+            return [LabelEvent(id_, label, time) for id_, label, time in found]
+        if labels is None:
+            return [
+                PredictionEvent(id_, score, time, key, domain, None, values)
+                for id_, score, time, key, domain, values in zip(
+                    ids, scores, at, key_of, where, of, strict=False
+                )
+            ]
+        return [
+            PredictionEvent(id_, score, time, key, domain, None, values)
+            if label is None
+            else LabelledEvent(score, int(label), id_, time, key, domain, None, values)
+            for score, label, id_, time, key, domain, values in zip(
+                scores, labels, ids, at, key_of, where, of, strict=False
+            )
+        ]
+
+
+def _are_plain_ids(ids: Iterable[Any]) -> bool:
+    try:
+        return all(map(str.isprintable, ids)) and not any(
+            not 1 <= length <= MAX_NAME_CHARACTERS for length in set(map(len, ids))
+        )
+    except TypeError:  # one is missing, or no text
+        return False
+
+
+def _are_scores(scores: Sequence[Any]) -> bool:
+    given = np.array(scores, np.float64)  # None becomes NaN
+    return bool(np.all((given >= 0.0) & (given <= 1.0)))
+
+
+def _are_times(times: Sequence[Any]) -> bool:
+    """Whether all are numbers in some unit, or missing."""
+    if type(next(filter(None, times), 0.0)) is not float:  # numpy would read the texts as numbers
+        return False
+    given = np.array(times, np.float64)  # None becomes NaN
+    missing = np.isnan(given)
+    return bool(np.all(missing | (np.abs(given) < LATEST))) and np.count_nonzero(missing) == times.count(None)
+
+
+def _are_short(values: Sequence[Any]) -> bool:
+    """Whether none is a text so long that its bytes have to be counted, nor anything but a text or number."""
+    return all(
+        len(value) <= MAX_KEPT_BYTES // 4
+        if type(value) is str
+        else value is None or type(value) in (int, float, bool)
+        for value in values
+    )

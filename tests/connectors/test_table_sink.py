@@ -1,0 +1,291 @@
+"""Answers as Parquet or Arrow: whole or not at all, and never what a run could not finish."""
+
+from __future__ import annotations
+
+import datetime as dt
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import feather
+from streamcal_connectors import table_sink
+from streamcal_connectors.encoding import RowEncoder
+from streamcal_connectors.files import FileConnector
+
+from streamcal import RecalibrationMap
+from streamcal.errors import OutputError
+from streamcal.run.ports import SinkOptions
+from streamcal.run.rows import Recalibrated, answer_rows
+from tests.command_line import STREAMCAL, read_lines, streamcal, synthetic
+
+NAMES = ["o.parquet", "o.arrow"]
+
+
+def answer(id_: str | None) -> Recalibrated:
+    return Recalibrated(id_, 0.5, 0.25, 3, (1.0, 1.0))
+
+
+def opened(path: Path, **options: Any) -> Any:
+    return FileConnector().sink(str(path), SinkOptions(**options))
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def put(path: Path, *rows: Recalibrated) -> None:
+    sink = opened(path)
+    sink.resume("", None)
+    sink.write(rows)
+    sink.close()
+
+
+def read(path: Path) -> pa.Table:
+    return pq.read_table(path) if path.suffix == ".parquet" else feather.read_table(path)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_appears_whole_at_the_end(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_sink, "_GROUP_ROWS", 4)
+    sink = opened(tmp_path / name)
+    sink.resume("", None)
+    for number in range(3):
+        sink.write([answer(f"{number}-{index}") for index in range(3)])
+        assert sink.commit({}) is None
+        assert not (tmp_path / name).exists()
+    sink.write([answer(None)])
+    sink.close()
+    sink.close()
+    assert names(tmp_path) == [name]
+    table = read(tmp_path / name)
+    assert table["id"].to_pylist() == [*(f"{i}-{j}" for i in range(3) for j in range(3)), None]
+    assert table.schema.names == ["id", "score", "probability", "map_version", "weights", "key", "time"]
+    assert pl.DataFrame(table).row(0) == ("0-0", 0.5, 0.25, 3, [1.0, 1.0], None, None)
+    if name == "o.parquet":
+        assert (
+            pq.ParquetFile(tmp_path / name).metadata.num_row_groups == 2
+        )  # small commits make no small ones
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_there_is_replaced_only_by_rows_and_only_if_it_is_ours(tmp_path: Path, name: str) -> None:
+    for rows in ([], [answer("a")], [answer("b")], []):
+        sink = opened(tmp_path / name)
+        sink.resume("", None)
+        sink.write(rows)
+        before = (tmp_path / name).read_bytes() if (tmp_path / name).exists() else None
+        sink.commit({})
+        sink.close()
+        if rows:
+            assert read(tmp_path / name)["id"].to_pylist() == [rows[0].id]
+        else:
+            assert before is None or (tmp_path / name).read_bytes() == before
+    for content in (b"something else", b'{"id":"a","probability":0.5,"map_version":0}\n'):
+        (tmp_path / name).write_bytes(content)
+        sink = opened(tmp_path / name)
+        with pytest.raises(ValueError, match="which are no answers of a run of streamcal: move it away"):
+            sink.resume("", None)
+        sink.close()
+        assert (tmp_path / name).read_bytes() == content
+    pl.DataFrame({"id": ["a"], "score": [0.5]}).write_parquet(tmp_path / "e.parquet")
+    sink = opened(tmp_path / "e.parquet")
+    with pytest.raises(ValueError, match="which are no answers"):
+        sink.resume("", None)
+    sink.close()
+    assert names(tmp_path) == ["e.parquet", name]
+
+
+def test_a_link_and_the_mode_stay(tmp_path: Path) -> None:
+    (tmp_path / "real.parquet").touch(0o600)
+    (tmp_path / "o.parquet").symlink_to("real.parquet")
+    sink = opened(tmp_path / "o.parquet")
+    sink.resume("", None)
+    sink.write([answer("a")])
+    sink.close()
+    assert (tmp_path / "o.parquet").is_symlink()
+    assert (tmp_path / "real.parquet").stat().st_mode & 0o777 == 0o600
+    assert len(read(tmp_path / "real.parquet")) == 1
+
+
+def test_one_process_at_a_time_and_what_one_left_is_no_hindrance(tmp_path: Path) -> None:
+    first = opened(tmp_path / "o.parquet")
+    with pytest.raises(OutputError, match="in use by another process"):
+        opened(tmp_path / "o.parquet")
+    first.close()
+    (tmp_path / ".o.parquet.part").write_bytes(b"left by a run that was killed")
+    sink = opened(tmp_path / "o.parquet")
+    sink.resume("", None)
+    sink.write([answer("a")])
+    sink.close()
+    assert names(tmp_path) == ["o.parquet"]
+
+
+def test_a_run_gives_the_rows_that_json_lines_give_but_not_with_a_store(tmp_path: Path) -> None:
+    source, events, labels = synthetic(tmp_path)
+    run = ["run", "--source", source, "--events", events, "--labels", labels, "--output"]
+    done = streamcal(*run, tmp_path / "o.parquet", "--store", tmp_path / "s.db")
+    assert done.returncode == 3
+    assert "a run that is killed would lose rows that its store counts as written" in done.stderr
+    assert "give an output that can be continued (.jsonl, .csv, Kafka)" in done.stderr
+    assert not (tmp_path / "o.parquet").exists()
+    assert streamcal(*run, tmp_path / "o.jsonl", "--store", tmp_path / "s.db").returncode == 0
+    assert streamcal(*run, tmp_path / "o.parquet").returncode == 0
+    assert len(read(tmp_path / "o.parquet")) == 400  # the refused run had read nothing
+    assert read(tmp_path / "o.parquet").to_pylist() == read_lines(tmp_path / "o.jsonl")
+
+
+def test_kill_9_leaves_what_was_there(tmp_path: Path) -> None:
+    out, rejects = tmp_path / "o.parquet", tmp_path / "r.jsonl"
+    put(out, answer("first"))
+    with started(out, rejects) as process:
+        process.send_signal(signal.SIGKILL)
+    assert read(out)["id"].to_pylist() == ["first"]
+    assert (tmp_path / ".o.parquet.part").exists()
+    put(out, answer("third"))
+    assert read(out)["id"].to_pylist() == ["third"]
+    assert names(tmp_path) == ["o.parquet", "r.jsonl"]
+
+
+def test_a_run_that_is_stopped_writes_what_is_done(tmp_path: Path) -> None:
+    with started(tmp_path / "o.parquet", tmp_path / "r.jsonl") as process:
+        process.send_signal(signal.SIGTERM)
+    assert process.returncode == 0
+    assert read(tmp_path / "o.parquet")["id"].to_pylist() == ["a"]
+
+
+@contextmanager
+def started(out: Path, rejects: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a run that has committed an answer and waits for more."""
+    command = [*STREAMCAL, "run", "--events", "-", "--output", str(out), "--rejects", str(rejects)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+        assert process.stdin is not None
+        process.stdin.write(b'{"id":"a","score":0.5}\noops\n')
+        process.stdin.flush()
+        while not (rejects.exists() and rejects.stat().st_size):
+            time.sleep(0.01)
+        yield process
+        process.wait()
+
+
+def test_a_disk_that_is_full_is_told_and_the_old_file_stays(tmp_path: Path) -> None:
+    out, map_file = tmp_path / "o.parquet", tmp_path / "m.json"
+    map_file.write_text(RecalibrationMap(version=1).model_dump_json())
+    apply = ["apply", "--map", map_file, "--output", out]
+    put(out, answer("a"))
+    lines = b"".join(b'{"id":"%d","score":0.5}\n' % index for index in range(3000))
+    done = subprocess.run(
+        ["bash", "-c", 'ulimit -f 4; trap "" XFSZ; exec "$@"', "-", *STREAMCAL, *map(str, apply)],
+        input=lines, capture_output=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 3, done.stderr
+    assert b"cannot write" in done.stderr
+    assert read(out)["id"].to_pylist() == ["a"]
+    assert names(tmp_path) == ["m.json", "o.parquet"]
+
+
+TYPED = pa.table(
+    {
+        "id": ["a", "b"],
+        "score": [0.5, 0.25],
+        "label": [1, 0],
+        "probability": [0.1, 0.2],  # of an earlier command: the output has one of its own
+        "small": pa.array([1, None], pa.int8()),
+        "single": pa.array([0.1, None], pa.float32()),
+        "money": pa.array([Decimal("1.50"), None], pa.decimal128(9, 2)),
+        "day": pa.array([dt.date(2020, 2, 29), None], pa.date32()),
+        "at": pa.array([1_700_000_000_123_456_789, None], pa.int64()).cast(
+            pa.timestamp("ns", "Europe/Paris")
+        ),
+        "local": pa.array([1_700_000_000_123, None], pa.int64()).cast(pa.timestamp("ms")),
+        "clock": pa.array([dt.time(1, 2, 3, 4), None], pa.time64("us")),
+        "fine": pa.array([3_723_000_000_004, None], pa.time64("ns")),
+        "span": pa.array([5_000_000_001, None], pa.duration("ns")),
+        "uuid": pa.uuid().wrap_array(pa.array([bytes(range(16)), None], pa.binary(16))),
+        "text": pa.array(["x" * 5000, None], pa.large_string()),
+        "category": pa.array(["u", None]).dictionary_encode(),
+        "flag": [True, None],
+        "raw": pa.array([b"\xff", None], pa.binary()),
+        "features": pa.array([[0.5, None], None], pa.list_(pa.float64())),
+        "nested": pa.array(
+            [{"a": 1, "b": ["x"]}, None], pa.struct({"a": pa.int32(), "b": pa.list_(pa.string())})
+        ),
+        "nothing": pa.nulls(2),
+    }
+)
+
+
+def test_apply_carries_the_other_columns_with_their_types(tmp_path: Path) -> None:
+    pq.write_table(TYPED, tmp_path / "e.parquet")
+    (tmp_path / "m.json").write_text(RecalibrationMap(version=7).model_dump_json())
+    apply = ["apply", "--map", tmp_path / "m.json", "--events", tmp_path / "e.parquet"]
+    done = streamcal(*apply, "--output", tmp_path / "o.parquet")
+    assert done.returncode == 0, done.stderr
+    assert "not carried through, since the output has a column of the name: probability" in done.stderr
+    carried = [each for each in TYPED.schema.names if each not in ("id", "score", "probability")]
+    found = read(tmp_path / "o.parquet")
+    assert found["map_version"].to_pylist() == [7, 7]
+    expected = TYPED.select(carried)
+    index = carried.index("category")  # as its values
+    expected = expected.set_column(index, "category", expected["category"].cast(pa.string()))
+    assert found.select(carried).equals(expected)
+
+    done = streamcal(*apply, "--output", tmp_path / "o.jsonl")
+    assert done.returncode == 0, done.stderr
+    row, empty = read_lines(tmp_path / "o.jsonl")
+    assert row["money"] == "1.50"
+    assert row["at"] == "2023-11-14 22:13:20.123456789Z"
+    assert row["text"] == "x" * 5000
+    assert row["nested"] == {"a": 1, "b": ["x"]}
+    assert row["features"] == [0.5, None]
+    assert row["clock"] == "01:02:03.000004"
+    assert all(empty[each] is None for each in carried if each != "label")
+
+
+def test_what_is_no_single_value_is_json_in_csv() -> None:
+    row = answer_rows(("list", "bytes", "clock"))(answer("a"), ([1, None], b"=\xff", dt.time(1, 2)))  # type: ignore[arg-type]
+    assert RowEncoder("o.csv").encode([row]).decode().splitlines()[1].endswith('"[1,null]",Pf8=,01:02:00')
+
+
+def test_a_run_keeps_types_and_json_gives_texts(tmp_path: Path) -> None:
+    pq.write_table(TYPED.select(["id", "score", "small", "money", "at"]), tmp_path / "e.parquet")
+    kept = ["at", "money", "small"]
+    keep = ["--keep", ",".join(kept)]
+    done = streamcal("run", "--events", tmp_path / "e.parquet", *keep, "--output", tmp_path / "o.parquet")
+    assert done.returncode == 0, done.stderr
+    assert (
+        read(tmp_path / "o.parquet")
+        .select(["at", "money", "small"])
+        .equals(TYPED.select(["at", "money", "small"]))
+    )
+    (tmp_path / "e.jsonl").write_text('{"id":"c","score":0.5,"at":1.5,"money":null,"small":"x"}\n')
+    done = streamcal(
+        "run", "--events", tmp_path / "e.parquet", "--events", tmp_path / "e.jsonl", *keep,
+        "--output", tmp_path / "o.parquet",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = {row["id"]: row for row in read(tmp_path / "o.parquet").to_pylist()}
+    assert [found["a"][each] for each in kept] == [
+        "2023-11-14 22:13:20.123456789Z",
+        "1.50",
+        "1",
+    ]
+    assert [found["c"][each] for each in kept] == ["1.5", None, "x"]
+
+
+def test_kept_values_have_their_column(tmp_path: Path) -> None:
+    row_of = answer_rows(("a",))
+    sink = opened(tmp_path / "o.parquet", kept={"a": pa.int8()})
+    sink.resume("", None)
+    sink.write([row_of(answer("x"), (300,))])
+    with pytest.raises(ValueError, match="column 'a' is of type int8"):
+        sink.close()
+    assert names(tmp_path) == []

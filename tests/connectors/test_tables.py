@@ -1,0 +1,443 @@
+"""Parquet and Arrow files: the events that JSON lines give, from any type of column, and from any row on."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import random
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyarrow import ipc
+from streamcal_connectors.files import FileConnector
+from streamcal_connectors.record_batches import open_table
+
+from streamcal import LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.run.codec import JsonDecoder, Malformed
+from streamcal.run.columns import Columns
+from streamcal.run.ports import SourceOptions
+
+
+def write_stream(table: pa.Table, path: Path) -> None:
+    with pa.OSFile(str(path), "wb") as file, ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table, max_chunksize=7)
+
+
+def write_file(table: pa.Table, path: Path) -> None:
+    with ipc.new_file(str(path), table.schema) as writer:
+        writer.write_table(table, max_chunksize=7)
+
+
+WRITERS: dict[str, tuple[str, Callable[[pa.Table, Path], None]]] = {
+    "parquet": ("t.parquet", lambda table, path: pq.write_table(table, path, row_group_size=7)),
+    "arrow": ("t.arrow", write_file),
+    "stream": ("t.feather", write_stream),
+    "polars parquet": ("t.pq", lambda table, path: pl.DataFrame(table).write_parquet(path)),
+    "polars arrow": ("t.ipc", lambda table, path: pl.DataFrame(table).write_ipc(path)),
+    "pandas": ("t.parquet", lambda table, path: table.to_pandas().to_parquet(path)),
+}
+
+
+def read(path: Path, rows: int = 1000, **options: Any) -> list[Any]:
+    events = []
+    with closing(FileConnector().source(str(path), SourceOptions(**options))) as source:
+        source.seek({})
+        while not source.ended:
+            for batch in source.poll(rows, 0.0):
+                events += batch.events
+    return events
+
+
+def table_of(columns: dict[str, Any], path: Path) -> Path:
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_every_writer_gives_the_same_events(tmp_path: Path, writer: str) -> None:
+    name, write = WRITERS[writer]
+    table = pa.table(
+        {
+            "id": [f"é{i}" for i in range(30)],
+            "score": [i / 30 for i in range(30)],
+            "time": pa.array([1_700_000_000_000_000 + i for i in range(30)], pa.timestamp("us", "UTC")),
+            "key": pa.array([None if i % 3 else "k" for i in range(30)]).dictionary_encode(),
+            "label": [None if i % 2 else i % 4 // 2 for i in range(30)],
+        }
+    )
+    if writer == "pandas":  # its whole numbers with gaps would become floats, which are labels as well
+        assert table.to_pandas()["label"].dtype == "float64"
+    write(table, tmp_path / name)
+    expected = [
+        PredictionEvent(f"é{i}", i / 30, 1.7e9 + i / 1e6, None if i % 3 else "k")
+        if i % 2
+        else LabelledEvent(i / 30, i % 4 // 2, f"é{i}", 1.7e9 + i / 1e6, None if i % 3 else "k")
+        for i in range(30)
+    ]
+    assert read(tmp_path / name) == expected
+    assert read(tmp_path / name, rows=4) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "ids"),
+    [
+        (pa.int8(), [1, 2]),
+        (pa.uint64(), [1, 2**64 - 1]),
+        (pa.decimal128(25, 0), [Decimal(1), Decimal(10**24)]),
+        (pa.large_string(), ["a", "b"]),
+        (pa.string_view(), ["a", "b"]),
+        (pa.dictionary(pa.int8(), pa.string()), ["a", "b"]),
+        (pa.dictionary(pa.int32(), pa.large_string()), ["a", "b"]),
+    ],
+)
+def test_ids_of_every_type(tmp_path: Path, kind: pa.DataType, ids: list[Any]) -> None:
+    path = tmp_path / "t.arrow"
+    write_file(pa.table({"id": pa.array(ids, kind), "score": [0.5, 0.25]}), path)
+    assert read(path) == [
+        PredictionEvent(str(id_), score) for id_, score in zip(ids, (0.5, 0.25), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.decimal128(5, 3), pa.decimal256(50, 3)])
+def test_scores_of_every_type(tmp_path: Path, kind: pa.DataType) -> None:
+    given = [Decimal("0.5"), Decimal("0.125")]
+    column = (
+        pa.array(given, pa.decimal128(5, 3)).cast(pa.float64()).cast(kind)
+        if pa.types.is_floating(kind)
+        else given
+    )
+    path = tmp_path / "t.arrow"
+    write_file(pa.table({"id": ["a", "b"], "score": pa.array(column, kind)}), path)
+    assert read(path) == [PredictionEvent("a", 0.5), PredictionEvent("b", 0.125)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels"),
+    [
+        (pa.bool_(), [True, False]),
+        (pa.uint8(), [1, 0]),
+        (pa.float32(), [1.0, 0.0]),
+        (pa.decimal128(2, 1), [Decimal(1), Decimal(0)]),
+        (pa.string(), ["Yes", "no"]),
+        (pa.dictionary(pa.int8(), pa.string()), ["1", "false"]),
+    ],
+)
+def test_labels_of_every_type(tmp_path: Path, kind: pa.DataType, labels: list[Any]) -> None:
+    path = table_of({"id": ["a", "b"], "label": pa.array(labels, kind)}, tmp_path / "t.parquet")
+    assert read(path) == [LabelEvent("a", 1), LabelEvent("b", 0)]
+
+
+MOMENT = dt.datetime(2023, 11, 14, 22, 13, 20, 250_000, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize(
+    ("times", "seconds"),
+    [
+        *(
+            (pa.array([MOMENT, None], pa.timestamp(unit, zone)), 1_700_000_000.25)
+            for unit in ("ms", "us", "ns")
+            for zone in ("UTC", "Asia/Tokyo", "+03:30")
+        ),
+        (pa.array([MOMENT.replace(tzinfo=None), None], pa.timestamp("us")), 1_700_000_000.25),  # UTC
+        (pa.array([1_700_000_000, None], pa.timestamp("s", "Europe/Paris")), 1.7e9),
+        (pa.array([MOMENT.date(), None], pa.date32()), 1_699_920_000.0),
+        (pa.array([MOMENT.date(), None], pa.date64()), 1_699_920_000.0),
+        (pa.array([1_700_000_000_250, None]), 1_700_000_000_250.0),  # in milliseconds: `run.order` tells
+        (pa.array([1_700_000_000.25, None]), 1_700_000_000.25),
+        (pa.array(["2023-11-14T22:13:20.25Z", None]), 1_700_000_000.25),
+    ],
+)
+def test_times_of_every_unit_and_zone(tmp_path: Path, times: pa.Array, seconds: float) -> None:
+    path = tmp_path / "t.arrow"
+    write_file(pa.table({"id": ["a", "b"], "score": [0.5, 0.5], "time": times}), path)
+    assert read(path) == [PredictionEvent("a", 0.5, seconds), PredictionEvent("b", 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (
+            {"id": [1.0], "score": [0.5]},
+            "an id must be a text or a whole number, but column 'id' is of type double",
+        ),
+        ({"id": [b"a"], "score": [0.5]}, "column 'id' is of type binary"),
+        ({"id": ["a"], "score": ["0.5"]}, "a score must be a number, but column 'score' is of type string"),
+        ({"id": ["a"], "score": [[0.5]]}, "column 'score' is of type list<element: double>"),
+        ({"id": [{"x": 1}], "score": [0.5]}, "column 'id' is of type struct<x: int64>"),
+        ({"id": ["a"], "score": [0.5], "time": [dt.time(1)]}, "column 'time' is of type time64"),
+        ({"id": ["a"], "score": [0.5], "time": [True]}, "column 'time' is of type bool"),
+        (
+            {"id": ["a"], "score": [0.5], "key": [3]},
+            "a key must be a text, but column 'key' is of type int64",
+        ),
+        ({"id": ["a"], "label": [dt.date(2020, 1, 1)]}, "a label must be a boolean, a number or a text, but"),
+        (
+            {"id": ["a"], "prob": [0.5]},
+            "a table must name score or label, and each column once, got 'id', 'prob'",
+        ),
+    ],
+)
+def test_a_column_of_a_wrong_type_is_refused_by_name(
+    tmp_path: Path, columns: dict[str, Any], message: str
+) -> None:
+    path = table_of(columns, tmp_path / "t.parquet")
+    with pytest.raises(ValueError, match=r"t\.parquet: ") as caught:
+        FileConnector().source(str(path), SourceOptions())
+    assert message in str(caught.value)
+
+
+def test_columns_by_other_names_missing_and_to_keep(tmp_path: Path) -> None:
+    path = table_of(
+        {"req": ["a"], "p": [0.5], "n": pa.array([3], pa.int8()), "at": [MOMENT], "l": [[1]]},
+        tmp_path / "t.parquet",
+    )
+    columns = Columns(id="req", score="p", keep=("n", "at"))
+    assert read(path, columns=columns) == [PredictionEvent("a", 0.5, kept=(3, "2023-11-14 22:13:20.250000Z"))]
+    with pytest.raises(ValueError, match="the table has no column 'when'; it has 'req', 'p', 'n'"):
+        read(path, columns=columns, required=frozenset({"p", "when"}))
+    with pytest.raises(ValueError, match=r"a column to keep must hold .* but column 'l' is of type list"):
+        read(path, columns=Columns(id="req", score="p", keep=("l",)))
+    with closing(FileConnector().source(str(path), SourceOptions(columns=columns))) as source:
+        source.seek({})
+        source.poll(10, 0.0)
+        assert source.unknown_fields == {"l": 1}
+
+
+def test_a_reject_names_file_row_and_column(tmp_path: Path) -> None:
+    path = table_of({"req": ["a", None, "c"], "p": [0.5, 0.5, 1.5]}, tmp_path / "t.parquet")
+    with closing(
+        FileConnector().source(str(path), SourceOptions(columns=Columns(id="req", score="p")))
+    ) as source:
+        source.seek({})
+        (batch,) = source.poll(10, 0.0)
+        assert batch.events[1:] == [
+            Malformed("missing field: a prediction or a label needs an id"),
+            Malformed("a score must be a number in [0, 1], got 1.5, in column 'p'", score=1.5),
+        ]
+        origin = batch.origin(2)
+    assert (origin.source, origin.line, origin.raw) == (str(path), 3, b'{"req":"c","p":1.5}')
+
+
+def test_a_text_that_is_no_utf8_is_a_reject(tmp_path: Path) -> None:
+    buffers = [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pa.py_buffer(b"a\xff")]
+    path = table_of(
+        {"id": pa.Array.from_buffers(pa.string(), 2, buffers), "score": [0.5, 0.5]}, tmp_path / "t.parquet"
+    )
+    with closing(FileConnector().source(str(path), SourceOptions())) as source:
+        source.seek({})
+        (batch,) = source.poll(10, 0.0)
+        assert batch.events[0] == PredictionEvent("a", 0.5)
+        assert isinstance(batch.events[1], Malformed)
+        assert "in column 'id'" in batch.events[1].reason
+        assert b"score" in batch.origin(1).raw
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"no table at all\n" * 9, "cut"])
+@pytest.mark.parametrize("name", ["t.parquet", "t.arrow", "stream.arrow"])
+def test_what_is_no_table_is_told(tmp_path: Path, name: str, content: bytes | str) -> None:
+    path = tmp_path / name
+    if isinstance(content, str):
+        table = pa.table({"id": ["a"] * 100, "score": [0.5] * 100})
+        write = {"t.parquet": pq.write_table, "t.arrow": write_file, "stream.arrow": write_stream}[name]
+        write(table, path)
+        content = path.read_bytes()[: -8 if write is write_stream else -20]
+    path.write_bytes(content)
+    with pytest.raises(
+        OSError, match=rf"{name} \({len(content):,} bytes\) is no (Parquet|Arrow) file: .*cut off"
+    ):
+        FileConnector().source(str(path), SourceOptions())
+
+
+def test_a_table_of_no_rows_has_no_events(tmp_path: Path) -> None:
+    for name, write in WRITERS.values():
+        write(
+            pa.table({"id": pa.array([], pa.string()), "score": pa.array([], pa.float64())}), tmp_path / name
+        )
+        assert read(tmp_path / name) == []
+
+
+@pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "brotli", "zstd", "lz4"])
+def test_every_codec_is_read(tmp_path: Path, codec: str) -> None:
+    pq.write_table(pa.table({"id": ["a"], "score": [0.5]}), tmp_path / "t.parquet", compression=codec)
+    assert read(tmp_path / "t.parquet") == [PredictionEvent("a", 0.5)]
+
+
+def test_a_damaged_row_group_ends_the_file_and_a_mended_one_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    table = pa.table({"id": [str(i) for i in range(40)], "score": [0.5] * 40})
+    pq.write_table(table, path, row_group_size=10, write_page_checksum=True, use_dictionary=False)
+    whole = path.read_bytes()
+    at = pq.ParquetFile(path).metadata.row_group(2).column(0).data_page_offset
+    path.write_bytes(whole[: at + 60] + bytes(8) + whole[at + 68 :])
+    with closing(FileConnector().source(str(path), SourceOptions())) as source:
+        position = source.seek({})[""]
+        events = []
+        while not source.ended:
+            for batch in source.poll(10, 0.0):
+                events += batch.events
+                position = batch.position(len(batch.events))
+        assert "cannot be read beyond row 20" in source.damage
+    assert len(events) == position["row"] == 20
+
+
+def json_lines(rows: Sequence[dict[str, Any]]) -> list[Any]:
+    decoder = JsonDecoder()
+    return [decoder.decode(json.dumps(row).encode()) for row in rows]
+
+
+_ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "id": st.none() | st.text(max_size=3) | st.sampled_from(["a", "b" * 600]),
+            "score": st.none() | st.floats(-0.5, 1.5) | st.sampled_from([0.0, 0.5, 1.0]),
+            "label": st.none() | st.integers(-1, 2),
+            "time": st.none() | st.floats(-1e21, 1e21) | st.just(1.7e9),
+            "key": st.none() | st.text(max_size=2),
+            "domain": st.none() | st.sampled_from(["source", "target", "other"]),
+        }
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=_ROWS, absent=st.sets(st.sampled_from(["id", "label", "time", "key", "domain"])))
+def test_a_table_gives_what_json_lines_give(
+    tmp_path: Path, rows: list[dict[str, Any]], absent: set[str]
+) -> None:
+    """Null is an absent field; a reason names the column besides."""
+    types = {"score": pa.float64(), "time": pa.float64(), "label": pa.int64()}
+    columns = {
+        name: pa.array([row[name] for row in rows], types.get(name, pa.string()))
+        for name in rows[0]
+        if name not in absent
+    }
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    lines = [
+        {name: value for name, value in row.items() if value is not None and name not in absent}
+        for row in rows
+    ]
+    found = read(tmp_path / "t.parquet")
+    for event, expected in zip(found, json_lines(lines), strict=True):
+        if isinstance(expected, Malformed):
+            assert isinstance(event, Malformed)
+            assert event.reason.partition(", in column")[0] == expected.reason
+            assert (event.label, event.score) == (expected.label, expected.score)
+        else:
+            assert event == expected
+
+
+@pytest.mark.parametrize("writer", ["parquet", "arrow", "stream"])
+def test_a_run_goes_on_at_any_row(tmp_path: Path, writer: str) -> None:
+    name, write = WRITERS[writer]
+    path = tmp_path / name
+    write(pa.table({"id": [str(i) for i in range(30)], "score": [0.5] * 30}), path)
+    with closing(FileConnector().source(str(path), SourceOptions())) as source:
+        source.seek({})
+        positions, ids = [{"row": 0}], []
+        while not source.ended:
+            for batch in source.poll(4, 0.0):
+                ids += [event.id for event in batch.events]
+                positions += [batch.position(count + 1) for count in range(len(batch.events))]
+        assert source.lag() == {"": 0.0}
+    assert ids == [str(i) for i in range(30)]
+    for row, position in enumerate(json.loads(json.dumps(positions))):
+        with closing(FileConnector().source(str(path), SourceOptions())) as source:
+            source.limit({"": positions[25]})
+            assert source.seek({"": position})[""]["row"] == row
+            source.limit({"": positions[25]})
+            left = []
+            while not source.ended:
+                left += [event.id for batch in source.poll(3, 0.0) for event in batch.events]
+            assert left == ids[row:25]
+            source.limit(None)
+            while not source.ended:
+                left += [event.id for batch in source.poll(3, 0.0) for event in batch.events]
+            assert left == ids[row:]
+
+
+def test_another_file_in_its_place_is_refused(tmp_path: Path) -> None:
+    path = table_of({"id": ["a", "b"], "score": [0.5, 0.5]}, tmp_path / "t.parquet")
+    with closing(FileConnector().source(str(path), SourceOptions())) as source:
+        source.seek({})
+        (batch,) = source.poll(10, 0.0)
+        position = batch.position(1)
+    table_of({"id": ["x", "b"], "score": [0.5, 0.5]}, path)
+    with closing(FileConnector().source(str(path), SourceOptions())) as source:
+        with pytest.raises(ValueError, match="not the file of which 1 rows were read before"):
+            source.seek({"": position})
+        with pytest.raises(TypeError, match="no position in a table"):
+            source.seek({"": {"row": -1}})
+
+
+def test_a_table_does_not_grow(tmp_path: Path) -> None:
+    path = table_of({"id": ["a"], "score": [0.5]}, tmp_path / "t.parquet")
+    with pytest.raises(ValueError, match="never grows: leave out --follow"):
+        FileConnector().source(str(path), SourceOptions(follow=True))
+
+
+def test_names_with_dots_and_columns_twice(tmp_path: Path) -> None:
+    path = table_of({"a.id": ["a"], "a": [{"id": "b"}], "score": [0.5]}, tmp_path / "t.parquet")
+    assert read(path, columns=Columns(id="a.id")) == [PredictionEvent("a", 0.5)]
+    pq.write_table(pa.table([["a"], [0.5], [0.25]], names=["id", "score", "score"]), path)
+    with pytest.raises(ValueError, match="each column once"):
+        read(path)
+
+
+def test_only_the_row_groups_behind_a_position_are_read(tmp_path: Path) -> None:
+    """The inner function: record batches of the columns asked for, with the number of their first row."""
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"id": list(range(20)), "x": list(range(20))}), path, row_group_size=8)
+    with closing(open_table(path, "parquet")) as table:
+        pieces = list(table.pieces(10, 5, ["x"]))
+    assert [(piece.first, piece.batch.to_pydict()) for piece in pieces] == [
+        (piece.first, {"x": list(range(piece.first, piece.first + len(piece.batch)))}) for piece in pieces
+    ]
+    assert pieces[0].first == 10
+    assert sum(len(piece.batch) for piece in pieces) == 10
+
+
+def test_pandas_with_missing_values(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {"id": ["a", None, "c"], "score": [0.5, 0.5, float("nan")], "label": [1.0, float("nan"), 0]}
+    )
+    frame.to_parquet(tmp_path / "t.parquet")
+    events = read(tmp_path / "t.parquet")
+    assert events[0] == LabelledEvent(0.5, 1, "a")
+    assert isinstance(events[1], Malformed)  # no id
+    assert events[2] == LabelEvent("c", 0)  # a score that is missing is none
+
+
+@pytest.mark.parametrize("writer", ["parquet", "arrow", "stream", "polars arrow"])
+def test_whatever_bytes_change_a_run_ends_with_an_error_or_not_at_all(tmp_path: Path, writer: str) -> None:
+    """Above all, it does not end the process: pyarrow believes the offsets in a file."""
+    name, write = WRITERS[writer]
+    table = pa.table(
+        {
+            "id": [f"i{i}" for i in range(30)],
+            "score": [i / 30 for i in range(30)],
+            "key": pa.array(["k"] * 30).dictionary_encode(),
+            "more": [[i] for i in range(30)],
+        }
+    )
+    write(table, tmp_path / name)
+    whole = (tmp_path / name).read_bytes()
+    rng = random.Random(7)
+    for _ in range(40):
+        changed = bytearray(whole)
+        for _ in range(rng.choice([1, 2, 8])):
+            changed[rng.randrange(len(whole))] ^= 1 << rng.randrange(8)
+        (tmp_path / name).write_bytes(changed)
+        with suppress(OSError, ValueError):
+            read(tmp_path / name, carry=True)

@@ -2,6 +2,9 @@
 
 It holds the means of h* in the cells of one level of the grid. For each cell it knows a range of plausible
 values, from the best likelihood of a non-decreasing function through each value.
+
+Values are rounded to points. Lemma 17 says what a function must be at the points, so that no sum over a
+non-decreasing sequence of points is too small: its linear interpolation must lie above it in between.
 """
 
 from __future__ import annotations
@@ -15,16 +18,13 @@ import numpy.typing as npt
 from streamcal.certificates.prequential import LEVELS
 from streamcal.sketch.score_sketch import ScoreSketch
 
-__all__ = ["COARSE", "LikelihoodSet", "deviances", "likelihood_set", "node_edges", "usable_level"]
+__all__ = ["LikelihoodSet", "equal_points", "likelihood_set", "log_majorants", "usable_level"]
 
 Counts = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
 
-COARSE: Final = 128
-"""How many intervals of values the plausible ranges are made of."""
-
+_INTERVALS: Final = 64  # between the points that the plausible ranges are made of
 _ROUNDING: Final = 1e-6  # nats; the sums of logarithms are computed to better than that
-_NEVER: Final = -1e200  # the logarithm of a likelihood 0, whose product with 0 is 0
 
 
 class LikelihoodSet(NamedTuple):
@@ -34,14 +34,35 @@ class LikelihoodSet(NamedTuple):
     """float64[m], labels 0 per cell."""
     positives: Reals
     """float64[m], labels 1 per cell."""
+    largest: Reals
+    """float64[m], the largest log likelihood of the labels of each cell, in nats."""
     slack: float
-    """How far the log likelihood may fall below its largest value, without regard to order, in nats."""
-    first: Counts
-    """int64[m], the first plausible interval of `node_edges` (COARSE) in each cell; it does not decrease."""
-    last: Counts
-    """int64[m], one after the last; it does not decrease."""
+    """How far the log likelihood may fall below the sum of these, in nats."""
+    lowest: Reals
+    """float64[m], the smallest plausible mean of each cell, or less; it does not decrease."""
+    highest: Reals
+    """float64[m], the largest one, or more; it does not decrease."""
     monotone: bool
     """False if the set is empty: the labels refute that h* is non-decreasing."""
+
+    def deviances(self, points: Reals, node: Counts, cell: Counts) -> Reals:
+        """Return log likelihoods of cells at points of value, less the largest, float64[k], in nats.
+
+        They are majorants in the sense of `log_majorants`. Those so small that a sequence through them is not
+        in the set are cut off, which keeps sums exact.
+
+        Parameters
+        ----------
+        points
+            ascending from 0 to 1.
+        node, cell
+            int64[k] each, or any two that broadcast: which point in which cell.
+        """
+        hit, miss = log_majorants(points)
+        fit = self.positives[cell] * hit[node]
+        fit += self.negatives[cell] * miss[node]
+        fit -= self.largest[cell]
+        return np.asarray(np.maximum(fit, -2.0 * abs(self.slack) - 10.0, out=fit))
 
 
 def usable_level(sketch: ScoreSketch, most: int) -> int | None:
@@ -68,64 +89,87 @@ def likelihood_set(cells: ScoreSketch, log_likelihood: float, delta: float) -> L
     negatives, positives = cells.counts.astype(np.float64)
     others = 2.0 if cells.level == LEVELS[0] else 2.0 * (len(LEVELS) - 1)
     threshold = log_likelihood - math.log(others / delta) - _ROUNDING
-    m, edges = len(negatives), node_edges(COARSE)
-    fit, largest = deviances(
-        negatives, positives, edges, np.repeat(np.arange(m), COARSE), np.tile(np.arange(COARSE), m)
+    largest = _xlogy(positives, positives + negatives) + _xlogy(negatives, positives + negatives)
+    known = LikelihoodSet(
+        negatives, positives, largest, float(largest.sum()) - threshold, negatives, positives, monotone=False
     )
-    slack = largest - threshold
-    # The best sequence through each value: the best up to it, and the best from it on.
-    deviance = fit.reshape(m, COARSE)
-    best = np.empty((m, COARSE))
-    running = np.zeros(COARSE)
-    for cell in range(m):
-        np.maximum.accumulate(running, out=running)
-        running += deviance[cell]
-        best[cell] = running
-    running = np.zeros(COARSE)
-    for cell in range(m - 1, -1, -1):
-        np.maximum.accumulate(running, out=running)
-        best[cell] += running[::-1]
-        running += deviance[cell, ::-1]
-    plausible = best >= -slack
-    first = np.maximum.accumulate(plausible.argmax(axis=1))
-    last = np.minimum.accumulate((COARSE - plausible[:, ::-1].argmax(axis=1))[::-1])[::-1]
-    return LikelihoodSet(negatives, positives, slack, first, last, bool(plausible.any(axis=1).all()))
+    points = equal_points(_INTERVALS)
+    through = _best_through(
+        known.deviances(points, np.arange(len(points))[:, None], np.arange(len(negatives)))
+    )
+    missing = -known.slack - through
+    if (missing.min(axis=0) > 0.0).any():
+        return known
+    return known._replace(
+        lowest=np.maximum.accumulate(_first_plausible(points, missing)),
+        highest=1.0 - np.maximum.accumulate(_first_plausible(1.0 - points[::-1], missing[::-1])[::-1])[::-1],
+        monotone=True,
+    )
 
 
-def node_edges(count: int) -> Reals:
-    """Return the edges of intervals of values, float64[count+1], equally spaced in arcsin √v."""
-    edges = np.sin(np.linspace(0.0, np.pi / 2, count + 1)) ** 2
-    edges[-1] = 1.0
-    return np.asarray(edges)
+def equal_points(intervals: int) -> Reals:
+    """Return points from 0 to 1, float64[intervals+1], equally spaced in arcsin √v."""
+    points = np.sin(np.linspace(0.0, np.pi / 2, intervals + 1)) ** 2
+    points[-1] = 1.0
+    return np.asarray(points)
 
 
-def deviances(
-    negatives: Reals, positives: Reals, edges: Reals, cell: Counts, node: Counts
-) -> tuple[Reals, float]:
-    """Return the best log likelihood of a cell in an interval of values, for many of both.
+def log_majorants(points: Reals) -> tuple[Reals, Reals]:
+    """Return values at points, ascending from 0 to 1, whose linear interpolations exceed log v and log(1−v).
+
+    They are finite. Each is the larger of two tangents, one for each of the intervals that meet at the point.
+    """
+    return _majorant(points), _majorant(1.0 - points[::-1])[::-1]
+
+
+def _majorant(points: Reals) -> Reals:
+    left, right = points[:-1], points[1:]
+    # The tangent that exceeds log v as much at one end as at the other; from 0 on, the one at the right end.
+    touch = right.copy()
+    touch[1:] = (right[1:] - left[1:]) / np.log(right[1:] / left[1:])
+    at_left, at_right = (np.log(touch) + (end - touch) / touch for end in (left, right))
+    return np.asarray(np.maximum(np.append(at_left, -np.inf), np.append(-np.inf, at_right)))
+
+
+def _best_through(deviances: Reals) -> Reals:
+    """Return the largest sum of a non-decreasing sequence of points that passes through each point.
 
     Parameters
     ----------
-    negatives, positives
-        float64[m], labels per cell.
-    edges
-        of the intervals, from `node_edges`.
-    cell, node
-        int64[k], which cell in which interval.
-
-    Returns
-    -------
-    float64[k], less the largest log likelihood of the cell, so at most 0; and the sum of these largest.
+    deviances
+        float64[points, m], of each point in each cell.
     """
-    rates = positives / (positives + negatives)
-    with np.errstate(divide="ignore"):
-        hit = np.maximum(np.log(edges), _NEVER)
-        miss = np.maximum(np.log1p(-edges), _NEVER)
-        largest = positives * np.maximum(np.log(rates), _NEVER) + negatives * np.maximum(
-            np.log1p(-rates), _NEVER
-        )
-    rate = rates[cell]
-    below, above = edges[node + 1] < rate, edges[node] > rate
-    nearest = node + below  # the end of the interval nearest to the rate
-    fit = positives[cell] * hit[nearest] + negatives[cell] * miss[nearest] - largest[cell]
-    return np.where(below | above, np.minimum(fit, 0.0), 0.0), float(largest.sum())
+    before = _best_before(deviances)
+    after = _best_before(deviances[::-1, ::-1])[::-1, ::-1]
+    return np.asarray(before + deviances + after)
+
+
+def _best_before(deviances: Reals) -> Reals:
+    """Return the largest sum over all earlier cells of a sequence that does not exceed each point."""
+    points, m = deviances.shape
+    sums = np.zeros((points, m + 1))
+    np.cumsum(deviances, axis=1, out=sums[:, 1:])
+    best = np.empty((points, m))
+    reached = np.full(m + 1, -np.inf)
+    reached[0] = 0.0
+    for at_point, sums_of_point in zip(best, sums, strict=True):
+        # Either the point itself in the last cells, from some cell on, or smaller points only.
+        reached -= sums_of_point
+        np.maximum.accumulate(reached, out=reached)
+        reached += sums_of_point
+        at_point[:] = reached[:-1]
+    return best
+
+
+def _first_plausible(points: Reals, missing: Reals) -> Reals:
+    """Return the value from which on each cell's means are plausible, float64[m]: between two points."""
+    first = (missing <= 0.0).argmax(axis=0)
+    cells, before = np.arange(missing.shape[1]), np.maximum(first - 1, 0)
+    short, enough = missing[before, cells], -missing[first, cells]
+    part = np.where(first > 0, enough / np.maximum(short + enough, 1e-300), 0.0)
+    return np.asarray(points[first] - part * (points[first] - points[before]))
+
+
+def _xlogy(x: Reals, total: Reals) -> Reals:
+    """Return x log(x/total), 0 for x = 0."""
+    return np.asarray(x * np.log(np.where(x > 0.0, x, total) / total))

@@ -1,8 +1,9 @@
-"""The largest risk of a map over a likelihood set: a dynamic program over cells and values (lemma 17).
+"""The largest risk of a map over a likelihood set: a dynamic program over values and cells (lemma 17).
 
 A path of non-decreasing values, one in each cell, earns in each cell the risk that its value causes, and λ
-times the log likelihood of its value. The best total is found by a running maximum from cell to cell. Values
-are rounded outward, to intervals. Cost: O(nodes) for each λ; nodes are the plausible intervals of all cells.
+times the log likelihood of its value. The best total is found by running maxima along the cells, from value
+to value. Values are rounded to points. Cost: O(nodes) for each λ and θ; nodes are the plausible points of all
+cells.
 """
 
 from __future__ import annotations
@@ -13,23 +14,26 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.certificates.likelihood_set import COARSE, LikelihoodSet, deviances, node_edges
+from streamcal.certificates.likelihood_set import LikelihoodSet
 from streamcal.maps.shift import shift_odds
 
 __all__ = ["NO_SHIFT", "TILTS", "MassLimits", "Shift", "largest_risk"]
 
 Counts = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 Reals = npt.NDArray[np.float64]
 
-TILTS: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
-"""θ of lemma 16: the larger, the less a mass costs for each interval, and the more for each score."""
+TILTS: Final = (0.12, 0.4, 1.2, 3.6)
+"""θ of lemma 16: the larger, the less a mass costs for each interval, and the more for each score. The last
+one suits the ends only."""
 
 _ENDS: Final = 0.2  # of δ, for the two ends of the interval of scores
-_FEW, _MANY = 15_000, 150_000  # nodes of the search for λ and θ, and of the bound
-_FINEST: Final = 8192  # intervals of values
+_FEW, _MANY = 8_000, 50_000  # nodes of the search for λ and θ, and of the bound
+_FEWEST_POINTS, _MOST_POINTS = 32, 1024
+_BANDS: Final = 128  # of values, to place the points by
 _PARTS: Final = 2  # of a range of shifts
-_MULTIPLIERS: Final = np.geomspace(0.02, 4.0, 7)  # in units of the widest risk over the slack
-_NEARBY: Final = np.array([0.7, 1.0, 1.4])  # of the best of these
+_MULTIPLIERS: Final = np.geomspace(0.75, 6.0, 5)  # in units of the λ of `_multiplier`
+_NEARBY: Final = np.array([0.8, 1.0, 1.25])  # of the best of these
 
 
 class MassLimits(NamedTuple):
@@ -40,29 +44,51 @@ class MassLimits(NamedTuple):
 
     shares: Reals
     """float64[m], the share of all scores in each segment, or more."""
-    interval: float
-    """x/n for any interval of scores."""
+    intervals: Reals
+    """float64[3], x/n for any interval of scores, by θ; the last of `TILTS` has none."""
     end: float
-    """x/n for an interval that reaches to 0 or to 1."""
+    """x/n for an interval that reaches to 0 or to 1, at any of `TILTS`."""
 
     @classmethod
     def of(cls, counts: Counts, n: int, delta: float) -> MassLimits:
         """Return the limits that hold for n ≥ 1 scores with probability 1 − δ."""
-        interval = math.log((n + 1) * len(TILTS) / ((1.0 - _ENDS) * delta))
-        end = math.log(2 * len(TILTS) / (_ENDS * delta))
-        return cls(counts / n, interval / n, end / n)
+        tilts = np.array(TILTS[:-1])
+        drift = tilts + np.expm1(-tilts)
+        inverse = 2.0 * (1.0 + (n + 1) * drift) * len(tilts) / ((1.0 - _ENDS) * delta)
+        end = math.log(2.0 * 2 * len(TILTS) / (_ENDS * delta))
+        return cls(counts / n, np.log(inverse + 2.0 * np.log(inverse)) / n, end / n)
 
 
 class _Lattice(NamedTuple):
-    """The nodes: for each cell in turn, its plausible intervals of values."""
+    """The nodes: for each point of value in turn, the cells in which it is plausible, one after the other."""
 
+    points: Reals
     first: list[int]
     last: list[int]
     starts: list[int]
+    node: Counts
     cell: Counts
-    lower: Reals
-    upper: Reals
     deviance: Reals
+
+
+class _End(NamedTuple):
+    """The segment at one end of the interval of scores, where nothing limits h* from outside."""
+
+    nodes: Flags
+    carried: Reals
+    """The risk at each of these nodes that goes on to the end, over w₀."""
+    worst: float
+    """The risk if h* is as far off as it can be, over w₀."""
+    share: float
+    """Of all scores in the segment."""
+
+
+class _Gains(NamedTuple):
+    """What a path earns at each node, over w₀."""
+
+    by_share: Reals
+    by_interval: Reals
+    ends: tuple[_End, _End]
 
 
 class Shift(NamedTuple):
@@ -96,19 +122,23 @@ def largest_risk(
     shift
         to the domain where the risk is asked for.
     """
-    scale = _widest(known, lowest, highest, masses, shift) / max(known.slack, 1e-9)
-    coarse = _lattice(known, _FEW)
-    tilts, multipliers = np.repeat(TILTS, len(_MULTIPLIERS)), np.tile(scale * _MULTIPLIERS, len(TILTS))
-    gains = _gains(coarse, lowest, highest, masses, shift)
-    found = _bounds(coarse, gains, masses, known.slack, tilts, multipliers)
-    best = int(np.argmin(found))
+    multipliers = _multiplier(known, lowest, highest, shift) * _MULTIPLIERS
+    coarse = _lattice(known, _points(known, _FEW))
+    found = []
     # The whole range of shifts at once charges a point for two of them: parts of it, one by one, are tighter.
-    fine, worst = _lattice(known, _MANY), 0.0
-    tilts, multipliers = np.full(len(_NEARBY), tilts[best]), multipliers[best] * _NEARBY
     for part in _parts(shift):
-        gains = _gains(fine, lowest, highest, masses, part)
-        worst = max(worst, float(_bounds(fine, gains, masses, known.slack, tilts, multipliers).min()))
-    return min(1.0, shift.negatives * min(worst, float(found[best])))
+        gains = _gains(coarse, lowest, highest, masses, part)
+        bounds = _bounds(coarse, gains, masses, known.slack, np.arange(len(TILTS) - 1), multipliers)
+        tilt, best = divmod(int(np.argmin(bounds)), len(multipliers))
+        found.append((float(bounds[tilt, best]), tilt, float(multipliers[best]), part))
+    found.sort(key=lambda each: -each[0])
+    fine, worst = _lattice(known, _points(known, _MANY)), 0.0
+    for risk, tilt, multiplier, part in found:
+        if risk > worst:
+            gains = _gains(fine, lowest, highest, masses, part)
+            bounds = _bounds(fine, gains, masses, known.slack, np.array([tilt]), multiplier * _NEARBY)
+            worst = max(worst, min(risk, float(bounds.min())))
+    return min(1.0, shift.negatives * worst)
 
 
 def _parts(shift: Shift) -> list[Shift]:
@@ -121,79 +151,123 @@ def _parts(shift: Shift) -> list[Shift]:
     ]
 
 
-def _widest(known: LikelihoodSet, lowest: Reals, highest: Reals, masses: MassLimits, shift: Shift) -> float:
-    """Return the risk if every cell had its worst plausible value: the scale of the problem."""
-    edges = node_edges(COARSE)
-    above = shift_odds(edges[known.last], shift.high) - lowest
-    below = highest - shift_odds(edges[known.first], shift.low)
-    return float(masses.shares @ np.maximum(above, below) ** 2) + masses.end
+def _multiplier(known: LikelihoodSet, lowest: Reals, highest: Reals, shift: Shift) -> float:
+    """Return λ at which likelihood bends about as much as risk does, where most of the risk may be."""
+    low, high = shift_odds(known.lowest, shift.low), shift_odds(known.highest, shift.high)
+    kappa, middle = math.sqrt(shift.low * shift.high), (known.lowest + known.highest) / 2
+    density = 1.0 + (kappa - 1.0) * middle  # of the target, over w₀
+    totals = known.negatives + known.positives
+    weight = totals * density * np.maximum(high - lowest, highest - low) ** 2 + 1e-300
+    bends = 2.0 * middle * (1.0 - middle) * kappa**2 / density**3
+    return float(weight @ bends / (weight.sum() * totals.sum()))
 
 
-def _lattice(known: LikelihoodSet, most: int) -> _Lattice:
-    """Return the nodes, at most so many if possible: the intervals are halved as long as they are few."""
-    m, times = len(known.first), 1
-    size = int((known.last - known.first).sum())
-    while size * 2 * times <= most and COARSE * 2 * times <= _FINEST:
-        times *= 2
-    first, last = known.first * times, known.last * times
-    starts = np.concatenate(([0], np.cumsum(last - first)))
-    cell = np.repeat(np.arange(m), last - first)
-    node = np.arange(starts[-1]) - (starts[:-1] - first)[cell]
-    edges = node_edges(COARSE * times)
-    deviance, _ = deviances(known.negatives, known.positives, edges, cell, node)
+def _lattice(known: LikelihoodSet, points: Reals) -> _Lattice:
+    """Return the nodes at points, ascending from 0 to 1: in each cell all that paths can be rounded to."""
+    lower = np.searchsorted(points, known.lowest, "right") - 1
+    upper = np.maximum(np.searchsorted(points, known.highest, "left"), lower)
+    order = np.arange(len(points))
+    first, last = np.searchsorted(upper, order, "left"), np.searchsorted(lower, order, "right")
+    size = np.maximum(last - first, 0)
+    starts = np.concatenate(([0], np.cumsum(size)))
+    node = np.repeat(order, size)
+    cell = np.arange(starts[-1]) - (starts[:-1] - first)[node]
     return _Lattice(
-        first.tolist(), last.tolist(), starts.tolist(), cell, edges[node], edges[node + 1], deviance
+        points,
+        first.tolist(),
+        (first + size).tolist(),
+        starts.tolist(),
+        node,
+        cell,
+        known.deviances(points, node, cell),
     )
 
 
-def _gains(
-    lattice: _Lattice, lowest: Reals, highest: Reals, masses: MassLimits, shift: Shift
-) -> tuple[Reals, Reals, float, float]:
-    """Return what a path earns, over w₀: by shares and by intervals, at each node and at the ends."""
+def _points(known: LikelihoodSet, most: int) -> Reals:
+    """Return points from 0 to 1 that make about so many nodes.
+
+    What rounding costs is the square of the distance between points, in arcsin √v, times the scores with
+    values there. For a given number of points the sum is least if their density goes with the third root of
+    that of the scores.
+    """
+    totals = known.negatives + known.positives
+    low, high = (np.arcsin(np.sqrt(each)) * (2.0 / np.pi) for each in (known.lowest, known.highest))
+    first = np.minimum((low * _BANDS).astype(np.int64), _BANDS - 1)
+    last = np.minimum((high * _BANDS).astype(np.int64), _BANDS - 1)
+    changes = np.zeros(_BANDS + 1)
+    spread = totals / (totals.sum() * (last - first + 1))
+    np.add.at(changes, first, spread)
+    np.add.at(changes, last + 1, -spread)
+    density = np.maximum(np.cumsum(changes)[:-1], 1e-9) ** (1.0 / 3.0)
+    ranks = np.concatenate(([0.0], np.cumsum(density))) / density.sum()
+    edges = np.linspace(0.0, 1.0, _BANDS + 1)
+    width = float((np.interp(high, edges, ranks) - np.interp(low, edges, ranks)).sum())
+    wanted = (most - 2 * len(totals)) / max(width, 1e-9)
+    count = int(min(max(wanted, _FEWEST_POINTS), _MOST_POINTS))
+    points = np.sin(np.interp(np.linspace(0.0, 1.0, count + 1), ranks, edges) * (np.pi / 2)) ** 2
+    points[[0, -1]] = 0.0, 1.0
+    return np.asarray(points)
+
+
+def _gains(lattice: _Lattice, lowest: Reals, highest: Reals, masses: MassLimits, shift: Shift) -> _Gains:
+    """Return what a path earns in a part of the range of κ."""
     cell, shares = lattice.cell, masses.shares
-    upper, lower = shift_odds(lattice.upper, shift.high), shift_odds(lattice.lower, shift.low)
-    heavy, light = 1.0 + (shift.high - 1.0) * lattice.upper, 1.0 + (shift.low - 1.0) * lattice.lower
+    heavy, light = (1.0 + (kappa - 1.0) * lattice.points for kappa in (shift.high, shift.low))
+    heavy, light = heavy[lattice.node], light[lattice.node]
+    upper = shift_odds(lattice.points, shift.high)[lattice.node]
+    lower = shift_odds(lattice.points, shift.low)[lattice.node]
     # The value of a cell limits h* from above in the segment before it, and from below in the one after it.
     # There is none before the first cell: 2 lies above all values, and −1 below.
-    before, after = np.append(2.0, lowest[:-1])[cell], np.append(highest[1:], -1.0)[cell]
-    rise, fall = heavy * _square(upper - before), light * _square(after - lower)
+    before, after = np.append(2.0, lowest[:-1]), np.append(highest[1:], -1.0)
+    rise, fall = heavy * _square(upper - before[cell]), light * _square(after[cell] - lower)
     by_share = np.append(0.0, shares[:-1])[cell] * rise + np.append(shares[1:], 0.0)[cell] * fall
-    higher, nearer = np.maximum(before, lowest[cell]), np.minimum(after, highest[cell])
-    by_interval = rise - heavy * _square(upper - higher) + fall - light * _square(nearer - lower)
-    top, bottom = shift.high * (1.0 - lowest[-1]) ** 2, highest[0] ** 2
-    return by_share, by_interval, float(shares[-1] * top + shares[0] * bottom), float(top + bottom)
+    carried_up = heavy * _square(upper - np.maximum(before, lowest)[cell])
+    carried_down = light * _square(np.minimum(after, highest)[cell] - lower)
+    by_interval = rise - carried_up + fall - carried_down
+    top, bottom = cell == len(lowest) - 1, cell == 0
+    return _Gains(
+        by_share,
+        by_interval,
+        (
+            _End(top, carried_up[top], shift.high * (1.0 - float(lowest[-1])) ** 2, float(shares[-1])),
+            _End(bottom, carried_down[bottom], float(highest[0]) ** 2, float(shares[0])),
+        ),
+    )
 
 
 def _bounds(
-    lattice: _Lattice,
-    gains: tuple[Reals, Reals, float, float],
-    masses: MassLimits,
-    slack: float,
-    tilts: Reals,
-    multipliers: Reals,
+    lattice: _Lattice, gains: _Gains, masses: MassLimits, slack: float, tilts: Counts, multipliers: Reals
 ) -> Reals:
-    """Return the bound for each pair of θ and λ, float64[k]."""
-    by_share, by_interval, end_share, end_interval = gains
-    each = 1.0 / -np.expm1(-tilts)
-    earned = np.outer(tilts * each, by_share)
-    earned += np.outer(masses.interval * each, by_interval)
-    earned += np.outer(multipliers, lattice.deviance)
-    ends = tilts * each * end_share + masses.end * each * end_interval
-    return np.asarray(_best_path(lattice, earned) + ends + multipliers * slack)
+    """Return the bound for each θ, by its place in `TILTS`, and each λ, float64[tilts, multipliers]."""
+    every = np.array(TILTS)
+    each = 1.0 / -np.expm1(-every)
+    risk = np.outer((every * each)[tilts], gains.by_share)
+    risk += np.outer((masses.intervals * each[:-1])[tilts], gains.by_interval)
+    fixed = 0.0
+    for end in gains.ends:
+        limits = (every * end.share + masses.end) * each  # of the mass of the segment
+        risk[:, end.nodes] += np.outer((limits - limits.min())[tilts], end.carried)
+        fixed += end.worst * float(limits.min())
+    earned = multipliers[:, None] * lattice.deviance + risk[:, None]
+    best = _best_path(lattice, earned.reshape(-1, earned.shape[-1])).reshape(len(tilts), len(multipliers))
+    return best + multipliers * slack + fixed
 
 
 def _best_path(lattice: _Lattice, earned: Reals) -> Reals:
-    """Return the largest sum along any path, float64[k]; ``earned``, float64[k, nodes], is overwritten."""
-    first, last, starts = lattice.first, lattice.last, lattice.starts
-    reached = earned[:, : starts[1]]
-    for cell in range(1, len(first)):
-        best = np.maximum.accumulate(reached, axis=1)
-        reached = earned[:, starts[cell] : starts[cell + 1]]
-        shared = max(last[cell - 1] - first[cell], 0)
-        if shared:
-            reached[:, :shared] += best[:, first[cell] - first[cell - 1] :]
-        reached[:, shared:] += best[:, -1:]
-    return np.asarray(reached.max(axis=1))
+    """Return the largest sum along any path, float64[k], of ``earned``, float64[k, nodes]."""
+    lanes, nodes = earned.shape
+    sums = np.zeros((lanes, nodes + 1))
+    np.cumsum(earned, axis=1, out=sums[:, 1:])
+    # The best up to each cell, at points up to the current one. It stays at that point from some cell on.
+    reached = np.full((lanes, int(lattice.cell.max()) + 2), -np.inf)
+    reached[:, 0] = 0.0
+    for first, last, start in zip(lattice.first, lattice.last, lattice.starts, strict=False):
+        if last > first:
+            best, upto = reached[:, first : last + 1], sums[:, start : start + last - first + 1]
+            best -= upto
+            np.maximum.accumulate(best, axis=1, out=best)
+            best += upto
+    return np.asarray(reached[:, -1])
 
 
 def _square(values: Reals) -> Reals:

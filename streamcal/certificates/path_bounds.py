@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -27,9 +26,6 @@ Reals = npt.NDArray[np.float64]
 Ranges = Callable[[Reals], tuple[Reals, Reals]]
 """Returns the smallest and largest value of a map between edges, float64[m−1], and the ends 0 and 1."""
 
-_CELLS: Final = (256, MOST_CELLS)
-"""At most so many cells: few suit a map that is nearly flat, many a steep one."""
-
 
 class PathBounds:
     """Bounds on the risk of any map.
@@ -46,27 +42,23 @@ class PathBounds:
         what this version may spend on masses, in (0, 1).
     """
 
-    __slots__ = ("_resolutions",)
+    __slots__ = ("_edges", "_known", "_masses")
 
     def __init__(
         self, sketch: ScoreSketch, log_likelihoods: Sequence[float], once: float, delta: float
     ) -> None:
-        levels = {usable_level(sketch, most) for most in _CELLS}
-        self._resolutions: list[tuple[LikelihoodSet, Reals, MassLimits]] = []
-        for level in sorted(level for level in levels if level is not None):
+        level = usable_level(sketch, MOST_CELLS)
+        self._known: LikelihoodSet | None = None
+        if level is not None:
             cells = sketch.at_level(level)
-            self._resolutions.append(
-                (
-                    likelihood_set(cells, log_likelihoods[LEVELS.index(level)], once),
-                    grid.left_edges(cells.cells[:-1] + np.int32(1), level),
-                    MassLimits.of(cells.totals, cells.n, delta),
-                )
-            )
+            self._known = likelihood_set(cells, log_likelihoods[LEVELS.index(level)], once)
+            self._edges = grid.left_edges(cells.cells[:-1] + np.int32(1), level)
+            self._masses = MassLimits.of(cells.totals, cells.n, delta)
 
     @property
     def monotone(self) -> bool:
-        """Whether no likelihood set refutes that h* is non-decreasing."""
-        return all(known.monotone for known, _, _ in self._resolutions)
+        """Whether the likelihood set does not refute that h* is non-decreasing."""
+        return self._known is None or self._known.monotone
 
     def risk(self, ranges: Ranges, shift: Shift = NO_SHIFT) -> float:
         """Return a bound in [0, 1] on the risk of a map (lemma 17), or on that in another domain (lemma 18).
@@ -78,15 +70,9 @@ class PathBounds:
         shift
             to that domain; by default there is none.
         """
-        if not self.monotone:
+        if self._known is None or not self._known.monotone:
             return 1.0
-        return min(
-            (
-                largest_risk(known, *ranges(edges), masses, shift)
-                for known, edges, masses in self._resolutions
-            ),
-            default=1.0,
-        )
+        return largest_risk(self._known, *ranges(self._edges), self._masses, shift)
 
 
 def shift_limits(source: Counted, target: Counted, delta: float) -> Shift | None:

@@ -238,7 +238,7 @@ class Centre(NamedTuple):
         totals = negatives + positives
         n = int(totals.sum())
         rates = bin_sums(positives, splits) / bin_sums(totals, splits)
-        groups = uniform_mass(totals, max(1, min(len(totals), round(2 * n ** (1 / 3)))))
+        groups = uniform_mass(totals, max(1, min(len(totals), round(8 * n ** (1 / 3)))))
         edges = np.union1d(groups, splits)
         ends = np.concatenate(([0], np.cumsum(totals)))[edges]
         exponent = mass_exponent(n, bound.delta)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 import sys
+import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -19,10 +20,10 @@ import pytest
 
 from streamcal.certificates.forecasters import FORECASTERS, Forecasters, log_likelihoods, log_marginal
 from streamcal.certificates.likelihood_set import (
-    COARSE,
     LikelihoodSet,
+    equal_points,
     likelihood_set,
-    node_edges,
+    log_majorants,
     usable_level,
 )
 from streamcal.certificates.monotone_maximum import (
@@ -32,6 +33,7 @@ from streamcal.certificates.monotone_maximum import (
     Shift,
     _best_path,
     _lattice,
+    _points,
     largest_risk,
 )
 from streamcal.certificates.path_bounds import PathBounds, shift_limits
@@ -190,37 +192,42 @@ def test_merged_forecasts_multiply() -> None:
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("tilt", [TILTS[0], TILTS[-1]])
+@pytest.mark.parametrize("tilt", [TILTS[0], TILTS[-2]])
 def test_lemma_16_holds_for_all_intervals_and_breaks_without_the_union(tilt: float) -> None:
-    """400 samples at 0.2: more than 30 % violated with probability below 2e-6 (2 % seen)."""
-    rng, n = np.random.default_rng(31), 500
+    """400 samples at 0.2: more than 30 % violated with probability below 2e-6 (4 % seen)."""
+    rng, n = np.random.default_rng(31), 2_000
     excess = []
     for _ in range(400):
         spaces = np.diff(np.concatenate(([0.0], np.sort(rng.random(n)), [1.0])))
         # The span over spacings i … k holds k − i scores: the largest sum of consecutive steps.
         steps = -math.expm1(-tilt) * n * spaces - tilt
         sums = np.concatenate(([0.0], np.cumsum(steps)))
-        excess.append(float((sums - np.minimum.accumulate(sums)).max()) + tilt)
-    union = math.log((n + 1) / 0.2)
-    print(f"θ {tilt}: beyond the union bound {np.mean(np.array(excess) > union):.3f}")
-    assert np.mean(np.array(excess) > union) <= 0.3
-    assert np.mean(np.array(excess) > math.log(1 / 0.2)) > 0.3
+        excess.append(float((sums[1:] - np.minimum.accumulate(sums)[:-1]).max()) + tilt)
+    # One tilt instead of three, and all of δ on intervals.
+    limit = n * MassLimits.of(np.array([n]), n, 0.2 * 3 / 0.8).intervals[TILTS.index(tilt)]
+    beyond = np.mean(np.array(excess) > limit)
+    print(f"θ {tilt}: beyond {beyond:.3f} of the limit, {np.mean(np.array(excess) > math.log(2 / 0.2)):.3f}")
+    assert beyond <= 0.3
+    assert np.mean(np.array(excess) > math.log(2 / 0.2)) > 0.3
 
 
 @pytest.mark.statistical
 def test_lemma_16_at_the_ends_needs_no_union() -> None:
     """2,000 samples at 0.2: more than 25 % violated with probability below 1e-7; all are without x."""
-    rng, n, tilt = np.random.default_rng(32), 200, 0.8
+    rng, n, tilt = np.random.default_rng(32), 200, 0.4
     mass = np.sort(rng.random((2000, n)), axis=1)
     worst = (-math.expm1(-tilt) * n * mass - tilt * np.arange(n)).max(axis=1)
-    assert np.mean(worst > math.log(1 / 0.2)) <= 0.25
+    print(f"beyond {np.mean(worst > math.log(2 / 0.2)):.3f}")
+    assert np.mean(worst > math.log(2 / 0.2)) <= 0.25
     assert np.mean(worst > 0.0) > 0.25
 
 
 def test_mass_limits_spend_delta() -> None:
     limits = MassLimits.of(np.array([3, 7]), 10, 0.05)
-    spent = len(TILTS) * (11 * math.exp(-10 * limits.interval) + 2 * math.exp(-10 * limits.end))
-    assert spent == pytest.approx(0.05)
+    spent = 2 * 2 * len(TILTS) * math.exp(-10 * limits.end)
+    for tilt, limit in zip(TILTS, 10 * limits.intervals, strict=False):
+        spent += 2 * (1 + 11 * (tilt + math.expm1(-tilt))) / (math.exp(limit) - limit)
+    assert 0.049 < spent <= 0.05
     np.testing.assert_allclose(limits.shares, [0.3, 0.7])
 
 
@@ -229,31 +236,95 @@ def test_mass_limits_spend_delta() -> None:
 
 def small_set(rng: np.random.Generator, m: int = 3, slack: float = 2.0) -> LikelihoodSet:
     totals = rng.integers(2, 12, m)
-    positives = rng.binomial(totals, np.sort(rng.random(m)))
-    full = np.full(m, COARSE)
-    return LikelihoodSet(
-        (totals - positives).astype(np.float64), positives.astype(np.float64), slack, 0 * full, full, True
-    )
+    positives = rng.binomial(totals, np.sort(rng.random(m))).astype(np.float64)
+    negatives = totals - positives
+    largest = log_likelihoods_at(positives / totals, negatives, positives)
+    return LikelihoodSet(negatives, positives, largest, slack, np.zeros(m), np.ones(m), True)
+
+
+def log_likelihoods_at(rates: Reals, negatives: Reals, positives: Reals) -> Reals:
+    with np.errstate(divide="ignore"):
+        hit, miss = np.maximum(np.log(rates), -1e9), np.maximum(np.log1p(-rates), -1e9)
+    return np.asarray(positives * hit + negatives * miss)
 
 
 def test_best_path_is_the_best_of_all_paths() -> None:
-    rng = np.random.default_rng(41)
+    rng, points = np.random.default_rng(41), equal_points(6)
     for _ in range(20):
-        first = np.maximum.accumulate(rng.integers(0, 4, 4))
-        last = np.maximum.accumulate(np.maximum(first + 1, rng.integers(1, 7, 4)))
-        known = small_set(rng, 4)._replace(first=first, last=last)
-        lattice = _lattice(known, 0)
-        earned = rng.normal(size=(2, len(lattice.cell)))
-        nodes = [range(first[c], last[c]) for c in range(4)]
+        lowest = np.sort(rng.random(4) * 0.7)
+        highest = np.maximum.accumulate(lowest + rng.random(4) * (1 - lowest))
+        lattice = _lattice(small_set(rng, 4)._replace(lowest=lowest, highest=highest), points)
+        assert (points[lattice.node] == np.take(points, lattice.node)).all()
+        nodes = {(c, k): i for i, (c, k) in enumerate(zip(lattice.cell, lattice.node, strict=True))}
+        for c in range(4):  # each range of values lies between points that are there
+            mine = [k for cell, k in nodes if cell == c]
+            assert points[min(mine)] <= lowest[c] <= highest[c] <= points[max(mine)]
+            assert mine == list(range(min(mine), max(mine) + 1))
+        earned = rng.normal(size=(2, len(nodes)))
         expected = [
             max(
-                sum(lane[lattice.starts[c] + path[c] - first[c]] for c in range(4))
-                for path in itertools.product(*nodes)
-                if list(path) == sorted(path)
+                sum(lane[nodes[c, k]] for c, k in enumerate(path))
+                for path in itertools.combinations_with_replacement(range(7), 4)
+                if all((c, k) in nodes for c, k in enumerate(path))
             )
             for lane in earned
         ]
         np.testing.assert_allclose(_best_path(lattice, earned), expected)
+
+
+def test_majorants_lie_above_the_logarithm_between_the_points_also() -> None:
+    rng = np.random.default_rng(43)
+    for points in (
+        equal_points(5),
+        equal_points(300),
+        np.concatenate(([0.0], np.sort(rng.random(9)), [1.0])),
+    ):
+        hit, miss = log_majorants(points)
+        v = np.concatenate((rng.random(5_000), points[1:-1], np.geomspace(1e-12, 1e-2, 100)))
+        assert (np.interp(v, points, hit) >= np.log(v) - 1e-14).all()
+        assert (np.interp(v, points, miss) >= np.log1p(-v) - 1e-14).all()
+        assert (np.interp(v, points[1:], np.log(points[1:])) < np.log(v)).any(), (
+            "the logarithm itself is too small"
+        )
+    finest = log_majorants(equal_points(1024))[0]
+    np.testing.assert_allclose(finest[10:], np.log(equal_points(1024)[10:]), atol=6e-3)
+
+
+def test_paths_of_points_earn_as_much_as_any_and_less_without_the_majorants() -> None:
+    """Over random non-decreasing sequences, likelihood and a convex function together."""
+    rng, points, too_small = np.random.default_rng(44), equal_points(4), 0
+    for _ in range(20):
+        known = small_set(rng, 4)
+        lattice, aim = _lattice(known, points), rng.random(4)
+        v = np.sort(rng.random((4_000, 4)), axis=1)
+        convex = (lattice.points[lattice.node] - aim[lattice.cell]) ** 2
+        fits = log_likelihoods_at(v, known.negatives, known.positives) - known.largest
+        best = float((fits + (v - aim) ** 2).sum(axis=1).max())
+        assert _best_path(lattice, (lattice.deviance + convex)[None])[0] >= best
+        plain = log_likelihoods_at(
+            points[lattice.node], known.negatives[lattice.cell], known.positives[lattice.cell]
+        )
+        plain -= known.largest[lattice.cell]
+        too_small += _best_path(lattice, (plain + convex)[None])[0] < best
+    assert too_small > 10
+
+
+def test_plausible_ranges_hold_every_sequence_of_the_set_and_little_more() -> None:
+    """By search over monotone h on a grid, with counts out of order also."""
+    values = np.array(list(itertools.combinations_with_replacement(np.linspace(0.0, 1.0, 81), 3)))
+    for hits in ((1, 20, 38), (0, 5, 3), (12, 6, 40)):
+        scores = np.repeat([0.2, 0.5, 0.8], 40)
+        labels = np.concatenate([np.arange(40) < each for each in hits]).astype(np.int64)
+        sketch = sketch_of(scores, labels).at_level(52)
+        counts = sketch.counts.astype(np.float64)
+        fit = log_likelihoods_at(values, *counts).sum(axis=1)
+        known = likelihood_set(sketch, float(fit.max()) - 1.0, 0.5)
+        among = values[fit >= known.largest.sum() - known.slack]
+        assert len(among) > 100
+        assert (known.lowest <= among.min(axis=0)).all()
+        assert (known.highest >= among.max(axis=0)).all()
+        assert (known.lowest >= among.min(axis=0) - 0.03).all()
+        assert (known.highest <= among.max(axis=0) + 0.03).all()
 
 
 def steps_of(values: tuple[float, ...]) -> Iterator[tuple[Reals, Reals]]:
@@ -275,20 +346,15 @@ def test_largest_risk_bounds_every_function_of_the_set(shift: Shift) -> None:
     for _ in range(6):
         known = small_set(rng)
         n = known.negatives + known.positives
-        masses = MassLimits(n / n.sum(), 0.0, 0.0)  # the masses are the shares
+        masses = MassLimits(n / n.sum(), np.zeros(3), 0.0)  # the masses are the shares
         lowest = np.sort(rng.random(3))
         highest = np.minimum(lowest + 0.05, 1.0)
         bound = largest_risk(known, lowest, highest, masses, shift)
         worst = plain = 0.0
         for values in itertools.combinations_with_replacement(grid, 3):
             v = np.array(values)
-            with np.errstate(divide="ignore"):
-                fit = (known.positives * np.maximum(np.log(v), -1e9)).sum()
-                fit += (known.negatives * np.maximum(np.log1p(-v), -1e9)).sum()
-                rates = known.positives / n
-                top = (known.positives * np.maximum(np.log(rates), -1e9)).sum()
-                top += (known.negatives * np.maximum(np.log1p(-rates), -1e9)).sum()
-            if fit < top - known.slack:
+            fit = log_likelihoods_at(v, known.negatives, known.positives).sum()
+            if fit < known.largest.sum() - known.slack:
                 continue
             for kappa in (shift.low, math.sqrt(shift.low * shift.high), shift.high):
                 weight = min(shift.negatives, 5.0)
@@ -323,12 +389,13 @@ def test_a_single_cell_and_an_impossible_order() -> None:
     assert bounds.risk(lambda edges: (np.zeros(len(edges) + 1), np.ones(len(edges) + 1))) == 1.0
 
 
-def test_node_edges_cover_the_interval() -> None:
-    edges = node_edges(COARSE)
-    assert edges[0] == 0.0
-    assert edges[-1] == 1.0
-    assert (np.diff(edges) > 0).all()
-    np.testing.assert_allclose(node_edges(4 * COARSE)[::4], edges, atol=1e-15)
+def test_points_cover_the_interval() -> None:
+    known = small_set(np.random.default_rng(46), 12)
+    narrow = known._replace(lowest=np.full(12, 0.41), highest=np.full(12, 0.43))
+    for points in (equal_points(64), _points(known, 500), _points(narrow, 500), _points(narrow, 0)):
+        assert (points[0], points[-1]) == (0.0, 1.0)
+        assert (np.diff(points) > 0).all()
+    assert 400 < len(_lattice(known, _points(known, 500)).cell) < 600
 
 
 def test_no_level_no_claim() -> None:
@@ -423,8 +490,8 @@ def test_the_risk_in_the_target_is_covered_by_label_shift() -> None:
     assert each[:, 0].max() < 0.1
 
 
-def tightness(truth: Truth, n: int, seed: int, target: int = 0) -> tuple[float, float]:
-    """Return (certified, true) risk of the line, at δ/2 = 0.05; or by label shift, in D(0.1)."""
+def tightness(truth: Truth, n: int, seed: int, target: int = 0) -> tuple[float, float, float]:
+    """Return (certified, true) risk of the line, at δ/2 = 0.05; or by label shift, in D(0.1). And seconds."""
     rng = np.random.default_rng([8, seed, n])
     scores, labels = truth.draw(n, rng)
     sketch, forecasts, start, ends = ScoreSketch(), Prequential(), 0, [*versions(n - 1), n]
@@ -433,22 +500,20 @@ def tightness(truth: Truth, n: int, seed: int, target: int = 0) -> tuple[float, 
         start = end
         forecasts.update(sketch)
     share = DELTA / 2 * (0.6 if target else 1.0)
-    bounds = PathBounds(
-        sketch, forecasts.log_likelihoods.tolist(), share / 2, version_delta(share / 2, len(ends) - 1)
-    )
+    likelihoods, delta = forecasts.log_likelihoods.tolist(), version_delta(share / 2, len(ends) - 1)
     line = maps_of(sketch)[1]
-    if not target:
-        return bounds.risk(ranges_of(line)), true_risk(truth, line)
-    _, answers = gaussian(0.1).draw(target, rng)
-    hits = int(answers.sum())
-    shift = shift_limits(Counted(sketch.n_positives, n), Counted(hits, target), 0.1 * DELTA)
-    assert shift is not None
-    odds = (hits + 0.5) / (target - hits + 0.5) * (n - sketch.n_positives + 0.5) / (sketch.n_positives + 0.5)
-
-    def served(z: Reals) -> Reals:
-        return shift_odds(line(z), odds)
-
-    return bounds.risk(ranges_of(served), shift), true_risk(gaussian(0.1), served)
+    served, shift, served_in = line, NO_SHIFT, truth
+    if target:
+        _, answers = gaussian(0.1).draw(target, rng)
+        hits, positives = int(answers.sum()), sketch.n_positives
+        limits = shift_limits(Counted(positives, n), Counted(hits, target), 0.1 * DELTA)
+        assert limits is not None
+        odds = (hits + 0.5) / (target - hits + 0.5) * (n - positives + 0.5) / (positives + 0.5)
+        served, shift, served_in = lambda z: shift_odds(line(z), odds), limits, gaussian(0.1)
+    began = time.process_time()
+    certified = PathBounds(sketch, likelihoods, share / 2, delta).risk(ranges_of(served), shift)
+    spent = time.process_time() - began
+    return certified, true_risk(served_in, served), spent
 
 
 def table() -> None:
@@ -457,8 +522,10 @@ def table() -> None:
     cases += [("D(0.5)", 10_000, 10_000), ("D(0.5)", 1_000_000, 1_000), ("D(0.5)", 1_000_000, 10_000)]
     for name, n, target in cases:
         each = np.array([tightness(ALL[name], n, seed, target) for seed in range(5)])
-        certified, true = each.mean(axis=0)
-        print(f"{name} n {n} n_Q {target}: certified {certified:.3g} true {true:.2g}", flush=True)
+        certified, true, seconds = each.mean(axis=0)
+        print(
+            f"{name} n {n} n_Q {target}: {certified:.3g} true {true:.2g}, {1e3 * seconds:.0f} ms", flush=True
+        )
 
 
 def main() -> None:

@@ -385,7 +385,7 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     rows: RowKind = "answers"
     """What rows it will take; it may replace rows of that kind alone."""
     kept: Mapping[str, Any] | None = None
-    """The type of each column that passes through, as `TableSource.kept` gives it; None where it is not known.
+    """The type of each column that passes through, as `TableSource.kept` gives it; None where it is unknown.
     Only a sink of tables needs it."""
     stop: Callable[[], bool] | None = None
     """Whether the run is to stop: a sink that waits for its reader then ends its waiting, before long."""

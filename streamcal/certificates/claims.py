@@ -184,11 +184,11 @@ class Claims:
             and np.array_equal(served.edges[1:-1], self._edges)
         ):
             return self.own
-        centre, inner = self._best
+        centre, inner, atoms = self._best
         best = centre.bound
         risk = 1.0
         if best.monotone:
-            risk = centre.bound_of(*_range(served, inner), _at(served, self._sketch.atoms[centre.starts]))
+            risk = centre.bound_of(*_range(served, inner), _at(served, atoms))
         # No two scores share a value under the identity, so it loses no sharpness. Of another map we know
         # only that neither part exceeds the whole.
         sharpness = min(risk, 0.25) if served.values or served.knots else 0.0
@@ -295,12 +295,12 @@ class Claims:
         return ScoreSketch.from_bytes(self._formed.cells)
 
     @cached_property
-    def _best(self) -> tuple[Centre, Floats]:
-        """The best certified map, and the edges between its groups of cells."""
+    def _best(self) -> tuple[Centre, Floats, Floats]:
+        """The best certified map, the edges between its groups of cells, and each group's score if single."""
         sketch = self._sketch
-        single = ~np.isnan(sketch.atoms)
-        centre = Centre.best_of(*sketch.counts, delta=self._spending.limits / 2, single=single)
-        return centre, _left_edges(sketch, centre.starts[1:])
+        atoms = sketch.atoms
+        centre = Centre.best_of(*sketch.counts, delta=self._spending.limits / 2, single=~np.isnan(atoms))
+        return centre, _left_edges(sketch, centre.starts[1:]), atoms[centre.starts]
 
 
 def _left_edges(sketch: ScoreSketch, splits: Counts) -> Floats:
@@ -337,8 +337,11 @@ def _range(served: RecalibrationMap, inner: Floats) -> tuple[Floats, Floats]:
 
 
 def _at(served: RecalibrationMap, atoms: Floats) -> Floats:
-    """Return the value of a map at each of these scores, float64[m]; at NaN that at 0."""
-    return served.apply_checked(np.nan_to_num(atoms), served.weights)
+    """Return the value of a map at each of these scores, float64[m]; 0 at NaN."""
+    values, known = np.zeros(len(atoms)), ~np.isnan(atoms)
+    if known.any():  # few versions have any
+        values[known] = served.apply_checked(atoms[known], served.weights)
+    return values
 
 
 def _range_of_line(

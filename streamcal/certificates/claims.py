@@ -155,8 +155,9 @@ class Claims:
         """Of the forecasts of the version's labels; none if they were not forecast."""
         if self._formed.log_likelihoods or self._forecasts is None:
             return self._formed.log_likelihoods
-        self._forecasts.update(self._sketch)
-        return tuple(self._forecasts.log_likelihoods.tolist())
+        forecasts = self._forecasts.copy()
+        forecasts.score(self._sketch)
+        return tuple(forecasts.log_likelihoods.tolist())
 
     def bound_of(self, served: RecalibrationMap, *, closely: bool = True) -> RiskBound:
         """Return a bound on R of any map in the version's domain.

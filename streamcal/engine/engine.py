@@ -302,6 +302,7 @@ class Engine:
             self._source.merge(other._source)
             self._target.merge(other._target)
             self._versions.merge_counts(other._versions)
+        self._versions.fit_forecasts()
         self.refresh()
 
     # State

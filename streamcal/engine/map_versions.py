@@ -233,6 +233,10 @@ class MapVersions:
         }
         self._ledger.merge_forecasts(other._ledger, sketches)
 
+    def fit_forecasts(self) -> None:
+        """Make new forecasts, after all labels were merged."""
+        self._ledger.fit_forecasts({"source": self._source.log.sketch, "target": self._target.log.sketch})
+
     def merge_mixture(self, other: Self) -> None:
         """Add what the mixture of another has learned, before the labels are merged."""
         if self._auto is not None and other._auto is not None:

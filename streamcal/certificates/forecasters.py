@@ -18,7 +18,6 @@ from streamcal.maps.platt import apply_platt, expit, fit_platt, logit
 from streamcal.sketch import grid
 from streamcal.sketch.arrays import Cells
 from streamcal.sketch.cells import coarsen
-from streamcal.sketch.decoding import Finite
 from streamcal.sketch.score_sketch import ScoreSketch
 
 __all__ = ["FORECASTERS", "Forecasters", "ForecastersState", "Levels", "log_likelihoods", "log_marginal"]
@@ -61,14 +60,16 @@ class Levels(NamedTuple):
         return cls(centres, logit(centres), counts, np.cumsum(sizes) - sizes)
 
 
+Parameter = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]  # the priors of its fits keep it far below
+
+
 class ForecastersState(msgspec.Struct):
     """The fitted maps: of m bins, float64[m] each but one edge less."""
 
     knots: bytes
     means: bytes
     starts: bytes
-    platt: tuple[Finite, Finite]
-    least: Annotated[float, msgspec.Meta(gt=0.0, lt=0.5)]
+    platt: tuple[Parameter, Parameter]
 
 
 class Forecasters:
@@ -100,7 +101,7 @@ class Forecasters:
             level, (cells, counts) = level + 1, coarsen(cells, counts, 1)
         by_label = counts.astype(np.float64)
         self._platt = fit_platt(logit(_centres(cells, level)), by_label[1:], by_label.sum(axis=0)[None])
-        self._least = 0.5 / (sketch.n + 1.0)  # Platt scaling knows no more than so many labels show
+        self._least = _least(sketch.n)  # Platt scaling knows no more than so many labels show
 
     def at(self, labels: Levels) -> Reals:
         """Return the forecasts in the cells of labels, float64[FORECASTERS, M] in (0, 1)."""
@@ -119,17 +120,18 @@ class Forecasters:
         knots, means, starts = (
             each.astype("<f8").tobytes() for each in (self._knots, self._means, self._starts)
         )
-        return ForecastersState(knots, means, starts, (slope, intercept), self._least)
+        return ForecastersState(knots, means, starts, (slope, intercept))
 
     @classmethod
-    def from_state(cls, state: ForecastersState) -> Self:
-        """Return the forecasters whose state `to_state` returned.
+    def from_state(cls, state: ForecastersState, labels: int) -> Self:
+        """Return the forecasters whose state `to_state` returned, fitted to so many labels.
 
         Raises
         ------
         DamagedStateError
             if there are none.
         """
+        least = _least(labels)
         try:
             knots, means, starts = (
                 np.frombuffer(each, "<f8").astype(np.float64)
@@ -146,11 +148,15 @@ class Forecasters:
         made = cls.__new__(cls)
         made._set_means(means)
         made._knots, made._starts = knots, starts
-        made._platt, made._least = np.array([state.platt]), state.least
+        made._platt, made._least = np.array([state.platt]), least
         return made
 
     def _set_means(self, means: Reals) -> None:
         self._means, self._log_odds = means, np.log(means / (1.0 - means))
+
+
+def _least(labels: int) -> float:
+    return 0.5 / (labels + 1.0)
 
 
 def log_likelihoods(forecasts: Reals, labels: Levels) -> Reals:

@@ -1,7 +1,7 @@
 """The ledger of one engine's certificates: what each version may claim, and which assumptions are refuted.
 
 A certificate is made when it is asked for, from the cells as they were when the version was formed. Memory:
-those cells in compact form, and at most `MOST_CERTIFICATES` certificates.
+those cells, compressed, and at most `MOST_CERTIFICATES` certificates.
 """
 
 from __future__ import annotations
@@ -370,10 +370,8 @@ class Ledger:
                 raise DamagedStateError(
                     "not the state of a ledger of certificates: forecasts of too few levels"
                 )
-            likelihoods = tuple(known.log_likelihoods)
-            self.count(
-                Formed(known.cells, splits, known.choices, known.versions_before, known.domain, likelihoods)
-            )
+            formed = Formed.of(sketch, splits, known.choices, known.versions_before, known.domain)
+            self.count(formed._replace(log_likelihoods=tuple(known.log_likelihoods)))
         if not state.forecasts.keys() <= self._forecasts.keys():
             raise DamagedStateError("not the state of a ledger of certificates: forecasts under a window")
         self._forecasts = {

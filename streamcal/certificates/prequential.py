@@ -180,7 +180,9 @@ class Prequential:
         if (state.forecasters is None) != (not state.labels):
             raise DamagedStateError(f"forecasts after {state.labels} labels, or none")
         self.labels = state.labels
-        self._forecasters = None if state.forecasters is None else Forecasters.from_state(state.forecasters)
+        self._forecasters = None
+        if state.forecasters is not None:
+            self._forecasters = Forecasters.from_state(state.forecasters, state.labels)
         self._opening = np.array(state.opening)
         self._sums = np.array(state.sums).reshape(_ROWS, FORECASTERS)
         self._earlier = np.array(state.earlier).reshape(_ROWS, FORECASTERS)

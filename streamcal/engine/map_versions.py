@@ -328,9 +328,7 @@ class MapVersions:
         sketch = self._target.log.sketch
         if sketch.n:
             whole = np.array([0, len(sketch.cells)], np.int64)
-            self._ledger.count(
-                Formed(sketch.to_bytes(), whole, 1, self._versions.begun["target"] - 1, "target")
-            )
+            self._ledger.count(Formed.of(sketch, whole, 1, self._versions.begun["target"] - 1, "target"))
 
     def _form(self, domain: Domain) -> Formed | None:
         """Form h from the labels of a domain so far; None if there are none."""
@@ -351,7 +349,7 @@ class MapVersions:
             # Of the target the mixture keeps its own windows; what is formed there only certifies it.
             self._auto.set_source(sketch)
         version = self._versions.begun[domain] - 1
-        return Formed(sketch.to_bytes(), formed.splits, formed.choices, version, domain)
+        return Formed.of(sketch, formed.splits, formed.choices, version, domain)
 
     def _map_of(self, sketch: ScoreSketch, binned: RecalibrationMap) -> RecalibrationMap:
         """Return h: the paper's map of these bins, or the curve that ``bins="auto"`` chooses."""

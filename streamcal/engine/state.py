@@ -52,7 +52,7 @@ def unpack(data: bytes, count: int) -> list[bytes]:
 
 def compressed(data: bytes) -> bytes:
     """Return a part in about half of its bytes. Its length goes before it."""
-    return _LENGTH.pack(len(data)) + zlib.compress(data, 1)  # higher levels take longer, and gain little
+    return _LENGTH.pack(len(data)) + zlib.compress(data, 3)  # higher levels take longer, and gain nothing
 
 
 def expanded(data: bytes) -> bytes:

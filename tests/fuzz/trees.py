@@ -63,7 +63,7 @@ def unpack(data: bytes) -> Any:
     if data[:4] == b"SCSK":
         _, *header = _SKETCH.unpack_from(data)
         return _Sketch([*header, data[_SKETCH.size : -4]])
-    if data[4:6] == b"\x78\x01":
+    if data[4:6] == b"\x78\x5e":
         return _Compressed(unpack(zlib.decompress(data[4:])).inside)
     if data[:1] == b"{":
         return _Json(json.loads(data))
@@ -99,7 +99,7 @@ def pack(tree: Any) -> bytes:
         return text.replace(b'"%s"' % DEEP.encode(), b"[" * _DEPTH + b"]" * _DEPTH)
     if isinstance(tree, _Compressed):
         part = msgspec.msgpack.encode(_closed(tree.inside))
-        return struct.pack("<I", len(part)) + zlib.compress(part, 1)
+        return struct.pack("<I", len(part)) + zlib.compress(part, 3)
     if isinstance(tree, _MessagePack):
         return msgspec.msgpack.encode(_closed(tree.inside))
     raise TypeError(f"bytes expected, got {tree!r}")

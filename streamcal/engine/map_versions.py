@@ -212,11 +212,8 @@ class MapVersions:
             self._source.settle()
             self._source.drop(self._source.end)
             return
-        target, watch = self._target, self._ledger.watch
-        if watch is not None and self._watched < target.end:
-            run = target.since(self._watched)
-            watch.count(run.scores, run.labels)
-        self._watched = target.end
+        target = self._target
+        self._watch_labels()
         self._priors.read_labels()
         target.settle()
         if self._auto is not None:
@@ -405,10 +402,20 @@ class MapVersions:
         watch = self._ledger.watch
         return NEVER if watch is None else watch.next_look - watch.labels - (self._target.end - self._watched)
 
+    def _watch_labels(self) -> None:
+        """Let the test of label shift count the target's labels that it has not counted."""
+        watch = self._ledger.watch
+        if watch is not None and self._watched < self._target.end:
+            run = self._target.since(self._watched)
+            watch.count(run.scores, run.labels)
+        self._watched = self._target.end
+
     def _look(self) -> None:
         """Look whether the target's labels refute label shift."""
-        self.settle("source")
-        self.settle("target")
+        self._watch_labels()
+        if self._source.n and self._ledger.watch is not None and self._ledger.watch.reads_sketches:
+            self.settle("source")
+            self.settle("target")
         refuted = self._ledger.look(self._source.log.sketch, self._target.log.sketch, self._target.n)
         if refuted and self._auto is not None:
             self._auto.refute_label_shift()

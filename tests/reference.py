@@ -11,6 +11,7 @@ import numpy.typing as npt
 from streamcal import RecalibrationMap, ScoreSketch
 from streamcal.maps.shift import shift_correction
 from streamcal.sketch import grid
+from streamcal.sketch.atoms import pack_atoms
 
 __all__ = ["cells_of", "predict", "sketch_of"]
 
@@ -43,7 +44,8 @@ def sketch_of(scores: Floats, labels: npt.NDArray[np.int8] | None, max_cells: in
     sketch = ScoreSketch(max_cells, labelled=labels is not None)
     sketch._level, sketch._cells, sketch._counts = level, cells, counts
     at = cells_of(scores, level)
-    sketch._atoms = np.array([_atom(scores[at == cell]) for cell in cells], np.float64)
+    atoms = np.array([_atom(scores[at == cell]) for cell in cells], np.float64)
+    sketch._packed_atoms = pack_atoms(atoms, level)
     return sketch
 
 

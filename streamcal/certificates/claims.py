@@ -6,9 +6,10 @@ serve many mixtures that are all certified by it.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -37,8 +38,8 @@ Floats = npt.NDArray[np.float64]
 class Formed(NamedTuple):
     """What a map version was formed from."""
 
-    cells: bytes
-    """The labelled sketch of its domain at that moment, as bytes: they take a quarter of its memory."""
+    compressed: bytes
+    """The labelled sketch of its domain at that moment, as compressed bytes: see `sketch`."""
     splits: Counts
     """int64[B+1], the cells where its bins begin."""
     choices: int
@@ -49,6 +50,23 @@ class Formed(NamedTuple):
     """The domain of the labels."""
     log_likelihoods: tuple[float, ...] = ()
     """Of forecasts of these labels, kept since a merge: the forecasts have gone on then. Else none."""
+
+    @classmethod
+    def of(
+        cls, sketch: ScoreSketch, splits: Counts, choices: int, versions_before: int, domain: Domain
+    ) -> Self:
+        """Return what a version was formed from: at least one label."""
+        return cls(zlib.compress(sketch.to_bytes(), 1), splits, choices, versions_before, domain)
+
+    @property
+    def sketch(self) -> ScoreSketch:
+        """The labelled sketch of its domain at that moment, anew each time: it takes much more memory."""
+        return ScoreSketch.from_bytes(self.cells)
+
+    @property
+    def cells(self) -> bytes:
+        """The bytes of that sketch."""
+        return zlib.decompress(self.compressed)
 
 
 class Target(NamedTuple):
@@ -112,7 +130,7 @@ class Claims:
         self._formed = formed
         self._spending = spending
         self._windowed = windowed
-        sketch = self._sketch
+        sketch = self._formed.sketch
         negatives, positives = sketch.counts
         version = formed.versions_before if windowed else None
         self.labels = Counted(sketch.n_positives, sketch.n, version)
@@ -131,7 +149,7 @@ class Claims:
     @cached_property
     def limits(self) -> BinIntervals:
         """Certified limits on the bins of the version."""
-        formed, (negatives, positives) = self._formed, self._sketch.counts
+        formed, (negatives, positives) = self._formed, self._formed.sketch.counts
         return bin_intervals(
             negatives, positives, formed.splits, delta=self._spending.limits / 2, choices=formed.choices
         )
@@ -139,7 +157,7 @@ class Claims:
     @cached_property
     def own(self) -> RiskBound:
         """The bound on the map that was formed."""
-        formed, sketch = self._formed, self._sketch
+        formed, sketch = self._formed, self._formed.sketch
         negatives, positives = sketch.counts
         return certify_served(
             negatives,
@@ -155,8 +173,9 @@ class Claims:
         """Of the forecasts of the version's labels; none if they were not forecast."""
         if self._formed.log_likelihoods or self._forecasts is None:
             return self._formed.log_likelihoods
-        self._forecasts.update(self._sketch)
-        return tuple(self._forecasts.log_likelihoods.tolist())
+        forecasts = self._forecasts.copy()
+        forecasts.score(self._formed.sketch)
+        return tuple(forecasts.log_likelihoods.tolist())
 
     def bound_of(self, served: RecalibrationMap, *, closely: bool = True) -> RiskBound:
         """Return a bound on R of any map in the version's domain.
@@ -184,11 +203,11 @@ class Claims:
             and np.array_equal(served.edges[1:-1], self._edges)
         ):
             return self.own
-        centre, inner = self._best
+        centre, inner, atoms = self._best
         best = centre.bound
         risk = 1.0
         if best.monotone:
-            risk = centre.bound_of(*_range(served, inner), _at(served, self._sketch.atoms[centre.starts]))
+            risk = centre.bound_of(*_range(served, inner), _at(served, atoms))
         # No two scores share a value under the identity, so it loses no sharpness. Of another map we know
         # only that neither part exceeds the whole.
         sharpness = min(risk, 0.25) if served.values or served.knots else 0.0
@@ -205,14 +224,15 @@ class Claims:
         forecasts = None if self._forecasts is None else self._forecasts.copy()
         if forecasts is not None:
             for fewer in range(doublings):
-                forecasts.update(doubled(self._sketch, fewer))
-        formed = self._formed._replace(cells=doubled(self._sketch, doublings).to_bytes(), log_likelihoods=())
+                forecasts.update(doubled(self._formed.sketch, fewer))
+        many = zlib.compress(doubled(self._formed.sketch, doublings).to_bytes(), 1)
+        formed = self._formed._replace(compressed=many, log_likelihoods=())
         return Claims(formed, self._spending, forecasts, windowed=self._windowed)
 
     @property
     def as_target(self) -> Target:
         """The labels of the version, as what is known of the target."""
-        return Target(lambda: self._sketch, self.labels)
+        return Target(lambda: self._formed.sketch, self.labels)
 
     def target_risk(
         self, served: RecalibrationMap, target: Target, *, delta: float, closely: bool = True
@@ -287,20 +307,17 @@ class Claims:
     def _paths(self) -> PathBounds | None:
         """Bounds over the likelihood set; None if the labels were not forecast."""
         forecasts, spending = self.log_likelihoods, self._spending
-        return PathBounds(self._sketch, forecasts, spending.once, spending.masses) if forecasts else None
-
-    @property
-    def _sketch(self) -> ScoreSketch:
-        # Decoded anew each time: it takes four times the memory of its bytes.
-        return ScoreSketch.from_bytes(self._formed.cells)
+        return (
+            PathBounds(self._formed.sketch, forecasts, spending.once, spending.masses) if forecasts else None
+        )
 
     @cached_property
-    def _best(self) -> tuple[Centre, Floats]:
-        """The best certified map, and the edges between its groups of cells."""
-        sketch = self._sketch
-        single = ~np.isnan(sketch.atoms)
-        centre = Centre.best_of(*sketch.counts, delta=self._spending.limits / 2, single=single)
-        return centre, _left_edges(sketch, centre.starts[1:])
+    def _best(self) -> tuple[Centre, Floats, Floats]:
+        """The best certified map, the edges between its groups of cells, and each group's score if single."""
+        sketch = self._formed.sketch
+        atoms = sketch.atoms
+        centre = Centre.best_of(*sketch.counts, delta=self._spending.limits / 2, single=~np.isnan(atoms))
+        return centre, _left_edges(sketch, centre.starts[1:]), atoms[centre.starts]
 
 
 def _left_edges(sketch: ScoreSketch, splits: Counts) -> Floats:
@@ -337,8 +354,11 @@ def _range(served: RecalibrationMap, inner: Floats) -> tuple[Floats, Floats]:
 
 
 def _at(served: RecalibrationMap, atoms: Floats) -> Floats:
-    """Return the value of a map at each of these scores, float64[m]; at NaN that at 0."""
-    return served.apply_checked(np.nan_to_num(atoms), served.weights)
+    """Return the value of a map at each of these scores, float64[m]; 0 at NaN."""
+    values, known = np.zeros(len(atoms)), ~np.isnan(atoms)
+    if known.any():  # few versions have any
+        values[known] = served.apply_checked(atoms[known], served.weights)
+    return values
 
 
 def _range_of_line(

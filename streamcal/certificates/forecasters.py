@@ -6,11 +6,13 @@ Every one is strictly between 0 and 1.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final, NamedTuple, Self
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.errors import DamagedStateError
 from streamcal.maps.binning import bin_sums, cube_root, uniform_mass
 from streamcal.maps.platt import apply_platt, expit, fit_platt, logit
 from streamcal.sketch import grid
@@ -18,7 +20,7 @@ from streamcal.sketch.arrays import Cells
 from streamcal.sketch.cells import coarsen
 from streamcal.sketch.score_sketch import ScoreSketch
 
-__all__ = ["FORECASTERS", "Forecasters", "log_likelihoods", "log_marginal"]
+__all__ = ["FORECASTERS", "Forecasters", "ForecastersState", "Levels", "log_likelihoods", "log_marginal"]
 
 Counts = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
@@ -32,6 +34,42 @@ _INTERCEPTS: Final = np.linspace(-7.0, 7.0, 21)
 _STEEPEST: Final = 8.0  # log odds of their forecasts
 
 _FITTED: Final = 512  # cells; more would only slow Platt scaling down
+
+
+class Levels(NamedTuple):
+    """Labels per cell at several levels of the grid, one level behind the other."""
+
+    centres: Reals
+    """float64[M], a score inside each cell."""
+    logits: Reals
+    """float64[M], their logits."""
+    counts: Counts
+    """int64[2, M], labels by class; no cell is empty."""
+    starts: Counts
+    """int64[k], where the cells of each level begin."""
+
+    @classmethod
+    def of(cls, sketch: ScoreSketch, levels: Cells) -> Self:
+        """Return the labels of a sketch, at least one, at k levels that are not finer than its own."""
+        cells = sketch.cells >> (levels - np.int32(sketch.level))[:, None]
+        begins = np.ones(cells.shape, bool)
+        np.not_equal(cells[:, 1:], cells[:, :-1], out=begins[:, 1:])
+        counts = np.add.reduceat(np.tile(sketch.counts, len(levels)), np.flatnonzero(begins), axis=1)
+        sizes = begins.sum(axis=1)
+        centres = _centres(cells[begins], np.repeat(levels, sizes))
+        return cls(centres, logit(centres), counts, np.cumsum(sizes) - sizes)
+
+
+Parameter = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]  # the priors of its fits keep it far below
+
+
+class ForecastersState(msgspec.Struct):
+    """The fitted maps: of m bins, float64[m] each but one edge less."""
+
+    knots: bytes
+    means: bytes
+    starts: bytes
+    platt: tuple[Parameter, Parameter]
 
 
 class Forecasters:
@@ -56,44 +94,93 @@ class Forecasters:
         splits = uniform_mass(totals, cube_root(sketch.n))
         sizes = bin_sums(totals, splits).astype(np.float64)
         rates = (bin_sums(positives, splits) + 0.5) / (sizes + 1.0)
-        self._means = isotonic_regression(rates, weights=sizes + 1.0).x
-        self._log_odds = np.log(self._means / (1.0 - self._means))
+        self._set_means(isotonic_regression(rates, weights=sizes + 1.0).x)
         self._knots = np.add.reduceat(logits * totals, splits[:-1]) / sizes
         self._starts = grid.left_edges(cells[splits[1:-1]], level)
         while len(cells) > _FITTED and level < grid.MAX_LEVEL:
             level, (cells, counts) = level + 1, coarsen(cells, counts, 1)
         by_label = counts.astype(np.float64)
         self._platt = fit_platt(logit(_centres(cells, level)), by_label[1:], by_label.sum(axis=0)[None])
-        self._least = 0.5 / (sketch.n + 1.0)  # Platt scaling knows no more than so many labels show
+        self._least = _least(sketch.n)  # Platt scaling knows no more than so many labels show
 
-    def at(self, cells: Cells, level: int) -> Reals:
-        """Return the forecasts in these cells, float64[FORECASTERS, m] in (0, 1)."""
-        centres = _centres(cells, level)
-        logits = logit(centres)
-        forecasts = np.empty((FORECASTERS, len(cells)))
+    def at(self, labels: Levels) -> Reals:
+        """Return the forecasts in the cells of labels, float64[FORECASTERS, M] in (0, 1)."""
+        centres, logits = labels.centres, labels.logits
+        forecasts = np.empty((FORECASTERS, len(centres)))
         forecasts[0] = expit(np.interp(logits, self._knots, self._log_odds))
         forecasts[1] = self._means[np.searchsorted(self._starts, centres, "right")]
         slope, intercept = self._platt[:, 0], self._platt[:, 1]
         forecasts[2] = np.clip(apply_platt(slope, intercept, logits), self._least, 1.0 - self._least)
-        forecasts[3] = expit(logits)
+        forecasts[3] = expit(logits.copy())
         return forecasts
 
+    def to_state(self) -> ForecastersState:
+        """Return the state."""
+        slope, intercept = self._platt[0].tolist()
+        knots, means, starts = (
+            each.astype("<f8").tobytes() for each in (self._knots, self._means, self._starts)
+        )
+        return ForecastersState(knots, means, starts, (slope, intercept))
 
-def log_likelihoods(forecasts: Reals, counts: Counts) -> Reals:
-    """Return the log likelihood of the counts per label, int64[2, m], by each row of forecasts."""
-    return np.asarray(np.log(forecasts) @ counts[1] + np.log1p(-forecasts) @ counts[0], np.float64)
+    @classmethod
+    def from_state(cls, state: ForecastersState, labels: int) -> Self:
+        """Return the forecasters whose state `to_state` returned, fitted to so many labels.
+
+        Raises
+        ------
+        DamagedStateError
+            if there are none.
+        """
+        least = _least(labels)
+        try:
+            knots, means, starts = (
+                np.frombuffer(each, "<f8").astype(np.float64)
+                for each in (state.knots, state.means, state.starts)
+            )
+        except ValueError as error:
+            raise DamagedStateError(f"not the state of forecasters: {error}") from None
+        if not len(knots) == len(means) == len(starts) + 1 or not (
+            np.isfinite(knots).all()
+            and ((means > 0.0) & (means < 1.0)).all()
+            and (np.diff(starts) > 0.0).all()
+        ):
+            raise DamagedStateError(f"not the state of forecasters of {len(means)} bins")
+        made = cls.__new__(cls)
+        made._set_means(means)
+        made._knots, made._starts = knots, starts
+        made._platt, made._least = np.array([state.platt]), least
+        return made
+
+    def _set_means(self, means: Reals) -> None:
+        self._means, self._log_odds = means, np.log(means / (1.0 - means))
 
 
-def log_marginal(cells: Cells, level: int, counts: Counts) -> float:
-    """Return the log of the mean likelihood of counts, int64[2, m], over a fixed grid of maps."""
-    odds = _SLOPES[:, None, None] * logit(_centres(cells, level)) + _INTERCEPTS[:, None]
-    forecasts = expit(np.clip(odds, -_STEEPEST, _STEEPEST).reshape(-1, len(cells)))
-    each = log_likelihoods(forecasts, counts)
-    return float(np.logaddexp.reduce(each) - np.log(len(each)))
+def _least(labels: int) -> float:
+    return 0.5 / (labels + 1.0)
 
 
-def _centres(cells: Cells, level: int) -> Reals:
+def log_likelihoods(forecasts: Reals, labels: Levels) -> Reals:
+    """Return the log likelihood of labels at each of k levels by each row of forecasts, float64[f, M].
+
+    The result is float64[k, f].
+    """
+    each = np.log(forecasts) * labels.counts[1]
+    each += np.log1p(-forecasts) * labels.counts[0]
+    return np.asarray(np.add.reduceat(each, labels.starts, axis=1).T)
+
+
+def log_marginal(labels: Levels) -> Reals:
+    """Return the log of the mean likelihood of labels over a fixed grid of maps, float64[k], by level."""
+    odds = (_SLOPES[:, None, None] * labels.logits + _INTERCEPTS[:, None]).reshape(-1, len(labels.logits))
+    np.clip(odds, -_STEEPEST, _STEEPEST, out=odds)
+    each = odds * labels.counts[1]
+    each -= np.log1p(np.exp(odds, out=odds), out=odds) * labels.counts.sum(axis=0)
+    by_level = np.add.reduceat(each, labels.starts, axis=1)
+    return np.asarray(np.logaddexp.reduce(by_level, axis=0) - np.log(len(each)))
+
+
+def _centres(cells: Cells, level: int | Cells) -> Reals:
     """Return a score inside each cell: in the middle of its keys."""
-    finer = level - grid.MIN_LEVEL
-    keys = (cells << np.int32(finer)) + np.int32((1 << finer) >> 1)
+    finer = np.int32(level) - np.int32(grid.MIN_LEVEL)
+    keys = (cells << finer) + ((np.int32(1) << finer) >> np.int32(1))
     return grid.left_edges(keys, grid.MIN_LEVEL)

@@ -57,7 +57,7 @@ def chernoff_upper(rate: npt.ArrayLike, exponent: npt.ArrayLike) -> Reals:
     kl(p, ·) is convex and increasing above p. Newton steps that start right of the root therefore stay right
     of it, and every iterate is a valid limit.
     """
-    p, x = np.broadcast_arrays(np.asarray(rate, dtype=np.float64), np.asarray(exponent, dtype=np.float64))
+    p, x = np.asarray(rate, dtype=np.float64), np.asarray(exponent, dtype=np.float64)
     room = 1.0 - p
     hits = _xlogy(p, p)
     entropy = -(hits + _xlogy(room, room))
@@ -181,33 +181,41 @@ class Masses:
     exponent: float
     """x, with n kl(N/n, p) ≤ x for all intervals of N scores together."""
 
-    def fill(self, values: Reals) -> float:
+    def fill(self, values: Reals, caps: Reals | None = None) -> float:
         """Return the largest Σ p_b a_b that is allowed, for values a_b ≥ 0, float64[B] (lemma 8g).
+
+        ``caps``, float64[B], take the place of those of the masses.
 
         Each p_b is at most its cap. The sum over each 2, 4, 8, … of them, from every multiple of that number
         on, is at most what x allows to the scores there, from the first interval's ``below`` to the last
         one's ``upto``. Of two such sets of intervals one contains the other or they are disjoint. So the
         largest values may take their mass first in every pair, then in every four, and so on.
         """
-        order = np.argsort(-values, kind="stable")
-        group, mass, size = order, self.caps[order], len(values)
-        for limits in self._unions:
-            group = group // 2
-            by_group = np.argsort(group, kind="stable")
-            total = np.cumsum(mass[by_group])
-            first = np.searchsorted(group[by_group], np.arange(len(limits)))
-            total -= np.repeat(total[first] - mass[by_group][first], np.diff(first, append=size))
-            room = limits[group[by_group]]
-            mass[by_group] = np.minimum(total, room) - np.minimum(total - mass[by_group], room)
-        return float(np.minimum(mass, 1.0) @ values[order])
+        limits = self._unions
+        blank = np.zeros((1 << len(limits)) - len(values))
+        losses, mass = (
+            -np.concatenate((values, blank)),
+            np.concatenate((self.caps if caps is None else caps, blank)),
+        )
+        for each in limits:
+            # Each row is a group, the largest values first.
+            rows = len(each), -1
+            order = np.argsort(losses.reshape(rows), axis=1, kind="stable")
+            order += np.arange(0, len(losses), len(losses) // len(each))[:, np.newaxis]
+            losses, mass = losses[order], np.cumsum(mass[order], axis=1)
+            np.minimum(mass, each[:, np.newaxis], out=mass)
+            mass[:, 1:] -= mass[:, :-1].copy()
+            losses, mass = losses.ravel(), mass.ravel()
+        return float(-(np.minimum(mass, 1.0) @ losses))
 
     @cached_property
     def _unions(self) -> list[Reals]:
-        """The caps on unions of 2, 4, 8, … intervals, up to all."""
+        """The caps on unions of 2, 4, 8, … intervals; empty ones make their number a power of 2."""
         size, counts = len(self.caps), []
-        for doublings in range(1, (size - 1).bit_length() + 1):
-            starts = np.arange(0, size, 1 << doublings)
-            ends = np.minimum(starts + (1 << doublings), size) - 1
+        doublings = (size - 1).bit_length()
+        for doubling in range(1, doublings + 1):
+            starts = np.minimum(np.arange(0, 1 << doublings, 1 << doubling), size - 1)
+            ends = np.minimum(starts + (1 << doubling), size) - 1
             counts.append(self.upto[ends] - self.below[starts])
         if not counts:
             return []

@@ -1,7 +1,7 @@
 """The ledger of one engine's certificates: what each version may claim, and which assumptions are refuted.
 
 A certificate is made when it is asked for, from the cells as they were when the version was formed. Memory:
-those cells in compact form, and at most `MOST_CERTIFICATES` certificates.
+those cells, compressed, and at most `MOST_CERTIFICATES` certificates.
 """
 
 from __future__ import annotations
@@ -231,9 +231,15 @@ class Ledger:
                 likelihoods = self._claims_of(formed).log_likelihoods
                 self._formed[domain] = formed._replace(log_likelihoods=likelihoods)
             theirs = theirs.copy()
-            mine.update(sketches[domain][0])
-            theirs.update(sketches[domain][1])
+            mine.score(sketches[domain][0])
+            theirs.score(sketches[domain][1])
             mine.merge(theirs)
+
+    def fit_forecasts(self, sketches: dict[Domain, ScoreSketch]) -> None:
+        """Make new forecasts from the labels of each domain, after all were merged."""
+        for domain, forecasts in self._forecasts.items():
+            if forecasts.labels:
+                forecasts.fit(sketches[domain])
 
     def certificate(
         self, served: RecalibrationMap, target: Target, time: float | None, *, closely: bool
@@ -334,10 +340,7 @@ class Ledger:
             )
             for domain, each in sorted(self._formed.items())
         ]
-        forecasts = {
-            domain: each.to_bytes(self._formed_cells(domain))
-            for domain, each in sorted(self._forecasts.items())
-        }
+        forecasts = {domain: each.to_bytes() for domain, each in sorted(self._forecasts.items())}
         watch = None if self.watch is None else self.watch.to_bytes()
         return msgspec.msgpack.encode(
             _State(formed, self._version, self._on_schedule, self._alarms, self.generation, watch, forecasts)
@@ -367,15 +370,12 @@ class Ledger:
                 raise DamagedStateError(
                     "not the state of a ledger of certificates: forecasts of too few levels"
                 )
-            likelihoods = tuple(known.log_likelihoods)
-            self.count(
-                Formed(known.cells, splits, known.choices, known.versions_before, known.domain, likelihoods)
-            )
+            formed = Formed.of(sketch, splits, known.choices, known.versions_before, known.domain)
+            self.count(formed._replace(log_likelihoods=tuple(known.log_likelihoods)))
         if not state.forecasts.keys() <= self._forecasts.keys():
             raise DamagedStateError("not the state of a ledger of certificates: forecasts under a window")
         self._forecasts = {
-            domain: Prequential().restore(each, self._formed_cells(domain))
-            for domain, each in sorted(state.forecasts.items())
+            domain: Prequential().restore(each) for domain, each in sorted(state.forecasts.items())
         }
         self._version, self._on_schedule, self._alarms = state.version, state.on_schedule, state.alarms
         self.generation = state.generation
@@ -383,10 +383,6 @@ class Ledger:
         if self.watch is not None and state.watch is not None:
             self.watch.restore(state.watch)
         return self
-
-    def _formed_cells(self, domain: Domain) -> bytes | None:
-        formed = self._formed.get(domain)
-        return None if formed is None else formed.cells
 
     def _new_watch(self, before: LabelShiftWatch | None = None) -> LabelShiftWatch | None:
         if not self._scope.by_label_shift:

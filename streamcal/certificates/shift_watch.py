@@ -95,6 +95,11 @@ class LabelShiftWatch:
         """Log of the e-value of the labels counted, up to the alarm if there was one; None before a test."""
         return None if self._test is None else self._test.log_e()
 
+    @property
+    def reads_sketches(self) -> bool:
+        """Whether `look` would read the sketches that it is given: to begin a test, or to begin it anew."""
+        return not self.refuted and (self._test is None or self._test.due)
+
     def count(self, scores: npt.NDArray[np.float64], labels: npt.NDArray[np.int8]) -> None:
         """Count the next target labels. However they are cut into calls, the state is the same.
 
@@ -125,7 +130,8 @@ class LabelShiftWatch:
         Parameters
         ----------
         source, target
-            sketches of all labelled scores of each domain.
+            sketches of all labelled scores of each domain; they need not be up to date if not
+            `reads_sketches`.
         """
         stride = max(_MIN_STRIDE, int(self.labels * (_STRIDE_GROWTH - 1.0)))
         self.next_look = self.labels + min(stride, _MAX_STRIDE)

@@ -312,9 +312,12 @@ def _certify(version: VersionLimits, binning: BinningLimits, ratios: Sequence[in
     bins = len(binning.totals)
     if not intervals.monotone:
         return RiskBound(1.0, 1.0, 1.0, bins, bins, version.delta, monotone=False)
-    shift = _filled(version, binning, binning.shape**2)
+    upto = np.cumsum(binning.totals).astype(np.int64)
+    below = upto - binning.totals.astype(np.int64)
+    masses = Masses(intervals.mass, below, upto, version.n, version.mass_exponent)
+    shift = _filled(version, binning, masses, binning.shape**2)
     calibration = (math.sqrt(binning.squares) + math.sqrt(shift)) ** 2
-    sharpness = _filled(version, binning, np.full(bins, 0.25))
+    sharpness = _filled(version, binning, masses, np.full(bins, 0.25))
     risk = calibration + sharpness
     fine_bins = bins
     linear = -math.log(_LINEAR * binning.share / len(ratios))
@@ -336,7 +339,7 @@ def _certify(version: VersionLimits, binning: BinningLimits, ratios: Sequence[in
     )
 
 
-def _filled(version: VersionLimits, binning: BinningLimits, part: Reals) -> float:
+def _filled(version: VersionLimits, binning: BinningLimits, masses: Masses, part: Reals) -> float:
     """Return the largest Σ p_b part_b r_b², r_b the range of h in the bin (lemmas 8g, 8h).
 
     Of a bin of one score, only the gaps beside it count, if that is less (lemma 8i).
@@ -344,10 +347,7 @@ def _filled(version: VersionLimits, binning: BinningLimits, part: Reals) -> floa
     intervals = binning.intervals
     atom = binning.atom < part
     values = np.where(atom, 1.0, part) * (intervals.ceiling - intervals.floor) ** 2
-    caps = np.where(atom, version.gap, intervals.mass)
-    upto = np.cumsum(binning.totals).astype(np.int64)
-    below = upto - binning.totals.astype(np.int64)
-    return Masses(caps, below, upto, version.n, version.mass_exponent).fill(values)
+    return masses.fill(values, np.where(atom, version.gap, intervals.mass))
 
 
 def _fine_splits(version: VersionLimits, binning: BinningLimits, k: int) -> Counts:

@@ -20,7 +20,7 @@ from streamcal.engine.domain_labels import DomainLabels
 from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Mixing, Recalibrated
 from streamcal.engine.map_versions import MapVersions
 from streamcal.engine.schedule import FIRST_LABELS
-from streamcal.engine.state import pack, unpack
+from streamcal.engine.state import compressed, expanded, pack, unpack
 from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain, LabelledEvent, PredictionEvent
 from streamcal.join.join import Joined
@@ -302,6 +302,7 @@ class Engine:
             self._source.merge(other._source)
             self._target.merge(other._target)
             self._versions.merge_counts(other._versions)
+        self._versions.fit_forecasts()
         self.refresh()
 
     # State
@@ -318,7 +319,7 @@ class Engine:
             self._priors.to_bytes(),
             self._versions.to_bytes(),
         )
-        return pack([self.config.model_dump_json().encode(), msgspec.msgpack.encode(state)])
+        return pack([self.config.model_dump_json().encode(), compressed(msgspec.msgpack.encode(state))])
 
     @classmethod
     def from_bytes(
@@ -332,7 +333,7 @@ class Engine:
             if the bytes are not such a state; the message says what is wrong.
         """
         options, body = unpack(data, 2)
-        state = decoded(body, _State, "an engine")
+        state = decoded(expanded(body), _State, "an engine")
         try:
             engine = cls(RecalibratorConfig.model_validate_json(options), key, certifies)
         except ValueError as error:

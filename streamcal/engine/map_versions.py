@@ -212,11 +212,8 @@ class MapVersions:
             self._source.settle()
             self._source.drop(self._source.end)
             return
-        target, watch = self._target, self._ledger.watch
-        if watch is not None and self._watched < target.end:
-            run = target.since(self._watched)
-            watch.count(run.scores, run.labels)
-        self._watched = target.end
+        target = self._target
+        self._watch_labels()
         self._priors.read_labels()
         target.settle()
         if self._auto is not None:
@@ -232,6 +229,10 @@ class MapVersions:
             "target": (self._target.log.sketch, other._target.log.sketch),
         }
         self._ledger.merge_forecasts(other._ledger, sketches)
+
+    def fit_forecasts(self) -> None:
+        """Make new forecasts, after all labels were merged."""
+        self._ledger.fit_forecasts({"source": self._source.log.sketch, "target": self._target.log.sketch})
 
     def merge_mixture(self, other: Self) -> None:
         """Add what the mixture of another has learned, before the labels are merged."""
@@ -324,9 +325,7 @@ class MapVersions:
         sketch = self._target.log.sketch
         if sketch.n:
             whole = np.array([0, len(sketch.cells)], np.int64)
-            self._ledger.count(
-                Formed(sketch.to_bytes(), whole, 1, self._versions.begun["target"] - 1, "target")
-            )
+            self._ledger.count(Formed.of(sketch, whole, 1, self._versions.begun["target"] - 1, "target"))
 
     def _form(self, domain: Domain) -> Formed | None:
         """Form h from the labels of a domain so far; None if there are none."""
@@ -347,7 +346,7 @@ class MapVersions:
             # Of the target the mixture keeps its own windows; what is formed there only certifies it.
             self._auto.set_source(sketch)
         version = self._versions.begun[domain] - 1
-        return Formed(sketch.to_bytes(), formed.splits, formed.choices, version, domain)
+        return Formed.of(sketch, formed.splits, formed.choices, version, domain)
 
     def _map_of(self, sketch: ScoreSketch, binned: RecalibrationMap) -> RecalibrationMap:
         """Return h: the paper's map of these bins, or the curve that ``bins="auto"`` chooses."""
@@ -403,10 +402,20 @@ class MapVersions:
         watch = self._ledger.watch
         return NEVER if watch is None else watch.next_look - watch.labels - (self._target.end - self._watched)
 
+    def _watch_labels(self) -> None:
+        """Let the test of label shift count the target's labels that it has not counted."""
+        watch = self._ledger.watch
+        if watch is not None and self._watched < self._target.end:
+            run = self._target.since(self._watched)
+            watch.count(run.scores, run.labels)
+        self._watched = self._target.end
+
     def _look(self) -> None:
         """Look whether the target's labels refute label shift."""
-        self.settle("source")
-        self.settle("target")
+        self._watch_labels()
+        if self._source.n and self._ledger.watch is not None and self._ledger.watch.reads_sketches:
+            self.settle("source")
+            self.settle("target")
         refuted = self._ledger.look(self._source.log.sketch, self._target.log.sketch, self._target.n)
         if refuted and self._auto is not None:
             self._auto.refute_label_shift()

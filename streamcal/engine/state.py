@@ -9,11 +9,12 @@ from typing import Final
 
 from streamcal.errors import DamagedStateError
 
-__all__ = ["pack", "unpack"]
+__all__ = ["compressed", "expanded", "pack", "unpack"]
 
 _MAGIC: Final = b"SCRC"
-_FORMAT: Final = 4
+_FORMAT: Final = 5
 _LENGTH: Final = struct.Struct("<I")
+_MOST: Final = 1 << 28  # bytes: no engine has a state so large
 
 
 def pack(parts: Sequence[bytes]) -> bytes:
@@ -47,3 +48,28 @@ def unpack(data: bytes, count: int) -> list[bytes]:
     if place != len(body) or len(parts) != count:
         raise DamagedStateError(f"engine state has {len(parts)} parts, {count} expected")
     return parts
+
+
+def compressed(data: bytes) -> bytes:
+    """Return a part in about half of its bytes. Its length goes before it."""
+    return _LENGTH.pack(len(data)) + zlib.compress(data, 3)  # higher levels take longer, and gain nothing
+
+
+def expanded(data: bytes) -> bytes:
+    """Return the part that `compressed` made these bytes of.
+
+    Raises
+    ------
+    DamagedStateError
+        if they are none.
+    """
+    length, stream = int.from_bytes(data[:4], "little"), zlib.decompressobj()
+    if length > _MOST:
+        raise DamagedStateError(f"an engine state of {length:,} bytes: none has more than {_MOST:,}")
+    try:
+        part = stream.decompress(data[4:], length + 1)  # never more than it says
+    except zlib.error as error:
+        raise DamagedStateError(f"an engine state cannot be expanded: {error}") from None
+    if len(part) != length or not stream.eof or stream.unused_data:
+        raise DamagedStateError(f"an engine state of {length:,} bytes expands to others")
+    return part

@@ -17,7 +17,7 @@ from streamcal.sketch import grid
 from streamcal.sketch.arrays import Cells, Counts, Scores
 from streamcal.sketch.cells import run_starts, sum_runs
 
-__all__ = ["EMPTY", "by_key", "joined", "note", "pack_atoms", "unpack_atoms"]
+__all__ = ["EMPTY", "joined", "note", "pack_atoms", "unpack_atoms"]
 
 EMPTY: Final = -1.0
 """In place of the score of a cell without scores, see `note`."""
@@ -62,36 +62,38 @@ def joined(cells: Cells, counts: Counts, atoms: Scores) -> tuple[Cells, Counts, 
     return distinct, counts, atoms
 
 
-def by_key(atoms: Scores) -> Scores:
-    """Return only those that their key tells, and -0.0 as the 0.0 that it equals."""
-    known = (np.abs(atoms - 0.5) < 0.5 - grid.END) | (atoms == 0.0) | (atoms == 1.0)
-    return np.where(known, atoms + 0.0, np.nan)
-
-
 def pack_atoms(atoms: Scores, level: int) -> bytes:
-    """Return them as bytes: a bit for each cell, and of each atom where in its cell it lies, 4 to 8 bytes."""
-    single = ~np.isnan(atoms)
+    """Return them as bytes: a bit for each cell, and of each atom where in its cell it lies, 4 to 8 bytes.
+
+    Those that their key does not tell are left out.
+    """
+    single = atoms == atoms  # not NaN
+    if not single.any():  # as in most full sketches
+        return bytes(-(-len(atoms) // 8))
+    single = (np.abs(atoms - 0.5) < 0.5 - grid.END) | (atoms == 0.0) | (atoms == 1.0)
     offsets = grid.keys_of(atoms[single]) & ((1 << level) - 1)
     places = offsets.astype("<i8").view(np.uint8).reshape(-1, 8)[:, : _width(level)]
     return np.packbits(single).tobytes() + places.tobytes()
 
 
-def unpack_atoms(data: bytes, cells: Counts, level: int) -> Scores:
-    """Return the atoms of these cells, int64[m], from `pack_atoms`.
+def unpack_atoms(data: bytes, cells: Cells, level: int) -> Scores:
+    """Return the atoms of these cells, int32[m], from `pack_atoms`; −0.0 has become the 0.0 that it equals.
 
     Raises
     ------
     DamagedStateError
         if the bytes do not hold them.
     """
+    if data == bytes(-(-len(cells) // 8)):
+        return np.full(len(cells), np.nan)
     flags, width = data[: -(-len(cells) // 8)], _width(level)
     single = np.unpackbits(np.frombuffer(flags, np.uint8), count=len(cells)).astype(bool)
     places = np.frombuffer(data[len(flags) :], np.uint8)
     if np.packbits(single).tobytes() != flags or len(places) != width * np.count_nonzero(single):
         raise DamagedStateError(f"{len(data)} bytes do not hold the atoms of {len(cells)} cells")
-    offsets = np.zeros((np.count_nonzero(single), 8), np.uint8)
+    offsets = np.zeros((len(places) // width, 8), np.uint8)
     offsets[:, :width] = places.reshape(-1, width)
-    keys = (cells[single] << level) + offsets.view("<i8").ravel().astype(np.int64)
+    keys = (cells[single].astype(np.int64) << level) + offsets.view("<i8").ravel().astype(np.int64)
     if ((keys >> level != cells[single]) | (keys > grid.LAST_KEY)).any():
         raise DamagedStateError("the atoms of a sketch lie outside their cells")
     atoms = np.full(len(cells), np.nan)

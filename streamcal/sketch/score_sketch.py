@@ -4,8 +4,8 @@ It is the uniform collapse of UDDSketch (Epicoco et al. 2020) with labels in its
 logarithmically fine near both ends of [0, 1]. It yields uniform-mass edges for any number of bins, the exact
 label mean of each bin between such edges, class priors, and score histograms. It also knows which cells hold
 one score only, however often: atoms, on which the map varies no further. Its state depends only on the
-multiset of events, not on their order, batches or shards. Memory: at most ``max_cells`` cells of 14 to 28
-bytes (13 to 20 without labels), by the largest count.
+multiset of events, not on their order, batches or shards. Memory: at most ``max_cells`` cells of 6 to 28
+bytes (5 to 20 without labels), by the largest count and by how many cells hold one score only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from streamcal.errors import DamagedStateError
 from streamcal.sketch import checks, grid
 from streamcal.sketch.arrays import Cells, Counts, Labels, Scores
-from streamcal.sketch.atoms import EMPTY, by_key, joined, note, pack_atoms, unpack_atoms
+from streamcal.sketch.atoms import EMPTY, joined, note, pack_atoms, unpack_atoms
 from streamcal.sketch.cells import (
     check_cells,
     count_width,
@@ -63,7 +63,7 @@ class ScoreSketch:
     (3, 2, [[1, 0], [1, 1]])
     """
 
-    __slots__ = ("_atoms", "_cells", "_counts", "_level", "_max_cells")
+    __slots__ = ("_cells", "_counts", "_level", "_max_cells", "_packed_atoms")
 
     def __init__(self, max_cells: int = 4096, *, labelled: bool = True) -> None:
         if max_cells < MIN_MAX_CELLS:
@@ -72,7 +72,7 @@ class ScoreSketch:
         self._level = grid.MIN_LEVEL
         self._cells: Cells = np.empty(0, np.int32)
         self._counts: npt.NDArray[Any] = np.empty((2 if labelled else 1, 0), np.int8)
-        self._atoms: Scores = np.empty(0)
+        self._packed_atoms = b""  # they are asked for seldom
 
     @property
     def max_cells(self) -> int:
@@ -107,11 +107,11 @@ class ScoreSketch:
 
     @property
     def atoms(self) -> Scores:
-        """A copy of the one score that each cell holds, float64[m]; NaN where it holds several that differ.
+        """The one score that each cell holds, float64[m]; NaN where it holds several that differ.
 
         Of scores within 2⁻⁴⁰ of an end that are not 0 or 1, even one counts as several.
         """
-        return self._atoms.copy()
+        return unpack_atoms(self._packed_atoms, self._cells, self._level)
 
     @property
     def n(self) -> int:
@@ -187,7 +187,7 @@ class ScoreSketch:
         for counter, count in zip(by_label, self._counts, strict=True):
             counter[held] = count
         atoms = np.full(strip.size, EMPTY)
-        atoms[held] = self._atoms
+        atoms[held] = self.atoms
         several = np.isnan(atoms).repeat(rows)  # of these slots, which soon are most, no score is looked at
         for start in range(0, len(scores), grid.CHUNK):
             part = slice(start, start + grid.CHUNK)
@@ -226,7 +226,7 @@ class ScoreSketch:
         self._check_alike(other)
         level = max(self._level, other._level)
         self._coarsen(level)
-        self._absorb(other._cells >> np.int32(level - other._level), other._counts, other._atoms)
+        self._absorb(other._cells >> np.int32(level - other._level), other._counts, other.atoms)
 
     def subtract(self, other: ScoreSketch) -> None:
         """Remove the contents of a sketch that was merged before.
@@ -252,7 +252,7 @@ class ScoreSketch:
         left = self.counts
         left[:, columns] -= counts
         occupied = left.any(axis=0)
-        self._keep(self._cells[occupied], left[:, occupied], self._atoms[occupied])
+        self._keep(self._cells[occupied], left[:, occupied], self.atoms[occupied])
 
     def with_counts(self, counts: Counts) -> ScoreSketch:
         """Return a sketch whose cells hold other counts, int64[2, m] by label or int64[1, m].
@@ -265,14 +265,15 @@ class ScoreSketch:
         if counts.shape != self._counts.shape or (counts < 0).any() or not counts.any(axis=0).all():
             raise ValueError(f"need counts of shape {self._counts.shape}, in no cell 0, got {counts!r}")
         other = self.at_level(self._level)
-        other._keep(other._cells, counts, other._atoms)
+        other._keep(other._cells, counts, other.atoms)
         return other
 
     def at_level(self, level: int) -> ScoreSketch:
         """Return a copy at this level, or at the sketch's own level if that is coarser."""
         copy = ScoreSketch(self._max_cells, labelled=self.labelled)
         copy._level = self._level
-        copy._cells, copy._counts, copy._atoms = self._cells.copy(), self._counts.copy(), self._atoms.copy()
+        copy._cells, copy._counts = self._cells.copy(), self._counts.copy()
+        copy._packed_atoms = self._packed_atoms
         copy._coarsen(min(max(level, self._level), grid.MAX_LEVEL))
         return copy
 
@@ -288,8 +289,7 @@ class ScoreSketch:
             self.n,
         )
         steps = np.diff(self._cells, prepend=np.int32(0))
-        atoms = pack_atoms(self._atoms, self._level)
-        body = header + pack_numbers(steps) + pack_numbers(self._counts.ravel()) + atoms
+        body = header + pack_numbers(steps) + pack_numbers(self._counts.ravel()) + self._packed_atoms
         return body + _CRC.pack(zlib.crc32(body))
 
     @classmethod
@@ -324,8 +324,9 @@ class ScoreSketch:
             raise DamagedStateError(
                 f"a sketch of {m} cells has {len(steps)} of them with {len(counts)} counts"
             )
-        cells, counts = np.minimum(steps, _BEYOND).cumsum(), counts.reshape(rows, m)
-        check_cells(cells, level, max_cells)
+        places, counts = np.minimum(steps, _BEYOND).cumsum(), counts.reshape(rows, m)
+        check_cells(places, level, max_cells)
+        cells = places.astype(np.int32)
         # A float: the sum of counts of any size, exact up to `MOST`.
         if not counts.any(axis=0).all() or counts.sum(dtype=np.float64) != n:
             raise DamagedStateError("the counts of the sketch are empty or do not add up")
@@ -333,7 +334,7 @@ class ScoreSketch:
             raise DamagedStateError(f"a sketch holds at most {MOST:,} scores, got {n:,}")
         sketch = cls(max_cells, labelled=rows == 2)
         sketch._level = level
-        sketch._keep(cells.astype(np.int32), counts, unpack_atoms(rest, cells, level))
+        sketch._keep(cells, counts, unpack_atoms(rest, cells, level))
         return sketch
 
     def _check_alike(self, other: ScoreSketch) -> None:
@@ -345,7 +346,7 @@ class ScoreSketch:
         both = np.concatenate((self._cells, cells))
         order = np.argsort(both, kind="stable")  # merges ascending runs
         counts = np.concatenate((self._counts, counts), axis=1, dtype=np.int64)
-        self._hold(both[order], counts[:, order], np.concatenate((self._atoms, atoms))[order])
+        self._hold(both[order], counts[:, order], np.concatenate((self.atoms, atoms))[order])
 
     def _hold(self, cells: Cells, counts: Counts, atoms: Scores) -> None:
         """Replace the contents by these cells, ascending with repetitions; collapse until they fit."""
@@ -356,14 +357,14 @@ class ScoreSketch:
     def _coarsen(self, level: int) -> None:
         if level != self._level:
             cells = self._cells >> np.int32(level - self._level)
-            self._keep(*joined(cells, self.counts, self._atoms))
-            self._level = level
+            atoms, self._level = self.atoms, level
+            self._keep(*joined(cells, self.counts, atoms))
 
     def _keep(self, cells: Cells, counts: npt.NDArray[Any], atoms: Scores) -> None:
         """Replace the contents by these cells; their counts in as few bytes as the largest needs."""
         self._cells = cells
         self._counts = counts.astype(f"i{count_width(int(counts.max(initial=0)))}")
-        self._atoms = by_key(atoms)
+        self._packed_atoms = pack_atoms(atoms, self._level)
 
 
 def _slots(strip: grid.Strip, scores: Scores, labels: Labels | None) -> npt.NDArray[np.int64]:

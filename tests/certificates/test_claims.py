@@ -73,7 +73,7 @@ def test_the_certificate_is_about_the_map_that_is_served_not_about_bins_beside_i
     version = Schedule(1.1).passed(last) - 1
     share = 0.06 if mode == "composite" else 0.1
     spending = Spending(version_delta(share / 2, version), version_delta(share / 4, version), share / 4)
-    claims = Claims(Formed(sketch.to_bytes(), formed.splits, formed.choices, version, domain), spending)
+    claims = Claims(Formed.of(sketch, formed.splits, formed.choices, version, domain), spending)
     assert engine.map.kind == "linear"
     by_limits = claims.bound_of(engine.map).risk
     assert by_limits > claims.own.risk

@@ -253,7 +253,7 @@ def test_under_a_window_each_version_has_its_own_share_of_delta(domain: str) -> 
             share = 0.02 if windowed else 0.01
             spending = Spending(version_delta(3.0 * share, version), 0.005, 0.005)
             claims = Claims(
-                Formed(held[name].to_bytes(), formed.splits, 1, version, name), spending, windowed=windowed
+                Formed.of(held[name], formed.splits, 1, version, name), spending, windowed=windowed
             )
     below, upto, single = claims.bin_counts(held["target"])
     weights = engine.map.weights
@@ -483,7 +483,7 @@ def test_scores_of_a_cell_that_an_edge_splits_count_in_each_bin() -> None:
     coarse.add(scores)
     assert coarse.level > fine.level
     formed = form(fine, 20)
-    claims = Claims(Formed(fine.to_bytes(), formed.splits, 1, 0, "source"), Spending(0.01, 0.005, 0.005))
+    claims = Claims(Formed.of(fine, formed.splits, 1, 0, "source"), Spending(0.01, 0.005, 0.005))
     below, upto, single = claims.bin_counts(coarse)
     assert not single.any()
     exact = np.concatenate(([0], np.cumsum(fine.totals)))[formed.splits]
@@ -502,7 +502,7 @@ def test_scores_of_a_cell_that_an_edge_splits_count_in_each_bin() -> None:
 def test_a_bin_of_one_source_score_is_single_only_if_the_target_has_no_other_there() -> None:
     source, target = ScoreSketch(), ScoreSketch(labelled=False)
     source.add([0.2] * 5 + [0.5] * 5 + [0.8] * 5, [0, 1, 0, 1, 1] * 3)
-    claims = Claims(Formed(source.to_bytes(), np.arange(4), 1, 0, "source"), Spending(0.01, 0.005, 0.005))
+    claims = Claims(Formed.of(source, np.arange(4), 1, 0, "source"), Spending(0.01, 0.005, 0.005))
     for scores, expected in (
         ([0.2, 0.5, 0.8, 0.8], [True, True, True]),
         ([0.2, 0.2], [True, True, True]),  # one without scores has none of another

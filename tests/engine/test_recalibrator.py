@@ -28,6 +28,7 @@ from streamcal import (
     Rejected,
 )
 from streamcal.engine.schedule import Schedule
+from streamcal.engine.state import compressed, expanded
 from streamcal.maps.uniform_mass import uniform_mass_binning
 from streamcal.testing import NormalPair
 
@@ -136,12 +137,28 @@ def test_damaged_state_is_refused() -> None:
     for data, message in [
         (b"", "begins with b''"),
         (pickle.dumps(1), "not an engine state"),
-        (state[:4] + b"\x03" + state[5:], "has format 3; this version of streamcal reads format 4 only"),
+        (state[:4] + b"\x04" + state[5:], "has format 4; this version of streamcal reads format 5 only"),
         (state[:-9], "checksum"),
         (state[:50] + b"\0" + state[51:], "checksum"),
     ]:
         with pytest.raises(DamagedStateError, match=message):
             Recalibrator.from_bytes(data)
+
+
+def test_a_part_that_cannot_be_expanded_is_refused() -> None:
+    part = compressed(bytes(1000))
+    assert expanded(part) == bytes(1000)
+    assert len(part) < 100
+    for data, message in [
+        (b"", "cannot be expanded|expands to others"),
+        (part[:-1], "expands to others"),
+        (part + b"\0", "expands to others"),
+        (b"\xe7" + part[1:], "of 999 bytes expands to others"),
+        (part[:4] + b"\0" + part[5:], "cannot be expanded"),
+        (b"\xff\xff\xff\xff" + part[4:], "none has more than 268,435,456"),
+    ]:
+        with pytest.raises(DamagedStateError, match=message):
+            expanded(data)
 
 
 def test_merge_is_as_if_one_engine_had_seen_all() -> None:

@@ -41,6 +41,10 @@ class _MessagePack(_Form):
     pass
 
 
+class _Compressed(_MessagePack):
+    """See `streamcal.engine.state.compressed`."""
+
+
 DEEP: Final = "<deep>"
 """Stands for a value nested more deeply than any decoder goes."""
 
@@ -59,6 +63,8 @@ def unpack(data: bytes) -> Any:
     if data[:4] == b"SCSK":
         _, *header = _SKETCH.unpack_from(data)
         return _Sketch([*header, data[_SKETCH.size : -4]])
+    if data[4:6] == b"\x78\x5e":
+        return _Compressed(unpack(zlib.decompress(data[4:])).inside)
     if data[:1] == b"{":
         return _Json(json.loads(data))
     if data and (data[0] >> 4 == 8 or data[0] in (0x93, 0xDE)):
@@ -91,6 +97,9 @@ def pack(tree: Any) -> bytes:
     if isinstance(tree, _Json):
         text = json.dumps(tree.inside).encode()
         return text.replace(b'"%s"' % DEEP.encode(), b"[" * _DEPTH + b"]" * _DEPTH)
+    if isinstance(tree, _Compressed):
+        part = msgspec.msgpack.encode(_closed(tree.inside))
+        return struct.pack("<I", len(part)) + zlib.compress(part, 3)
     if isinstance(tree, _MessagePack):
         return msgspec.msgpack.encode(_closed(tree.inside))
     raise TypeError(f"bytes expected, got {tree!r}")

@@ -49,6 +49,9 @@ class Formed(NamedTuple):
     """The domain of the labels."""
     log_likelihoods: tuple[float, ...] = ()
     """Of forecasts of these labels, kept since a merge: the forecasts have gone on then. Else none."""
+    predictions: bytes | None = None
+    """The sketch of the scores of matured cohorts, of which the cells hold the labels; they are one bin, and
+    ``versions_before`` is the number of cohorts less one. None: the cells hold the labels that have come."""
 
 
 class Target(NamedTuple):
@@ -64,7 +67,7 @@ class Target(NamedTuple):
 
         That is (S + ½)/(N + 1): labels of one class do not go on so for ever.
         """
-        positives, labels, version = self.labels
+        positives, labels, version, _ = self.labels
         many = labels << doublings
         expected = round(many * (positives + 0.5) / (labels + 1))
         return Target(lambda: doubled(self.scores(), doublings), Counted(expected, many, version))
@@ -113,9 +116,10 @@ class Claims:
         self._spending = spending
         self._windowed = windowed
         sketch = self._sketch
-        negatives, positives = sketch.counts
+        negatives, positives, pending = self._counts
         version = formed.versions_before if windowed else None
-        self.labels = Counted(sketch.n_positives, sketch.n, version)
+        unknown = 0 if pending is None else int(pending.sum())
+        self.labels = Counted(int(positives.sum()), int((negatives + positives).sum()), version, unknown)
         """The labels that the version was formed from."""
         # After a merge, labels of the other were scored, too. Later ones will be.
         usable = forecasts is not None and forecasts.labels <= sketch.n
@@ -126,7 +130,7 @@ class Claims:
         self._atoms = np.where(np.diff(splits) == 1, sketch.atoms[splits[:-1]], np.nan)
         # Edges and values of the map that was formed, to recognise it.
         self._edges = _left_edges(sketch, splits[1:-1])
-        self._values = bin_sums(positives, splits) / bin_sums(negatives + positives, splits)
+        self._values = bin_sums(positives, splits) / np.maximum(bin_sums(negatives + positives, splits), 1)
 
     @cached_property
     def limits(self) -> BinIntervals:
@@ -175,11 +179,12 @@ class Claims:
     def _by_limits(self, served: RecalibrationMap) -> RiskBound:
         """Return the bound from the limits of bins.
 
-        For the map that was formed it is `own`. For any other it follows from the triangle inequality (lemma
-        9).
+        For the map that was formed it is `own`. For any other, and from matured cohorts for all, it follows
+        from the triangle inequality (lemma 9).
         """
         if (
-            served.bins == len(self._values)  # seldom: a mixture has more
+            self._formed.predictions is None
+            and served.bins == len(self._values)  # seldom: a mixture has more
             and np.array_equal(served.values, self._values)
             and np.array_equal(served.edges[1:-1], self._edges)
         ):
@@ -196,7 +201,7 @@ class Claims:
             calibration=risk,
             sharpness=sharpness,
             risk=risk,
-            bins=len(self._values),
+            bins=len(self._values) if self._formed.predictions is None else best.bins,
             delta=self._spending.limits,
         )
 
@@ -291,15 +296,34 @@ class Claims:
 
     @property
     def _sketch(self) -> ScoreSketch:
+        """The scores: with their labels, or without them those of matured cohorts."""
         # Decoded anew each time: it takes four times the memory of its bytes.
-        return ScoreSketch.from_bytes(self._formed.cells)
+        return ScoreSketch.from_bytes(self._formed.predictions or self._formed.cells)
+
+    @property
+    def _counts(self) -> tuple[Counts, Counts, Counts | None]:
+        """Labels 0, labels 1 and pending labels in each cell of the scores; None where none can pend."""
+        formed, sketch = self._formed, self._sketch
+        if formed.predictions is None:
+            negatives, positives = sketch.counts
+            return negatives, positives, None
+        labelled = ScoreSketch.from_bytes(formed.cells).at_level(sketch.level)
+        negatives, positives = counts = np.zeros((2, len(sketch.cells)), np.int64)
+        columns = np.minimum(np.searchsorted(sketch.cells, labelled.cells), len(sketch.cells) - 1)
+        if labelled.level == sketch.level and (sketch.cells[columns] == labelled.cells).all():
+            counts[:, columns] = labelled.counts
+        pending = sketch.totals - negatives - positives
+        return negatives, positives, pending
 
     @cached_property
     def _best(self) -> tuple[Centre, Floats]:
         """The best certified map, and the edges between its groups of cells."""
         sketch = self._sketch
         single = ~np.isnan(sketch.atoms)
-        centre = Centre.best_of(*sketch.counts, delta=self._spending.limits / 2, single=single)
+        negatives, positives, pending = self._counts
+        # Of matured cohorts no other map is certified.
+        delta = self._spending.limits / (2 if pending is None else 1)
+        centre = Centre.best_of(negatives, positives, delta=delta, single=single, pending=pending)
         return centre, _left_edges(sketch, centre.starts[1:])
 
 

@@ -273,7 +273,8 @@ class Engine:
                     versions.settle(domain)
                     known.add(scores[part], labels[part])
                 else:
-                    known.extend(scores[part], labels[part], seen)
+                    number = seen if seen is None or self._cohorts is None else seen + part.start
+                    known.extend(scores[part], labels[part], number)
                 if versions.room(domain) <= 0 or (known.n >= self._stops[domain] and not direct):
                     self._catch_up(domain, forms=known.n >= last)
         if self._shifts:

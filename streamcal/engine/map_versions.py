@@ -225,6 +225,8 @@ class MapVersions:
             watch.count(run.scores, run.labels)
         self._watched = target.end
         self._priors.read_labels()
+        if self._cohorts is not None:
+            self._traffic.sort()  # labels are of predictions that the cohorts hold
         target.settle()
         if self._auto is not None:
             self._auto.gather()
@@ -344,7 +346,6 @@ class MapVersions:
 
     def _formed_of(self, cohorts: Cohorts) -> Formed | None:
         """Return what the matured cohorts certify, all labels settled; None if there are none."""
-        self._traffic.sort()
         matured = cohorts.matured
         if matured is None:
             return None

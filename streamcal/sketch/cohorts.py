@@ -93,7 +93,9 @@ class Cohorts:
         """Take the checked scores of the next predictions, float64[k]."""
         start = 0
         while start < len(scores):
-            cohort = self._holder(self.n)
+            if not self._open or self._open[-1].end == self.n:
+                self._open.append(self._cohort(self._next_end(self.n)))
+            cohort = self._open[-1]
             part = scores[start : start + cohort.end - self.n]
             cohort.predictions.add_checked(part, None)
             start += len(part)
@@ -104,13 +106,10 @@ class Cohorts:
     def label(self, scores: Scores, labels: Labels, numbers: Counts) -> None:
         """Take checked labels, int8[k], with the scores and the numbers of their predictions, int64[k].
 
-        A label with a negative number is of no prediction, and left out.
+        A label whose number is negative, or not below `n`, is of no prediction, and left out.
         """
-        last = int(numbers.max(initial=-1))
-        if last >= self._end:
-            self._holder(last)
-        starts = [0, self._end, *(cohort.end for cohort in self._open)]
-        owners = np.searchsorted(starts, numbers, side="right") - 1
+        ends = [0, self._end, *(cohort.end for cohort in self._open[:-1]), self.n]
+        owners = np.searchsorted(ends, numbers, side="right") - 1
         for owner, cohort in enumerate((self._whole, *self._open)):
             own = owners == owner
             if own.any():
@@ -159,12 +158,6 @@ class Cohorts:
 
     def _cohort(self, end: int) -> _Cohort:
         return _Cohort(end, ScoreSketch(self._max_cells, labelled=False), ScoreSketch(self._max_cells))
-
-    def _holder(self, number: int) -> _Cohort:
-        """Return the cohort of a prediction, made if need be; there is none if it is matured."""
-        while not self._open or self._open[-1].end <= number:
-            self._open.append(self._cohort(self._next_end(self._open[-1].end if self._open else self._end)))
-        return next((cohort for cohort in self._open if number < cohort.end), self._open[-1])
 
     def _mature(self) -> None:
         """Add the oldest of the others to the matured ones."""

@@ -22,6 +22,7 @@ from streamcal import (
     RecalibratorConfig,
 )
 from streamcal.certificates.record import ARRIVAL, ARRIVAL_OF_SOURCE
+from streamcal.run.metrics import RunMetrics
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
@@ -256,10 +257,20 @@ def test_a_run_certifies_matured_cohorts_of_each_key(tmp_path: Path) -> None:
         number = int(row["id"][1:])
         engine, event = engines["ab"[number % 2]], LabelEvent(row["id"], row.get("label", 0))
         engine.step(event if "label" in row else PredictionEvent(row["id"], row["score"]))
-    pipeline, log = Pipeline(config), Log()
+    pipeline, log, metrics = Pipeline(config), Log(), RunMetrics([])
     log.partitions[""] = [msgspec.json.encode(row) for row in rows]
     inputs = Inputs([], [MemorySource("events", log, SourceOptions())])
-    Runner(pipeline, inputs, Outputs(NullSink()), None, clock=lambda: 0.0).run()
+    Runner(
+        pipeline,
+        inputs,
+        Outputs(NullSink()),
+        None,
+        clock=lambda: 0.0,
+        after=lambda done, _: metrics.batch(0, done),
+    ).run()
+    metrics.update(pipeline)
+    (family,) = (each for each in metrics.collect() if each.name == "streamcal_certified_pending")
+    assert {sample.labels["key"] for sample in family.samples} == {"a", "b"}
     for key, engine in engines.items():
         found = pipeline.engines[key].certificate
         assert engine.certificate is not None
@@ -282,5 +293,7 @@ def test_a_run_certifies_matured_cohorts_of_each_key(tmp_path: Path) -> None:
     last = next(each for each in reversed(published) if each)
     assert last["cohorts"] == "matured"
     assert last["pending"] > 0
+    assert "90% sure, matured, " in done.stdout
+    assert "a: certified by matured cohorts, " in streamcal("show", tmp_path / "s.db").stdout
     shown = streamcal("show", tmp_path / "s.db", "--json")
     assert {each["certificate"]["cohorts"] for each in json.loads(shown.stdout)["engines"]} == {"matured"}

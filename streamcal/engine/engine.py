@@ -161,7 +161,7 @@ class Engine:
 
     @property
     def certificate(self) -> Certificate | None:
-        """What may be claimed of the served map now; None before the first version."""
+        """What may be claimed of the served map now, see `Recalibrator.certificate`."""
         return self._versions.certificate(self._time, closely=True)
 
     @property

@@ -132,7 +132,8 @@ class Recalibrator:
     def certificate(self) -> Certificate | None:
         """What may be claimed of the served map now; None before the first version.
 
-        No labels after the last scheduled version are read for it. A map that was formed off schedule is
+        Under a ``label_horizon`` None, too, as long as no predictions are matured and there is no source. No
+        labels after the last scheduled version are read for it. A map that was formed off schedule is
         certified by the labels of that version, and the certificate says so.
         """
         return self._engine.certificate

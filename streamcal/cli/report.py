@@ -92,9 +92,8 @@ def _claims(engine: Engine, name: str) -> list[tuple[str, float | str | None]]:
         labels = max(domain.labels for domain in by)
         words = f"no claim yet: {labels:,} labels so far, the first map comes with {FIRST_LABELS}"
         if engine.first_cohort is not None:
-            words = (
-                f"no claim yet: {engine.seen:,} predictions, the first matured after {engine.first_cohort:,}"
-            )
+            first = engine.first_cohort
+            words = f"no claim yet: first after {first:,} predictions and a label, now {engine.seen:,}"
         return [(f"certified risk{name}", words)]
     share = f"{1.0 - certificate.delta:.0%} sure"
     if certificate.cohorts == "matured":

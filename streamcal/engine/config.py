@@ -125,6 +125,15 @@ class RecalibratorConfig(BaseModel):
             )
         return self
 
+    @field_validator("label_horizon", mode="before")
+    @classmethod
+    def _is_a_number(cls, value: object) -> object:
+        if isinstance(value, str | timedelta):
+            raise ValueError(  # noqa: TRY004  # pydantic tells of ValueErrors only
+                f"it is a number of predictions, not a time: give how many come in {str(value)!r}"
+            )
+        return value
+
     @model_validator(mode="after")
     def _counts_predictions(self) -> Self:
         if self.label_horizon is None:
@@ -137,7 +146,7 @@ class RecalibratorConfig(BaseModel):
         if self.window_of("target") is not None:
             raise ValueError(
                 f"label_horizon={self.label_horizon} counts all predictions of the target, so it does not go"
-                f" with window={self.window!r} of the target: leave one of them out, or set"
+                f" with the window {self.window} of the target: leave one of them out, or set"
                 " window_domain='source'"
             )
         return self

@@ -196,9 +196,11 @@ def test_without_the_option_the_state_does_not_speak_of_it() -> None:
 def test_an_option_that_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match=r"label_horizon=9 is for labels of the target.*'source'"):
         RecalibratorConfig(mode="source", label_horizon=9)
-    with pytest.raises(ValueError, match=r"label_horizon=9 counts all predictions.*window=500"):
+    with pytest.raises(ValueError, match=r"label_horizon=9 counts all predictions.* window 500 of"):
         RecalibratorConfig(window=500, label_horizon=9)
     assert RecalibratorConfig(window=500, window_domain="source", label_horizon=9).label_horizon == 9
+    with pytest.raises(ValueError, match="a number of predictions, not a time: give how many come in 'P30D'"):
+        RecalibratorConfig.model_validate({"label_horizon": "P30D"})
     with pytest.raises(ValueError, match="greater than or equal to 1"):
         RecalibratorConfig(label_horizon=0)
 

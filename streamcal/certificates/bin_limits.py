@@ -83,12 +83,14 @@ class VersionLimits(NamedTuple):
     """int64[m], labels 0 per cell."""
     positives: Counts
     """int64[m], labels 1 per cell."""
+    pending: Counts | None
+    """int64[m], scores per cell whose label is not known (lemma 19); None: all are."""
     totals: Counts
-    """int64[m], all labels per cell."""
+    """int64[m], all scores per cell."""
     single: Flags
     """bool[m], whether a cell holds one score only, however often."""
     n: int
-    """Number of labels."""
+    """Number of scores."""
     delta: float
     """δ_j, what the version may spend."""
     mass_exponent: float
@@ -109,9 +111,11 @@ class BinningLimits(NamedTuple):
     splits: Counts
     """int64[B+1], the cells where the bins begin."""
     totals: Reals
-    """float64[B], N_b: labels per bin."""
+    """float64[B], N_b: scores per bin."""
     rates: Reals
-    """float64[B], μ̂_b: share of label 1 per bin."""
+    """float64[B], μ̂_b: share of label 1 per bin, the least that it may be."""
+    most: Reals
+    """float64[B], the most that it may be: pending labels count as 1 (lemma 19)."""
     intervals: BinIntervals
     ratio: Reals
     """float64[B], the upper limit on the mass of a bin over its share N_b/n of the scores."""
@@ -137,7 +141,11 @@ def bin_intervals(
 
 
 def version_limits(
-    negatives: Counts, positives: Counts, delta: float, single: Flags | None = None
+    negatives: Counts,
+    positives: Counts,
+    delta: float,
+    single: Flags | None = None,
+    pending: Counts | None = None,
 ) -> VersionLimits:
     """Return the limits that all candidates of a version share (lemmas 4, 5, 6).
 
@@ -149,6 +157,8 @@ def version_limits(
         δ_j in (0, 1), what the version may spend.
     single
         bool[m], whether a cell holds one score only, however often; None: of none is that known.
+    pending
+        int64[m], scores per cell whose label is not known; None: all are.
 
     Raises
     ------
@@ -162,13 +172,15 @@ def version_limits(
         )
     if not 0 < delta < 1:
         raise ValueError(f"delta must be in (0, 1), got {delta!r}")
-    totals = negatives + positives
+    unknown = 0 if pending is None else pending
+    totals = negatives + positives + unknown
     n = int(totals.sum())
     masses = mass_exponent(n, delta)
     windows = min(math.log(n) + math.log(n + 1), LOG_GRID + math.log(2))
     return VersionLimits(
         negatives=negatives,
         positives=positives,
+        pending=pending,
         totals=totals,
         single=np.zeros(len(totals), bool) if single is None else single,
         n=n,
@@ -177,7 +189,7 @@ def version_limits(
         gap=float(chernoff_upper(0.0, masses / n)),
         shape_exponent=windows - math.log(_SHAPES * delta),
         end_exponent=math.log(2 * n / (_ENDS * delta)),
-        noise=noise_limit(negatives, positives, n, _NOISE * delta),
+        noise=noise_limit(negatives + unknown, positives + unknown, n, _NOISE * delta),
     )
 
 
@@ -191,7 +203,7 @@ def noise_limit(negatives: Counts, positives: Counts, n: int, delta: float) -> f
     """Return an upper bound on Σ h_i(1 − h_i) over n scores, at most n/4 (lemma 6).
 
     It is a limit on the expected number of labels that a threshold on the score gets wrong, at the best of
-    the m + 1 thresholds.
+    the m + 1 thresholds. A label that is not known counts as a negative and as a positive.
     """
     below = np.concatenate(([0], np.cumsum(positives)))
     above = int(negatives.sum()) - np.concatenate(([0], np.cumsum(negatives)))
@@ -204,10 +216,10 @@ def binning_limits(version: VersionLimits, splits: Counts, choices: int) -> Binn
     """Return the certified limits of one of ``choices`` candidates (lemmas 1 to 3, 5 and 7)."""
     totals = bin_sums(version.totals, splits).astype(np.float64)
     hits = bin_sums(version.positives, splits).astype(np.float64)
-    rates = hits / totals
+    most = hits if version.pending is None else hits + bin_sums(version.pending, splits)
     bins = len(totals)
     share = version.delta / choices
-    lower, upper, monotone = mean_limits(hits, totals, _INTERVALS * share)
+    lower, upper, monotone = mean_limits(hits, totals, _INTERVALS * share, most)
     floor = np.concatenate(([0.0], lower[:-1]))
     ceiling = np.concatenate((upper[1:], [1.0]))
     shape = shape_error(totals, version.shape_exponent)
@@ -229,7 +241,8 @@ def binning_limits(version: VersionLimits, splits: Counts, choices: int) -> Binn
     return BinningLimits(
         splits,
         totals,
-        rates,
+        hits / totals,
+        most / totals,
         intervals,
         ratio,
         shape,
@@ -264,11 +277,14 @@ def pool_widths(bins: int) -> list[int]:
     return [_POOL_GROWTH**i for i in range(1 + int(math.log(bins, _POOL_GROWTH)))]
 
 
-def mean_limits(hits: Reals, totals: Reals, delta: float) -> tuple[Reals, Reals, bool]:
+def mean_limits(
+    hits: Reals, totals: Reals, delta: float, most: Reals | None = None
+) -> tuple[Reals, Reals, bool]:
     """Return limits on the mean of h* over each bin's scores, from pools of 1, 4, 16, … bins (lemma 2).
 
     h* does not decrease. The mean of a pool that ends at bin b is therefore at most the mean of bin b, and
-    the mean of a pool that begins at b is at least that.
+    the mean of a pool that begins at b is at least that. Of each bin's scores at least ``hits`` and at most
+    ``most`` have label 1, by default as many (lemma 19).
 
     Returns
     -------
@@ -278,12 +294,13 @@ def mean_limits(hits: Reals, totals: Reals, delta: float) -> tuple[Reals, Reals,
     bins = len(totals)
     widths = pool_widths(bins)
     exponent = math.log(2 * bins * len(widths) / delta)
-    sums = np.concatenate(([0.0], np.cumsum(hits)))
+    highest = hits if most is None else most
     counts = np.concatenate(([0.0], np.cumsum(totals)))
     sizes = [counts[width:] - counts[:-width] for width in widths]
     size = np.concatenate(sizes)
-    rate = np.concatenate([sums[width:] - sums[:-width] for width in widths]) / size
-    limits = chernoff_upper(np.concatenate((rate, 1.0 - rate)), np.tile(exponent / size, 2))
+    least = _pooled(hits, widths) / size
+    rate = least if highest is hits else _pooled(highest, widths) / size
+    limits = chernoff_upper(np.concatenate((rate, 1.0 - least)), np.tile(exponent / size, 2))
     uppers, lowers = limits[: len(rate)], 1.0 - limits[len(rate) :]
     lower, upper = np.zeros(bins), np.ones(bins)
     monotone = True
@@ -299,6 +316,12 @@ def mean_limits(hits: Reals, totals: Reals, delta: float) -> tuple[Reals, Reals,
         monotone = False
         lower, upper = np.minimum(lower, upper), np.maximum(lower, upper)
     return lower, upper, monotone
+
+
+def _pooled(hits: Reals, widths: list[int]) -> Reals:
+    """Return the sums over all pools of each width in turn."""
+    sums = np.concatenate(([0.0], np.cumsum(hits)))
+    return np.concatenate([sums[width:] - sums[:-width] for width in widths])
 
 
 def shape_error(totals: Reals, exponent: float) -> Reals:

@@ -50,13 +50,25 @@ class Formed(NamedTuple):
     """The domain of the labels."""
     log_likelihoods: tuple[float, ...] = ()
     """Of forecasts of these labels, kept since a merge: the forecasts have gone on then. Else none."""
+    compressed_predictions: bytes | None = None
+    """The sketch of the scores of matured cohorts, whose labels the other holds; they are one bin, and
+    ``versions_before`` is the number of cohorts less one. None: the labels are those that have come."""
 
     @classmethod
     def of(
-        cls, sketch: ScoreSketch, splits: Counts, choices: int, versions_before: int, domain: Domain
+        cls,
+        sketch: ScoreSketch,
+        splits: Counts,
+        choices: int,
+        versions_before: int,
+        domain: Domain,
+        *,
+        predictions: ScoreSketch | None = None,
     ) -> Self:
-        """Return what a version was formed from: at least one label."""
-        return cls(zlib.compress(sketch.to_bytes(), 1), splits, choices, versions_before, domain)
+        """Return what a version was formed from: at least one label, or predictions of matured cohorts."""
+        cohorts = None if predictions is None else zlib.compress(predictions.to_bytes(), 1)
+        compressed = zlib.compress(sketch.to_bytes(), 1)
+        return cls(compressed, splits, choices, versions_before, domain, compressed_predictions=cohorts)
 
     @property
     def sketch(self) -> ScoreSketch:
@@ -67,6 +79,19 @@ class Formed(NamedTuple):
     def cells(self) -> bytes:
         """The bytes of that sketch."""
         return zlib.decompress(self.compressed)
+
+    @property
+    def predictions(self) -> bytes | None:
+        """The bytes of the sketch of the scores of matured cohorts."""
+        cohorts = self.compressed_predictions
+        return None if cohorts is None else zlib.decompress(cohorts)
+
+    @property
+    def scores(self) -> ScoreSketch:
+        """The sketch of all scores: with their labels, or without them those of matured cohorts."""
+        return (
+            self.sketch if self.compressed_predictions is None else ScoreSketch.from_bytes(self.predictions)
+        )
 
 
 class Target(NamedTuple):
@@ -82,7 +107,7 @@ class Target(NamedTuple):
 
         That is (S + ½)/(N + 1): labels of one class do not go on so for ever.
         """
-        positives, labels, version = self.labels
+        positives, labels, version, _ = self.labels
         many = labels << doublings
         expected = round(many * (positives + 0.5) / (labels + 1))
         return Target(lambda: doubled(self.scores(), doublings), Counted(expected, many, version))
@@ -130,10 +155,11 @@ class Claims:
         self._formed = formed
         self._spending = spending
         self._windowed = windowed
-        sketch = self._formed.sketch
-        negatives, positives = sketch.counts
+        sketch = formed.scores
+        negatives, positives, pending = self._counts
         version = formed.versions_before if windowed else None
-        self.labels = Counted(sketch.n_positives, sketch.n, version)
+        unknown = 0 if pending is None else int(pending.sum())
+        self.labels = Counted(int(positives.sum()), int((negatives + positives).sum()), version, unknown)
         """The labels that the version was formed from."""
         # After a merge, labels of the other were scored, too. Later ones will be.
         usable = forecasts is not None and forecasts.labels <= sketch.n
@@ -144,7 +170,7 @@ class Claims:
         self._atoms = np.where(np.diff(splits) == 1, sketch.atoms[splits[:-1]], np.nan)
         # Edges and values of the map that was formed, to recognise it.
         self._edges = _left_edges(sketch, splits[1:-1])
-        self._values = bin_sums(positives, splits) / bin_sums(negatives + positives, splits)
+        self._values = bin_sums(positives, splits) / np.maximum(bin_sums(negatives + positives, splits), 1)
 
     @cached_property
     def limits(self) -> BinIntervals:
@@ -194,11 +220,12 @@ class Claims:
     def _by_limits(self, served: RecalibrationMap) -> RiskBound:
         """Return the bound from the limits of bins.
 
-        For the map that was formed it is `own`. For any other it follows from the triangle inequality (lemma
-        9).
+        For the map that was formed it is `own`. For any other, and from matured cohorts for all, it follows
+        from the triangle inequality (lemma 9).
         """
         if (
-            served.bins == len(self._values)  # seldom: a mixture has more
+            self._formed.compressed_predictions is None
+            and served.bins == len(self._values)  # seldom: a mixture has more
             and np.array_equal(served.values, self._values)
             and np.array_equal(served.edges[1:-1], self._edges)
         ):
@@ -215,7 +242,7 @@ class Claims:
             calibration=risk,
             sharpness=sharpness,
             risk=risk,
-            bins=len(self._values),
+            bins=len(self._values) if self._formed.compressed_predictions is None else best.bins,
             delta=self._spending.limits,
         )
 
@@ -232,7 +259,7 @@ class Claims:
     @property
     def as_target(self) -> Target:
         """The labels of the version, as what is known of the target."""
-        return Target(lambda: self._formed.sketch, self.labels)
+        return Target(lambda: self._formed.scores, self.labels)
 
     def target_risk(
         self, served: RecalibrationMap, target: Target, *, delta: float, closely: bool = True
@@ -311,12 +338,31 @@ class Claims:
             PathBounds(self._formed.sketch, forecasts, spending.once, spending.masses) if forecasts else None
         )
 
+    @property
+    def _counts(self) -> tuple[Counts, Counts, Counts | None]:
+        """Labels 0, labels 1 and pending labels in each cell of the scores; None where none can pend."""
+        formed, labelled = self._formed, self._formed.sketch
+        if formed.compressed_predictions is None:
+            negatives, positives = labelled.counts
+            return negatives, positives, None
+        scores = formed.scores
+        labelled = labelled.at_level(scores.level)
+        negatives, positives = counts = np.zeros((2, len(scores.cells)), np.int64)
+        columns = np.minimum(np.searchsorted(scores.cells, labelled.cells), len(scores.cells) - 1)
+        if labelled.level == scores.level and (scores.cells[columns] == labelled.cells).all():
+            counts[:, columns] = labelled.counts
+        pending = scores.totals - negatives - positives
+        return negatives, positives, pending
+
     @cached_property
     def _best(self) -> tuple[Centre, Floats, Floats]:
         """The best certified map, the edges between its groups of cells, and each group's score if single."""
-        sketch = self._formed.sketch
+        sketch = self._formed.scores
         atoms = sketch.atoms
-        centre = Centre.best_of(*sketch.counts, delta=self._spending.limits / 2, single=~np.isnan(atoms))
+        negatives, positives, pending = self._counts
+        # Of matured cohorts no other map is certified.
+        delta = self._spending.limits / (2 if pending is None else 1)
+        centre = Centre.best_of(negatives, positives, delta=delta, single=~np.isnan(atoms), pending=pending)
         return centre, _left_edges(sketch, centre.starts[1:]), atoms[centre.starts]
 
 

@@ -25,6 +25,7 @@ from streamcal.certificates.record import (
 )
 from streamcal.certificates.shift_watch import LabelShiftWatch
 from streamcal.certificates.source import version_delta
+from streamcal.certificates.target import Counted
 from streamcal.certificates.theorems import theorem1, theorem2
 from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain
@@ -73,13 +74,14 @@ class DriftAlarm(msgspec.Struct, frozen=True):
     key: str | None = None
 
 
-class _FormedState(msgspec.Struct):
+class _FormedState(msgspec.Struct, omit_defaults=True):
     cells: bytes
     splits: list[Count]
     choices: Annotated[int, msgspec.Meta(ge=1, le=MOST)]
     versions_before: Number
     domain: Domain
     log_likelihoods: Annotated[list[LogLikelihood], msgspec.Meta(max_length=len(LEVELS))]
+    predictions: bytes | None = None
 
 
 class _State(msgspec.Struct):
@@ -105,6 +107,8 @@ class Ledger:
         what the certificates are about.
     windowed
         the domains whose labels are those of a sliding window.
+    matured
+        whether the target's labels are those of matured cohorts of predictions (lemma 19).
     """
 
     __slots__ = (
@@ -114,6 +118,7 @@ class Ledger:
         "_forecasts",
         "_formed",
         "_history",
+        "_matured",
         "_max_cells",
         "_on_schedule",
         "_scope",
@@ -123,14 +128,23 @@ class Ledger:
         "watch",
     )
 
-    def __init__(self, delta: float, max_cells: int, scope: Scope, windowed: Collection[Domain] = ()) -> None:
+    def __init__(
+        self,
+        delta: float,
+        max_cells: int,
+        scope: Scope,
+        windowed: Collection[Domain] = (),
+        *,
+        matured: bool = False,
+    ) -> None:
         self._delta = delta
         self._max_cells = max_cells
         self._scope = scope
         self._windowed = windowed
+        self._matured = matured
         self._formed: dict[Domain, Formed] = {}
-        # A window forgets labels, and a likelihood of the others proves nothing.
-        self._forecasts = {domain: Prequential() for domain in DOMAINS if domain not in windowed}
+        # Of a window and of cohorts some labels are missing, and a likelihood of the others proves nothing.
+        self._forecasts = {domain: Prequential() for domain in DOMAINS if not self._in_parts(domain)}
         self._claims: dict[Domain, Claims] = {}
         self._version = 0
         self._on_schedule = True
@@ -183,8 +197,8 @@ class Ledger:
 
     @property
     def counts_target(self) -> bool:
-        """Whether claims by label shift rest on the target's labels in its window, see `count`."""
-        return self._scope.by_label_shift and "target" in self._windowed
+        """Whether claims by label shift rest on the target's labels in its window or cohorts, see `count`."""
+        return self._scope.by_label_shift and self._in_parts("target")
 
     def form_off_schedule(self) -> None:
         """Record that a map was formed off schedule. The version before it remains the certified one."""
@@ -278,6 +292,8 @@ class Ledger:
                 )
             if target_risk is None or shifted < target_risk:
                 target_risk, by_label_shift = shifted, True
+            if self._matured:
+                target = latest or target._replace(labels=Counted(0, 0))
         if target_risk is not None and not bound.monotone:
             target_risk = 1.0
         if target_risk is not None and formed.domain == "target":
@@ -292,7 +308,9 @@ class Ledger:
         if closely and not refuted and (bound.risk if target_risk is None else target_risk) >= NO_CLAIM:
             by_shift = target if formed.domain == "source" and target_risk is not None else None
             expected = self._first_claim(claims, subject if by_shift is None else served, by_shift)
-        (positives, n, _), (target_positives, n_target, _) = claims.labels, target.labels
+        matured = self._matured and (formed.domain == "target" or by_label_shift)
+        of_target = claims.labels if formed.domain == "target" else target.labels
+        (positives, n), (target_positives, n_target) = claims.labels[:2], target.labels[:2]
         bins = max(1, bound.bins)
         paper_target = None
         if formed.domain == "source" and 0 < positives < n and 0 < target_positives < n_target:
@@ -311,12 +329,16 @@ class Ledger:
             sharpness_risk=bound.sharpness,
             risk=bound.risk,
             target_risk=target_risk,
-            paper=PaperBound.of("Theorem 1", theorem1(n, bins, self._delta)),
+            paper=PaperBound.of("Theorem 1", theorem1(max(n, 1), bins, self._delta)),
             paper_target=paper_target,
-            assumptions=assumptions(formed.domain, self._windowed, by_label_shift=by_label_shift),
+            assumptions=assumptions(
+                formed.domain, self._windowed, by_label_shift=by_label_shift, matured=matured
+            ),
             refuted=refuted,
             on_schedule=self._on_schedule,
             first_claim=expected,
+            cohorts="matured" if matured else "arrived",
+            pending=of_target.pending if matured else 0,
         )
         if not bound.monotone and all(alarm.assumption != MONOTONE_REFUTED for alarm in self._alarms):
             reason = "two bins have certain rates in the wrong order"
@@ -337,6 +359,7 @@ class Ledger:
                 each.versions_before,
                 domain,
                 list(each.log_likelihoods),
+                each.predictions,
             )
             for domain, each in sorted(self._formed.items())
         ]
@@ -356,11 +379,23 @@ class Ledger:
         """
         state = decoded(data, _State, "a ledger of certificates")
         for known in state.formed:
-            sketch = ScoreSketch.from_bytes(known.cells)
+            sketch = labels = ScoreSketch.from_bytes(known.cells)
+            predictions = None
             if not sketch.labelled or sketch.max_cells != self._max_cells:
                 raise DamagedStateError(
                     "not the state of a ledger of certificates: its cells do not fit the options"
                 )
+            of_cohorts = known.predictions is not None
+            if of_cohorts != (self._matured and known.domain == "target"):
+                raise DamagedStateError(
+                    "not the state of a ledger of certificates: its cohorts do not fit the options"
+                )
+            if known.predictions is not None:
+                sketch = predictions = ScoreSketch.from_bytes(known.predictions)
+                if sketch.labelled or sketch.max_cells != self._max_cells or not sketch.n:
+                    raise DamagedStateError(
+                        "not the state of a ledger of certificates: its cohorts do not fit the options"
+                    )
             splits = np.array(known.splits, np.int64)
             if len(splits) < 2 or splits[0] or splits[-1] != len(sketch.cells) or (np.diff(splits) < 1).any():
                 raise DamagedStateError(
@@ -370,7 +405,9 @@ class Ledger:
                 raise DamagedStateError(
                     "not the state of a ledger of certificates: forecasts of too few levels"
                 )
-            formed = Formed.of(sketch, splits, known.choices, known.versions_before, known.domain)
+            formed = Formed.of(
+                labels, splits, known.choices, known.versions_before, known.domain, predictions=predictions
+            )
             self.count(formed._replace(log_likelihoods=tuple(known.log_likelihoods)))
         if not state.forecasts.keys() <= self._forecasts.keys():
             raise DamagedStateError("not the state of a ledger of certificates: forecasts under a window")
@@ -400,9 +437,9 @@ class Ledger:
             if self._scope.by_label_shift:
                 share = _SOURCE if formed.domain == "source" else _TARGET_VERSIONS
             delta, j = share * self._delta, formed.versions_before
-            windowed = formed.domain in self._windowed
+            windowed, whole = formed.domain in self._windowed, not self._in_parts(formed.domain)
             spending = Spending(
-                version_delta((1.0 if windowed else _LIMITS) * delta, j),
+                version_delta((_LIMITS if whole else 1.0) * delta, j),
                 version_delta(_MASSES * delta, j),
                 _ONCE * delta,
             )
@@ -410,15 +447,24 @@ class Ledger:
             self._claims[formed.domain] = claims
         return claims
 
+    def _in_parts(self, domain: Domain) -> bool:
+        """Whether claims rest on some of a domain's labels only: those of a window, or of matured cohorts."""
+        return domain in self._windowed or (self._matured and domain == "target")
+
     def _of_window(self, target: Target) -> Target | None:
-        """Return what claims by label shift rest on: under a window, what it held at the last version."""
+        """Return what claims by label shift rest on: in parts, what there was at the last version."""
         if not self.counts_target:
             return target
         formed = self._formed.get("target")
         return None if formed is None else self._claims_of(formed).as_target
 
     def _first_claim(self, claims: Claims, certified: RecalibrationMap, target: Target | None) -> int | None:
-        """Return with how many labels a claim is expected: of the target by label shift, or of the claims."""
+        """Return with how many labels a claim is expected: of the target by label shift, or of the claims.
+
+        Of matured cohorts None: how many labels will be pending is not foreseen.
+        """
+        if self._matured:
+            return None
         if target is None:
             return first_claim(claims.labels.labels, lambda d: claims.doubled(d).bound_of(certified).risk)
         latest, delta = self._of_window(target), _TARGET * self._delta

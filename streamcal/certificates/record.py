@@ -15,6 +15,7 @@ from streamcal.events import Domain
 
 __all__ = [
     "ARRIVAL",
+    "ARRIVAL_OF_SOURCE",
     "LABEL_SHIFT_REFUTED",
     "MONOTONE_REFUTED",
     "Bound",
@@ -30,9 +31,15 @@ LABEL_SHIFT_REFUTED: Final = "label shift: the scores given the label have the s
 ARRIVAL: Final = "which labels have arrived does not depend on the labels: none comes later for its value"
 """An assumption that no test checks, as labels that have not arrived cannot be looked at."""
 
+ARRIVAL_OF_SOURCE: Final = ARRIVAL.replace("which labels", "which labels of the source", 1)
+"""What is left of it where the target's labels are those of matured cohorts."""
+
 _IDENTICAL: Final = "the labelled scores are independent and identically distributed"
 _IDENTICAL_IN_WINDOW: Final = (
     "the labelled scores in the window of any one version are independent and identically distributed"
+)
+_IDENTICAL_PREDICTED: Final = (
+    "the predicted scores and their labels, come or not, are independent and identically distributed"
 )
 _IDENTICAL_IN_TARGET: Final = (
     "target scores and labels are independent and identically distributed, and independent of the source"
@@ -50,7 +57,9 @@ Bound = Literal["calibration_risk", "sharpness_risk", "risk", "target_risk"]
 """A field of a certificate that bounds a risk."""
 
 
-def assumptions(domain: Domain, windowed: Collection[Domain], *, by_label_shift: bool) -> tuple[str, ...]:
+def assumptions(
+    domain: Domain, windowed: Collection[Domain], *, by_label_shift: bool, matured: bool = False
+) -> tuple[str, ...]:
     """Return what a certificate assumes, in words.
 
     Parameters
@@ -61,9 +70,15 @@ def assumptions(domain: Domain, windowed: Collection[Domain], *, by_label_shift:
         the domains whose labels are those of a sliding window.
     by_label_shift
         whether the target risk follows from the source by label shift.
+    matured
+        whether the target's labels are those of matured cohorts, pending ones at their worst (lemma 19).
     """
     identical = _IDENTICAL_IN_WINDOW if domain in windowed else _IDENTICAL
-    formed = (identical, ARRIVAL, MONOTONE_REFUTED)
+    arrival: tuple[str, ...] = (ARRIVAL,)
+    if matured:
+        arrival = (ARRIVAL_OF_SOURCE,) if by_label_shift else ()
+        identical = _IDENTICAL_PREDICTED if domain == "target" else identical
+    formed = (identical, *arrival, MONOTONE_REFUTED)
     target = _IDENTICAL_IN_TARGET_WINDOW if "target" in windowed else _IDENTICAL_IN_TARGET
     return (*formed, LABEL_SHIFT_REFUTED, target) if by_label_shift else formed
 
@@ -136,7 +151,7 @@ class Certificate(BaseModel):
     """Number of labelled source scores that h was formed from; 0 if it was formed from the target's."""
     n_target: Count
     """Number of labelled target scores: those that h was formed from, or all so far if it was formed from the
-    source's."""
+    source's; of matured ``cohorts``, of their predictions."""
     bins: Count
     """B of the uniform-mass bins formed from these labels, which the ``paper``'s bounds are about; 0 for the
     identity."""
@@ -167,6 +182,12 @@ class Certificate(BaseModel):
     """Where the bound on the served map is ¼ or more for want of labels: with how many labels of its domain a
     lower one is expected, if they go on as they are. An estimate; None if there is none, and in certificates
     that are published with maps."""
+    cohorts: Literal["arrived", "matured"] = "arrived"
+    """Which labels of the target the bounds rest on. ``"matured"``: those of all predictions older than the
+    ``label_horizon``, the ones still pending counted at their worst, so that nothing is assumed of their
+    arrival. ``"arrived"``: those that have come, or none of the target."""
+    pending: Count = 0
+    """Number of predictions of matured cohorts whose label has not come."""
 
     def in_words(self, field: Bound, form: str = ".4g") -> str:
         """Return a bound as a figure in this form; one that claims nothing, in a sentence.
@@ -182,6 +203,8 @@ class Certificate(BaseModel):
             return "no claim: an assumption is refuted"
         by_target = field == "target_risk" or self.domain == "target"
         words = f"no claim yet: {self.n_target if by_target else self.n_source:,} labels so far"
+        if self.pending and by_target:
+            words += f", {self.pending:,} pending"
         if self.first_claim is not None and by_target == (self.target_risk is not None):
             words += f", first claim expected near {self.first_claim:,}"
         return words
@@ -200,6 +223,9 @@ class Certificate(BaseModel):
         rows = {
             "domain": self.domain,
             "labels": f"{self.n_source:,} source, {self.n_target:,} target",
+            "labels of the target": "those that have come"
+            if self.cohorts == "arrived"
+            else f"of matured predictions, {self.pending:,} more pending",
             "bins": f"{self.bins:,}",
             "calibration risk, at most": self.in_words("calibration_risk"),
             "sharpness risk, at most": self.in_words("sharpness_risk"),

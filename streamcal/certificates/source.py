@@ -151,6 +151,7 @@ def certify_best(
     *,
     delta: float,
     single: Flags | None = None,
+    pending: Counts | None = None,
 ) -> tuple[RiskBound, Counts]:
     """Return the smallest risk bound over several numbers of bins, and the splits that it belongs to.
 
@@ -164,6 +165,9 @@ def certify_best(
         numbers of bins B for `streamcal.maps.binning.uniform_mass`, ascending; labels must not decide them.
     delta
         what this version may spend, in (0, 1).
+    pending
+        int64[m], scores per cell whose label is not known, which count at their worst (lemma 19): the bound
+        is on the map that these labels would give, whatever they are. None: all are known.
 
     Raises
     ------
@@ -178,7 +182,7 @@ def certify_best(
     """
     if not candidates:
         raise ValueError("candidates must not be empty")
-    version = version_limits(negatives, positives, delta, single)
+    version = version_limits(negatives, positives, delta, single, pending)
     found: dict[int, tuple[RiskBound, Counts]] = {}
 
     def risk(index: int) -> tuple[float, int]:
@@ -205,7 +209,9 @@ class Centre(NamedTuple):
     starts: Counts
     """int64[G], the first cell of each group."""
     values: Reals
-    """float64[G], the value of ĥ in each group."""
+    """float64[G], the value of ĥ in each group, the least that it may be."""
+    most: Reals
+    """float64[G], the most that it may be: pending labels count as 1 (lemma 19)."""
     masses: Masses
     """Of the groups."""
     single: Flags
@@ -221,6 +227,7 @@ class Centre(NamedTuple):
         splits: Counts,
         bound: RiskBound,
         single: Flags | None = None,
+        pending: Counts | None = None,
     ) -> Centre:
         """Return the centre at the step map whose values are the label means of these bins.
 
@@ -234,20 +241,25 @@ class Centre(NamedTuple):
             the certificate of ĥ. The limits on the masses are part of its event.
         single
             as in `certify`.
+        pending
+            as in `certify_best`.
         """
-        totals = negatives + positives
+        totals = negatives + positives + (0 if pending is None else pending)
         n = int(totals.sum())
         rates = bin_sums(positives, splits) / bin_sums(totals, splits)
+        most = rates if pending is None else bin_sums(positives + pending, splits) / bin_sums(totals, splits)
         groups = uniform_mass(totals, max(1, min(len(totals), round(8 * n ** (1 / 3)))))
         edges = np.union1d(groups, splits)
         ends = np.concatenate(([0], np.cumsum(totals)))[edges]
         exponent = mass_exponent(n, bound.delta)
         caps = chernoff_upper(np.diff(ends) / n, exponent / n)
         starts = edges[:-1]
+        owner = np.searchsorted(splits, starts, side="right") - 1
         alone = np.zeros(len(starts), bool) if single is None else (np.diff(edges) == 1) & single[starts]
         return cls(
             starts=starts,
-            values=rates[np.searchsorted(splits, starts, side="right") - 1],
+            values=rates[owner],
+            most=most[owner],
             masses=Masses(caps, ends[:-1], ends[1:], n, exponent),
             single=alone,
             bound=bound,
@@ -255,12 +267,21 @@ class Centre(NamedTuple):
 
     @classmethod
     def best_of(
-        cls, negatives: Counts, positives: Counts, *, delta: float, single: Flags | None = None
+        cls,
+        negatives: Counts,
+        positives: Counts,
+        *,
+        delta: float,
+        single: Flags | None = None,
+        pending: Counts | None = None,
     ) -> Centre:
         """Return the centre at the best certified map of all `default_candidates`, see `certify_best`."""
-        candidates = default_candidates(int(negatives.sum() + positives.sum()), len(negatives))
-        bound, splits = certify_best(negatives, positives, candidates, delta=delta, single=single)
-        return cls.of(negatives, positives, splits, bound, single)
+        n = int(negatives.sum() + positives.sum()) + (0 if pending is None else int(pending.sum()))
+        candidates = default_candidates(n, len(negatives))
+        bound, splits = certify_best(
+            negatives, positives, candidates, delta=delta, single=single, pending=pending
+        )
+        return cls.of(negatives, positives, splits, bound, single, pending)
 
     def bound_of(self, lowest: Reals, highest: Reals, at: Reals) -> float:
         """Return the bound (‖m − ĥ‖ + √C)² on R(m) of any map m, in [0, 1], where C is the bound of ĥ.
@@ -275,8 +296,9 @@ class Centre(NamedTuple):
         at
             float64[G], the value of m at the one score of each group that is `single`; of others any.
         """
-        farthest = np.maximum(np.abs(lowest - self.values), np.abs(highest - self.values)) ** 2
-        distance = self.masses.fill_atoms(farthest, (at - self.values) ** 2, farthest, self.single)
+        farthest = np.maximum(np.abs(lowest - self.most), np.abs(highest - self.values)) ** 2
+        at_score = np.maximum(np.abs(at - self.values), np.abs(at - self.most)) ** 2
+        distance = self.masses.fill_atoms(farthest, at_score, farthest, self.single)
         return min(1.0, (math.sqrt(distance) + math.sqrt(self.bound.risk)) ** 2)
 
 
@@ -371,10 +393,12 @@ def _fine(
     splits = _fine_splits(version, binning, k)
     totals = bin_sums(version.totals, splits).astype(np.float64)
     hits = bin_sums(version.positives, splits).astype(np.float64)
+    # Pending labels count at their worst, for k = 1 only (lemma 19).
+    most = hits if version.pending is None else hits + bin_sums(version.pending, splits)
     fine = len(totals)
     if fine < 2:
         return fine, math.inf, math.inf
-    rates = hits / totals
+    rates, highest = hits / totals, most / totals
     owner = np.searchsorted(binning.splits, splits[:-1], side="right") - 1
     first = np.searchsorted(owner, np.arange(len(binning.totals)))
     if k == 1:
@@ -393,23 +417,24 @@ def _fine(
         inside[end] *= atom[end] < 1.0
     edge = np.maximum(inside[:-1], inside[1:])
     between = (1 + blend) * weight
-    form = float(between @ (rates - binning.rates[owner]) ** 2 + edge @ np.diff(rates) ** 2)
+    jump = np.maximum(np.abs(highest[1:] - rates[:-1]), np.abs(rates[1:] - highest[:-1]))
+    form = float(between @ (rates - binning.rates[owner]) ** 2 + edge @ jump**2)
     slope = float((edge * (1 / totals[1:] + 1 / totals[:-1])).max())
     if k > 1:
         slope += float((between / totals).max())
-    proxy = _linear_proxy(rates, totals, exponent, spread_delta)
+    proxy = _linear_proxy(rates, highest, totals, exponent, spread_delta)
     t = math.sqrt(2 * exponent * proxy * slope)
     form = (t + math.sqrt(t * t + form)) ** 2
-    ends = _end_terms(version, binning, hits, totals, mass, atom)
+    ends = _end_terms(version, binning, hits, most, totals, mass, atom)
     noise = (1 + blend) * float((ratio / binning.ratio).max()) * binning.squares
     cross = 2 * math.sqrt(noise * form * float((drift / spread).max())) if k == 1 else 0.0
     return fine, form + ends, form + ends + noise + cross
 
 
-def _linear_proxy(rates: Reals, totals: Reals, exponent: float, delta: float) -> float:
+def _linear_proxy(rates: Reals, highest: Reals, totals: Reals, exponent: float, delta: float) -> float:
     """Return a proxy s for the linear term: Kearns and Saul's, or Bennett's at the tilt (lemma 7c)."""
     least = float(totals.min())
-    worst, best = float(rates.min()), float(rates.max())
+    worst, best = float(rates.min()), float(highest.max())
     if worst <= 0.5 <= best:
         return 0.25
     spread = math.log(2 * len(rates) / delta) / least
@@ -430,23 +455,29 @@ def _linear_proxy(rates: Reals, totals: Reals, exponent: float, delta: float) ->
 
 
 def _end_terms(
-    version: VersionLimits, binning: BinningLimits, hits: Reals, totals: Reals, mass: Reals, atom: Reals
+    version: VersionLimits,
+    binning: BinningLimits,
+    hits: Reals,
+    most: Reals,
+    totals: Reals,
+    mass: Reals,
+    atom: Reals,
 ) -> float:
     """Return what the first and the last fine bin can add: no neighbour bounds h* there (lemma 8e).
 
     The bound is convex in the point m. Its maximum over the hull of the bin's limits and the map's value is
     therefore at an end of that hull. Of a bin of one score, only the gap on the outside is added (lemma 8i).
     """
-    intervals, rates = binning.intervals, binning.rates
+    intervals, lowest, highest = binning.intervals, binning.rates, binning.most
     others = np.maximum(np.array([totals[0], totals[-1]]) - 1.0, 1.0)
-    counts = np.array([totals[0] - hits[0], hits[-1]])
+    counts = np.array([totals[0] - hits[0], most[-1]])
     rise = chernoff_upper(np.minimum(counts / others, 1.0), version.end_exponent / others)
     rise = np.where(np.array([totals[0], totals[-1]]) > 1, rise, 1.0)
     top = max(
         _chord(mean, float(intervals.floor[-1]), float(rise[1]))
         for mean in (
-            min(float(intervals.lower[-1]), float(rates[-1])),
-            max(float(intervals.upper[-1]), float(rates[-1])),
+            min(float(intervals.lower[-1]), float(lowest[-1])),
+            max(float(intervals.upper[-1]), float(highest[-1])),
         )
     )
     bottom = max(
@@ -456,15 +487,15 @@ def _end_terms(
             float(rise[0]),
         )
         for mean in (
-            min(float(intervals.lower[0]), float(rates[0])),
-            max(float(intervals.upper[0]), float(rates[0])),
+            min(float(intervals.lower[0]), float(lowest[0])),
+            max(float(intervals.upper[0]), float(highest[0])),
         )
     )
     last, first = float(mass[-1]) * top, float(mass[0]) * bottom
     if atom[-1] < 1.0:
-        last = version.gap * (1.0 - min(float(intervals.lower[-1]), float(rates[-1]))) ** 2
+        last = version.gap * (1.0 - min(float(intervals.lower[-1]), float(lowest[-1]))) ** 2
     if atom[0] < 1.0:
-        first = version.gap * max(float(intervals.upper[0]), float(rates[0])) ** 2
+        first = version.gap * max(float(intervals.upper[0]), float(highest[0])) ** 2
     return last + first
 
 

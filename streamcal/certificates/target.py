@@ -33,11 +33,17 @@ class Counted(NamedTuple):
     labels: int
     version: int | None = None
     """None: these are all labels so far. Else: those of a sliding window, after so many versions."""
+    pending: int = 0
+    """How many labels are still to come, of as many predictions as these and they are (lemma 19)."""
 
     def prior_limits(self, alpha: float) -> tuple[float, float]:
         """Return limits on the domain's prior, of which all together fail with probability α (lemma 12)."""
         if self.version is None:
-            return prior_limits(self.positives, self.labels, alpha)
+            limits = prior_limits(self.positives, self.labels + self.pending, alpha)
+            if not self.pending:
+                return limits
+            most = prior_limits(self.positives + self.pending, self.labels + self.pending, alpha)
+            return limits[0], most[1]
         return prior_limits_once(self.positives, self.labels, version_delta(alpha, self.version))
 
 

@@ -91,17 +91,22 @@ def _claims(engine: Engine, name: str) -> list[tuple[str, float | str | None]]:
         )
         labels = max(domain.labels for domain in by)
         words = f"no claim yet: {labels:,} labels so far, the first map comes with {FIRST_LABELS}"
+        if engine.first_cohort is not None:
+            first = engine.first_cohort
+            words = f"no claim yet: first after {first:,} predictions and a label, now {engine.seen:,}"
         return [(f"certified risk{name}", words)]
-    share = f"{1.0 - certificate.delta:.0%}"
+    share = f"{1.0 - certificate.delta:.0%} sure"
+    if certificate.cohorts == "matured":
+        share += f", matured, {certificate.pending:,} pending"
     rows: list[tuple[str, float | str | None]] = [
         (
-            f"certified risk of h, {certificate.domain} ({share} sure){name}",
+            f"certified risk of h, {certificate.domain} ({share}){name}",
             certificate.in_words("risk", ".5f"),
         )
     ]
     if certificate.domain == "source" and certificate.target_risk is not None:
         words = certificate.in_words("target_risk", ".5f")
-        rows.append((f"certified risk in the target ({share} sure){name}", words))
+        rows.append((f"certified risk in the target ({share}){name}", words))
     # By name only: what it says is long, and `streamcal show --json` has it with the certificate.
     rows += [(f"refuted{name}", assumption.partition(":")[0]) for assumption in certificate.refuted]
     return rows

@@ -218,10 +218,12 @@ def show_table(found: Served) -> Group:
         *values, claimed = msgspec.structs.astuple(engine)
         risks = _risks(claimed)
         now.add_row(*map(_cell, (*values, *risks)))
+        name = "" if engine.key is None else f"{engine.key}: "
+        if isinstance(claimed, dict) and claimed.get("cohorts") == "matured":
+            below.append(Text(f"{name}certified by matured cohorts, {claimed['pending']:,} labels pending"))
         if _NO_CLAIM in risks:
             certificate = Certificate.model_validate(claimed)
             which: Bound = "risk" if certificate.target_risk is None else "target_risk"
-            name = "" if engine.key is None else f"{engine.key}: "
             below.append(Text(f"{name}{which.replace('_', ' ')}: {certificate.in_words(which)}"))
     more = found.keys - len(found.engines)
     below += [Text(f"{more:,} more keys: --key KEY")] if more else []

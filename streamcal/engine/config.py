@@ -75,6 +75,12 @@ class RecalibratorConfig(BaseModel):
     delta
         δ, at least 1e-100 and less than 1: certificates hold with probability at least 1 − δ over the whole
         life of the stream.
+    label_horizon
+        the number of later target predictions, from 1 to 1,000,000,000, within which nearly all labels come.
+        Certificates then rest on the target's predictions older than that, and count those still without a
+        label at their worst, so that they hold whatever decides when labels come, and which. None: they rest
+        on the labels that have come, and assume that these are not chosen by their value. Not for mode
+        ``"source"``, nor with a ``window`` of the target (docs/certificates.md).
 
     Raises
     ------
@@ -96,6 +102,7 @@ class RecalibratorConfig(BaseModel):
     prior: PriorKind = "labels"
     prior_window: Annotated[int, Field(ge=1, le=10_000_000)] | Literal["adwin"] | None = None
     delta: Annotated[float, Field(ge=1e-100, lt=1.0, strict=False)] = 0.1
+    label_horizon: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
 
     @field_validator("window", mode="before")
     @classmethod
@@ -115,6 +122,32 @@ class RecalibratorConfig(BaseModel):
         if self.bins != "auto" and (self.interpolation != "auto" or not self.monotone):
             raise ValueError(
                 f"interpolation and monotone are for bins='auto'; bins={self.bins!r} gives the paper's steps"
+            )
+        return self
+
+    @field_validator("label_horizon", mode="before")
+    @classmethod
+    def _is_a_number(cls, value: object) -> object:
+        if isinstance(value, str | timedelta):
+            raise ValueError(  # noqa: TRY004  # pydantic tells of ValueErrors only
+                f"it is a number of predictions, not a time: give how many come in {str(value)!r}"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _counts_predictions(self) -> Self:
+        if self.label_horizon is None:
+            return self
+        if self.mode == "source":
+            raise ValueError(
+                f"label_horizon={self.label_horizon} is for labels of the target: certificates of mode"
+                " 'source' rest on those of the source"
+            )
+        if self.window_of("target") is not None:
+            raise ValueError(
+                f"label_horizon={self.label_horizon} counts all predictions of the target, so it does not go"
+                f" with the window {self.window} of the target: leave one of them out, or set"
+                " window_domain='source'"
             )
         return self
 
@@ -147,6 +180,7 @@ class RecalibratorOptions(TypedDict, total=False):
     prior: PriorKind
     prior_window: PriorWindow
     delta: float
+    label_horizon: int | None
 
 
 def every_option(given: Mapping[str, object]) -> dict[str, Any]:

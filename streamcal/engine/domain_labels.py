@@ -18,6 +18,7 @@ import numpy as np
 from streamcal.errors import DamagedStateError
 from streamcal.sketch import checks
 from streamcal.sketch.arrays import Counts, Labels, Scores
+from streamcal.sketch.cohorts import Cohorts
 from streamcal.sketch.decoding import MOST, decoded
 from streamcal.sketch.label_log import LabelLog
 from streamcal.sketch.newest import Newest
@@ -60,9 +61,12 @@ class DomainLabels:
         whether a reader asks how many scores had been observed at each prediction (of target labels).
     newest
         keeps the newest of the labels in their order, until `take_newest`; None: nobody asks for them.
+    cohorts
+        what labels are also sorted into, by the number of their prediction; None: nobody asks for cohorts.
     """
 
     __slots__ = (
+        "_cohorts",
         "_keeps_seen",
         "_labels",
         "_newest",
@@ -78,7 +82,14 @@ class DomainLabels:
         "windowed",
     )
 
-    def __init__(self, log: LabelLog, *, keeps_seen: bool = False, newest: Newest | None = None) -> None:
+    def __init__(
+        self,
+        log: LabelLog,
+        *,
+        keeps_seen: bool = False,
+        newest: Newest | None = None,
+        cohorts: Cohorts | None = None,
+    ) -> None:
         self.log = log
         """The labels that have been sorted; those that wait are not in it."""
         self.n = log.n
@@ -87,6 +98,7 @@ class DomainLabels:
         """How many of these are 1."""
         self._keeps_seen = keeps_seen
         self._newest = newest
+        self._cohorts = cohorts
         self._scores = array("d")
         self._labels = bytearray()
         self._seen = array("q")
@@ -148,16 +160,21 @@ class DomainLabels:
         return n
 
     def extend(self, scores: Scores, labels: Labels, seen: int | None) -> None:
-        """Take checked labels, float64[k] and int8[k]."""
+        """Take checked labels, float64[k] and int8[k]; for cohorts, of the predictions from ``seen`` on."""
         self._scores.frombytes(scores.tobytes())
         self._labels += labels.tobytes()
-        if self._keeps_seen:
+        if self._keeps_seen and self._cohorts is not None and seen is not None:
+            self._seen += array("q", range(seen, seen + len(labels)))
+        elif self._keeps_seen:
             self._seen += array("q", (AT_ONCE if seen is None else seen,)) * len(labels)
         self.n += len(labels)
         self.positives += int(np.count_nonzero(labels))
 
     def add(self, scores: Scores, labels: Labels) -> None:
-        """Take checked labels past the buffer, straight into the log; it must be empty, see `clear`."""
+        """Take checked labels past the buffer, straight into the log; it must be empty, see `clear`.
+
+        There must be no cohorts.
+        """
         self._sort(scores, labels)
         self.n += len(labels)
         self.positives += int(np.count_nonzero(labels))
@@ -228,8 +245,10 @@ class DomainLabels:
         """Sort the labels that wait into the log."""
         first = self._settled - self._start
         if first < len(self._labels):
-            scores, labels = self._scores[first:], self._labels[first:]
-            self._sort(np.frombuffer(scores), np.frombuffer(labels, np.int8))
+            scores, labels, seen = self.since(self._settled)
+            self._sort(scores, labels)
+            if self._cohorts is not None:
+                self._cohorts.label(scores, labels, seen)
             self._settled = self.end
 
     def take_newest(self) -> Newest | None:

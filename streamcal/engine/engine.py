@@ -29,6 +29,7 @@ from streamcal.maps.shift import NO_SHIFT
 from streamcal.mixture.mixture import EARLIER
 from streamcal.priors.tracker import BLOCK
 from streamcal.sketch.arrays import Labels, Scores
+from streamcal.sketch.cohorts import Cohorts
 from streamcal.sketch.decoding import Finite, decoded
 from streamcal.sketch.label_log import LabelLog
 from streamcal.sketch.newest import Newest
@@ -50,13 +51,14 @@ class DomainSummary(msgspec.Struct, frozen=True):
     """Number of scores observed without regard to their label (target only)."""
 
 
-class _State(msgspec.Struct):
+class _State(msgspec.Struct, omit_defaults=True):
     time: Finite | None
     source: bytes
     target: bytes
     traffic: bytes
     priors: bytes
     versions: bytes
+    cohorts: bytes | None = None
 
 
 class Engine:
@@ -75,6 +77,7 @@ class Engine:
 
     __slots__ = (
         "_certifies",
+        "_cohorts",
         "_key",
         "_priors",
         "_shifts",
@@ -98,11 +101,14 @@ class Engine:
         self._key, self._certifies = key, certifies
         cells = config.max_cells
         newest = Newest(EARLIER) if config.mode == "auto" else None
+        horizon = config.label_horizon
+        self._cohorts = cohorts = None if horizon is None else Cohorts(cells, horizon, config.growth)
         self._source = DomainLabels(LabelLog(cells, config.window_of("source")), newest=newest)
-        self._target = DomainLabels(LabelLog(cells, config.window_of("target")), keeps_seen=True)
+        log = LabelLog(cells, config.window_of("target"))
+        self._target = DomainLabels(log, keeps_seen=True, cohorts=cohorts)
         self._priors = ClassPriors(config, self._source, self._target)
-        self._traffic = Traffic(cells, BLOCK if self._priors.takes_scores else 0)
-        self._versions = MapVersions(config, self._source, self._target, self._traffic, self._priors)
+        self._traffic = Traffic(cells, BLOCK if self._priors.takes_scores else 0, cohorts)
+        self._versions = MapVersions(config, self._source, self._target, self._traffic, self._priors, cohorts)
         self.served = self._versions.served
         """The map that is served now."""
         self._shifts = self.served.shifts  # whether every label moves the map
@@ -149,8 +155,13 @@ class Engine:
         return self.config.needs_source and not self._source.n and self._target.n >= FIRST_LABELS
 
     @property
+    def first_cohort(self) -> int | None:
+        """How many target scores must be observed before anything is certified; None without cohorts."""
+        return None if self._cohorts is None else self._cohorts.first
+
+    @property
     def certificate(self) -> Certificate | None:
-        """What may be claimed of the served map now; None before the first version."""
+        """What may be claimed of the served map now, see `Recalibrator.certificate`."""
         return self._versions.certificate(self._time, closely=True)
 
     @property
@@ -262,7 +273,8 @@ class Engine:
                     versions.settle(domain)
                     known.add(scores[part], labels[part])
                 else:
-                    known.extend(scores[part], labels[part], seen)
+                    number = seen if seen is None or self._cohorts is None else seen + part.start
+                    known.extend(scores[part], labels[part], number)
                 if versions.room(domain) <= 0 or (known.n >= self._stops[domain] and not direct):
                     self._catch_up(domain, forms=known.n >= last)
         if self._shifts:
@@ -290,7 +302,7 @@ class Engine:
         self._set_stops()
 
     def merge(self, others: list[Self]) -> None:
-        """Add what others have learned, and re-form the map: a new version."""
+        """Add what others have learned, and re-form the map: a new version; there must be no cohorts."""
         for other in others:
             for domain in DOMAINS:
                 self._versions.settle(domain)
@@ -318,8 +330,10 @@ class Engine:
             self._traffic.to_bytes(),
             self._priors.to_bytes(),
             self._versions.to_bytes(),
+            None if self._cohorts is None else self._cohorts.to_bytes(),
         )
-        return pack([self.config.model_dump_json().encode(), compressed(msgspec.msgpack.encode(state))])
+        config = self.config.model_dump_json().encode()
+        return pack([config, compressed(msgspec.msgpack.encode(state))])
 
     @classmethod
     def from_bytes(
@@ -344,6 +358,12 @@ class Engine:
         engine._traffic.restore(state.traffic)
         engine._priors.restore(state.priors)
         engine._versions.restore(state.versions)
+        if engine._cohorts is not None and state.cohorts is not None:
+            engine._cohorts.restore(state.cohorts)
+        if (engine._cohorts is None) != (state.cohorts is None) or (
+            engine._cohorts is not None and engine._cohorts.n != engine._traffic.n
+        ):
+            raise DamagedStateError("not the state of an engine: its cohorts do not fit its scores")
         engine._set_stops()
         return engine
 
@@ -379,7 +399,9 @@ class Engine:
 
     def _reads_labels(self, domain: Domain) -> bool:
         """Whether labels of a domain are read by more than the log and the counts."""
-        return domain == "target" and (self._priors.reads_labels or self._versions.reads_target)
+        if domain == "source":
+            return False
+        return self._cohorts is not None or self._priors.reads_labels or self._versions.reads_target
 
     def _settle_scores(self) -> bool:
         """Make room for scores; return whether the prior has moved so far that a version begins."""

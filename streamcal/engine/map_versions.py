@@ -28,6 +28,7 @@ from streamcal.events import DOMAINS, Domain
 from streamcal.maps.curves import fit_curve
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.uniform_mass import form
+from streamcal.sketch.cohorts import Cohorts
 from streamcal.sketch.decoding import Number, decoded
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.traffic import Traffic
@@ -63,10 +64,13 @@ class MapVersions:
         of the engine.
     source, target, traffic, priors
         what it has learned and observed.
+    cohorts
+        of the target's predictions; None: certificates rest on the labels that have arrived.
     """
 
     __slots__ = (
         "_auto",
+        "_cohorts",
         "_config",
         "_ledger",
         "_mixed_prior",
@@ -86,15 +90,18 @@ class MapVersions:
         target: DomainLabels,
         traffic: Traffic,
         priors: ClassPriors,
+        cohorts: Cohorts | None = None,
     ) -> None:
-        self._config = config
+        self._config, self._cohorts = config, cohorts
         self._source, self._target, self._traffic, self._priors = source, target, traffic, priors
         mode = config.mode
         self.served = ServedMap(priors if mode in ("composite", "label_shift") else None)
         """The map that is served now."""
         self._auto = Auto(config.max_cells, source, target) if mode == "auto" else None
         windowed = [domain for domain in DOMAINS if config.window_of(domain) is not None]
-        self._ledger = Ledger(config.delta, config.max_cells, _SCOPES[mode], windowed)
+        self._ledger = Ledger(
+            config.delta, config.max_cells, _SCOPES[mode], windowed, matured=cohorts is not None
+        )
         counted = (mode,) if mode == "source" or mode == "target" else DOMAINS
         strides = {"source": source.log.stride, "target": target.log.stride}
         self._versions = Versions(
@@ -215,6 +222,8 @@ class MapVersions:
         target = self._target
         self._watch_labels()
         self._priors.read_labels()
+        if self._cohorts is not None:
+            self._traffic.sort()  # labels are of predictions that the cohorts hold
         target.settle()
         if self._auto is not None:
             self._auto.gather()
@@ -316,16 +325,33 @@ class MapVersions:
 
     def _form_on_schedule(self, domain: Domain) -> None:
         formed = self._form(domain)
+        if domain == "target" and self._cohorts is not None:
+            formed = self._formed_of(self._cohorts)
         if formed is not None:
             self._ledger.form(formed)
 
     def _count_target(self) -> None:
-        """Keep what the target's window holds at this version: claims by label shift rest on it."""
+        """Keep what the target's window or cohorts hold at this version: claims by label shift rest on it."""
         self.settle("target")
+        if self._cohorts is not None:
+            matured = self._formed_of(self._cohorts)
+            if matured is not None:
+                self._ledger.count(matured)
+            return
         sketch = self._target.log.sketch
         if sketch.n:
             whole = np.array([0, len(sketch.cells)], np.int64)
             self._ledger.count(Formed.of(sketch, whole, 1, self._versions.begun["target"] - 1, "target"))
+
+    def _formed_of(self, cohorts: Cohorts) -> Formed | None:
+        """Return what the matured cohorts certify, all labels settled; None if there are none."""
+        matured = cohorts.matured
+        if matured is None:
+            return None
+        predictions, labels = matured.predictions, matured.labels
+        whole = np.array([0, len(predictions.cells)], np.int64)
+        number = matured.number - 1
+        return Formed.of(labels, whole, 1, number, "target", predictions=predictions)
 
     def _form(self, domain: Domain) -> Formed | None:
         """Form h from the labels of a domain so far; None if there are none."""

@@ -81,6 +81,7 @@ class Recalibrator:
         self._engine, self._join = engine, join
         self._served = engine.served
         self._seeks_source = engine.config.needs_source
+        self._numbers = self._uncertified = engine.config.label_horizon is not None
 
     def __repr__(self) -> str:
         source, target = self.source, self.target
@@ -131,7 +132,8 @@ class Recalibrator:
     def certificate(self) -> Certificate | None:
         """What may be claimed of the served map now; None before the first version.
 
-        No labels after the last scheduled version are read for it. A map that was formed off schedule is
+        Under a ``label_horizon`` None, too, as long as no predictions are matured and there is no source. No
+        labels after the last scheduled version are read for it. A map that was formed off schedule is
         certified by the labels of that version, and the certificate says so.
         """
         return self._engine.certificate
@@ -185,7 +187,9 @@ class Recalibrator:
             1e11 on, milliseconds, microseconds or nanoseconds, by magnitude), a datetime, a date, or ISO 8601
             text; UTC if it has no zone.
         seen
-            of a target score: what `seen` was when it was predicted; None: its label came at once.
+            of a target score: what `seen` was when it was predicted; None: its label came at once. Under a
+            ``label_horizon`` it numbers the prediction, which must have been given to `observe_one`; the
+            label of a score without it teaches the map, and counts for no certificate.
         positive
             the label that counts as 1, a number or a text; any other counts as 0.
 
@@ -193,20 +197,24 @@ class Recalibrator:
         ------
         ValueError
             if the score is no number in [0, 1], the label does not equal 0 or 1, the domain is neither
-            ``"source"`` nor ``"target"``, or a time is missing or none; nothing is learned then.
+            ``"source"`` nor ``"target"``, a time is missing or none, or under a ``label_horizon`` no
+            prediction has the number ``seen``; nothing is learned then.
 
         Warns
         -----
         UserWarning
             once, if the mode needs source labels and has none, but 64 of the target: it serves the score
-            unchanged.
+            unchanged. Once, if under a ``label_horizon`` a label of the target comes without ``seen``.
         """
         # The usual types pass by a glance; what remains is checked, or refused, at length.
         if type(score) is not float or not 0.0 <= score <= 1.0:
             score = checks.check_score(score)
         if type(label) is not int or (label != 0 and label != 1) or positive is not None:
             label = checks.check_label(label, positive)
-        if domain != "target" and domain != "source":
+        if domain == "target":
+            if self._numbers:
+                self._check_seen(seen, 1)
+        elif domain != "source":
             raise ValueError(_bad_domain(domain))
         if time is not None and (type(time) is not float or not -LIMIT < time < LIMIT):
             time = check_time(time)
@@ -239,7 +247,8 @@ class Recalibrator:
             event times as in `learn_one`, all in one unit: an array-like of length n (numpy, lists, pandas,
             polars or Arrow columns), or one for all.
         seen
-            of target scores: what `seen` was when they were predicted; None: their labels came at once.
+            of target scores: what `seen` was when they were predicted; None: their labels came at once. Under
+            a ``label_horizon``: what it was before the first of them; the others followed one by one.
         positive
             the label that counts as 1, a number or a text; the one other label in ``labels`` counts as 0.
 
@@ -259,6 +268,8 @@ class Recalibrator:
             raise ValueError(f"{len(values)} scores but {len(classes)} labels")
         if domain not in DOMAINS:
             raise ValueError(_bad_domain(domain))
+        if self._numbers and domain == "target" and len(values):
+            self._check_seen(seen, len(values))
         moments = None if times is None else as_times(times, len(values))
         self._engine.learn_many(values, classes, domain, moments, seen)
         if self._seeks_source:
@@ -299,8 +310,14 @@ class Recalibrator:
         Raises
         ------
         ValueError
-            if they were made with different options, which it names; nothing is merged then.
+            if they were made with different options, which it names, or with a ``label_horizon``; nothing is
+            merged then.
         """
+        if self._numbers and others:
+            raise ValueError(
+                f"cannot merge engines with label_horizon={self.config.label_horizon}: labels still to come"
+                " number the predictions of one engine. Merge engines without it, or keep them apart"
+            )
         for other in others:
             if other.config != self.config:
                 mine, theirs = self.config.model_dump(), other.config.model_dump()
@@ -366,6 +383,24 @@ class Recalibrator:
         if self._seeks_source:
             self._seek_source()
         return tuple(outcome for outcome in outcomes if not isinstance(outcome, Joined))
+
+    def _check_seen(self, seen: int | None, count: int) -> None:
+        """Check that labels of the target are of predictions that there were."""
+        if seen is None:
+            if self._uncertified:
+                self._uncertified = False
+                warnings.warn(
+                    f"under label_horizon={self.config.label_horizon} a label of the target without 'seen'"
+                    " teaches the map, but counts for no certificate. Give seen=, what engine.seen was before"
+                    " the score was given to observe_one, or let step join predictions and labels",
+                    stacklevel=3,
+                )
+        elif not 0 <= seen <= self._engine.seen - count:
+            last = f" to {seen + count - 1}" if count > 1 else ""
+            raise ValueError(
+                f"seen={seen!r} names the target scores with number {seen}{last}, counted from 0, but"
+                f" {self._engine.seen} were observed: give a score to observe_one before its label"
+            )
 
     def _seek_source(self) -> None:
         """Warn of a mode that has no source to form its map from, once; a source ends the search."""

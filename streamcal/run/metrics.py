@@ -34,16 +34,19 @@ _DAY: Final = 86_400.0
 _DELAYS: Final = (1.0, 10.0, 60.0, 600.0, 3600.0, 6 * 3600.0, _DAY, 3 * _DAY, 7 * _DAY, 14 * _DAY, 30 * _DAY)
 _SECONDS: Final = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _SHOWN_KEYS: Final = 20  # the first keys: the size of a scrape must not grow with the number of keys
+_KINDS: Final = ("risk", "calibration_risk", "sharpness_risk", "target_risk")
 _OUTCOMES: Final = ("joined", "early", "late", "duplicate", "corrected", "expired", "unmatched")
 
 
 class _Risks(msgspec.Struct):
-    """The risks of a certificate that are exported."""
+    """What is exported of a certificate."""
 
     risk: float | None = None
     calibration_risk: float | None = None
     sharpness_risk: float | None = None
     target_risk: float | None = None
+    cohorts: str | None = None
+    pending: int = 0
 
 
 class _Histogram:
@@ -184,6 +187,11 @@ class RunMetrics(Collector):
         risks = GaugeMetricFamily(
             "streamcal_certified_risk", "Certified upper bound on the map's risk.", labels=["key", "kind"]
         )
+        pending = GaugeMetricFamily(
+            "streamcal_certified_pending",
+            "Labels of matured cohorts that the certificate counts at their worst.",
+            labels=["key"],
+        )
         mixed = GaugeMetricFamily(
             "streamcal_mixture_weight", "Weight of a mode's candidates, mode auto.", labels=["key", "mode"]
         )
@@ -194,9 +202,13 @@ class RunMetrics(Collector):
             for domain, summary in (("source", engine.source), ("target", engine.target)):
                 if summary.prior is not None:
                     priors.add_metric([name, domain], summary.prior)
-            for kind, value in msgspec.structs.asdict(self._risks.get(name, _Risks())).items():
+            certified = self._risks.get(name, _Risks())
+            for kind in _KINDS:
+                value = getattr(certified, kind)
                 if value is not None:
                     risks.add_metric([name, kind], value)
+            if certified.cohorts == "matured":
+                pending.add_metric([name], certified.pending)
             weights: dict[str, float] = {}
             for candidate, weight in (engine.mixing.weights if engine.mixing else {}).items():
                 mode = candidate.split("/")[0]
@@ -207,3 +219,5 @@ class RunMetrics(Collector):
             if log_e_value is not None:
                 evidence.add_metric([name], log_e_value)
         yield from (versions, bins, priors, risks, evidence, mixed)
+        if pending.samples:  # of label_horizon only
+            yield pending

@@ -15,6 +15,7 @@ import numpy as np
 from streamcal.errors import DamagedStateError
 from streamcal.sketch import checks
 from streamcal.sketch.arrays import Scores
+from streamcal.sketch.cohorts import Cohorts
 from streamcal.sketch.decoding import decoded
 from streamcal.sketch.score_sketch import ScoreSketch
 
@@ -38,16 +39,19 @@ class Traffic:
         that of the sketch.
     block
         how many scores a second reader takes at a time, see `take_block`; 0: there is none.
+    cohorts
+        what the scores are also sorted into; None: nobody asks for cohorts.
     """
 
-    __slots__ = ("_block", "_buffer", "_read", "_sketch", "_sketched", "n", "room")
+    __slots__ = ("_block", "_buffer", "_cohorts", "_read", "_sketch", "_sketched", "n", "room")
 
-    def __init__(self, max_cells: int, block: int = 0) -> None:
+    def __init__(self, max_cells: int, block: int = 0, cohorts: Cohorts | None = None) -> None:
         self._sketch = ScoreSketch(max_cells, labelled=False)
         self._buffer = array("d")
         self._sketched = 0  # how many of the buffered scores are in the sketch
         self._read = 0  # how many of them the second reader has taken
         self._block = block
+        self._cohorts = cohorts
         self.n = 0
         """How many scores were observed."""
         self.room = block or BUFFERED
@@ -56,7 +60,7 @@ class Traffic:
     @property
     def sketch(self) -> ScoreSketch:
         """All scores observed; not to be changed."""
-        self._sort()
+        self.sort()
         return self._sketch
 
     def append(self, score: float) -> bool:
@@ -75,8 +79,8 @@ class Traffic:
 
     def add(self, scores: Scores) -> None:
         """Take any number of checked scores, float64[k], where there is no second reader."""
-        self._sort()
-        self._sketch.add_checked(scores, None)
+        self.sort()
+        self._enter(scores)
         self.n += len(scores)
 
     def settle(self) -> Scores | None:
@@ -86,7 +90,7 @@ class Traffic:
             block = np.array(self._buffer[self._read :])
             self._read = len(self._buffer)
         if not self._block or len(self._buffer) >= BUFFERED:
-            self._sort()
+            self.sort()
         self._set_room()
         return block
 
@@ -96,7 +100,7 @@ class Traffic:
         Those of the other that no block has taken are the beginning of the next block here.
         """
         mine = np.array(self._buffer[self._read :])
-        self._sort()
+        self.sort()
         self._sketch.merge(other.sketch)
         self._buffer = other._buffer[other._read :]
         self._read, self._sketched = 0, len(self._buffer)
@@ -134,10 +138,10 @@ class Traffic:
         self._set_room()
         return self
 
-    def _sort(self) -> None:
+    def sort(self) -> None:
         """Sort the buffered scores into the sketch, and let go of those that were read as well."""
         if self._sketched < len(self._buffer):
-            self._sketch.add_checked(np.array(self._buffer[self._sketched :]), None)
+            self._enter(np.array(self._buffer[self._sketched :]))
         if self._block:
             self._buffer = self._buffer[self._read :]
             self._sketched = len(self._buffer)
@@ -145,6 +149,11 @@ class Traffic:
             self._buffer, self._sketched = array("d"), 0
             self._set_room()
         self._read = 0
+
+    def _enter(self, scores: Scores) -> None:
+        self._sketch.add_checked(scores, None)
+        if self._cohorts is not None:
+            self._cohorts.predict(scores)
 
     def _set_room(self) -> None:
         self.room = self._block - self.n % self._block if self._block else BUFFERED - len(self._buffer)

@@ -34,6 +34,7 @@ OPTIONS: Final[tuple[dict[str, Any], ...]] = (
     {"mode": "target", "window": 200, "window_domain": "target"},
     {"window": timedelta(seconds=200)},
     {"window": 96, "window_domain": "source", "bins": "cube_root"},
+    {"mode": "target", "label_horizon": 40},
 )
 
 
@@ -128,8 +129,11 @@ def _learn(engine: Recalibrator, _: Recalibrator, rng: np.random.Generator, late
     scores, labels = NormalPair(0.5).sample(150, rng)
     times = latest + np.arange(150.0)
     engine.learn_many(scores, labels, "source", times=times)
-    engine.learn_many(scores, labels, "target", times=times, seen=engine.seen)
-    engine.learn_one(0.5, 1, "target", time=latest + 150.0)
+    seen = engine.seen
+    if engine.config.label_horizon is not None:
+        engine.observe_many([*scores, 0.5])
+    engine.learn_many(scores, labels, "target", times=times, seen=seen)
+    engine.learn_one(0.5, 1, "target", time=latest + 150.0, seen=seen + 150 if engine.seen > seen else None)
     engine.learn_one(1.0, 0, "source", time=latest + 150.0)
 
 
@@ -149,7 +153,8 @@ def _refresh(engine: Recalibrator, _: Recalibrator, rng: np.random.Generator, la
 
 
 def _merge(engine: Recalibrator, other: Recalibrator, rng: np.random.Generator, latest: float) -> None:
-    engine.merge(other)
+    if engine.config.label_horizon is None:
+        engine.merge(other)
 
 
 def _check(engine: Recalibrator) -> None:

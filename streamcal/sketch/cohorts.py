@@ -1,0 +1,167 @@
+"""Cohorts: the target's predictions in the order in which they were made, with the labels that have come.
+
+Predictions are counted by number into cohorts, whose ends depend on nothing but the options. A cohort is
+matured once ``horizon`` predictions were made after its end. The matured ones together are the first so many
+predictions of the stream, whichever of their labels have come: those that have not are pending.
+
+The state depends only on the scores in their order and on the labels so far. Memory: two sketches for the
+matured cohorts, and two for each of at most about `PARTS` others.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Final, NamedTuple, Self
+
+import msgspec
+import numpy as np
+
+from streamcal.errors import DamagedStateError
+from streamcal.sketch.arrays import Counts, Labels, Scores
+from streamcal.sketch.decoding import MOST, Count, decoded
+from streamcal.sketch.score_sketch import ScoreSketch
+
+__all__ = ["PARTS", "Cohorts", "Matured"]
+
+PARTS: Final = 16
+"""A cohort is at least this part of the horizon."""
+
+_LEAST: Final = 64  # predictions of a cohort: fewer certify nothing
+
+
+class Matured(NamedTuple):
+    """What is known of the matured cohorts."""
+
+    number: int
+    """How many there are, at least 1."""
+    predictions: ScoreSketch
+    """Their scores, without labels; not to be changed."""
+    labels: ScoreSketch
+    """Those of them with a label; not to be changed."""
+
+
+class _Cohort(NamedTuple):
+    end: int
+    """The number of the first prediction after it."""
+    predictions: ScoreSketch
+    labels: ScoreSketch
+
+
+class _State(msgspec.Struct):
+    number: Count
+    end: Count
+    n: Count
+    sketches: Annotated[list[tuple[bytes, bytes]], msgspec.Meta(min_length=1)]
+
+
+class Cohorts:
+    """Scores of predictions and their labels, by the number of the prediction.
+
+    Parameters
+    ----------
+    max_cells
+        that of the sketches.
+    horizon
+        after so many later predictions a cohort is matured, at least 1.
+    growth
+        ρ > 1: a cohort has at least (ρ − 1) times as many predictions as there are before it.
+    """
+
+    __slots__ = ("_end", "_growth", "_horizon", "_max_cells", "_number", "_open", "_whole", "n")
+
+    def __init__(self, max_cells: int, horizon: int, growth: float) -> None:
+        self._max_cells, self._horizon, self._growth = max_cells, horizon, growth
+        self.n = 0
+        """How many predictions were made."""
+        self._number = self._end = 0  # of matured cohorts, and of their predictions
+        self._whole = self._cohort(0)  # all matured ones as one
+        self._open: list[_Cohort] = []  # the others, one after the other
+
+    @property
+    def first(self) -> int:
+        """How many predictions there must be before a cohort is matured."""
+        return self._next_end(0) + self._horizon
+
+    @property
+    def matured(self) -> Matured | None:
+        """The matured cohorts; None if there is none."""
+        if not self._number:
+            return None
+        return Matured(self._number, self._whole.predictions, self._whole.labels)
+
+    def predict(self, scores: Scores) -> None:
+        """Take the checked scores of the next predictions, float64[k]."""
+        start = 0
+        while start < len(scores):
+            if not self._open or self._open[-1].end == self.n:
+                self._open.append(self._cohort(self._next_end(self.n)))
+            cohort = self._open[-1]
+            part = scores[start : start + cohort.end - self.n]
+            cohort.predictions.add_checked(part, None)
+            start += len(part)
+            self.n += len(part)
+            while self._open and self._open[0].end + self._horizon <= self.n:
+                self._mature()
+
+    def label(self, scores: Scores, labels: Labels, numbers: Counts) -> None:
+        """Take checked labels, int8[k], with the scores and the numbers of their predictions, int64[k].
+
+        A label whose number is negative, or not below `n`, is of no prediction, and left out.
+        """
+        ends = [0, self._end, *(cohort.end for cohort in self._open[:-1]), self.n]
+        owners = np.searchsorted(ends, numbers, side="right") - 1
+        for owner, cohort in enumerate((self._whole, *self._open)):
+            own = owners == owner
+            if own.any():
+                cohort.labels.add_checked(scores[own], labels[own])
+
+    def to_bytes(self) -> bytes:
+        """Return the state; equal states give equal bytes."""
+        sketches = [
+            (each.predictions.to_bytes(), each.labels.to_bytes()) for each in (self._whole, *self._open)
+        ]
+        return msgspec.msgpack.encode(_State(self._number, self._end, self.n, sketches))
+
+    def restore(self, data: bytes) -> Self:
+        """Replace the state by what `to_bytes` gave.
+
+        Raises
+        ------
+        DamagedStateError
+            if the bytes are not such a state.
+        """
+        state = decoded(data, _State, "cohorts of predictions")
+        self._number, self._end, self.n = state.number, state.end, state.n
+        end, cohorts = state.end, []
+        for predictions, labels in state.sketches:
+            cohort = _Cohort(end, ScoreSketch.from_bytes(predictions), ScoreSketch.from_bytes(labels))
+            for sketch, labelled in ((cohort.predictions, False), (cohort.labels, True)):
+                if sketch.labelled != labelled or sketch.max_cells != self._max_cells:
+                    raise DamagedStateError("cohorts of predictions: their sketches do not fit the options")
+            cohorts.append(cohort)
+            end = self._next_end(end)
+        self._whole, *self._open = cohorts
+        start = 0
+        for cohort in cohorts:
+            expected = min(cohort.end, self.n) - start
+            if cohort.predictions.n != expected:
+                raise DamagedStateError(f"a cohort of {cohort.predictions.n} predictions, not {expected}")
+            start += expected
+        if start != self.n or self._number > self._end or (self._number == 0) != (self._end == 0):
+            raise DamagedStateError(f"{self._number} matured cohorts of {self._end} predictions, of {self.n}")
+        return self
+
+    def _next_end(self, end: int) -> int:
+        """Return where a cohort ends that begins here."""
+        growth = min(end * (self._growth - 1.0), float(MOST))
+        return end + max(_LEAST, -(-self._horizon // PARTS), math.ceil(growth))
+
+    def _cohort(self, end: int) -> _Cohort:
+        return _Cohort(end, ScoreSketch(self._max_cells, labelled=False), ScoreSketch(self._max_cells))
+
+    def _mature(self) -> None:
+        """Add the oldest of the others to the matured ones."""
+        cohort = self._open.pop(0)
+        self._whole.predictions.merge(cohort.predictions)
+        self._whole.labels.merge(cohort.labels)
+        self._number, self._end = self._number + 1, cohort.end

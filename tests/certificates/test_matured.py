@@ -1,0 +1,108 @@
+"""Pending labels at their worst (lemma 19): never less than what any labels in their place would give."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from streamcal.certificates.inequalities import prior_limits
+from streamcal.certificates.source import Centre, certify_best, default_candidates
+from streamcal.certificates.target import Counted
+from streamcal.sketch.cohorts import Cohorts
+from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.testing import NormalPair
+
+Counts = np.ndarray
+
+
+def cells(
+    n: int, prior: float, rng: np.random.Generator, decimals: int | None
+) -> tuple[Counts, Counts, Counts]:
+    """Return labels 0 and 1 per cell, and the cells that hold one score only; of a rare class, any score."""
+    scores, labels = NormalPair(0.5).sample(n, rng)
+    if prior < 0.5:
+        labels = (rng.random(n) < prior).astype(np.int8)
+    sketch = ScoreSketch(256)
+    sketch.add(scores if decimals is None else np.round(scores, decimals), labels)
+    negatives, positives = sketch.counts
+    return negatives, positives, ~np.isnan(sketch.atoms)
+
+
+def completions(pending: Counts, rng: np.random.Generator) -> list[Counts]:
+    """Return how many of the pending labels may be 1: none, all, some, the lower half, the upper half."""
+    half = np.arange(len(pending)) < len(pending) // 2
+    return [pending * 0, pending, rng.binomial(pending, 0.3), pending * half, pending * ~half]
+
+
+@pytest.mark.parametrize("decimals", [None, 1])
+@pytest.mark.parametrize("share", [0.02, 0.3])
+@pytest.mark.parametrize("prior", [0.5, 0.02])
+def test_no_labels_in_place_of_the_pending_give_a_larger_bound(
+    prior: float, share: float, decimals: int | None
+) -> None:
+    """Nor another map a larger distance. It fails if the jumps, noise, ends or limits ignore the pending."""
+    rng = np.random.default_rng(1)
+    for n in (100, 20_000):
+        negatives, positives, single = cells(n, prior, rng, decimals)
+        lost = rng.binomial(positives, share), rng.binomial(negatives, share)
+        pending = lost[0] + lost[1]
+        known = negatives - lost[1], positives - lost[0]
+        candidates = default_candidates(n, len(pending))
+        for bins in candidates[::3]:
+            worst, splits = certify_best(*known, [bins], delta=0.05, single=single, pending=pending)
+            centre = Centre.of(*known, splits, worst, single, pending)
+            for hits in [*completions(pending, rng), lost[0]]:
+                whole = known[0] + pending - hits, known[1] + hits
+                bound, same = certify_best(*whole, [bins], delta=0.05, single=single)
+                assert (same == splits).all(), "labels play no part in it"
+                if not bound.monotone:
+                    continue  # which the pending labels may hide
+                assert bound.risk <= worst.risk
+                assert bound.calibration <= worst.calibration
+                assert bound.sharpness <= worst.sharpness
+                known_centre = Centre.of(*whole, splits, bound, single)
+                value = np.sort(rng.random(len(centre.starts)))
+                served = value, np.minimum(value + 0.01, 1.0), value
+                assert known_centre.bound_of(*served) <= centre.bound_of(*served)
+
+
+def test_without_pending_labels_the_bound_is_the_one_of_all_labels() -> None:
+    negatives, positives, single = cells(5000, 0.5, np.random.default_rng(2), None)
+    known = certify_best(negatives, positives, [20, 40], delta=0.05, single=single)
+    none = certify_best(negatives, positives, [20, 40], delta=0.05, single=single, pending=0 * negatives)
+    assert none[0] == known[0]
+
+
+def test_limits_on_a_prior_enclose_those_of_all_labels_in_place_of_the_pending() -> None:
+    for labels in (1, 7, 300):
+        for pending in (0, 1, 40):
+            for positives in {0, labels // 3, labels}:
+                low, high = Counted(positives, labels, None, pending).prior_limits(0.01)
+                for hits in range(pending + 1):
+                    inner = prior_limits(positives + hits, labels + pending, 0.01)
+                    assert low <= inner[0] + 1e-9
+                    assert inner[1] - 1e-9 <= high
+
+
+def test_cohorts_end_where_the_options_say_and_hold_the_labels_of_their_predictions() -> None:
+    rng = np.random.default_rng(3)
+    scores, labels = NormalPair(0.5).sample(30_000, rng)
+    cohorts = Cohorts(256, 3200, 1.1)
+    cohorts.predict(scores[: cohorts.first - 1])
+    assert cohorts.matured is None
+    cohorts.predict(scores[cohorts.first - 1 :])
+    known = rng.permutation(30_000)[:12_000]
+    cohorts.label(scores[known], labels[known].astype(np.int8), known)
+    cohorts.label(scores[:2], np.ones(2, np.int8), np.array([-1, 30_000]))  # of no prediction
+    matured = cohorts.matured
+    assert matured is not None
+    ends = [200]
+    while ends[-1] + 3200 <= 30_000:
+        ends.append(ends[-1] + max(200, int(np.ceil(ends[-1] * (1.1 - 1.0)))))
+    assert (matured.number, matured.predictions.n) == (len(ends) - 1, ends[-2])
+    here = ScoreSketch(256)
+    here.add(scores[known[known < ends[-2]]], labels[known[known < ends[-2]]])
+    assert matured.labels == here
+    assert here.level <= matured.predictions.level
+    again = Cohorts(256, 3200, 1.1).restore(cohorts.to_bytes())
+    assert again.to_bytes() == cohorts.to_bytes()

@@ -89,9 +89,8 @@ class Formed(NamedTuple):
     @property
     def scores(self) -> ScoreSketch:
         """The sketch of all scores: with their labels, or without them those of matured cohorts."""
-        return (
-            self.sketch if self.compressed_predictions is None else ScoreSketch.from_bytes(self.predictions)
-        )
+        predictions = self.predictions
+        return self.sketch if predictions is None else ScoreSketch.from_bytes(predictions)
 
 
 class Target(NamedTuple):

@@ -188,11 +188,6 @@ def test_many_at_once_give_the_state_of_one_by_one(prior: Any) -> None:
     assert restored.to_bytes() == one.to_bytes()
 
 
-def test_without_the_option_the_state_does_not_speak_of_it() -> None:
-    assert b"label_horizon" not in Recalibrator().to_bytes()
-    assert b"label_horizon" in Recalibrator(label_horizon=5).to_bytes()
-
-
 def test_an_option_that_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match=r"label_horizon=9 is for labels of the target.*'source'"):
         RecalibratorConfig(mode="source", label_horizon=9)

@@ -445,7 +445,7 @@ def test_a_certificate_is_one_line_and_in_a_notebook_a_table() -> None:
     table = ElementTree.fromstring(page)
     rows = {row.findtext("th"): row.findtext("td") for row in table.iter("tr")}
     assert table.findtext("caption") == f"Certificate of version {certificate.version}"
-    assert rows["risk"] == f"≤ {certificate.risk:.4g}"
+    assert rows["risk, at most"] == f"{certificate.risk:.4g}"
     assert rows["labels"] == f"{certificate.n_source:,} source, 90 target"
     assert rows["refuted"] == "1 < 2 & <b>"
     assert LABEL_SHIFT_REFUTED in (rows["assumes"] or "")

@@ -24,7 +24,7 @@ from kafka.admin import (  # type: ignore[import-untyped]
 from kafka.errors import (  # type: ignore[import-untyped]
     SaslAuthenticationFailedError,
 )
-from streamcal_connectors.kafka import client as kafka_client
+from streamcal_connectors.kafka import errors as kafka_errors
 from streamcal_connectors.kafka.config import KafkaConfig
 from streamcal_connectors.kafka.login import log_in
 
@@ -277,4 +277,4 @@ class TestSecurity:
             with pytest.raises(SaslAuthenticationFailedError, match="Authentication failed") as caught:
                 log_in([host], options, 30.0)
             refusing.join()
-        assert kafka_client.is_permanent(caught.value)
+        assert kafka_errors.is_permanent(caught.value)

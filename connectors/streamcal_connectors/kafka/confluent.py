@@ -223,7 +223,8 @@ class ConfluentConsumer(KafkaPythonConsumer):
         if error.code() == LibraryError._PARTITION_EOF:
             self._next[partition] = max(self._next[partition], offset)
         elif error.code() not in _PASSING:
-            self._error = _translated(error)
+            where = f"topic {partition.topic}, partition {partition.partition}, offset {offset}"
+            self._error = _translated(error, where)
             if partition in self._next:  # librdkafka would go on behind what it could not read
                 self.seek(partition, self._next[partition])
 
@@ -358,7 +359,7 @@ class ConfluentProducer:
         wait_until(done, self._seconds, self._stop)
 
     def _metadata(self, group: str, partitions: Sequence[Any]) -> Any:
-        """Return what a transaction has to know of a group that nobody joins, once its coordinator answers."""
+        """Return what a transaction has to know of a group without members, once its coordinator is there."""
         level = {"isolation.level": "read_uncommitted"}  # waits for no transaction
         nobody = _made(library.Consumer, {**self._common, **level, "group.id": group})
         try:
@@ -367,8 +368,9 @@ class ConfluentProducer:
         finally:
             nobody.close()
 
-    def _failed(self, error: Any, _message: Any) -> None:
-        self._failures.append(_translated(error))
+    def _failed(self, error: Any, message: Any) -> None:
+        where = f"topic {message.topic()}, partition {message.partition()}"
+        self._failures.append(_translated(error, where))
 
 
 def _made(kind: Any, options: Mapping[str, Any]) -> Any:
@@ -411,9 +413,9 @@ def _kafka_error(error: BaseException) -> Exception:
     return _translated(_met(error))
 
 
-def _translated(error: Any) -> Exception:
+def _translated(error: Any, where: str = "") -> Exception:
     """Return kafka-python's error for one of librdkafka."""
-    code, text = error.code(), error.str()
+    code, text = error.code(), f"{where}: {error.str()}" if where else error.str()
     if code > 0:
         return error_of(code, text)
     return error_of(_LOCAL[code], text) if code in _LOCAL else KafkaError(f"{error.name()}: {text}")

@@ -176,8 +176,9 @@ class TestRefusals:
                 sink.commit({})
 
     def test_records_in_a_codec_that_is_not_installed(
-        self, kafka_broker: AnyBroker, new_topic: Topics, tmp_path: Path
+        self, kafka_broker: AnyBroker, new_topic: Topics, tmp_path: Path, client: str
     ) -> None:
+        """confluent-kafka brings all of them."""
         codecs = {"lz4": "lz4", "zstd": "zstandard", "snappy": "snappy"}
         missing = [codec for codec, module in codecs.items() if importlib.util.find_spec(module) is None]
         if not missing:
@@ -187,6 +188,9 @@ class TestRefusals:
         put(kafka_broker, topic, [prediction(i) for i in range(10)])
         source = url(kafka_broker, topic, "?until=end")
         done = streamcal("run", "--events", source, "--output", tmp_path / "out.jsonl")
+        if client == "confluent":
+            assert done.returncode == 0, done.stderr
+            return
         assert done.returncode == 1
         assert f"{codec} compression codec not found: pip install" in done.stderr
 

@@ -181,13 +181,15 @@ class ConfluentConsumer(KafkaPythonConsumer):
             raise error
         # Asked for many, it waits for all of them: so for one at first.
         consume, count = self._reader.consume, min(max(count, 1), _MOST_AT_ONCE)
-        messages = consume(1, timeout)
+        messages = _call(lambda: consume(1, timeout))
         if messages and count > 1:
-            messages += consume(count - 1, 0)
+            messages += _call(lambda: consume(count - 1, 0))
         chunks: dict[tuple[str, int], Chunk] = {}
         for message in messages:
             error = message.error()
             place = message.topic(), message.partition()
+            if error is not None and message.topic() is None:
+                continue  # the cluster is away, which the silence tells; or of the group, which nobody joins
             if error is not None:
                 self._note(Partition(*place), message.offset(), error)
                 continue

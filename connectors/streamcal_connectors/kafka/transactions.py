@@ -20,12 +20,10 @@ other run's mark, and stops. If it finds its own mark, the broker had only timed
 
 from __future__ import annotations
 
-import gc
 import logging
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from streamcal.run.ports import Position, Positions, StoppedError
@@ -160,8 +158,7 @@ class Transactions:
                     self._producer, done = self.cluster.call(self._recover, patient=True)
                     if done == mark.number:
                         break
-                with _uncollected():
-                    self._transact(self._producer, mark)
+                self._transact(self._producer, mark)
             except KafkaError as error:
                 self._discard()
                 self._refused(error, mark)
@@ -346,15 +343,3 @@ class Transactions:
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.discard()
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Pause the garbage collector, which would visit the futures of all records again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -23,10 +23,10 @@ from streamcal.run.ports import SourceOptions
 from streamcal.run.rows import RejectRow
 from tests.connectors.kafka.broker import Broker
 from tests.connectors.kafka.clients import consumer, rows_of, unique
-from tests.connectors.kafka.fixtures import AnyBroker, Topics
+from tests.connectors.kafka.fixtures import BOTH, AnyBroker, Topics
 from tests.connectors.kafka.topics import answer, answered, map_row, producer_of, url
 
-pytestmark = pytest.mark.usefixtures("quick_cluster")
+pytestmark = [pytest.mark.usefixtures("quick_cluster"), BOTH]
 
 
 class TestSink:
@@ -138,18 +138,18 @@ class TestSink:
     ) -> None:
         """The broker is away for longer than a record may wait, and back before the commit."""
         caplog.set_level(logging.INFO)
-        monkeypatch.setenv("STREAMCAL_KAFKA_REQUEST_SECONDS", "1")  # so records expire after 1.5 s
+        monkeypatch.setenv("STREAMCAL_KAFKA_REQUEST_SECONDS", "2.2")  # so records expire after 3.3 s
+        monkeypatch.setenv("STREAMCAL_KAFKA_CONNECT_SECONDS", "30")
         topic = new_topic("answers")
         sink = KafkaConnector().sink(url(killable_broker, topic))
         sink.resume("job", None)
-        monkeypatch.setenv("STREAMCAL_KAFKA_REQUEST_SECONDS", "30")
         kind = producer_of(client)
         real, times = kind.send_offsets, iter([1])
 
         def late(self: Any, group: str, offsets: Any) -> None:
             if "." in group and next(times, None):
                 killable_broker.pause()
-                time.sleep(2.5)
+                time.sleep(4.0)
                 killable_broker.resume()
             real(self, group, offsets)
 

@@ -18,10 +18,10 @@ from streamcal.run.codec import Malformed
 from streamcal.run.ports import SourceOptions
 from tests.connectors.kafka.broker import Broker
 from tests.connectors.kafka.clients import transactional, until
-from tests.connectors.kafka.fixtures import AnyBroker, Topics
+from tests.connectors.kafka.fixtures import BOTH, AnyBroker, Topics
 from tests.connectors.kafka.topics import ids, offsets, opened, prediction, put, read, url
 
-pytestmark = pytest.mark.usefixtures("quick_cluster")
+pytestmark = [pytest.mark.usefixtures("quick_cluster"), BOTH]
 
 
 class TestSource:

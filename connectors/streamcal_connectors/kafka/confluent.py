@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import ssl
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from typing import Any, Final
@@ -32,6 +33,7 @@ from streamcal_connectors.kafka.kafka_python import KafkaPythonConsumer
 
 __all__ = ["Confluent", "ConfluentConsumer", "ConfluentProducer", "connection_options"]
 
+_PAUSE_SECONDS: Final = 0.05  # between two questions for a coordinator
 _MOST_AT_ONCE: Final = 100_000  # records of a poll
 
 _LOCAL: Final = {
@@ -58,6 +60,15 @@ _PASSING: Final = frozenset(
         LibraryError.UNKNOWN_TOPIC_OR_PART,
     }
 )  # of a consumer: the cluster is away, or the topic is, which the silence tells
+
+_NO_COORDINATOR: Final = frozenset(
+    {
+        LibraryError.COORDINATOR_LOAD_IN_PROGRESS,
+        LibraryError.COORDINATOR_NOT_AVAILABLE,
+        LibraryError.NOT_COORDINATOR,
+        LibraryError._WAIT_COORD,
+    }
+)  # the first group of a cluster, or one whose broker has just started
 
 # librdkafka logs every attempt to reconnect. Why a cluster is away is asked by a connection of our own.
 _log: Final = logging.getLogger("confluent_kafka")
@@ -345,8 +356,11 @@ class ConfluentProducer:
             self._client.purge(in_queue=True, in_flight=True, blocking=False)
         self._client = None  # which destroys it; close() would abort the transaction, and wait for that
 
-    def _bounded(self, request: Callable[[float], object]) -> None:
-        """Make a request that goes on where it was, if it is made again after a time-out."""
+    def _bounded(self, request: Callable[[float], object], awaited: Set[int] = frozenset()) -> None:
+        """Make a request that goes on where it was, if it is made again after a time-out.
+
+        An error whose code is ``awaited`` counts as one, too.
+        """
 
         def done(seconds: float) -> bool:
             try:
@@ -354,6 +368,9 @@ class ConfluentProducer:
             except (KafkaException, SystemError) as error:
                 met = _met(error)
                 if met.code() == LibraryError._TIMED_OUT and not (met.fatal() or met.txn_requires_abort()):
+                    return False
+                if met.code() in awaited:
+                    time.sleep(_PAUSE_SECONDS)
                     return False
                 raise _kafka_error(error) from None
             return True
@@ -365,7 +382,7 @@ class ConfluentProducer:
         level = {"isolation.level": "read_uncommitted"}  # waits for no transaction
         nobody = _made(library.Consumer, {**self._common, **level, "group.id": group})
         try:
-            self._bounded(lambda seconds: nobody.committed(partitions[:1], seconds))
+            self._bounded(lambda seconds: nobody.committed(partitions[:1], seconds), _NO_COORDINATOR)
             return nobody.consumer_group_metadata()
         finally:
             nobody.close()

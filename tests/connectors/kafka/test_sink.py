@@ -26,9 +26,10 @@ from tests.connectors.kafka.clients import consumer, rows_of, unique
 from tests.connectors.kafka.fixtures import BOTH, AnyBroker, Topics
 from tests.connectors.kafka.topics import answer, answered, map_row, producer_of, url
 
-pytestmark = [pytest.mark.usefixtures("quick_cluster"), BOTH]
+pytestmark = pytest.mark.usefixtures("quick_cluster")
 
 
+@BOTH
 class TestSink:
     def test_rows_keys_and_positions(self, kafka_broker: AnyBroker, new_topic: Topics) -> None:
         answers, rejects, maps = new_topic("answers", 2), new_topic("rejects"), new_topic("maps")
@@ -222,6 +223,23 @@ class TestSink:
         text = pack(mark)
         assert len(text) < 4096
         assert unpack(text) == mark
+
+
+def test_a_key_belongs_to_the_same_partition_with_every_client(
+    kafka_broker: AnyBroker, new_topic: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the versions of one map, and the answers to one id, would part when the client changes."""
+    topic = new_topic("answers", 5)
+    for name in ("kafka-python", "confluent"):
+        monkeypatch.setenv("STREAMCAL_KAFKA_CLIENT", name)
+        sink = KafkaConnector().sink(url(kafka_broker, topic))
+        sink.resume("job", None)
+        sink.write([answer(7 ** (i % 20)) for i in range(40)])
+        sink.commit({"in": {"": len(name)}})
+        sink.close()
+    places = {(record.key, record.partition) for record in rows_of(kafka_broker, topic)}
+    assert len(places) == 20
+    assert len({place for _, place in places}) > 1
 
 
 @contextmanager

@@ -190,29 +190,33 @@ class ConfluentConsumer(KafkaPythonConsumer):
         if self._error is not None:
             error, self._error = self._error, None
             raise error
-        # Asked for many, it waits for all of them: so for one at first.
-        consume, count = self._reader.consume, min(max(count, 1), _MOST_AT_ONCE)
-        messages = _call(lambda: consume(1, timeout))
-        if messages and count > 1:
-            messages += _call(lambda: consume(count - 1, 0))
         chunks: dict[tuple[str, int], Chunk] = {}
-        for message in messages:
-            error = message.error()
-            place = message.topic(), message.partition()
-            if error is not None and message.topic() is None:
-                continue  # the cluster is away, which the silence tells; or of the group, which nobody joins
-            if error is not None:
-                self._note(Partition(*place), message.offset(), error)
+        broken: set[tuple[str, int]] = set()
+        for message in self._consume(timeout, min(max(count, 1), _MOST_AT_ONCE)):
+            error, place = message.error(), (message.topic(), message.partition())
+            if place in broken:
                 continue
-            chunk = chunks.get(place)
-            if chunk is None:
-                chunk = chunks[place] = Chunk([], [])
-            chunk.offsets.append(message.offset())
-            chunk.values.append(message.value())
-        found = {Partition(*place): chunk for place, chunk in chunks.items()}
-        for partition, chunk in found.items():
-            self._next[partition] = max(self._next[partition], chunk.offsets[-1] + 1)
-        return found
+            if error is None:
+                chunk = chunks.get(place)
+                if chunk is None:
+                    chunk = chunks[place] = Chunk([], [])
+                chunk.offsets.append(message.offset())
+                chunk.values.append(message.value())
+            elif error.code() == LibraryError._PARTITION_EOF:
+                self._pass(place, message.offset())
+            elif place[0] is not None and error.code() not in _PASSING:
+                # Of no topic, it is of the group, which nobody joins, or the cluster is away.
+                where = f"topic {place[0]}, partition {place[1]}, offset {message.offset()}"
+                self._error = _translated(error, where)
+                broken.add(place)
+        for place, chunk in chunks.items():
+            self._pass(place, chunk.offsets[-1] + 1)
+        for place in broken:  # librdkafka would go on behind what it could not read
+            partition = Partition(*place)
+            self.seek(partition, self._next[partition])
+        if self._error is not None and not chunks:
+            return self.poll(0.0, count)  # which raises it
+        return {Partition(*place): chunk for place, chunk in chunks.items()}
 
     def position(self, partition: Partition) -> int:
         """See `Consumer`."""
@@ -231,15 +235,19 @@ class ConfluentConsumer(KafkaPythonConsumer):
             self._reader = None
         super().close()
 
-    def _note(self, partition: Partition, offset: int, error: Any) -> None:
-        """Take what came in place of a record."""
-        if error.code() == LibraryError._PARTITION_EOF:
-            self._next[partition] = max(self._next[partition], offset)
-        elif error.code() not in _PASSING:
-            where = f"topic {partition.topic}, partition {partition.partition}, offset {offset}"
-            self._error = _translated(error, where)
-            if partition in self._next:  # librdkafka would go on behind what it could not read
-                self.seek(partition, self._next[partition])
+    def _consume(self, timeout: float, count: int) -> list[Any]:
+        """Return messages, waiting for one: asked for many, librdkafka waits for all of them."""
+        messages: list[Any] = _call(lambda: self._reader.consume(1, timeout))
+        if messages and count > 1:
+            try:
+                messages += _call(lambda: self._reader.consume(count - 1, 0))
+            except KafkaError as error:
+                self._error = error
+        return messages
+
+    def _pass(self, place: tuple[str, int], offset: int) -> None:
+        partition = Partition(*place)
+        self._next[partition] = max(self._next[partition], offset)
 
 
 class ConfluentProducer:

@@ -234,24 +234,25 @@ class KafkaPythonProducer:
             return True
 
         wait_until(flushed, self._seconds * 2, self._stop)
+        for batch in self._batches:
+            if not batch.is_done:  # split because it is too large, which loses its records in a transaction
+                raise kafka_errors.RecordListTooLargeError(f"a batch of {batch.topic_partition.topic}")
         if failures := self._failures():
-            raise next(filter(is_permanent, failures), failures[0])
+            raise self.cause(failures[0])
 
     def cause(self, error: Exception) -> Exception:
         """See `Producer`."""
         return next(filter(is_permanent, self._failures()), error)
 
     def _failures(self) -> list[Exception]:
-        """Return why records were refused."""
-        found: list[Exception] = []
-        for batch in self._batches:
-            if not batch.is_done:  # split because it is too large, which loses its records in a transaction
-                found.append(
-                    kafka_errors.RecordListTooLargeError(f"a batch of {batch.topic_partition.topic}")
-                )
-            elif (reason := batch.produce_future.value[2]) is not None:
-                found += [reason(number) for number in range(batch.record_count)]
-        return found
+        """Return why records were refused so far."""
+        reasons = [(batch.produce_future.value[2], batch) for batch in self._batches if batch.is_done]
+        return [
+            reason(number)
+            for reason, batch in reasons
+            if reason is not None
+            for number in range(batch.record_count)
+        ]
 
     def commit(self) -> None:
         """See `Producer`."""

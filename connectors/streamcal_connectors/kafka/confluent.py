@@ -44,7 +44,6 @@ _LOCAL: Final = {
     LibraryError._BAD_MSG: "CorruptRecordError",
     LibraryError._FENCED: "ProducerFencedError",
     LibraryError._MSG_TIMED_OUT: "KafkaTimeoutError",
-    LibraryError._NOT_IMPLEMENTED: "UnsupportedCodecError",
     LibraryError._RESOLVE: "KafkaConnectionError",
     LibraryError._TIMED_OUT: "KafkaTimeoutError",
     LibraryError._TRANSPORT: "KafkaConnectionError",

@@ -14,23 +14,23 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 from streamcal.run.ports import StoppedError
-from streamcal_connectors.kafka.client import (
-    INSTALLED,
-    Consumer,
-    KafkaError,
-    Producer,
-    brief,
-    error_names,
-    is_permanent,
+from streamcal_connectors.kafka.client import Consumer, Producer
+from streamcal_connectors.kafka.config import KafkaConfig
+from streamcal_connectors.kafka.errors import INSTALLED, KafkaError, brief, error_names, is_permanent
+from streamcal_connectors.kafka.kafka_python import (
+    KafkaPythonConsumer,
+    KafkaPythonProducer,
     kafka_consumer,
     kafka_producer,
     topic_configs,
 )
-from streamcal_connectors.kafka.config import KafkaConfig
 from streamcal_connectors.kafka.login import connect, log_in
+
+if TYPE_CHECKING:
+    from streamcal_connectors.kafka.confluent import Confluent
 
 __all__ = ["TRANSACTION_SECONDS", "Cluster", "RefusedError", "TopicSettings", "require"]
 
@@ -44,6 +44,8 @@ _MISSING_SECONDS: Final = 2.0  # a broker that has just started may not know its
 TRANSACTION_SECONDS: Final = 60.0
 """How long a transaction may be open before the broker aborts it."""
 
+_FETCH_WAIT_MS: Final = 250
+_LINGER_MS: Final = 1000  # only full batches before a commit, which flushes
 _FETCH_BYTES: Final = 32 << 20  # from one broker at a time, unless a single batch of records is larger
 _PARTITION_FETCH_BYTES: Final = 4 << 20  # of that, for one partition
 _BATCH_BYTES: Final = 1 << 18  # of records to one partition that are sent together
@@ -108,6 +110,7 @@ class Cluster:
         self.config = config
         self.stop = stop
         self._options = config.client_options()
+        self._confluent = None if config.client == "kafka-python" else _confluent(self.hosts, config)
         self._away = False
         self._id: str | None = None
 
@@ -129,17 +132,31 @@ class Cluster:
             if the cluster is away or refuses.
         """
         self.log_in()
+        level = "read_committed" if stable else "read_uncommitted"
         client = kafka_consumer(
             **self._common(),
             group_id=group,
             enable_auto_commit=False,
             auto_offset_reset="none",
-            isolation_level="read_committed" if stable else "read_uncommitted",
-            fetch_max_wait_ms=250,
+            isolation_level=level,
+            fetch_max_wait_ms=_FETCH_WAIT_MS,
             fetch_max_bytes=_FETCH_BYTES,
             max_partition_fetch_bytes=_PARTITION_FETCH_BYTES,
         )
-        return Consumer(client, self.config.request_seconds)
+        seconds = self.config.request_seconds
+        if self._confluent is None:
+            return KafkaPythonConsumer(client, seconds)
+        return self._confluent.consumer(
+            client,
+            seconds,
+            {
+                "isolation.level": level,
+                "fetch.wait.max.ms": _FETCH_WAIT_MS,
+                "fetch.max.bytes": _FETCH_BYTES,
+                "queued.max.messages.kbytes": _FETCH_BYTES >> 10,
+                "max.partition.fetch.bytes": _PARTITION_FETCH_BYTES,
+            },
+        )
 
     def cluster_id(self) -> str:
         """Return what tells this cluster from any other: its own id, or else the hosts it was reached by."""
@@ -182,20 +199,36 @@ class Cluster:
             if the cluster is away or refuses.
         """
         self.log_in()
-        seconds = self.config.request_seconds
+        seconds, compression = self.config.request_seconds, self.config.compression
+        delivery, transaction = int(seconds * 1500), int(TRANSACTION_SECONDS * 1000)
+        batch_bytes = min(_BATCH_BYTES, batch_bytes)
+        if self._confluent is not None:
+            return self._confluent.producer(
+                {
+                    "transactional.id": transactional_id,
+                    "delivery.timeout.ms": delivery,
+                    "transaction.timeout.ms": transaction,
+                    "linger.ms": _LINGER_MS,
+                    "batch.size": batch_bytes,
+                    "message.max.bytes": _REQUEST_BYTES,
+                    "compression.type": compression,
+                },
+                seconds,
+                self.stop,
+            )
         client = kafka_producer(
             **self._common(),
             transactional_id=transactional_id,
-            delivery_timeout_ms=int(seconds * 1500),
+            delivery_timeout_ms=delivery,
             max_block_ms=int(seconds * 1000),
-            transaction_timeout_ms=int(TRANSACTION_SECONDS * 1000),
-            linger_ms=1000,  # only full batches before a commit, which flushes
+            transaction_timeout_ms=transaction,
+            linger_ms=_LINGER_MS,
             # kafka-python splits a batch that is too large, but loses its records if in a transaction.
-            batch_size=min(_BATCH_BYTES, batch_bytes),
+            batch_size=batch_bytes,
             max_request_size=_REQUEST_BYTES,
-            compression_type=None if self.config.compression == "none" else self.config.compression,
+            compression_type=None if compression == "none" else compression,
         )
-        return Producer(client, seconds, self.stop)
+        return KafkaPythonProducer(client, seconds, self.stop)
 
     def call(self, request: Callable[[], T], *, patient: bool) -> T:
         """Make a request, again and again while the cluster is away.
@@ -341,6 +374,17 @@ class Cluster:
             "metrics_enabled": False,
             **self._options,
         }
+
+
+def _confluent(hosts: Sequence[str], config: KafkaConfig) -> Confluent:
+    try:
+        from streamcal_connectors.kafka.confluent import Confluent
+    except ImportError:
+        raise ValueError(
+            'client = "confluent" of the [kafka] options needs confluent-kafka: pip install'
+            ' "streamcal-engine[kafka-confluent]", or leave the option out'
+        ) from None
+    return Confluent(hosts, config)
 
 
 def require() -> None:

@@ -45,6 +45,8 @@ class KafkaConfig(_Options):
         on an unknown option, a value out of range, or options that exclude each other. It shows no value.
     """
 
+    client: Literal["kafka-python", "confluent"] = "kafka-python"
+    """The library that reads and writes records; confluent needs confluent-kafka."""
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     ssl_cafile: Path | None = None
     """PEM file of the authorities to trust; None: those of the system."""

@@ -6,9 +6,10 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from streamcal_connectors.kafka.client import Consumer, KafkaError, Partition, is_out_of_range
+from streamcal_connectors.kafka.client import Consumer, Partition
 from streamcal_connectors.kafka.cluster import Cluster
 from streamcal_connectors.kafka.config import KafkaUrl
+from streamcal_connectors.kafka.errors import KafkaError, is_out_of_range
 
 __all__ = ["KafkaFeed"]
 
@@ -60,7 +61,7 @@ class KafkaFeed:
                 self._cluster.check(lambda: consumer.partitions(self._url.topic, refresh=True))
                 self._heard = time.monotonic()
             for partition in sorted(found):
-                self._rows += [record.value for record in found[partition] if record.value is not None]
+                self._rows += [value for value in found[partition].values if value is not None]
             self._behind = {p: end for p, end in self._behind.items() if consumer.position(p) < end}
             if not found or time.monotonic() > deadline:
                 break

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from streamcal_connectors.kafka.client import (
+from streamcal_connectors.kafka.errors import (
     KafkaError,
     WrongProtocolError,
     authentication_error,
     is_permanent,
-    sasl_client,
 )
+from streamcal_connectors.kafka.kafka_python import sasl_client
 
 __all__ = ["connect", "log_in"]
 

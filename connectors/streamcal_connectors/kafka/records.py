@@ -8,7 +8,7 @@ from typing import Final
 from streamcal.events import RAW_BYTES, Event, Origin
 from streamcal.run.codec import JsonDecoder, Malformed
 from streamcal.run.ports import Position
-from streamcal_connectors.kafka.client import Record
+from streamcal_connectors.kafka.client import Chunk
 from streamcal_connectors.kafka.positions import position_at
 
 __all__ = ["Records"]
@@ -28,17 +28,15 @@ class Records:
         topic_id: str | None,
         partition: int,
         start: int,
-        records: Sequence[Record],
+        records: Chunk,
         decoder: JsonDecoder,
     ) -> None:
         self.partition = str(partition)
         self._topic = topic
         self._topic_id = topic_id
         self._start = start
-        values = [record.value for record in records]
+        self._offsets, values = records
         self.events = _decode(values, decoder)
-        # Not the records: the garbage collector would visit all of them.
-        self._offsets = [record.offset for record in records]
         if max((len(value) for value in values if value is not None), default=0) > _KEPT_BYTES:
             values = [None if value is None else value[:_KEPT_BYTES] for value in values]
         self._values = values

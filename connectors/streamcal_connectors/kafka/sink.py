@@ -10,8 +10,9 @@ import msgspec
 from streamcal.events import RAW_BYTES
 from streamcal.run.ports import Position, Positions
 from streamcal.run.rows import MapRow, Recalibrated, RejectRow
+from streamcal_connectors.kafka.client import Row
 from streamcal_connectors.kafka.config import KafkaUrl
-from streamcal_connectors.kafka.transactions import FencedError, Row, Transactions
+from streamcal_connectors.kafka.transactions import FencedError, Transactions
 
 __all__ = ["KafkaSink"]
 

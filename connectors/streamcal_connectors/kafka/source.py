@@ -8,14 +8,16 @@ from __future__ import annotations
 import logging
 import math
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from streamcal.run.codec import JsonDecoder
 from streamcal.run.ports import Positions, Role, SinkOptions, SourceOptions
-from streamcal_connectors.kafka.client import Consumer, KafkaError, Partition, Record, brief, is_out_of_range
+from streamcal_connectors.kafka.client import Chunk, Consumer, Partition
 from streamcal_connectors.kafka.cluster import Cluster, require
 from streamcal_connectors.kafka.config import KafkaUrl, read_kafka_config
+from streamcal_connectors.kafka.errors import KafkaError, brief, is_out_of_range
 from streamcal_connectors.kafka.feed import KafkaFeed
 from streamcal_connectors.kafka.positions import offset_of, position_at, topic_id_of
 from streamcal_connectors.kafka.records import Records
@@ -348,13 +350,14 @@ class KafkaSource:
         # The last offsets before the end may be markers: only the position passes those.
         return self._next[number] >= bound or self._opened().position(self._partition(number)) >= bound
 
-    def _take(self, number: int, records: Sequence[Record]) -> Records:
+    def _take(self, number: int, records: Chunk) -> Records:
         bound = self._bound(number)
-        if bound is not None and records[-1].offset >= bound:
-            records = [record for record in records if record.offset < bound]
+        if bound is not None and records.offsets[-1] >= bound:
+            count = bisect_left(records.offsets, bound)
+            records = Chunk(records.offsets[:count], records.values[:count])
         start = self._next[number]
-        if records:
-            self._next[number] = records[-1].offset + 1
+        if records.offsets:
+            self._next[number] = records.offsets[-1] + 1
         return Records(self._topic, self._topic_id, number, start, records, self._decoder)
 
     def _look(self, now: float) -> None:

@@ -3,10 +3,9 @@
 One micro-batch is one transaction, however many topics it is written to. Its commit has these steps:
 
 1. Begin. Nothing is sent before `Sink.commit`: rows wait in memory, so that they can be sent again.
-2. Send every row, and keep its future.
+2. Send every row.
 3. Add the input positions to the same transaction: they become visible with the rows, or not at all.
-4. Flush, and check *every* future. kafka-python's ``commit_transaction`` returns normally even if a record
-   expired, or if the broker timed the transaction out while a batch was in flight.
+4. Flush: wait until the broker has accepted *every* row.
 5. Commit, with a time limit: a request that is lost is never answered.
 
 If any step fails, including step 5, the outcome is in doubt. The producer is discarded, and a new one ends
@@ -21,29 +20,19 @@ other run's mark, and stops. If it finds its own mark, the broker had only timed
 
 from __future__ import annotations
 
-import gc
 import logging
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Final, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from streamcal.run.ports import Position, Positions, StoppedError
-from streamcal_connectors.kafka.client import (
-    Committed,
-    Future,
-    KafkaError,
-    Partition,
-    Producer,
-    brief,
-    error_names,
-    is_permanent,
-)
+from streamcal_connectors.kafka.client import Committed, Partition, Producer, Row
 from streamcal_connectors.kafka.cluster import TRANSACTION_SECONDS, Cluster, RefusedError, TopicSettings
+from streamcal_connectors.kafka.errors import KafkaError, brief, error_names
 from streamcal_connectors.kafka.positions import Mark, offset_of, pack, unpack
 
-__all__ = ["FencedError", "Row", "Transactions"]
+__all__ = ["FencedError", "Transactions"]
 
 log = logging.getLogger("streamcal_connectors")
 
@@ -52,9 +41,6 @@ _ATTEMPTS: Final = 20  # to commit one micro-batch, while the cluster can be rea
 # open for much longer, while the broker answers, stays open.
 _PENDING_SECONDS: Final = 2 * TRANSACTION_SECONDS
 _RECORD_OVERHEAD: Final = 100  # bytes of a batch of one record beside its key and value, at most
-
-Row: TypeAlias = tuple[str, bytes | None, bytes]
-"""Topic, key and value."""
 
 
 class FencedError(Exception):
@@ -172,8 +158,7 @@ class Transactions:
                     self._producer, done = self.cluster.call(self._recover, patient=True)
                     if done == mark.number:
                         break
-                with _uncollected():
-                    self._transact(self._producer, mark)
+                self._transact(self._producer, mark)
             except KafkaError as error:
                 self._discard()
                 self._refused(error, mark)
@@ -218,21 +203,13 @@ class Transactions:
 
     def _transact(self, producer: Producer, mark: Mark) -> None:
         """Do steps 1 to 5 of the module's docstring."""
-        futures: list[Future] = []
         try:
             producer.begin()
-            send, keyed, keep = producer.send, self._keyed, futures.append
-            for topic, key, value in self._rows:
-                keep(send(topic, value, key) if topic in keyed else send(topic, value, key, None, 0))
+            producer.send(self._rows, self._keyed)
             producer.send_offsets(self._group, self._offsets(mark))
             producer.flush()
         except KafkaError as error:
-            # What failed first says why; the client then fails every other call for that reason.
-            failures = (future.exception for future in futures if future.exception is not None)
-            raise next(filter(is_permanent, failures), error) from None
-        for future in futures:
-            if not future.succeeded():
-                raise future.exception or KafkaError("a record was neither accepted nor refused")
+            raise producer.cause(error) from None
         producer.commit()
 
     def _refused(self, error: Exception, mark: Mark) -> None:
@@ -366,15 +343,3 @@ class Transactions:
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.discard()
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Pause the garbage collector, which would visit the futures of all records again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -6,13 +6,13 @@ import warnings
 import pytest
 from streamcal_connectors.kafka import cluster
 
-from tests.connectors.kafka.fixtures import LEFT_BEHIND, kafka_broker, killable_broker, new_topic
+from tests.connectors.kafka.fixtures import LEFT_BEHIND, client, kafka_broker, killable_broker, new_topic
 
-__all__ = ["kafka_broker", "killable_broker", "new_topic"]
+__all__ = ["client", "kafka_broker", "killable_broker", "new_topic"]
 
 
 @pytest.fixture
-def quick_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick_cluster(monkeypatch: pytest.MonkeyPatch, client: str) -> None:
     """Let the connector look for new partitions often, and give up soon."""
     monkeypatch.setenv("STREAMCAL_KAFKA_REFRESH_SECONDS", "0.3")
     monkeypatch.setenv("STREAMCAL_KAFKA_REQUEST_SECONDS", "5")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from streamcal_connectors.kafka import cluster as kafka_cluster
 from streamcal_connectors.kafka.config import KafkaConfig, KafkaUrl, read_kafka_config
+from streamcal_connectors.kafka.confluent import connection_options
 
 from streamcal.run.connectors import Connectors
 from tests.connectors.kafka.topics import SECRET, streamcal
@@ -34,6 +36,52 @@ class TestConfiguration:
         with pytest.raises(ValueError, match=message) as caught:
             KafkaUrl(text)
         assert SECRET not in str(caught.value)
+
+    def test_a_client_that_is_not_installed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("STREAMCAL_KAFKA_CLIENT", "confluent")
+        monkeypatch.delitem(sys.modules, "streamcal_connectors.kafka.confluent", raising=False)
+        monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+        with pytest.raises(ValueError, match=re.escape('pip install "streamcal-engine[kafka-confluent]"')):
+            Connectors().sink("kafka://h/t")
+        monkeypatch.setenv("STREAMCAL_KAFKA_CLIENT", "librdkafka")
+        with pytest.raises(ValueError, match="client: Input should be 'kafka-python' or 'confluent'"):
+            Connectors().sink("kafka://h/t")
+
+    def test_every_option_of_a_connection_has_one_of_librdkafka(self, tmp_path: Path) -> None:
+        """An option that only kafka-python knew would be ignored with the other client."""
+        for name in ("ca.pem", "cert.pem", "key.pem", "secret"):
+            (tmp_path / name).write_text(SECRET)
+        config = KafkaConfig(
+            security_protocol="SASL_SSL",
+            ssl_cafile=tmp_path / "ca.pem",
+            ssl_certfile=tmp_path / "cert.pem",
+            ssl_keyfile=tmp_path / "key.pem",
+            ssl_key_password_file=tmp_path / "secret",
+            ssl_check_hostname=False,
+            sasl_mechanism="SCRAM-SHA-512",
+            sasl_username="me",
+            sasl_password_file=tmp_path / "secret",
+        )
+        options = connection_options(["a:1", "b:2"], config)
+        wanted = {
+            "bootstrap.servers": "a:1,b:2",
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(tmp_path / "ca.pem"),
+            "ssl.certificate.location": str(tmp_path / "cert.pem"),
+            "ssl.key.location": str(tmp_path / "key.pem"),
+            "ssl.key.password": SECRET,
+            "ssl.endpoint.identification.algorithm": "none",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": "me",
+            "sasl.password": SECRET,
+        }
+        assert {name: options[name] for name in wanted} == wanted
+        ours = {name for name in KafkaConfig.model_fields if name.startswith(("ssl", "sasl"))}
+        assert ours == {
+            *("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_key_password_env", "ssl_key_password_file"),
+            *("ssl_check_hostname", "sasl_mechanism", "sasl_username"),
+            *("sasl_password_env", "sasl_password_file"),
+        }  # a new one needs its name in `connection_options`, and here
 
     def test_a_url(self) -> None:
         parsed = KafkaUrl("kafka://a,[::1]:9,b:19092/my.topic?from=latest&cluster=eu")

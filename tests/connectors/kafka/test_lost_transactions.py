@@ -15,12 +15,12 @@ from kafka import KafkaAdminClient, TopicPartition  # type: ignore[import-untype
 from kafka.admin import AbortTransactionSpec  # type: ignore[import-untyped]
 from kafka.errors import KafkaTimeoutError  # type: ignore[import-untyped]
 from kafka.structs import OffsetAndMetadata  # type: ignore[import-untyped]
-from streamcal_connectors.kafka import client, transactions
+from streamcal_connectors.kafka import transactions
 from streamcal_connectors.kafka.source import KafkaConnector
 
 from tests.connectors.kafka.clients import transactional
 from tests.connectors.kafka.fixtures import AnyBroker, Topics
-from tests.connectors.kafka.topics import answer, answered, url
+from tests.connectors.kafka.topics import answer, answered, producer_of, url
 
 pytestmark = pytest.mark.usefixtures("quick_cluster")
 
@@ -60,6 +60,7 @@ class TestLostTransaction:
         monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture,
         group: str,
+        client: str,
     ) -> None:
         topic = new_topic("answers")
         group = group.format(topic)
@@ -72,12 +73,12 @@ class TestLostTransaction:
             sink.commit({"in": {"": 1}})
             leave_open(sender, topic, group)
 
-            def commit(_: client.Producer) -> None:
+            def commit(_: Any) -> None:
                 raise KafkaTimeoutError("no answer")
 
             sink.write([answer(2)])
             with monkeypatch.context() as patch:
-                patch.setattr(client.Producer, "commit", commit)
+                patch.setattr(producer_of(client), "commit", commit)
                 with pytest.raises(OSError, match="has neither committed nor aborted") as caught:
                     sink.commit({"in": {"": 2}})
             number = 1 if group.endswith("job") else 0

@@ -24,14 +24,14 @@ from kafka.admin import (  # type: ignore[import-untyped]
 from kafka.errors import (  # type: ignore[import-untyped]
     SaslAuthenticationFailedError,
 )
-from streamcal_connectors.kafka import client as kafka_client
+from streamcal_connectors.kafka import errors as kafka_errors
 from streamcal_connectors.kafka.config import KafkaConfig
 from streamcal_connectors.kafka.login import log_in
 
 from tests.connectors.kafka import broker as broker_module
 from tests.connectors.kafka.broker import Broker, free_ports
 from tests.connectors.kafka.clients import unique
-from tests.connectors.kafka.fixtures import AnyBroker, Topics
+from tests.connectors.kafka.fixtures import BOTH, AnyBroker, Topics
 from tests.connectors.kafka.topics import SECRET, answered, prediction, put, streamcal
 
 pytestmark = pytest.mark.usefixtures("quick_cluster")
@@ -83,7 +83,7 @@ def secure(kafka_broker: AnyBroker, tmp_path_factory: pytest.TempPathFactory) ->
         + f"listener.name.secure.plain.sasl.jaas.config={module} required"
         + f' username="admin" password="x" user_streamcal="{SECRET}" user_stranger="{SECRET}";\n'
         + "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n"
-        + "super.users=User:ANONYMOUS;User:streamcal\n"
+        + "super.users=User:ANONYMOUS;User:streamcal;User:CN=localhost\n"
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(broker_module, "SERVER_PROPERTIES", text)
@@ -92,6 +92,7 @@ def secure(kafka_broker: AnyBroker, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 class TestSecurity:
+    @BOTH
     def test_tls_and_sasl(
         self,
         secure: Secured,
@@ -140,6 +141,29 @@ class TestSecurity:
         ):
             assert SECRET not in text
         assert SECRET.encode() not in b"".join(path.read_bytes() for path in tmp_path.glob("s.db*"))
+
+    @BOTH
+    def test_a_certificate_of_the_client_whose_key_has_a_password(
+        self, secure: Secured, tmp_path: Path
+    ) -> None:
+        broker, keys = secure.broker, secure.certificate.with_name("keys.p12")
+        both = tmp_path / "client.pem"
+        taken = ["-in", keys, "-passin", "pass:changeit", "-out", both, "-passout", f"pass:{SECRET}"]
+        subprocess.run(["openssl", "pkcs12", *taken], check=True, capture_output=True)
+        new = Topics(broker.bootstrap)
+        events, answers = new("events"), new("answers")
+        put(broker, events, [prediction(i) for i in range(10)])
+        (tmp_path / "password").write_text(SECRET)
+        options = tmp_path / "kafka.toml"
+        options.write_text(
+            f'[kafka]\nsecurity_protocol = "SSL"\nssl_cafile = "{secure.certificate}"\n'
+            f'ssl_certfile = "{both}"\nssl_key_password_file = "{tmp_path / "password"}"\n'
+        )
+        host = f"kafka://127.0.0.1:{secure.mutual_port}"
+        source, output = f"{host}/{events}?until=end", f"{host}/{answers}"
+        done = streamcal("run", "--config", options, "--events", source, "--output", output)
+        assert done.returncode == 0, done.stderr
+        assert answered(broker, answers) == list(range(10))
 
     def test_a_broker_that_asks_for_a_certificate_refuses_a_client_without_one(
         self, secure: Secured, tmp_path: Path
@@ -277,4 +301,4 @@ class TestSecurity:
             with pytest.raises(SaslAuthenticationFailedError, match="Authentication failed") as caught:
                 log_in([host], options, 30.0)
             refusing.join()
-        assert kafka_client.is_permanent(caught.value)
+        assert kafka_errors.is_permanent(caught.value)

@@ -14,24 +14,22 @@ import msgspec
 import pytest
 from kafka import TopicPartition  # type: ignore[import-untyped]
 from kafka.errors import (  # type: ignore[import-untyped]
-    KafkaConnectionError,
     KafkaTimeoutError,
 )
-from streamcal_connectors.kafka import client as kafka_client
 from streamcal_connectors.kafka.positions import Mark, pack, position_at, unpack
 from streamcal_connectors.kafka.source import KafkaConnector
-from streamcal_connectors.kafka.transactions import Transactions
 
 from streamcal.run.ports import SourceOptions
 from streamcal.run.rows import RejectRow
 from tests.connectors.kafka.broker import Broker
 from tests.connectors.kafka.clients import consumer, rows_of, unique
-from tests.connectors.kafka.fixtures import AnyBroker, Topics
-from tests.connectors.kafka.topics import answer, answered, map_row, url
+from tests.connectors.kafka.fixtures import BOTH, AnyBroker, Topics
+from tests.connectors.kafka.topics import answer, answered, map_row, producer_of, url
 
 pytestmark = pytest.mark.usefixtures("quick_cluster")
 
 
+@BOTH
 class TestSink:
     def test_rows_keys_and_positions(self, kafka_broker: AnyBroker, new_topic: Topics) -> None:
         answers, rejects, maps = new_topic("answers", 2), new_topic("rejects"), new_topic("maps")
@@ -107,57 +105,61 @@ class TestSink:
         monkeypatch: pytest.MonkeyPatch,
         committed: bool,
         job: str,
+        client: str,
     ) -> None:
         """It raised: whether it was done is found out, and nothing is lost or doubled."""
         topic = new_topic("answers", 2)
         sink = KafkaConnector().sink(url(kafka_broker, topic))
         sink.resume(job, None)
-        real = kafka_client.Producer.commit
+        real = producer_of(client).commit
         failures = iter([True, True, False])
 
-        def commit(self: kafka_client.Producer) -> None:
+        def commit(self: Any) -> None:
             fails = next(failures, False)
             if committed or not fails:
                 real(self)
             if fails:
                 raise KafkaTimeoutError("no answer")
 
-        monkeypatch.setattr(kafka_client.Producer, "commit", commit)
+        monkeypatch.setattr(producer_of(client), "commit", commit)
         for number in range(5):
             sink.write([answer(2 * number), answer(2 * number + 1)])
             sink.commit({"in": {"": number}})
         sink.close()
         assert answered(kafka_broker, topic) == list(range(10))
 
-    def test_a_record_that_failed_is_seen_though_the_client_would_commit(
-        self, kafka_broker: AnyBroker, new_topic: Topics, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.crash
+    def test_a_record_that_expired_is_seen_though_the_client_would_commit(
+        self,
+        killable_broker: Broker,
+        new_topic: Topics,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+        client: str,
     ) -> None:
+        """The broker is away for longer than a record may wait, and back before the commit."""
+        caplog.set_level(logging.INFO)
+        monkeypatch.setenv("STREAMCAL_KAFKA_REQUEST_SECONDS", "2.2")  # so records expire after 3.3 s
+        monkeypatch.setenv("STREAMCAL_KAFKA_CONNECT_SECONDS", "30")
         topic = new_topic("answers")
-        sink = KafkaConnector().sink(url(kafka_broker, topic))
+        sink = KafkaConnector().sink(url(killable_broker, topic))
         sink.resume("job", None)
+        kind = producer_of(client)
+        real, times = kind.send_offsets, iter([1])
 
-        class Lost:
-            exception = KafkaConnectionError("expired")
+        def late(self: Any, group: str, offsets: Any) -> None:
+            if "." in group and next(times, None):
+                killable_broker.pause()
+                time.sleep(4.0)
+                killable_broker.resume()
+            real(self, group, offsets)
 
-            def succeeded(self) -> bool:
-                return False
-
-        transact = Transactions._transact
-        times = iter([1])
-
-        def lossy(self: Any, maker: Any, mark: Any) -> None:
-            if next(times, None):
-                real = maker.send
-                maker.send = lambda name, value, *more: (
-                    Lost() if b'"id":"1"' in value else real(name, value, *more)
-                )
-            transact(self, maker, mark)
-
-        monkeypatch.setattr(Transactions, "_transact", lossy)
+        monkeypatch.setattr(kind, "send_offsets", late)
         sink.write([answer(0), answer(1)])
         sink.commit({})
         sink.close()
-        assert answered(kafka_broker, topic) == [0, 1]
+        assert "in doubt" in caplog.text
+        assert answered(killable_broker, topic) == [0, 1]
 
     def test_a_zombie_is_fenced_and_stops(self, kafka_broker: AnyBroker, new_topic: Topics) -> None:
         topic = new_topic("answers")
@@ -221,6 +223,23 @@ class TestSink:
         text = pack(mark)
         assert len(text) < 4096
         assert unpack(text) == mark
+
+
+def test_a_key_belongs_to_the_same_partition_with_every_client(
+    kafka_broker: AnyBroker, new_topic: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the versions of one map, and the answers to one id, would part when the client changes."""
+    topic = new_topic("answers", 5)
+    for name in ("kafka-python", "confluent"):
+        monkeypatch.setenv("STREAMCAL_KAFKA_CLIENT", name)
+        sink = KafkaConnector().sink(url(kafka_broker, topic))
+        sink.resume("job", None)
+        sink.write([answer(7 ** (i % 20)) for i in range(40)])
+        sink.commit({"in": {"": len(name)}})
+        sink.close()
+    places = {(record.key, record.partition) for record in rows_of(kafka_broker, topic)}
+    assert len(places) == 20
+    assert len({place for _, place in places}) > 1
 
 
 @contextmanager

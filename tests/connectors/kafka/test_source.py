@@ -18,12 +18,13 @@ from streamcal.run.codec import Malformed
 from streamcal.run.ports import SourceOptions
 from tests.connectors.kafka.broker import Broker
 from tests.connectors.kafka.clients import transactional, until
-from tests.connectors.kafka.fixtures import AnyBroker, Topics
+from tests.connectors.kafka.fixtures import BOTH, AnyBroker, Topics
 from tests.connectors.kafka.topics import ids, offsets, opened, prediction, put, read, url
 
 pytestmark = pytest.mark.usefixtures("quick_cluster")
 
 
+@BOTH
 class TestSource:
     def test_several_partitions_each_in_its_order(self, kafka_broker: AnyBroker, new_topic: Topics) -> None:
         topic = new_topic("events", 3)
@@ -236,3 +237,31 @@ class TestSource:
                 source.seek({"0": 5})
             with pytest.raises(ValueError, match="has no partition 4 any more"):
                 source.seek({"4": 5})
+
+
+def test_librdkafka_does_not_pass_over_a_batch_that_cannot_be_read(
+    killable_broker: Broker,
+    new_topic: Topics,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A byte on the disk is wrong, then right again. kafka-python 3.0.12 waits for ever in ``poll``."""
+    monkeypatch.setenv("STREAMCAL_KAFKA_CLIENT", "confluent")
+    topic = new_topic("events")
+    for start in (0, 5, 10):
+        put(killable_broker, topic, [prediction(i) for i in range(start, start + 5)])
+    log = killable_broker.directory / "data" / f"{topic}-0" / "00000000000000000000.log"
+    place = log.read_bytes().index(prediction(7))
+
+    def write(byte: bytes) -> None:
+        with log.open("r+b") as file:
+            file.seek(place)
+            file.write(byte)
+
+    write(b"x")
+    with opened(killable_broker, topic) as source:
+        source.seek({})
+        assert [ids(events) for events in read(source, 15, 3.0).values()] == [list(range(5))]
+        assert "CorruptRecordError" in caplog.text
+        write(b"{")
+        assert ids(read(source, 10)["0"]) == list(range(5, 15))

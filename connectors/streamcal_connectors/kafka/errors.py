@@ -1,0 +1,106 @@
+"""The errors of Kafka clients: kafka-python's, which every client here raises, and what they mean."""
+
+from __future__ import annotations
+
+import re
+import ssl
+import warnings
+from typing import Final, cast
+
+try:
+    with warnings.catch_warnings():
+        # It reads its schemas with importlib.resources.read_text, which Python 3.11 and 3.12 deprecate.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from kafka import errors as kafka_errors  # type: ignore[import-untyped]
+except ImportError:
+    INSTALLED = False
+    KafkaError: type[Exception] = OSError  # never raised: `cluster.require` comes first
+else:
+    INSTALLED = True
+    KafkaError = kafka_errors.KafkaError
+
+__all__ = [
+    "INSTALLED",
+    "KafkaError",
+    "WrongProtocolError",
+    "authentication_error",
+    "brief",
+    "error_names",
+    "error_of",
+    "is_out_of_range",
+    "is_permanent",
+    "timeout_error",
+]
+
+_PERMANENT: Final = frozenset(
+    {
+        "AuthorizationError",
+        "InvalidRecordError",
+        "InvalidTimestampError",
+        "InvalidTopicError",
+        "InvalidTransactionTimeoutError",
+        "MessageSizeTooLargeError",
+        "OffsetMetadataTooLargeError",
+        "PolicyViolationError",
+        "RecordListTooLargeError",
+        "SaslAuthenticationFailedError",
+        "SecurityDisabledError",
+        "UnsupportedCodecError",
+        "UnsupportedForMessageFormatError",
+        "UnsupportedSaslMechanismError",
+        "UnsupportedVersionError",
+        "WrongProtocolError",
+    }
+)  # waiting does not help
+_OUT_OF_RANGE: Final = frozenset({"LogTruncationError", "NoOffsetForPartitionError", "OffsetOutOfRangeError"})
+_NAMED: Final = re.compile(r"\w+Error\b")
+
+_PASSING_TLS: Final = (ssl.SSLEOFError, ssl.SSLSyscallError, ssl.SSLZeroReturnError)
+
+
+class WrongProtocolError(OSError):
+    """The broker's listener speaks another security protocol than this client."""
+
+
+def authentication_error(text: str) -> Exception:
+    """Return the error of a broker that refuses SASL credentials; it is a KafkaError."""
+    return cast("Exception", kafka_errors.SaslAuthenticationFailedError(text))
+
+
+def timeout_error(seconds: float) -> Exception:
+    """Return the error of a request that got no answer; it is a KafkaError."""
+    return cast("Exception", kafka_errors.KafkaTimeoutError(f"no answer within {seconds:.3g} s"))
+
+
+def error_of(kind: int | str, text: str) -> Exception:
+    """Return a KafkaError of a kind: an error code of the protocol, or the name of a class."""
+    made = kafka_errors.for_code(kind) if isinstance(kind, int) else getattr(kafka_errors, kind)
+    return cast("Exception", made(text))
+
+
+def error_names(error: BaseException | None) -> set[str]:
+    """Return the names of an error's classes, and of the error whose text the client has wrapped, if any."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return names | set(_NAMED.findall(str(error))) if type(error) is KafkaError else names
+
+
+def is_permanent(error: BaseException | None) -> bool:
+    """Whether the error is one that waiting and trying again cannot help."""
+    if isinstance(error, ssl.SSLError):
+        # The two sides spoke and did not agree: a certificate, a protocol version. An end in mid-handshake
+        # and an internal error may pass.
+        return not isinstance(error, _PASSING_TLS) and "INTERNAL_ERROR" not in str(error)
+    return not _PERMANENT.isdisjoint(error_names(error))
+
+
+def is_out_of_range(error: BaseException) -> bool:
+    """Whether the error says that an offset to read does not exist."""
+    return not _OUT_OF_RANGE.isdisjoint(error_names(error))
+
+
+def brief(error: BaseException) -> str:
+    """Format an error on one line."""
+    name, text = type(error).__name__, " ".join(str(error).split())
+    if not text:
+        return name
+    return text if name in text else f"{name}: {text}"

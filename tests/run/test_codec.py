@@ -149,7 +149,7 @@ def test_a_block_of_lines_decodes_as_its_lines_do(lines: list[bytes], ended: boo
     events = decoder.decode_lines(block)
     if events is not None:
         texts = block.removesuffix(b"\n").split(b"\n")
-        assert events == [decoder.decode(line) for line in texts]
+        assert list(events) == [decoder.decode(line) for line in texts]
 
 
 def test_blocks_of_predictions_and_of_labels_may_alternate() -> None:
@@ -169,7 +169,8 @@ def test_blocks_of_predictions_and_of_labels_may_alternate() -> None:
         (b'{"id":"a","score":0.5,"model":"v2"}\n', None),
         (predictions, wanted),
     ]:
-        assert decoder.decode_lines(block) == events
+        found = decoder.decode_lines(block)
+        assert (found if found is None else list(found)) == events
 
 
 def test_a_block_of_plain_events_is_decoded_at_once() -> None:

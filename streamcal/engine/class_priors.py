@@ -79,6 +79,17 @@ class ClassPriors:
         """Return (w₀, w₁) of the shift correction (eq. 13)."""
         return shift_weights(self.of("source"), self.of("target"))
 
+    def weights_after(self, domain: Domain, labels: int, positives: int) -> tuple[float, float]:
+        """Return the weights as they will be after so many more labels of a domain, at least 1.
+
+        Not where labels are read one by one, or slide a window.
+        """
+        known = self._source if domain == "source" else self._target
+        prior = class_prior(known.positives + positives, known.n + labels, self._smoothing)
+        if domain == "source":
+            return shift_weights(prior, self.of("target"))
+        return shift_weights(self.of("source"), prior)
+
     def read_labels(self) -> None:
         """Read the target's labels that came since the last time."""
         if self._tracker is not None and self._read < self._target.end:

@@ -147,11 +147,14 @@ class DomainLabels:
         self.n = n = self.n + 1
         return n
 
-    def extend(self, scores: Scores, labels: Labels, seen: int | None) -> None:
-        """Take checked labels, float64[k] and int8[k]."""
+    def extend(self, scores: Scores, labels: Labels, seen: Counts | int | None) -> None:
+        """Take checked labels, float64[k] and int8[k]; ``seen`` is of each, int64[k], or of all."""
         self._scores.frombytes(scores.tobytes())
         self._labels += labels.tobytes()
-        if self._keeps_seen:
+        if isinstance(seen, np.ndarray):
+            if self._keeps_seen:
+                self._seen.frombytes(seen.tobytes())
+        elif self._keeps_seen:
             self._seen += array("q", (AT_ONCE if seen is None else seen,)) * len(labels)
         self.n += len(labels)
         self.positives += int(np.count_nonzero(labels))

@@ -18,6 +18,7 @@ __all__ = [
     "class_prior",
     "shift_correction",
     "shift_correction_one",
+    "shift_corrections",
     "shift_odds",
     "shift_weights",
 ]
@@ -74,6 +75,14 @@ def shift_correction(probabilities: Floats, weights: tuple[float, float]) -> Flo
     positive, total = _parts(probabilities, *weights)
     # total is 0 only where p is 0 or 1 and the other class has all the weight: g(p) = p there.
     corrected: Floats = np.divide(positive, total, out=probabilities.copy(), where=total > 0.0)
+    return corrected
+
+
+def shift_corrections(probabilities: Floats, weights: Floats) -> Floats:
+    """Apply `shift_correction` to each probability under weights of its own, float64[n, 2]."""
+    positive, total = _parts(probabilities, weights[:, 0], weights[:, 1])
+    moves = (weights[:, 0] != weights[:, 1]) & (total > 0.0)
+    corrected: Floats = np.divide(positive, total, out=probabilities.copy(), where=moves)
     return corrected
 
 

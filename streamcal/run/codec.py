@@ -191,9 +191,7 @@ class JsonDecoder:
             times,
             self._domain,
             None if keys.count(None) == len(keys) else keys,
-            None
-            if domains.count(None) == len(domains)
-            else [domain or self._domain for domain in domains],
+            None if domains.count(None) == len(domains) else [domain or self._domain for domain in domains],
             None if self._kept is None else list(map(self._kept, wires)),
         )
 

@@ -174,7 +174,9 @@ class Meanings(msgspec.Struct):
         )
 
 
-def _telling(events: Sequence[Event | Malformed]) -> Iterator[tuple[int, Event | Malformed]]:
+def _telling(
+    events: Sequence[Event | Malformed],
+) -> Iterator[tuple[int, LabelEvent | LabelledEvent | Malformed]]:
     """Yield the events that may tell something, with their indices: of a block, only the first of a label."""
     if isinstance(events, Block):
         firsts = [np.flatnonzero(events.labels == label)[:1].tolist() for label in (0, 1)]

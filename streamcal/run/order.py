@@ -410,7 +410,9 @@ class Merge:
 
 def _times(events: Sequence[Event | Malformed]) -> npt.NDArray[np.float64]:
     """Return the times of events, NaN where there is none."""
-    return events.times if isinstance(events, Block) else np.array([event.time for event in events], np.float64)
+    return (
+        events.times if isinstance(events, Block) else np.array([event.time for event in events], np.float64)
+    )
 
 
 def _ordered(

@@ -5,20 +5,22 @@ One engine a ``key``; one join for all, since a label names only its prediction'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
+from itertools import islice, repeat
 from operator import length_hint
 from typing import Final
 
 import msgspec
 import numpy as np
 
+from streamcal.blocks import Block
 from streamcal.engine.checked import lacks_time
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.emissions import DriftAlarm, MapPublished, Recalibrated, Rejected
 from streamcal.engine.engine import Engine
 from streamcal.engine.stepping import step
+from streamcal.engine.stretching import stretch
 from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain, Event, LabelEvent, LabelledEvent, Origin
 from streamcal.join.join import Join, JoinConfig, JoinCounts, Joined, JoinState
@@ -39,6 +41,10 @@ from streamcal.values import class_name
 
 __all__ = ["Outcome", "Pipeline", "PipelineState"]
 
+_STRIDE: Final = 1024  # events at first looked at for a stretch
+_LONGEST: Final = 1 << 16
+_SHORT: Final = 64  # a stretch of fewer events takes longer than they would one by one
+_STEPS: Final = 64  # events that are taken one by one after a short stretch, and twice as many after the next
 _UNRATED: Final = 4096  # joined labels that may wait until they are rated, all at once
 
 
@@ -119,7 +125,7 @@ class Pipeline:
         self._unpublished: dict[str | None, None] = {}
         self._stored = False
         self._taken: tuple[int, Iterator[object]] = (0, iter(()))  # events, and those of the last batch
-        self._unrated: list[Joined] = []
+        self._unrated: tuple[list[float], list[float], list[int]] = ([], [], [])
         self._quality = Quality()
         columns = columns or Columns()
         self._positive = columns.positive
@@ -231,26 +237,41 @@ class Pipeline:
 
     def process(self, batch: MicroBatch) -> Outcome:
         """Take events of the deployment: answer predictions, join labels, learn. Raises as `calibrate`."""
-        answers: list[Recalibrated] = []
-        rejects: list[RejectRow] = []
-        maps: list[MapRow] = []
-        alarms: list[DriftAlarm] = []
-        meanings, row_of = self.tally.deployment, self._row_of
+        meanings = self.tally.deployment
         events = self._understood(batch, meanings)
         if self._tables is not None:
-            self._join.prefetch([id_ for event in events if (id_ := event.id) is not None])
+            ids = events.ids if isinstance(events, Block) else [event.id for event in events]
+            self._join.prefetch([id_ for id_ in ids if id_ is not None])
         expired = self._join.advance(batch.watermark)
-        rejects += [self._reject(each.event.origin, each.reason) for each in expired]
-        join, engine_of = self._join, self._engines.of
+        outcome = Outcome([], [self._reject(each.event.origin, each.reason) for each in expired], [])
+        taking = self._begin(batch, events)
+        if isinstance(events, Block) and not self._timed and self._observer is None:
+            self._stride(batch, events, taking, outcome)
+        else:
+            self._step(batch, enumerate(taking), outcome)
+        if outcome.rejects:
+            self._note(outcome.rejects)
+        if len(self._unrated[0]) >= _UNRATED:
+            self._rate()
+        meanings.events += len(events)
+        outcome.doubtful = bool(meanings.labels or meanings.percents)
+        return outcome
+
+    def _step(
+        self, batch: MicroBatch, events: Iterable[tuple[int, Event | Malformed]], outcome: Outcome
+    ) -> None:
+        """Take events of a batch, with their indices, one at a time."""
+        answers, rejects, meanings = outcome.answers, outcome.rejects, self.tally.deployment
+        join, engine_of, row_of = self._join, self._engines.of, self._row_of
         known, admits = self._engines.known, self._engines.admits
         timed = self._timed
+        scores, probabilities, labels = self._unrated
         index = 0
-        taking = self._begin(batch, events)
 
         def origin_of() -> Origin:
             return batch.origin(index)
 
-        for index, event in enumerate(taking):  # origin_of reads it
+        for index, event in events:  # origin_of reads it
             if isinstance(event, Malformed):
                 meanings.refused(event, index, batch.origin)
                 rejects.append(self._reject(origin_of(), event.reason))
@@ -261,26 +282,75 @@ class Pipeline:
             if timed and (lacks := lacks_time(event, self._config)) is not None:
                 rejects.append(self._reject(origin_of(), lacks))
                 continue
-            for outcome in step(event, join, engine_of, origin_of):
-                if type(outcome) is Recalibrated:
+            for each in step(event, join, engine_of, origin_of):
+                if type(each) is Recalibrated:
                     # The answer is that to this event; a label alone has none.
-                    answers.append(outcome if row_of is None else row_of(outcome, event.kept))  # type: ignore[union-attr]
-                elif isinstance(outcome, Joined):
-                    self._unrated.append(outcome)
+                    answers.append(each if row_of is None else row_of(each, event.kept))  # type: ignore[union-attr]
+                elif isinstance(each, Joined):
+                    scores.append(each.score)
+                    probabilities.append(each.probability)
+                    labels.append(each.label)
                     if self._observer is not None:
-                        self._observer(outcome)
-                elif isinstance(outcome, Rejected):
-                    rejects.append(self._reject(outcome.event.origin, outcome.reason))
-                elif isinstance(outcome, MapPublished):
-                    maps.append(self._map_row(outcome))
-                elif isinstance(outcome, DriftAlarm):
-                    alarms.append(outcome)
-        if rejects:
-            self._note(rejects)
-        if len(self._unrated) >= _UNRATED:
-            self._rate()
-        meanings.events += len(events)
-        return Outcome(answers, rejects, maps, alarms, bool(meanings.labels or meanings.percents))
+                        self._observer(each)
+                elif isinstance(each, Rejected):
+                    rejects.append(self._reject(each.event.origin, each.reason))
+                elif isinstance(each, MapPublished):
+                    outcome.maps.append(self._map_row(each))
+                elif isinstance(each, DriftAlarm):
+                    outcome.alarms.append(each)
+
+    def _stride(
+        self, batch: MicroBatch, block: Block, taking: Iterator[Event | Malformed], outcome: Outcome
+    ) -> None:
+        """Take events as `_step` does, in stretches where that can be."""
+        at, size, steps = 0, _STRIDE, _STEPS
+        while at < len(block):
+            part = block[at : at + size]
+            done = self._stretch(part, outcome)
+            at += done
+            next(islice(taking, done - 1, done), None) if done else None
+            size = min(2 * max(size if done == len(part) else done, _STRIDE), _LONGEST)
+            if done == len(part):
+                continue
+            # One event is one for `step`. Where stretches are short, many are.
+            steps = _STEPS if done >= _SHORT else min(2 * steps, _STRIDE)
+            count = 1 if done >= _SHORT else steps
+            self._step(batch, enumerate(islice(taking, count), at), outcome)
+            at += count
+
+    def _stretch(self, block: Block, outcome: Outcome) -> int:
+        """Take the stretch that a block begins with; return how many events it has."""
+        end = min(block.others, default=len(block))
+        keys = set(block.keys[:end]) if block.keys is not None else {None}
+        if not end or block.domains is not None or len(keys) > 1:
+            return 0
+        key = keys.pop()
+        if key not in self._engines.known:
+            return 0
+        taken = stretch(block[:end], self._join, self._engines.of(key), key)
+        if taken is None:
+            return 0
+        ids = [block.ids[index] for index in taken.predictions.tolist()]
+        answered, joined = taken.answered, taken.joined
+        rows: Iterable[Recalibrated] = map(
+            Recalibrated,
+            ids,
+            answered.scores,
+            answered.probabilities,
+            repeat(taken.version),
+            taken.weights,
+            repeat(key),
+            answered.times,
+        )
+        if self._row_of is not None:
+            kept = block.kept or [()] * len(block)
+            rows = map(self._row_of, rows, [kept[index] for index in taken.predictions.tolist()])
+        outcome.answers.extend(rows)
+        scores, probabilities, labels = self._unrated
+        scores.extend(joined.scores.tolist())
+        probabilities.extend(joined.probabilities.tolist())
+        labels.extend(joined.labels.tolist())
+        return taken.size
 
     def end(self) -> None:
         """Say that the inputs have come to their end, before what was taken last is committed.
@@ -392,11 +462,10 @@ class Pipeline:
 
     def _rate(self) -> None:
         """Rate the forecasts whose labels have come."""
-        if self._unrated:
-            labels = [joined.label for joined in self._unrated]
-            self._quality.before.add([joined.score for joined in self._unrated], labels)
-            self._quality.after.add([joined.probability for joined in self._unrated], labels)
-            self._unrated = []
+        scores, probabilities, labels = self._unrated
+        self._quality.before.add(scores, labels)
+        self._quality.after.add(probabilities, labels)
+        self._unrated = ([], [], [])
 
     def _note(self, rejects: Sequence[RejectRow]) -> None:
         count_reasons(self.reasons, (row.reason for row in rejects))

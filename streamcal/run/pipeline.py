@@ -246,7 +246,7 @@ class Pipeline:
         outcome = Outcome([], [self._reject(each.event.origin, each.reason) for each in expired], [])
         taking = self._begin(batch, events)
         if isinstance(events, Block) and not self._timed and self._observer is None:
-            self._stride(batch, events, taking, outcome)
+            self._stride(batch, events, outcome)
         else:
             self._step(batch, enumerate(taking), outcome)
         if outcome.rejects:
@@ -299,24 +299,24 @@ class Pipeline:
                 elif isinstance(each, DriftAlarm):
                     outcome.alarms.append(each)
 
-    def _stride(
-        self, batch: MicroBatch, block: Block, taking: Iterator[Event | Malformed], outcome: Outcome
-    ) -> None:
+    def _stride(self, batch: MicroBatch, block: Block, outcome: Outcome) -> None:
         """Take events as `_step` does, in stretches where that can be."""
         at, size, steps = 0, _STRIDE, _STEPS
+        before = self._taken[0] - len(block)
         while at < len(block):
+            self._taken = before + at, iter(())
             part = block[at : at + size]
             done = self._stretch(part, outcome)
             at += done
-            next(islice(taking, done - 1, done), None) if done else None
             size = min(2 * max(size if done == len(part) else done, _STRIDE), _LONGEST)
             if done == len(part):
                 continue
             # One event is one for `step`. Where stretches are short, many are.
             steps = _STEPS if done >= _SHORT else min(2 * steps, _STRIDE)
             count = 1 if done >= _SHORT else steps
-            self._step(batch, enumerate(islice(taking, count), at), outcome)
+            self._step(batch, enumerate(block[at : at + count], at), outcome)
             at += count
+        self._taken = before + len(block), iter(())
 
     def _stretch(self, block: Block, outcome: Outcome) -> int:
         """Take the stretch that a block begins with; return how many events it has."""

@@ -9,7 +9,7 @@ within a stretch no rule but this one applies: the oldest leave a table that is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice, repeat
+from itertools import repeat
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -220,7 +220,7 @@ def _front(
         return [] if oldest is None else [oldest]
     count = max(least, _FRONT)
     while True:
-        front = list(islice(table.entries.items(), count))
+        front = table.first(count)
         if len(front) < count or reached is None or clock.end_of(front[-1][1].since) >= reached[-1]:
             return front
         count *= 2

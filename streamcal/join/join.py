@@ -15,7 +15,7 @@ At most ``max_pending`` entries of each kind wait, in memory or in a store (`str
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Annotated, Final, Self, TypeAlias, TypeVar
 
 import msgspec
@@ -337,9 +337,18 @@ class Join:
 
     # Many events at a time
 
-    def look(self, ids: list[str | None], predicted: Mask, labelled: Mask, times: Floats) -> Stretch:
+    def look(
+        self,
+        ids: list[str | None],
+        predicted: Mask,
+        labelled: Mask,
+        times: Floats,
+        alike: Callable[[Sequence[Pending | None]], int],
+    ) -> Stretch:
         """Return the stretch of the common case that events begin with; see `streamcal.join.stretches`."""
-        return look(ids, predicted, labelled, times, self._tables, self._clock, self._config.max_pending)
+        return look(
+            ids, predicted, labelled, times, self._tables, self._clock, self._config.max_pending, alike
+        )
 
     def take(self, stretch: Stretch, answered: Answered, labels: list[int]) -> None:
         """Take the events of a stretch that `look` gave, answered: as each in turn would be.
@@ -352,7 +361,7 @@ class Join:
             0 or 1, one for each label of the stretch.
         """
         counts = self._counts
-        counts.predictions += len(stretch.predictions)
+        counts.predictions += len(stretch.at)
         counts.labels += len(labels)
         counts.joined += len(labels)
         counts.expired += 0 if stretch.expired is None else int(stretch.expired[-1])

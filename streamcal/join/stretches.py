@@ -8,7 +8,7 @@ within a stretch no rule but this one applies: the oldest leave a table that is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Final, NamedTuple
 
@@ -19,7 +19,7 @@ from streamcal.events import Domain
 from streamcal.join.clock import ExpiryClock
 from streamcal.join.tables import MemoryTable, Pending, Settled, Table, Tables
 
-__all__ = ["Answered", "Matches", "Stretch", "look", "take"]
+__all__ = ["Answered", "Stretch", "look", "take"]
 
 _FRONT: Final = 256  # entries at the old end of a table that are looked at first
 _WAITED: Final = -1
@@ -29,21 +29,12 @@ Indices = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 
 
-class Matches(NamedTuple):
-    """Labels that meet their predictions, in order."""
-
-    own: list[int]
-    """The number of the prediction among those of the stretch; −1: it waited before."""
-    waiting: list[Pending | None]
-    """The prediction, if it waited before."""
-
-
 class Answered(NamedTuple):
-    """The predictions of a stretch, answered; a list each."""
+    """The predictions of a stretch, answered; one of each."""
 
-    scores: list[float]
-    probabilities: list[float]
-    times: list[float | None]
+    scores: Sequence[float]
+    probabilities: Sequence[float]
+    times: Sequence[float | None]
     seen: Sequence[int]
     """How many target scores had been observed before each."""
     domain: Domain
@@ -56,19 +47,40 @@ class Stretch(NamedTuple):
     """Events of the common case, from some event on."""
 
     size: int
-    ids: list[str | None]
-    predictions: Indices
+    at: Indices
     """Which of the events are predictions."""
-    labels: Indices
-    """Which are labels; an event may be both."""
-    matches: Matches
-    """What the labels meet."""
+    names: list[str | None]
+    """Their ids."""
+    ends: Indices
+    """Which of the events are labels; an event may be both."""
+    labelled: list[str | None]
+    """Their ids."""
+    waiting: list[Pending | None]
+    """Of each label, its prediction, if that waited before."""
+    own: list[int] | None
+    """Of each label, the number of its prediction in the stretch, or −1; None: all of them waited before."""
     clock: Floats | None
     """The clock at each event; None: it does not move."""
     expired: Indices | None
     """How many pending predictions expire up to each event; None: none."""
     forgotten: int
     """How many settled ids are forgotten."""
+
+    def cut(self, size: int) -> Stretch:
+        """Return its beginning, of so many events."""
+        at, ends = np.searchsorted(self.at, size), np.searchsorted(self.ends, size)
+        return Stretch(
+            size,
+            self.at[:at],
+            self.names[:at],
+            self.ends[:ends],
+            self.labelled[:ends],
+            self.waiting[:ends],
+            self.own if self.own is None else self.own[:ends],
+            self.clock if self.clock is None else self.clock[:size],
+            self.expired if self.expired is None else self.expired[:size],
+            self.forgotten,
+        )
 
 
 def look(
@@ -79,6 +91,7 @@ def look(
     tables: Tables,
     clock: ExpiryClock,
     max_pending: int,
+    alike: Callable[[Sequence[Pending | None]], int],
 ) -> Stretch:
     """Return the stretch that these events begin with; nothing changes.
 
@@ -92,36 +105,44 @@ def look(
         float64[n], NaN: none.
     tables, clock, max_pending
         of the join.
+    alike
+        how many of the predictions that labels meet, from the first on, may be in one stretch; None stands
+        for one of the events.
     """
     moved, size = _moved(times, clock)
-    ids = ids[:size]
-    at, labels = np.flatnonzero(predicted[:size]), np.flatnonzero(labelled[:size])
-    pending, settled, early = tables.pending.entries, tables.settled.entries, tables.early.entries
-    named = [ids[index] for index in at.tolist()] if len(at) < size else ids
-    number = dict(zip(named, range(len(named)), strict=True))
-    known = [table for table in (pending, settled, early) if table]
-    anonymous = named.count(None) if None in number else 0
-    if len(number) - (anonymous > 0) + anonymous < len(named) or not all(
-        table.keys().isdisjoint(number) for table in known
-    ):
-        seen = set[str]()
-        for index, id_ in zip(at.tolist(), named, strict=True):
-            if id_ is None:
-                continue
-            if id_ in seen or any(id_ in table for table in known):
-                size = index
-                break
-            seen.add(id_)
-        labels = labels[: np.searchsorted(labels, size)]
-    matches, end = _matched(ids, at, labels, number, tables)
-    size = min(size, end)
-    ids, at = ids[:size], at[: np.searchsorted(at, size)]
-    count = int(np.searchsorted(labels, size))
-    labels, matches = labels[:count], Matches(matches.own[:count], matches.waiting[:count])
-    if moved is not None:
-        moved = moved[:size]
-    made = Stretch(size, ids, at, labels, matches, moved, None, 0)
+    at, ends = np.flatnonzero(predicted[:size]), np.flatnonzero(labelled[:size])
+    names, whole = _new(_chosen(ids, at), tables)
+    if whole < len(at):
+        size = int(at[whole])
+    ends = ends[: np.searchsorted(ends, size)]
+    marked = _chosen(ids, ends)
+    waiting, own, whole = _met(marked, ends, names, at, tables)
+    whole = min(whole, alike(waiting))
+    if whole < len(ends):
+        size = int(ends[whole])
+    made = Stretch(size, at, names, ends, marked, waiting, own, moved, None, 0).cut(size)
     return _bounded(made, tables, clock, max_pending)
+
+
+def _chosen(ids: list[str | None], where: Indices) -> list[str | None]:
+    """Return the ids at some indices."""
+    return ids if len(where) == len(ids) else [ids[index] for index in where.tolist()]
+
+
+def _new(names: list[str | None], tables: Tables) -> tuple[list[str | None], int]:
+    """Return the ids of predictions, and how many of them, from the first on, are new."""
+    known = [table.entries for table in (tables.pending, tables.settled, tables.early) if table.entries]
+    each = set(names)
+    anonymous = names.count(None) - 1 if None in each else 0
+    if len(each) + anonymous == len(names) and all(table.keys().isdisjoint(each) for table in known):
+        return names, len(names)
+    seen = set[str]()
+    for number, id_ in enumerate(names):
+        if id_ is not None:
+            if id_ in seen or any(id_ in table for table in known):
+                return names, number
+            seen.add(id_)
+    return names, len(names)
 
 
 def _moved(times: Floats, clock: ExpiryClock) -> tuple[Floats | None, int]:
@@ -135,31 +156,27 @@ def _moved(times: Floats, clock: ExpiryClock) -> tuple[Floats | None, int]:
     return moved, len(times)
 
 
-def _matched(
-    ids: list[str | None],
-    at: Indices,
-    labels: Indices,
-    number: dict[str | None, int],
-    tables: Tables,
-) -> tuple[Matches, int]:
-    """Return what labels meet, up to the first that meets nothing; and where that one is."""
+def _met(
+    marked: list[str | None], ends: Indices, names: list[str | None], at: Indices, tables: Tables
+) -> tuple[list[Pending | None], list[int] | None, int]:
+    """Return what labels meet, and how many of them, from the first on, meet something."""
     pending = tables.pending.entries
-    own, waiting = list[int](), list[Pending | None]()
-    taken = set[str]()
-    for index in labels.tolist():
-        id_ = ids[index]
+    waiting: list[Pending | None] = list(map(pending.get, marked))  # type: ignore[arg-type]
+    twice = len(set(marked)) < len(marked)
+    if not twice and not any(found is None for found in waiting):
+        return waiting, None, len(marked)
+    number = dict(zip(names, range(len(names)), strict=True))
+    own, taken = list[int](), set[str]()
+    for index, id_, found in zip(ends.tolist(), marked, waiting, strict=True):
         if id_ is None:  # with its prediction
             own.append(int(np.searchsorted(at, index)))
-            waiting.append(None)
             continue
-        found = pending.get(id_)
         mine = _WAITED if found is not None else number.get(id_, len(at))
         if id_ in taken or (found is None and (mine >= len(at) or at[mine] > index)):
-            return Matches(own, waiting), index
+            break
         taken.add(id_)
         own.append(mine)
-        waiting.append(found)
-    return Matches(own, waiting), len(ids)
+    return waiting, own, len(own)
 
 
 def _bounded(made: Stretch, tables: Tables, clock: ExpiryClock, most: int) -> Stretch:
@@ -167,15 +184,15 @@ def _bounded(made: Stretch, tables: Tables, clock: ExpiryClock, most: int) -> St
     pending, settled = tables.pending, tables.settled
     held, remembered = len(pending), len(settled)
     due = made.clock is not None and len(made.clock) > 0 and made.clock[-1] > clock.next_look
-    if not due and held + len(made.predictions) <= most and remembered + len(made.labels) <= most:
+    if not due and held + len(made.at) <= most and remembered + len(made.ends) <= most:
         return made
-    if held > most or remembered > most:  # the option was lowered
-        return _cut(made, 0)
+    if not made.size or held > most or remembered > most:  # the option was lowered
+        return made.cut(0)
     put, gone = np.zeros(made.size, np.intp), np.zeros(made.size, np.intp)
-    put[made.predictions] = gone[made.labels] = 1
-    for index in made.labels.tolist():
-        if made.ids[index] is None:  # it never waits
-            put[index] = gone[index] = 0
+    put[made.at] = gone[made.ends] = 1
+    if None in made.labelled:  # these never wait
+        alone = [index for index, id_ in zip(made.ends, made.labelled, strict=True) if id_ is None]
+        put[alone] = gone[alone] = 0
     settling = np.cumsum(gone)
     expired = np.maximum.accumulate(np.maximum(held + np.cumsum(put) - (settling - gone) - most, 0))
     reached = None
@@ -187,7 +204,7 @@ def _bounded(made: Stretch, tables: Tables, clock: ExpiryClock, most: int) -> St
             ends.append(clock.end_of(early[1].since))
         whole = int(np.searchsorted(reached, min(ends), "right"))
         if whole < made.size:
-            return _bounded(_cut(made, whole), tables, clock, most)
+            return _bounded(made.cut(whole), tables, clock, most)
     front = _front(pending, int(expired[-1]), clock, reached)
     if reached is not None:
         passed = np.searchsorted([clock.end_of(entry.since) for _, entry in front], reached)
@@ -200,14 +217,13 @@ def _bounded(made: Stretch, tables: Tables, clock: ExpiryClock, most: int) -> St
     whole = int(np.searchsorted(expired, held, "right"))
     whole = min(whole, int(np.searchsorted(np.maximum.accumulate(forgotten), remembered, "right")))
     leaving = {id_ for id_, _ in front[: int(expired[-1])]}
-    for index in made.labels.tolist():
-        if made.ids[index] in leaving:  # it may be late, or its prediction leaves in another way
-            whole = min(whole, index)
-            break
+    if not leaving.isdisjoint(made.labelled):  # it may be late, or its prediction leaves in another way
+        first = next(number for number, id_ in enumerate(made.labelled) if id_ in leaving)
+        whole = min(whole, int(made.ends[first]))
     if not isinstance(pending, MemoryTable) or not isinstance(settled, MemoryTable):
         whole = min(whole, int(np.searchsorted(np.maximum.accumulate(expired + forgotten), 0, "right")))
     if whole < made.size:
-        return _bounded(_cut(made, whole), tables, clock, most)
+        return _bounded(made.cut(whole), tables, clock, most)
     return made._replace(expired=expired, forgotten=int(forgotten.max()))
 
 
@@ -224,19 +240,6 @@ def _front(
         if len(front) < count or reached is None or clock.end_of(front[-1][1].since) >= reached[-1]:
             return front
         count *= 2
-
-
-def _cut(made: Stretch, size: int) -> Stretch:
-    """Return the beginning of a stretch."""
-    labels = int(np.searchsorted(made.labels, size))
-    return made._replace(
-        size=size,
-        ids=made.ids[:size],
-        predictions=made.predictions[: np.searchsorted(made.predictions, size)],
-        labels=made.labels[:labels],
-        matches=Matches(made.matches.own[:labels], made.matches.waiting[:labels]),
-        clock=None if made.clock is None else made.clock[:size],
-    )
 
 
 def take(
@@ -267,11 +270,9 @@ def take(
     for _ in range(made.forgotten):
         settled.pop_oldest()
     moved = made.clock
-    since = repeat(now) if moved is None else moved[made.predictions].tolist()
-    ids = [made.ids[index] for index in made.predictions.tolist()]
     entries = map(
         Pending,
-        since,
+        repeat(now) if moved is None else moved[made.at].tolist(),
         answered.scores,
         answered.probabilities,
         repeat(answered.domain),
@@ -279,28 +280,25 @@ def take(
         answered.times,
         answered.seen,
     )
-    waits = dict(zip(ids, entries, strict=False))
-    names = [made.ids[index] for index in made.labels.tolist()]
-    for id_, own in zip(names, made.matches.own, strict=True):
-        if own == _WAITED:
-            del pending.entries[str(id_)]
-        elif id_ is not None:
-            del waits[id_]
-    waits.pop(None, None)
-    pending.entries.update(waits)
-    ends = made.labels
-    outcomes: list[int | None] = list(labels)
+    if made.own is None:
+        for id_ in made.labelled:
+            del pending.entries[id_]  # type: ignore[arg-type]  # each has waited
+        pending.entries.update(zip(made.names, entries, strict=False))  # type: ignore[arg-type]
+    else:
+        waits = dict(zip(made.names, entries, strict=False))
+        for id_, own in zip(made.labelled, made.own, strict=True):
+            (pending.entries if own == _WAITED else waits).pop(id_, None)  # type: ignore[arg-type]
+        pending.entries.update(waits)  # type: ignore[arg-type]
+    ends, names, outcomes = made.ends, made.labelled, list[int | None](labels)
     if made.expired is not None and expiries:
         steps = np.diff(made.expired, prepend=0)
         both = np.concatenate((np.repeat(np.arange(made.size), steps), ends))
         order = np.argsort(both, kind="stable")
-        ends = both[order]
-        names, outcomes = [*leaving, *names], [*repeat(None, expiries), *labels]
-        names = [names[index] for index in order.tolist()]
-        outcomes = [outcomes[index] for index in order.tolist()]
+        names, outcomes = [*leaving, *names], [*repeat(None, expiries), *outcomes]
+        ends, where = both[order], order.tolist()
+        names = [names[index] for index in where]
+        outcomes = [outcomes[index] for index in where]
     moments = repeat(now) if moved is None else moved[ends].tolist()
-    settled.entries.update(
-        (id_, Settled(moment, outcome))
-        for id_, moment, outcome in zip(names, moments, outcomes, strict=False)
-        if id_ is not None
-    )
+    ended = dict(zip(names, map(Settled, moments, outcomes), strict=False))
+    ended.pop(None, None)
+    settled.entries.update(ended)  # type: ignore[arg-type]

@@ -330,11 +330,10 @@ class Pipeline:
         taken = stretch(block[:end], self._join, self._engines.of(key), key)
         if taken is None:
             return 0
-        ids = [block.ids[index] for index in taken.predictions.tolist()]
         answered, joined = taken.answered, taken.joined
         rows: Iterable[Recalibrated] = map(
             Recalibrated,
-            ids,
+            taken.events.names,
             answered.scores,
             answered.probabilities,
             repeat(taken.version),
@@ -344,7 +343,7 @@ class Pipeline:
         )
         if self._row_of is not None:
             kept = block.kept or [()] * len(block)
-            rows = map(self._row_of, rows, [kept[index] for index in taken.predictions.tolist()])
+            rows = map(self._row_of, rows, [kept[index] for index in taken.events.at.tolist()])
         outcome.answers.extend(rows)
         scores, probabilities, labels = self._unrated
         scores.extend(joined.scores.tolist())

@@ -13,6 +13,7 @@ from typing import NamedTuple, Self
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from streamcal.certificates.record import Certificate
 from streamcal.engine.class_priors import ClassPriors
@@ -58,7 +59,9 @@ class Answers(NamedTuple):
     version: int
     """Of the map."""
     weights: list[tuple[float, float]]
-    """Of the shift correction, at each."""
+    """Of the shift correction, one after the other."""
+    which: npt.NDArray[np.intp]
+    """Of each prediction, the number of its weights."""
     seen: Counts
     """How many target scores had been observed before each."""
 
@@ -261,18 +264,22 @@ class Engine:
         """
         served, seen = self.served, self._traffic.n
         if not self._shifts:
-            weights, probabilities = [NO_SHIFT] * len(scores), served.predict_many(scores)
+            weights, which = [NO_SHIFT], np.zeros(len(scores), np.intp)
+            probabilities = served.predict_many(scores)
         else:
-            now, after = served.weights, self._priors.weights_after
-            known = dict(zip(labelled.tolist(), positive.tolist(), strict=True))
-            at = {count: after(domain, count, ones) if count else now for count, ones in known.items()}
-            weights = [at[count] for count in labelled.tolist()]
-            probabilities = served.predict_ahead(scores, weights)
+            moved = np.diff(labelled, prepend=-1) > 0
+            first, which = np.flatnonzero(moved), np.cumsum(moved) - 1
+            counts = labelled[first]
+            known = np.tile(served.weights, (len(counts), 1))
+            later = counts > 0
+            known[later] = self._priors.weights_after(domain, counts[later], positive[first[later]])
+            probabilities = served.predict_ahead(scores, known[which])
+            weights = list(zip(*known.T.tolist(), strict=True))
         observed = np.full(len(scores), seen, np.int64)
         if domain == "target":
             observed += np.arange(len(scores))
             self.observe_many(scores)
-        return Answers(probabilities, served.version, weights, observed)
+        return Answers(probabilities, served.version, weights, which, observed)
 
     def learn_joined(
         self, scores: Scores, labels: Labels, domain: Domain, time: float | None, seen: Counts

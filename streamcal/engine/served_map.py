@@ -6,9 +6,6 @@ It is g∘h: h changes with a map version, the weights of g with every label.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
-
-import numpy as np
 
 from streamcal.engine.class_priors import ClassPriors
 from streamcal.maps.recalibration_map import RecalibrationMap
@@ -86,7 +83,7 @@ class ServedMap:
         """Return the probabilities of checked scores, float64[n]."""
         return self._base.apply_checked(scores, self.weights)
 
-    def predict_ahead(self, scores: Scores, weights: Sequence[tuple[float, float]]) -> Scores:
-        """Return the probabilities of checked scores, float64[n], each under weights of its own."""
+    def predict_ahead(self, scores: Scores, weights: Scores) -> Scores:
+        """Return the probabilities of checked scores, float64[n], each under weights of its own, [n, 2]."""
         base = self._base.apply_checked(scores, NO_SHIFT)
-        return shift_corrections(base, np.array(weights, np.float64).reshape(-1, 2))
+        return shift_corrections(base, weights)

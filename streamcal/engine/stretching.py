@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.blocks import NO_LABEL, Block
-from streamcal.engine.engine import Engine
+from streamcal.engine.engine import Answers, Engine
 from streamcal.join.join import Join
 from streamcal.join.stretches import Answered, Stretch
 from streamcal.join.tables import Pending
@@ -44,10 +44,7 @@ class Stretched(NamedTuple):
     events: Stretch
     """Which events they are."""
     answered: Answered
-    version: int
-    """Of the map that answered them."""
-    weights: list[tuple[float, float]]
-    """Of the shift correction, at each prediction."""
+    answers: Answers
     joined: Joins
 
 
@@ -94,11 +91,11 @@ def stretch(block: Block, join: Join, engine: Engine, key: str | None) -> Stretc
     )
     join.take(found, answered, labels.tolist())
     if not len(ends):
-        return Stretched(found.size, found, answered, answers.version, answers.weights, _NO_JOINS)
+        return Stretched(found.size, found, answered, answers, _NO_JOINS)
     joined = _joins(found, answered, labels)
     latest = float(np.fmax.reduce(block.times[ends]))
     engine.learn_joined(joined.scores, labels, domain, None if latest != latest else latest, joined.seen)
-    return Stretched(found.size, found, answered, answers.version, answers.weights, joined)
+    return Stretched(found.size, found, answered, answers, joined)
 
 
 def _first(mask: npt.NDArray[np.bool_], room: int | None) -> int:

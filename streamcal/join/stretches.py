@@ -8,7 +8,7 @@ within a stretch no rule but this one applies: the oldest leave a table that is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from typing import Final, NamedTuple
 
@@ -270,9 +270,13 @@ def take(
     for _ in range(made.forgotten):
         settled.pop_oldest()
     moved = made.clock
+    since: Iterable[float | None] = repeat(now)
+    if moved is not None:
+        since = moved[made.at].tolist()
+        since = answered.times if since == answered.times else since  # the usual: no number is held twice
     entries = map(
         Pending,
-        repeat(now) if moved is None else moved[made.at].tolist(),
+        since,
         answered.scores,
         answered.probabilities,
         repeat(answered.domain),

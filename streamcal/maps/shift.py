@@ -16,6 +16,7 @@ import numpy.typing as npt
 __all__ = [
     "NO_SHIFT",
     "class_prior",
+    "running_weights",
     "shift_correction",
     "shift_correction_one",
     "shift_corrections",
@@ -54,6 +55,40 @@ def shift_weights(source: float | None, target: float | None) -> tuple[float, fl
     if source is None or target is None or not 0.0 < source < 1.0:
         return NO_SHIFT
     return ((1.0 - target) / (1.0 - source), target / source)
+
+
+def running_weights(
+    positives: npt.NDArray[np.int64],
+    labels: npt.NDArray[np.int64],
+    smoothing: float,
+    other: float | None,
+    *,
+    of_source: bool,
+) -> Floats:
+    """Return `shift_weights` where one domain's prior is `class_prior` of each of some counts: the same bits.
+
+    Parameters
+    ----------
+    positives, labels, smoothing
+        int64[n], at least 1 label each: what `class_prior` takes.
+    other
+        the prior of the other domain.
+    of_source
+        whether the counts are of the source.
+
+    Returns
+    -------
+    float64[n, 2].
+    """
+    prior = (positives + smoothing) / (labels + 2.0 * smoothing)
+    weights = np.ones((len(prior), 2))
+    if other is not None and of_source:
+        defined = (prior > 0.0) & (prior < 1.0)
+        weights[defined, 0] = (1.0 - other) / (1.0 - prior[defined])
+        weights[defined, 1] = other / prior[defined]
+    elif other is not None and 0.0 < other < 1.0:
+        weights[:, 0], weights[:, 1] = (1.0 - prior) / (1.0 - other), prior / other
+    return weights
 
 
 def shift_correction(probabilities: Floats, weights: tuple[float, float]) -> Floats:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice, repeat
+from itertools import islice
 from operator import length_hint
 from typing import Final
 
@@ -33,7 +33,7 @@ from streamcal.run.engines import KeyedEngines
 from streamcal.run.order import MicroBatch
 from streamcal.run.quality import Quality, QualityState
 from streamcal.run.reasons import count_reasons
-from streamcal.run.rows import MapRow, RejectRow, answer_rows, reject_row
+from streamcal.run.rows import AnswerColumns, Answers, MapRow, RejectRow, answer_rows, reject_row
 from streamcal.run.tally import Tally
 from streamcal.sketch import checks
 from streamcal.sketch.decoding import decoded
@@ -51,7 +51,7 @@ _UNRATED: Final = 4096  # joined labels that may wait until they are rated, all 
 class Outcome(msgspec.Struct):
     """What a micro-batch gave: rows for the sinks."""
 
-    answers: list[Recalibrated]
+    answers: Answers
     rejects: list[RejectRow]
     maps: list[MapRow]
     alarms: list[DriftAlarm] = []
@@ -191,7 +191,7 @@ class Pipeline:
             if labels or scores do not mean what they would be taken for: nothing of the batch may be
             committed.
         """
-        outcome = Outcome([], [], [])
+        outcome = Outcome(Answers(), [], [])
         run: tuple[str | None, Domain, list[float], list[int], list[float | None]]
         run = (None, "source", [], [], [])
         timed, meanings = self._timed, self.tally.calibration
@@ -243,7 +243,7 @@ class Pipeline:
             ids = events.ids if isinstance(events, Block) else [event.id for event in events]
             self._join.prefetch([id_ for id_ in ids if id_ is not None])
         expired = self._join.advance(batch.watermark)
-        outcome = Outcome([], [self._reject(each.event.origin, each.reason) for each in expired], [])
+        outcome = Outcome(Answers(), [self._reject(each.event.origin, each.reason) for each in expired], [])
         taking = self._begin(batch, events)
         if isinstance(events, Block) and not self._timed and self._observer is None:
             self._stride(batch, events, outcome)
@@ -261,7 +261,7 @@ class Pipeline:
         self, batch: MicroBatch, events: Iterable[tuple[int, Event | Malformed]], outcome: Outcome
     ) -> None:
         """Take events of a batch, with their indices, one at a time."""
-        answers, rejects, meanings = outcome.answers, outcome.rejects, self.tally.deployment
+        answers, rejects, meanings = outcome.answers.single, outcome.rejects, self.tally.deployment
         join, engine_of, row_of = self._join, self._engines.of, self._row_of
         known, admits = self._engines.known, self._engines.admits
         timed = self._timed
@@ -330,21 +330,23 @@ class Pipeline:
         taken = stretch(block[:end], self._join, self._engines.of(key), key)
         if taken is None:
             return 0
-        answered, joined = taken.answered, taken.joined
-        rows: Iterable[Recalibrated] = map(
-            Recalibrated,
+        answered, joined, answers = taken.answered, taken.joined, taken.answers
+        columns = AnswerColumns(
             taken.events.names,
             answered.scores,
             answered.probabilities,
-            repeat(taken.version),
-            taken.weights,
-            repeat(key),
+            answers.version,
+            answers.weights,
+            answers.which.tolist(),
+            key,
             answered.times,
         )
-        if self._row_of is not None:
+        if self._row_of is None:
+            outcome.answers.add(columns)
+        else:
             kept = block.kept or [()] * len(block)
-            rows = map(self._row_of, rows, [kept[index] for index in taken.events.at.tolist()])
-        outcome.answers.extend(rows)
+            passing = [kept[index] for index in taken.events.at.tolist()]
+            outcome.answers.single.extend(map(self._row_of, columns.rows(), passing))
         scores, probabilities, labels = self._unrated
         scores.extend(joined.scores.tolist())
         probabilities.extend(joined.probabilities.tolist())

@@ -28,7 +28,7 @@ from streamcal.sketch import checks
 from streamcal.times import LATEST, read_time
 from streamcal.values import MAX_NAME_CHARACTERS, class_name, parse_number, shown
 
-__all__ = ["CsvDecoder", "JsonDecoder", "Malformed", "OtherLabel"]
+__all__ = ["CsvDecoder", "JsonDecoder", "Malformed", "OtherLabel", "RowDecoder"]
 
 MAX_REASON: Final = 1_000
 """Characters of a reason."""
@@ -314,6 +314,28 @@ class CsvDecoder:
             return _malformed(error, raw)
 
 
+class RowDecoder:
+    """Decode rows of a table, as fields by the names of their columns; an absent value is an absent field.
+
+    Parameters
+    ----------
+    domain
+        domain of events that do not state one.
+    columns
+        their names.
+    """
+
+    def __init__(self, domain: Domain, columns: Columns) -> None:
+        self._fields = _Fields(columns, domain)
+
+    def decode(self, row: Mapping[str, object]) -> Event | Malformed:
+        """Return the event of a row, or why it is not one; never raises on bad input."""
+        try:
+            return self._fields.event({name: value for name, value in row.items() if not _is_absent(value)})
+        except Exception as error:  # the boundary: no row may end a run
+            return _malformed(error, b"")
+
+
 class _Fields:
     """Makes events of fields of any type."""
 
@@ -325,7 +347,7 @@ class _Fields:
         self.known = {*columns.names.values(), *columns.keep}
         self.doubled = not set(columns.keep).isdisjoint(columns.names.values())
 
-    def event(self, fields: dict[str, Any]) -> Event | OtherLabel:
+    def event(self, fields: Mapping[str, Any]) -> Event | OtherLabel:
         """Return the event, or raise ValueError."""
         has_score, has_label = self._score in fields, self._label in fields
         if not has_score and not has_label:
@@ -407,6 +429,11 @@ def _is_plain(event: Event) -> bool:
     """Return whether id and key hold nothing that `check_name` has to look at."""
     key = None if isinstance(event, LabelEvent) else event.key
     return (event.id is None or event.id.isprintable()) and (key is None or key.isprintable())
+
+
+def _is_absent(value: object) -> bool:
+    """Return whether a value of a table stands for none: pandas has NaN there, polars null."""
+    return value is None or value != value
 
 
 def _has_plain_names(block: Block) -> bool:

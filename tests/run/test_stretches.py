@@ -204,8 +204,8 @@ def run_files(folder: Path, events: Stream, *, in_columns: bool) -> list[object]
     store.close()
     rows: list[object] = [(folder / f"{kind}.jsonl").read_bytes() for kind in KINDS]
     with sqlite3.connect(folder / "run.db") as db:
-        for table in ("pending", "early", "settled", "engines", "maps", "rejects"):
-            rows.append(db.execute(f"SELECT * FROM {table}").fetchall())
+        tables = ("pending", "early", "settled", "engines", "maps", "rejects")
+        rows += [db.execute(f"SELECT * FROM {table}").fetchall() for table in tables]
     db.close()
     return rows
 

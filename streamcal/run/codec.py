@@ -37,6 +37,8 @@ MAX_FIELDS: Final = 100
 MAX_DEPTH: Final = 100
 """Arrays and objects may be nested so deep: far less than what any decoder takes, so that none decides."""
 
+_FEWEST: Final = 64  # lines: fewer are sooner made events than columns
+
 _BREAK, _BRACE, _BACKSLASH, _DELETE = b"\n{\\\x7f"
 _SQUARE, _CURLY = b"[]", b"{}"
 _MANY: Final = 1e300
@@ -155,7 +157,7 @@ class JsonDecoder:
         begun = block.startswith(b"{") + np.count_nonzero(text[breaks[: lines - 1] + 1] == _BRACE)
         if begun != np.count_nonzero(text == _BRACE):
             return None
-        events = self._of_one_kind(block) or self._of_any_kind(block)
+        events = (self._of_one_kind(block) if lines >= _FEWEST else None) or self._of_any_kind(block)
         if events is None or len(events) != lines:
             return None
         if _has_plain_text(block):

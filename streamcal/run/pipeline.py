@@ -51,7 +51,7 @@ _UNRATED: Final = 4096  # joined labels that may wait until they are rated, all 
 class Outcome(msgspec.Struct):
     """What a micro-batch gave: rows for the sinks."""
 
-    answers: Answers
+    answers: Sequence[Recalibrated]
     rejects: list[RejectRow]
     maps: list[MapRow]
     alarms: list[DriftAlarm] = []
@@ -191,7 +191,7 @@ class Pipeline:
             if labels or scores do not mean what they would be taken for: nothing of the batch may be
             committed.
         """
-        outcome = Outcome(Answers(), [], [])
+        outcome = Outcome([], [], [])
         run: tuple[str | None, Domain, list[float], list[int], list[float | None]]
         run = (None, "source", [], [], [])
         timed, meanings = self._timed, self.tally.calibration
@@ -243,12 +243,14 @@ class Pipeline:
             ids = events.ids if isinstance(events, Block) else [event.id for event in events]
             self._join.prefetch([id_ for id_ in ids if id_ is not None])
         expired = self._join.advance(batch.watermark)
-        outcome = Outcome(Answers(), [self._reject(each.event.origin, each.reason) for each in expired], [])
+        outcome = Outcome([], [self._reject(each.event.origin, each.reason) for each in expired], [])
         taking = self._begin(batch, events)
         if isinstance(events, Block) and not self._timed and self._observer is None:
-            self._stride(batch, events, outcome)
+            outcome.answers = answers = Answers()
+            self._stride(batch, events, outcome, answers)
         else:
-            self._step(batch, enumerate(taking), outcome)
+            outcome.answers = rows = list[Recalibrated]()
+            self._step(batch, enumerate(taking), outcome, rows)
         if outcome.rejects:
             self._note(outcome.rejects)
         if len(self._unrated[0]) >= _UNRATED:
@@ -258,10 +260,14 @@ class Pipeline:
         return outcome
 
     def _step(
-        self, batch: MicroBatch, events: Iterable[tuple[int, Event | Malformed]], outcome: Outcome
+        self,
+        batch: MicroBatch,
+        events: Iterable[tuple[int, Event | Malformed]],
+        outcome: Outcome,
+        answers: list[Recalibrated],
     ) -> None:
-        """Take events of a batch, with their indices, one at a time."""
-        answers, rejects, meanings = outcome.answers.single, outcome.rejects, self.tally.deployment
+        """Take events of a batch, with their indices, one at a time; add their answers to a list."""
+        rejects, meanings = outcome.rejects, self.tally.deployment
         join, engine_of, row_of = self._join, self._engines.of, self._row_of
         known, admits = self._engines.known, self._engines.admits
         timed = self._timed
@@ -299,14 +305,14 @@ class Pipeline:
                 elif isinstance(each, DriftAlarm):
                     outcome.alarms.append(each)
 
-    def _stride(self, batch: MicroBatch, block: Block, outcome: Outcome) -> None:
+    def _stride(self, batch: MicroBatch, block: Block, outcome: Outcome, answers: Answers) -> None:
         """Take events as `_step` does, in stretches where that can be."""
         at, size, steps = 0, _STRIDE, _STEPS
         before = self._taken[0] - len(block)
         while at < len(block):
             self._taken = before + at, iter(())
             part = block[at : at + size]
-            done = self._stretch(part, outcome)
+            done = self._stretch(part, answers)
             at += done
             size = min(2 * max(size if done == len(part) else done, _STRIDE), _LONGEST)
             if done == len(part):
@@ -314,11 +320,11 @@ class Pipeline:
             # One event is one for `step`. Where stretches are short, many are.
             steps = _STEPS if done >= _SHORT else min(2 * steps, _STRIDE)
             count = 1 if done >= _SHORT else steps
-            self._step(batch, enumerate(block[at : at + count], at), outcome)
+            self._step(batch, enumerate(block[at : at + count], at), outcome, answers.single)
             at += count
         self._taken = before + len(block), iter(())
 
-    def _stretch(self, block: Block, outcome: Outcome) -> int:
+    def _stretch(self, block: Block, rows: Answers) -> int:
         """Take the stretch that a block begins with; return how many events it has."""
         end = min(block.others, default=len(block))
         keys = set(block.keys[:end]) if block.keys is not None else {None}
@@ -342,11 +348,11 @@ class Pipeline:
             answered.times,
         )
         if self._row_of is None:
-            outcome.answers.add(columns)
+            rows.add(columns)
         else:
             kept = block.kept or [()] * len(block)
             passing = [kept[index] for index in taken.events.at.tolist()]
-            outcome.answers.single.extend(map(self._row_of, columns.rows(), passing))
+            rows.single.extend(map(self._row_of, columns.rows(), passing))
         scores, probabilities, labels = self._unrated
         scores.extend(joined.scores.tolist())
         probabilities.extend(joined.probabilities.tolist())

@@ -31,7 +31,6 @@ from streamcal.run.ports import (
     StoppedError,
     Store,
 )
-from streamcal.run.rows import Answers
 from streamcal.sketch.decoding import Count, decoded
 
 __all__ = ["Inputs", "NullSink", "Outputs", "Runner", "pipeline_state", "writing"]
@@ -176,7 +175,7 @@ class Runner:
             finished = self._phase(deployment, self._pipeline.process)
         if finished and self._store is None:
             rejects = self._pipeline.close()  # with a store, they keep waiting
-            outcome = Outcome(Answers(), rejects, [])
+            outcome = Outcome([], rejects, [])
             self._commit(outcome, None)
             self._after(outcome, 0.0)
         return finished
@@ -229,7 +228,7 @@ class Runner:
         begun = {sink.name: sink.position for sink in self._outputs.sinks if isinstance(sink, CutBackSink)}
         if any(self._lengths.get(name) != position for name, position in begun.items()):
             self._lengths |= begun
-            self._record(Outcome(Answers(), [], []))
+            self._record(Outcome([], [], []))
 
     def _catch_up(self) -> None:
         """Process again, before anything else, the batch that sinks have and the store has not."""
@@ -250,7 +249,7 @@ class Runner:
         maps = self._pipeline.calibrated()
         if maps:
             self._calibrations += 1
-            self._commit(Outcome(Answers(), [], maps), None)
+            self._commit(Outcome([], [], maps), None)
 
     def _seek(self, sources: Sequence[Source]) -> None:
         """Move sources to the positions in the store, and record new partitions."""
@@ -267,7 +266,7 @@ class Runner:
             moved |= now != before
             self._positions[source.name] = now
         if moved:
-            self._record(Outcome(Answers(), [], []))
+            self._record(Outcome([], [], []))
 
     def _phase(self, sources: Sequence[Source], process: Process) -> bool:
         """Process sources to their end; return False if stopped earlier."""
@@ -281,7 +280,7 @@ class Runner:
                 if _at_end(sources, merge):
                     self._pipeline.end()
                     return True
-                self._after(Outcome(Answers(), [], []), 0.0)
+                self._after(Outcome([], [], []), 0.0)
                 continue
             start = self._clock()
             outcome = _processed(process, batch)

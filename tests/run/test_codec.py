@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from streamcal import LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events import Event
+from streamcal.run import codec
 from streamcal.run.codec import CsvDecoder, JsonDecoder, Malformed
 
 
@@ -150,6 +151,11 @@ def test_a_block_of_lines_decodes_as_its_lines_do(lines: list[bytes], ended: boo
     if events is not None:
         texts = block.removesuffix(b"\n").split(b"\n")
         assert list(events) == [decoder.decode(line) for line in texts]
+
+
+@pytest.fixture(autouse=True)
+def columns_of_few_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "_FEWEST", 1)
 
 
 def test_blocks_of_predictions_and_of_labels_may_alternate() -> None:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from streamcal.events import Domain
 from streamcal.join.clock import ExpiryClock
-from streamcal.join.tables import MemoryTable, Pending, Settled, Table, Tables
+from streamcal.join.tables import MemoryTables, Pending, Settled, Table, Tables
 
 __all__ = ["Answered", "Stretch", "look", "take"]
 
@@ -27,6 +27,8 @@ _WAITED: Final = -1
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
+
+E = TypeVar("E", Pending, Settled)
 
 
 class Answered(NamedTuple):
@@ -197,6 +199,9 @@ def _bounded(made: Stretch, tables: Tables, clock: ExpiryClock, most: int) -> St
     expired = np.maximum.accumulate(np.maximum(held + np.cumsum(put) - (settling - gone) - most, 0))
     reached = None
     if due and made.clock is not None:
+        if not isinstance(tables, MemoryTables):  # what expires by time is flushed in portions
+            whole = int(np.searchsorted(made.clock, clock.next_look, "right"))
+            return _bounded(made.cut(whole), tables, clock, most)
         reached = np.minimum(made.clock, clock.watermark)
         early = tables.early.oldest()
         ends = [made.clock[0] + clock.ttl]  # of what arrives in the stretch itself
@@ -220,20 +225,15 @@ def _bounded(made: Stretch, tables: Tables, clock: ExpiryClock, most: int) -> St
     if not leaving.isdisjoint(made.labelled):  # it may be late, or its prediction leaves in another way
         first = next(number for number, id_ in enumerate(made.labelled) if id_ in leaving)
         whole = min(whole, int(made.ends[first]))
-    if not isinstance(pending, MemoryTable) or not isinstance(settled, MemoryTable):
-        whole = min(whole, int(np.searchsorted(np.maximum.accumulate(expired + forgotten), 0, "right")))
     if whole < made.size:
         return _bounded(made.cut(whole), tables, clock, most)
     return made._replace(expired=expired, forgotten=int(forgotten.max()))
 
 
 def _front(
-    table: Table[Pending] | Table[Settled], least: int, clock: ExpiryClock, reached: Floats | None
-) -> list[tuple[str, Pending | Settled]]:
+    table: Table[E], least: int, clock: ExpiryClock, reached: Floats | None
+) -> list[tuple[str, E]]:
     """Return the oldest entries of a table: so many, and all whose time is up in the stretch."""
-    if not isinstance(table, MemoryTable):
-        oldest = table.oldest()
-        return [] if oldest is None else [oldest]
     count = max(least, _FRONT)
     while True:
         front = table.first(count)

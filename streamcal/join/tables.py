@@ -84,6 +84,9 @@ class Table(Protocol[E]):
     def pop_oldest(self) -> tuple[str, E]:
         """Remove the first in order, of which there must be one."""
 
+    def first(self, count: int) -> list[tuple[str, E]]:
+        """Return the first so many in order, or all if there are fewer."""
+
 
 class Tables(Protocol):
     """The join's state but for its clock and counts. An id is in one of the three at most."""

@@ -314,7 +314,7 @@ class Pipeline:
             part = block[at : at + size]
             done = self._stretch(part, answers)
             at += done
-            size = min(2 * max(size if done == len(part) else done, _STRIDE), _LONGEST)
+            size = min(2 * max(size if done == len(part) else done, _SHORT), _LONGEST)
             if done == len(part):
                 continue
             # One event is one for `step`. Where stretches are short, many are.

@@ -1,7 +1,7 @@
 """Files in columns: events a second of processor time, and the most memory, by case.
 
-Usage: python benchmarks/columns.py [PREDICTIONS] [CASE ...]. Every case runs in a process of its own. To compare
-with another commit, run it with that commit's ``streamcal`` first on PYTHONPATH.
+Usage: python benchmarks/columns.py [PREDICTIONS] [CASE ...]. Every case runs in a process of its own. To
+compare with another commit, run it with that commit's ``streamcal`` first on PYTHONPATH.
 """
 
 from __future__ import annotations

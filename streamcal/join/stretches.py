@@ -230,9 +230,7 @@ def _bounded(made: Stretch, tables: Tables, clock: ExpiryClock, most: int) -> St
     return made._replace(expired=expired, forgotten=int(forgotten.max()))
 
 
-def _front(
-    table: Table[E], least: int, clock: ExpiryClock, reached: Floats | None
-) -> list[tuple[str, E]]:
+def _front(table: Table[E], least: int, clock: ExpiryClock, reached: Floats | None) -> list[tuple[str, E]]:
     """Return the oldest entries of a table: so many, and all whose time is up in the stretch."""
     count = max(least, _FRONT)
     while True:

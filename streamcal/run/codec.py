@@ -119,11 +119,12 @@ class JsonDecoder:
         self._fields = _Fields(columns, domain)
         self._is_quick = not self._fields.doubled
         keep = columns.keep if self._is_quick else ()  # a struct cannot hold a field twice
-        prediction, label, wire = _wire_types(columns.names, keep)
+        prediction, label, both, wire = _wire_types(columns.names, keep)
         decoder = msgspec.json.Decoder(wire)
         self._decode, self._decode_lines = decoder.decode, decoder.decode_lines
         self._decode_predictions = msgspec.json.Decoder(prediction).decode_lines
         self._decode_labels = msgspec.json.Decoder(label).decode_lines
+        self._decode_both = msgspec.json.Decoder(both).decode_lines
         self._kept = _kept_of(len(keep))
         self._takes_labels = columns.positive is None
         self._only: type[Event] | None = PredictionEvent  # what the last block held, if of one kind
@@ -175,6 +176,10 @@ class JsonDecoder:
             elif self._only is LabelEvent and self._takes_labels:
                 wires = self._decode_labels(block)
                 scores = np.full(len(wires), np.nan)
+                labels = np.array([wire.label for wire in wires], np.int8)
+            elif self._only is LabelledEvent and self._takes_labels:
+                wires = self._decode_both(block)
+                scores = np.array([wire.score for wire in wires], np.float64)
                 labels = np.array([wire.label for wire in wires], np.int8)
             else:
                 return None
@@ -388,8 +393,8 @@ class _Fields:
         return int(name), None
 
 
-def _wire_types(names: Mapping[Role, str], keep: Sequence[str]) -> tuple[Any, Any, Any]:
-    """Return what a line is decoded into: a prediction, a label, and an event of any kind."""
+def _wire_types(names: Mapping[Role, str], keep: Sequence[str]) -> tuple[Any, Any, Any, Any]:
+    """Return what a line is decoded into: a prediction, a label, both in one, and an event of any kind."""
     last: list[tuple[str, Any, Any]] = [
         ("time", _Time | None, None),
         ("key", _Key | None, None),
@@ -405,11 +410,13 @@ def _wire_types(names: Mapping[Role, str], keep: Sequence[str]) -> tuple[Any, An
     ]
     prediction: list[Any] = [("id", _Id), ("score", _Score), *last]
     label: list[Any] = [("id", _Id), ("label", _Label), *last]
+    both: list[Any] = [("score", _Score), ("label", _Label), ("id", _Id | None, None), *last]
     rename: dict[str, str] = {f"kept_{index}": name for index, name in enumerate(keep)}
     rename.update(names.items())
     return (
         msgspec.defstruct("Prediction", prediction, rename=rename, forbid_unknown_fields=True, gc=False),
         msgspec.defstruct("Label", label, rename=rename, forbid_unknown_fields=True, gc=False),
+        msgspec.defstruct("Both", both, rename=rename, forbid_unknown_fields=True, gc=False),
         msgspec.defstruct("Wire", any_kind, rename=rename, forbid_unknown_fields=True, gc=False),
     )
 
@@ -440,7 +447,7 @@ def _is_absent(value: object) -> bool:
 
 def _has_plain_names(block: Block) -> bool:
     """Return the same of all events of a block."""
-    ids = all(map(str.isprintable, block.ids))  # type: ignore[arg-type]  # each event of one kind has one
+    ids = all(id_ is None or id_.isprintable() for id_ in block.ids)
     return ids and all(key is None or key.isprintable() for key in block.keys or ())
 
 

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from streamcal.blocks import Block
+from streamcal.blocks import NO_LABEL, Block
 from streamcal.engine.checked import lacks_time
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.emissions import DriftAlarm, MapPublished, Recalibrated, Rejected
@@ -36,6 +36,7 @@ from streamcal.run.reasons import count_reasons
 from streamcal.run.rows import AnswerColumns, Answers, MapRow, RejectRow, answer_rows, reject_row
 from streamcal.run.tally import Tally
 from streamcal.sketch import checks
+from streamcal.sketch.arrays import Labels, Scores
 from streamcal.sketch.decoding import decoded
 from streamcal.values import class_name
 
@@ -196,6 +197,13 @@ class Pipeline:
         run = (None, "source", [], [], [])
         timed, meanings = self._timed, self.tally.calibration
         events = self._understood(batch, meanings)
+        if isinstance(events, Block) and self._learns_whole(events):
+            self._begin(batch, events)
+            self._taken = self._taken[0], iter(())
+            self._learn(None, events.domain, events.scores, events.labels, ())
+            meanings.events += len(events)
+            outcome.doubtful = bool(meanings.labels or meanings.percents)
+            return outcome
         for index, event in enumerate(self._begin(batch, events)):
             if not isinstance(event, LabelledEvent):
                 if isinstance(event, Malformed):
@@ -327,8 +335,12 @@ class Pipeline:
     def _stretch(self, block: Block, rows: Answers) -> int:
         """Take the stretch that a block begins with; return how many events it has."""
         end = min(block.others, default=len(block))
-        keys = set(block.keys[:end]) if block.keys is not None else {None}
-        if not end or block.domains is not None or len(keys) > 1:
+        if not end or block.domains is not None:
+            return 0
+        keys: set[str | None] = {None}
+        if block.keys is not None:  # a label has none
+            keys = {block.keys[index] for index in np.flatnonzero(~np.isnan(block.scores[:end])).tolist()}
+        if len(keys) != 1:
             return 0
         key = keys.pop()
         if key not in self._engines.known:
@@ -480,15 +492,21 @@ class Pipeline:
     def _certifies(self, key: str | None) -> bool:
         return key is None or len(self._engines) <= self._keys.certified
 
+    def _learns_whole(self, block: Block) -> bool:
+        """Whether a block of the source of calibration is one run of labelled events, none to be rejected."""
+        alone = np.isnan(block.scores).any() or (block.labels == NO_LABEL).any()
+        unlike = block.others or block.keys is not None or block.domains is not None
+        return not (alone or unlike or self._timed) and self._engines.admits(None)
+
     def _learn(
         self,
         key: str | None,
         domain: Domain,
-        scores: Sequence[float],
-        labels: Sequence[int],
+        scores: Sequence[float] | Scores,
+        labels: Sequence[int] | Labels,
         times: Sequence[float | None],
     ) -> None:
-        if scores:
+        if len(scores):
             engine = self._engines.of(key)
             version = engine.version
             moments = np.array(times, np.float64) if self._config.needs_time(domain) else None

@@ -162,11 +162,15 @@ def test_blocks_of_predictions_and_of_labels_may_alternate() -> None:
     decoder = JsonDecoder("source")
     predictions = b'{"id":"a","score":0.5,"key":"k"}\n{"id":"b","score":1,"domain":"target","time":2}\n'
     labels = b'{"id":"a","label":1}\n{"id":"b","label":0,"time":3}\n'
+    both = b'{"score":0.5,"label":1}\n{"id":"b","score":1,"label":0,"key":"k","domain":"target","time":3}\n'
     wanted = [PredictionEvent("a", 0.5, None, "k", "source"), PredictionEvent("b", 1.0, 2.0)]
+    labelled = [LabelledEvent(0.5, 1, domain="source"), LabelledEvent(1.0, 0, "b", 3.0, "k")]
     for block, events in [
         (predictions, wanted),
         (predictions, wanted),
         (labels, [LabelEvent("a", 1), LabelEvent("b", 0, 3.0)]),
+        (both, labelled),
+        (both, labelled),
         (predictions + labels, [*wanted, LabelEvent("a", 1), LabelEvent("b", 0, 3.0)]),
         (predictions, wanted),
         (b'{"id":"a","score":0.5}\n\n{"id":"b","score":0.5} {"id":"c","score":0.5}\n', None),

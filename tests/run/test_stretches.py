@@ -165,6 +165,25 @@ def test_labels_that_begin_versions(options: dict[str, Any], seed: int) -> None:
     assert_same([*source, *events], [400, 700], join=join, config=RecalibratorConfig(**options))
 
 
+@pytest.mark.parametrize("odd", [False, True])
+def test_the_source_of_calibration(odd: bool) -> None:
+    rng = random.Random(3)
+    events: list[Event | Malformed] = [
+        LabelledEvent(rng.random(), rng.randrange(2), domain="source") for _ in range(300)
+    ]
+    if odd:
+        events[100:100] = [LabelEvent("a", 1), Malformed("bad"), LabelledEvent(0.5, 1, "b", 3.0, "k")]
+    found = []
+    for part in (events, Block.of(events, "source")):
+        pipeline = Pipeline()
+        batch = MicroBatch(part, {}, {}, {}, TimesRead(), [(_Batch(0), 0)], [0], None)  # type: ignore[list-item]
+        outcome = pipeline.calibrate(batch)
+        rows = [msgspec.structs.astuple(row) for row in pipeline.calibrated()]
+        engines = {key: engine.to_bytes() for key, engine in pipeline.engines.items()}
+        found.append((outcome, rows, pipeline.tally, pipeline.reasons, pipeline.processed, engines))
+    assert found[0] == found[1]
+
+
 def test_the_values_that_pass_through() -> None:
     events = [PredictionEvent(f"i{n}", n / 40, kept=(n, "x")) for n in range(40)]
     assert_same(events, columns=Columns(keep=("row", "text")))

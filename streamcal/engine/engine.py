@@ -58,8 +58,8 @@ class Answers(NamedTuple):
     probabilities: Scores
     version: int
     """Of the map."""
-    weights: list[tuple[float, float]]
-    """Of the shift correction, one after the other."""
+    weights: Scores
+    """Of the shift correction, one after the other, float64[m, 2]."""
     which: npt.NDArray[np.intp]
     """Of each prediction, the number of its weights."""
     seen: Counts
@@ -264,17 +264,16 @@ class Engine:
         """
         served, seen = self.served, self._traffic.n
         if not self._shifts:
-            weights, which = [NO_SHIFT], np.zeros(len(scores), np.intp)
+            weights, which = np.array([NO_SHIFT]), np.zeros(len(scores), np.intp)
             probabilities = served.predict_many(scores)
         else:
             moved = np.diff(labelled, prepend=-1) > 0
             first, which = np.flatnonzero(moved), np.cumsum(moved) - 1
             counts = labelled[first]
-            known = np.tile(served.weights, (len(counts), 1))
+            weights = np.tile(served.weights, (len(counts), 1))
             later = counts > 0
-            known[later] = self._priors.weights_after(domain, counts[later], positive[first[later]])
-            probabilities = served.predict_ahead(scores, known[which])
-            weights = list(zip(*known.T.tolist(), strict=True))
+            weights[later] = self._priors.weights_after(domain, counts[later], positive[first[later]])
+            probabilities = served.predict_ahead(scores, weights[which])
         observed = np.full(len(scores), seen, np.int64)
         if domain == "target":
             observed += np.arange(len(scores))

@@ -7,6 +7,8 @@ from itertools import chain, islice, repeat
 from typing import Any, NamedTuple, overload
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from streamcal.engine.emissions import Recalibrated
 from streamcal.events import Kept, KeptValue, Origin
@@ -22,8 +24,8 @@ class AnswerColumns(NamedTuple):
     probabilities: Sequence[float]
     version: int
     """Of the map."""
-    weights: Sequence[tuple[float, float]]
-    """Of the shift correction, one after the other."""
+    weights: npt.NDArray[np.float64]
+    """Of the shift correction, one after the other, float64[m, 2]."""
     which: Sequence[int]
     """Of each answer, the number of its weights."""
     key: str | None
@@ -31,7 +33,8 @@ class AnswerColumns(NamedTuple):
 
     def rows(self) -> Iterator[Recalibrated]:
         """Return them one by one."""
-        weights = [self.weights[index] for index in self.which]
+        known = list(map(tuple, self.weights.tolist()))
+        weights = [known[index] for index in self.which]
         return map(
             Recalibrated,
             self.ids,
@@ -46,11 +49,9 @@ class AnswerColumns(NamedTuple):
     def lines(self) -> Iterator[msgspec.Struct]:
         """Return rows of the same JSON, in which what many of them share is text already."""
         encode = msgspec.json.encode
-        key = encode(self.key)
-        shared = [
-            msgspec.Raw(b'%d,"weights":%b,"key":%b' % (self.version, encode(each), key))
-            for each in self.weights
-        ]
+        numbers = iter(encode(self.weights.ravel().tolist())[1:-1].split(b","))
+        form = b'%d,"weights":[%%b,%%b],"key":%b' % (self.version, encode(self.key).replace(b"%", b"%%"))
+        shared = [msgspec.Raw(form % pair) for pair in zip(numbers, numbers, strict=True)]
         each = [shared[index] for index in self.which]
         return map(_Line, self.ids, self.scores, self.probabilities, each, self.times)
 

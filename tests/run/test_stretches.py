@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from streamcal import JoinConfig, LabelEvent, LabelledEvent, PredictionEvent, RecalibratorConfig
 from streamcal.blocks import Block
+from streamcal.engine.stretching import stretch
 from streamcal.events import Event, Origin
 from streamcal.run import pipeline as pipeline_module
 from streamcal.run.codec import Malformed
@@ -163,6 +164,21 @@ def test_labels_that_begin_versions(options: dict[str, Any], seed: int) -> None:
     events = delayed(900, seed)
     source = [LabelledEvent((i % 97) / 97, int(i % 3 == 0), domain="source") for i in range(200)]
     assert_same([*source, *events], [400, 700], join=join, config=RecalibratorConfig(**options))
+
+
+def test_most_events_go_in_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+
+    def counted(*given: Any) -> Any:
+        found = stretch(*given)
+        taken.append(0 if found is None else found.size)
+        return found
+
+    monkeypatch.setattr(pipeline_module, "stretch", counted)
+    events = delayed(900, 2)
+    join = JoinConfig(max_pending=400, label_ttl=300.0)
+    run(events, (), in_columns=True, join=join, config=RecalibratorConfig(mode="composite"))
+    assert sum(taken) > 0.9 * len(events)
 
 
 @pytest.mark.parametrize("odd", [False, True])

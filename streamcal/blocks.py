@@ -7,6 +7,7 @@ object an event.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any, Final, Self, overload
 
 import numpy as np
@@ -144,24 +145,31 @@ class Block(Sequence[Any]):
                 self.kept and self.kept[index],
                 moved,
             )
-        if self.others and index in self.others:
-            return self.others[index]
-        time: float | None = self.times.item(index)
-        if time != time:  # NaN
-            time = None
-        id_, label = self.ids[index], self.labels.item(index)
-        score = self.scores.item(index)
-        if score != score:
-            return LabelEvent(str(id_), label, time)
-        key = None if self.keys is None else self.keys[index]
-        domain = self.domain if self.domains is None else self.domains[index]
-        kept = () if self.kept is None else self.kept[index]
-        if label == NO_LABEL:
-            return PredictionEvent(str(id_), score, time, key, domain, None, kept)
-        return LabelledEvent(score, label, id_, time, key, domain, None, kept)
+        index = range(len(self))[index]
+        return next(iter(self[index : index + 1]))
 
     def __iter__(self) -> Iterator[Any]:
-        return map(self.__getitem__, range(len(self)))
+        others = self.others
+        columns = zip(
+            self.ids,
+            self.scores.tolist(),
+            self.labels.tolist(),
+            self.times.tolist(),
+            self.keys or repeat(None),
+            self.domains or repeat(self.domain),
+            self.kept or repeat(()),
+            strict=False,
+        )
+        for index, (id_, score, label, time, key, domain, kept) in enumerate(columns):
+            moment = None if time != time else time  # NaN
+            if others and index in others:
+                yield others[index]
+            elif label == NO_LABEL:
+                yield PredictionEvent(id_, score, moment, key, domain, None, kept)
+            elif score != score:
+                yield LabelEvent(id_, label, moment)
+            else:
+                yield LabelledEvent(score, label, id_, moment, key, domain, None, kept)
 
     def take(self, order: npt.NDArray[np.intp]) -> Block:
         """Return the events in another order: those at these indices, each once."""

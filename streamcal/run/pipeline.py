@@ -359,7 +359,9 @@ class Pipeline:
             key,
             answered.times,
         )
-        if self._row_of is None:
+        if not taken.events.names:
+            pass
+        elif self._row_of is None:
             rows.add(columns)
         else:
             kept = block.kept or [()] * len(block)

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from streamcal_connectors.encoding import RowEncoder
 
 from streamcal import JoinConfig, LabelEvent, LabelledEvent, PredictionEvent, RecalibratorConfig
 from streamcal.blocks import Block
@@ -58,7 +59,8 @@ def run(events: Stream, cuts: Sequence[int], *, in_columns: bool, **options: Any
         part: Any = Block.of(events[start:end], "target") if in_columns else events[start:end]
         batch = MicroBatch(part, {}, {}, {}, TimesRead(), [(_Batch(start), 0)], [0], None)  # type: ignore[list-item]
         outcome = pipeline.process(batch)
-        rows = [msgspec.json.encode(row) for row in outcome.answers]
+        rows = RowEncoder("").encode(outcome.answers)
+        assert rows == msgspec.json.Encoder().encode_lines(list(outcome.answers))
         outcomes.append((rows, outcome.rejects, outcome.maps, outcome.alarms, outcome.doubtful))
         assert pipeline.processed == end
     engines = {key: engine.to_bytes() for key, engine in pipeline.engines.items()}

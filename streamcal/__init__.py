@@ -50,15 +50,22 @@ __all__ = [
     "StoreError",
     "StreamcalError",
     "__version__",
+    "backtest",
 ]
 
 if TYPE_CHECKING:
+    from streamcal.frames import backtest
+
     __version__: str
     """The version of the installed package."""
 else:  # hidden from type checkers, which would otherwise accept any name
 
     def __getattr__(name: str) -> str:
         """Read the version of the installed package when it is asked for: the look-up takes milliseconds."""
+        if name == "backtest":
+            from streamcal.frames import backtest
+
+            return backtest
         if name != "__version__":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib.metadata import version

@@ -92,6 +92,7 @@ API = {
     "StoreError",
     "StreamcalError",
     "__version__",
+    "backtest",
 }
 
 
@@ -115,6 +116,7 @@ def test_the_public_names_resolve() -> None:
 NOT_IMPORTED = [
     "kafka",
     "matplotlib",
+    "narwhals",
     "pandas",
     "prometheus_client",
     "rich",

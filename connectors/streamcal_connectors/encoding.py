@@ -18,6 +18,7 @@ import msgspec
 
 from streamcal.errors import OutputError
 from streamcal.run.ports import RowKind
+from streamcal.run.rows import Answers
 
 __all__ = ["RowEncoder", "columns_of", "is_row", "unpacked"]
 
@@ -59,7 +60,10 @@ class RowEncoder:
         OutputError
             if the output has a CSV header with other columns.
         """
-        text = self._csv(rows) if self.is_csv else self._encode(rows)
+        if self.is_csv:
+            text = self._csv(rows)
+        else:
+            text = self._encode(rows.lines() if isinstance(rows, Answers) else rows)
         if not self.is_gzip:
             return text
         if self._member is None:

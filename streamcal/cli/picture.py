@@ -12,7 +12,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["FORMATS", "NEEDED", "Month", "can_draw", "demo_picture", "is_picture", "reliability_picture"]
+__all__ = [
+    "FORMATS",
+    "NEEDED",
+    "Month",
+    "can_draw",
+    "demo_picture",
+    "is_picture",
+    "reliability_figure",
+    "reliability_picture",
+]
 
 NEEDED: Final = "a picture needs matplotlib: pip install '.[plots]' in a checkout of streamcal"
 
@@ -49,13 +58,18 @@ def is_picture(data: bytes) -> bool:
     return data.startswith(tuple(FORMATS.values()))
 
 
-def reliability_picture(quality: Quality, suffix: str) -> bytes:
-    """Draw the reliability of the forecasts before and after; one of `FORMATS`. There has to be a label."""
+def reliability_figure(quality: Quality) -> Figure:
+    """Draw the reliability of the forecasts before and after. There has to be a label."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5.2, 5.2), layout="constrained")
     _draw_reliability(figure.subplots(), quality)
-    return _saved(figure, suffix)
+    return figure
+
+
+def reliability_picture(quality: Quality, suffix: str) -> bytes:
+    """Draw `reliability_figure` as one of `FORMATS`."""
+    return _saved(reliability_figure(quality), suffix)
 
 
 def demo_picture(quality: Quality, priors: list[tuple[float, float]], monthly: dict[str, Month]) -> bytes:

@@ -9,10 +9,10 @@ from streamcal.engine.domain_labels import DomainLabels
 from streamcal.errors import DamagedStateError
 from streamcal.events import Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.maps.shift import class_prior, shift_weights
+from streamcal.maps.shift import class_prior, running_weights, shift_weights
 from streamcal.priors.factory import make_tracker
 from streamcal.priors.tracker import NO_LIMIT, PriorTracker
-from streamcal.sketch.arrays import Scores
+from streamcal.sketch.arrays import Counts, Scores
 
 __all__ = ["ClassPriors"]
 
@@ -78,6 +78,28 @@ class ClassPriors:
     def weights(self) -> tuple[float, float]:
         """Return (w₀, w₁) of the shift correction (eq. 13)."""
         return shift_weights(self.of("source"), self.of("target"))
+
+    def weights_after(self, domain: Domain, labels: Counts, positives: Counts) -> Scores:
+        """Return the weights as they will be after so many more labels of a domain, float64[n, 2].
+
+        Not where labels are read one by one, or slide a window.
+
+        Parameters
+        ----------
+        domain
+            of the labels.
+        labels, positives
+            int64[n]: how many more, at least 1, and how many 1 among them.
+        """
+        is_source = domain == "source"
+        known = self._source if is_source else self._target
+        return running_weights(
+            known.positives + positives,
+            known.n + labels,
+            self._smoothing,
+            self.of("target" if is_source else "source"),
+            of_source=is_source,
+        )
 
     def read_labels(self) -> None:
         """Read the target's labels that came since the last time."""

@@ -159,11 +159,17 @@ class DomainLabels:
         self.n = n = self.n + 1
         return n
 
-    def extend(self, scores: Scores, labels: Labels, seen: int | None) -> None:
-        """Take checked labels, float64[k] and int8[k]; for cohorts, of the predictions from ``seen`` on."""
+    def extend(self, scores: Scores, labels: Labels, seen: Counts | int | None) -> None:
+        """Take checked labels, float64[k] and int8[k].
+
+        ``seen`` is of each, int64[k], or of all; for cohorts, of the first, and the others follow it.
+        """
         self._scores.frombytes(scores.tobytes())
         self._labels += labels.tobytes()
-        if self._keeps_seen and self._cohorts is not None and seen is not None:
+        if isinstance(seen, np.ndarray):
+            if self._keeps_seen:
+                self._seen.frombytes(seen.tobytes())
+        elif self._keeps_seen and self._cohorts is not None and seen is not None:
             self._seen += array("q", range(seen, seen + len(labels)))
         elif self._keeps_seen:
             self._seen += array("q", (AT_ONCE if seen is None else seen,)) * len(labels)

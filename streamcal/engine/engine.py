@@ -9,9 +9,11 @@ depend on whether labels come one by one or many at a time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Self
+from typing import NamedTuple, Self
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from streamcal.certificates.record import Certificate
 from streamcal.engine.class_priors import ClassPriors
@@ -28,14 +30,14 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import NO_SHIFT
 from streamcal.mixture.mixture import EARLIER
 from streamcal.priors.tracker import BLOCK
-from streamcal.sketch.arrays import Labels, Scores
+from streamcal.sketch.arrays import Counts, Labels, Scores
 from streamcal.sketch.cohorts import Cohorts
 from streamcal.sketch.decoding import Finite, decoded
 from streamcal.sketch.label_log import LabelLog
 from streamcal.sketch.newest import Newest
 from streamcal.sketch.traffic import Traffic
 
-__all__ = ["DomainSummary", "Engine"]
+__all__ = ["Answers", "DomainSummary", "Engine"]
 
 
 class DomainSummary(msgspec.Struct, frozen=True):
@@ -49,6 +51,20 @@ class DomainSummary(msgspec.Struct, frozen=True):
     """Smoothed estimate of the probability of class 1 now, None before the first label."""
     scores: int
     """Number of scores observed without regard to their label (target only)."""
+
+
+class Answers(NamedTuple):
+    """The answers to some predictions."""
+
+    probabilities: Scores
+    version: int
+    """Of the map."""
+    weights: Scores
+    """Of the shift correction, one after the other, float64[m, 2]."""
+    which: npt.NDArray[np.intp]
+    """Of each prediction, the number of its weights."""
+    seen: Counts
+    """How many target scores had been observed before each."""
 
 
 class _State(msgspec.Struct, omit_defaults=True):
@@ -231,6 +247,61 @@ class Engine:
         if raised and self._key is not None:
             raised = tuple(msgspec.structs.replace(alarm, key=self._key) for alarm in raised)
         return published + raised
+
+    # Many events at a time, with which nothing is due
+
+    def room(self, domain: Domain) -> tuple[int, int | None]:
+        """Return how many labels, and how many predictions, may come before something is due; None: any.
+
+        No prediction may follow the last of these labels where each moves the weights in a way of its own.
+        """
+        labels = self._target if domain == "target" else self._source
+        alone = labels.windowed or (self._shifts and self._priors.reads_labels)
+        most = None if domain == "source" or not self._priors.takes_scores else self._traffic.room - 1
+        return 0 if alone else max(self._stops[domain] - labels.n - 1, 0), most
+
+    def answer_many(self, scores: Scores, domain: Domain, labelled: Counts, positive: Counts) -> Answers:
+        """Answer checked predictions, and take note of their scores: as `answer` would each in turn.
+
+        Parameters
+        ----------
+        scores
+            float64[k], at most as many as there is `room` for.
+        domain
+            of all of them.
+        labelled, positive
+            int64[k]: how many labels of that domain come before each and are learned afterwards, by
+            `learn_joined`; and how many of these are 1.
+        """
+        served, seen = self.served, self._traffic.n
+        if not self._shifts:
+            weights, which = np.array([NO_SHIFT]), np.zeros(len(scores), np.intp)
+            probabilities = served.predict_many(scores)
+        else:
+            moved = np.diff(labelled, prepend=-1) > 0
+            first, which = np.flatnonzero(moved), np.cumsum(moved) - 1
+            counts = labelled[first]
+            weights = np.tile(served.weights, (len(counts), 1))
+            later = counts > 0
+            weights[later] = self._priors.weights_after(domain, counts[later], positive[first[later]])
+            probabilities = served.predict_ahead(scores, weights[which])
+        observed = np.full(len(scores), seen, np.int64)
+        if domain == "target":
+            observed += np.arange(len(scores))
+            self.observe_many(scores)
+        return Answers(probabilities, served.version, weights, which, observed)
+
+    def learn_joined(
+        self, scores: Scores, labels: Labels, domain: Domain, time: float | None, seen: Counts
+    ) -> None:
+        """Learn checked labels for which there is `room`, each as `learn` would; ``time`` is the latest."""
+        if time is not None and (self._time is None or time > self._time):
+            self._time = time
+        known = self._target if domain == "target" else self._source
+        if not known.closed:
+            known.extend(scores, labels, seen)
+            if self._shifts and len(labels):
+                self.served.forget_weights()
 
     # Learning
 

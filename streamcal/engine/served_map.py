@@ -9,7 +9,7 @@ from bisect import bisect_right
 
 from streamcal.engine.class_priors import ClassPriors
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.maps.shift import NO_SHIFT, shift_correction_one
+from streamcal.maps.shift import NO_SHIFT, shift_correction_one, shift_corrections
 from streamcal.sketch import checks
 from streamcal.sketch.arrays import Scores
 
@@ -82,3 +82,8 @@ class ServedMap:
     def predict_many(self, scores: Scores) -> Scores:
         """Return the probabilities of checked scores, float64[n]."""
         return self._base.apply_checked(scores, self.weights)
+
+    def predict_ahead(self, scores: Scores, weights: Scores) -> Scores:
+        """Return the probabilities of checked scores, float64[n], each under weights of its own, [n, 2]."""
+        base = self._base.apply_checked(scores, NO_SHIFT)
+        return shift_corrections(base, weights)

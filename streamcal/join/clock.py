@@ -29,16 +29,18 @@ class ExpiryClock:
         the first time that the clock showed; entries that came before any time count from it.
     """
 
-    __slots__ = ("_due", "_now", "_ttl", "_watermark", "next_look", "start", "time")
+    __slots__ = ("_due", "_now", "next_look", "start", "time", "ttl", "watermark")
 
     def __init__(self, ttl: float, time: float | None = None, start: float | None = None) -> None:
-        self._ttl = ttl
+        self.ttl = ttl
+        """Seconds that an entry may wait."""
         self.time = time
         """The latest event time seen; None before the first."""
         self.start = start
         """The first time that the clock showed; None before it."""
         self._now = _NEVER if time is None else time
-        self._watermark = _FOREVER
+        self.watermark = _FOREVER
+        """Nothing beyond it expires."""
         self._due = _NEVER  # nothing expires before both clock and watermark are beyond this
         self.next_look = _NEVER
         """Nothing expires, for the present watermark, before the clock is beyond this."""
@@ -52,7 +54,7 @@ class ExpiryClock:
 
     def set_watermark(self, watermark: float) -> bool:
         """Take a watermark that holds until the next one; return whether something may expire by it."""
-        self._watermark = watermark
+        self.watermark = watermark
         self.next_look = self._due if self._due < watermark or self.start is None else _FOREVER
         return self._now > self.next_look
 
@@ -60,12 +62,16 @@ class ExpiryClock:
         """Begin to look through what waits: `has_passed` is then asked about the oldest entries, in order."""
         if self.start is None:
             self.start = self._now
-        self._due = self._reached + self._ttl  # of what arrives from now on
+        self._due = self._reached + self.ttl  # of what arrives from now on
+
+    def end_of(self, since: float | None) -> float:
+        """Return when the time of an entry is up that arrived when the clock showed ``since``."""
+        since = self.start if since is None else since
+        return (_NEVER if since is None else since) + self.ttl
 
     def has_passed(self, since: float | None) -> bool:
         """Return whether an entry that arrived when the clock showed ``since`` has outlived its time."""
-        since = self.start if since is None else since
-        end = (_NEVER if since is None else since) + self._ttl
+        end = self.end_of(since)
         if self._reached <= end:
             self._due = min(self._due, end)
             return False
@@ -73,8 +79,8 @@ class ExpiryClock:
 
     def end_look(self) -> None:
         """Work out when to look again."""
-        self.next_look = self._due if self._due < self._watermark else _FOREVER
+        self.next_look = self._due if self._due < self.watermark else _FOREVER
 
     @property
     def _reached(self) -> float:
-        return min(self._now, self._watermark)
+        return min(self._now, self.watermark)

@@ -15,7 +15,7 @@ At most ``max_pending`` entries of each kind wait, in memory or in a store (`str
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Annotated, Final, Self, TypeAlias, TypeVar
 
 import msgspec
@@ -25,6 +25,7 @@ from streamcal.errors import DamagedStateError
 from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, Origin, PredictionEvent
 from streamcal.join.clock import ExpiryClock
 from streamcal.join.guard import GuardState, TimeGuard
+from streamcal.join.stretches import Answered, Floats, Mask, Stretch, look, take
 from streamcal.join.tables import Early, MemoryTable, MemoryTables, Pending, Settled, Tables
 from streamcal.times import show_duration, show_time
 
@@ -333,6 +334,41 @@ class Join:
             first = settled.label
         self._counts.corrected += event.label != first
         return self._duplicate(event, "label", origin_of)
+
+    # Many events at a time
+
+    def look(
+        self,
+        ids: list[str | None],
+        predicted: Mask,
+        labelled: Mask,
+        times: Floats,
+        alike: Callable[[Sequence[Pending | None]], int],
+    ) -> Stretch:
+        """Return the stretch of the common case that events begin with; see `streamcal.join.stretches`."""
+        return look(
+            ids, predicted, labelled, times, self._tables, self._clock, self._config.max_pending, alike
+        )
+
+    def take(self, stretch: Stretch, answered: Answered, labels: list[int]) -> None:
+        """Take the events of a stretch that `look` gave, answered: as each in turn would be.
+
+        Parameters
+        ----------
+        stretch, answered
+            nothing has changed since.
+        labels
+            0 or 1, one for each label of the stretch.
+        """
+        counts = self._counts
+        counts.predictions += len(stretch.at)
+        counts.labels += len(labels)
+        counts.joined += len(labels)
+        counts.expired += 0 if stretch.expired is None else int(stretch.expired[-1])
+        take(stretch, answered, labels, self._tables, self._clock.time)
+        self._room = self._settled_room = 0
+        if stretch.clock is not None and self._clock.move(float(stretch.clock[-1])):
+            self._expire()  # all that was due has gone: it works out when to look again
 
     # State
 

@@ -99,6 +99,27 @@ class StoredTable(Generic[E]):
         self.entries.pop(id_, None)
         return id_, entry
 
+    def first(self, count: int) -> list[tuple[str, E]]:
+        """Return the first so many in order, or all if there are fewer."""
+        found: list[tuple[str, E]] = []
+        while True:
+            found = [
+                (id_, entry)
+                for seq, id_, entry in reversed(self._ahead)
+                if id_ not in self._loaded or self.entries.get(id_) is self._loaded[id_][1]
+            ]
+            last = self._ahead[0][0] if self._ahead else self._passed
+            if len(found) >= count or last >= self._last:
+                break
+            more = list(self._rows.after(last, _READ_AHEAD))
+            if not more:
+                break
+            self._ahead = more[::-1] + self._ahead
+        for id_, entry in self.entries.items() if len(found) < count else ():
+            if id_ not in self._loaded or self._loaded[id_][1] is not entry:
+                found.append((id_, entry))
+        return found[:count]
+
     def changes(self) -> tuple[int, dict[str, E], list[tuple[int, str]]]:
         """Return the entries to add, with the ``seq`` of the first, and (seq, id) of those to remove.
 

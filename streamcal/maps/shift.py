@@ -16,8 +16,10 @@ import numpy.typing as npt
 __all__ = [
     "NO_SHIFT",
     "class_prior",
+    "running_weights",
     "shift_correction",
     "shift_correction_one",
+    "shift_corrections",
     "shift_odds",
     "shift_weights",
 ]
@@ -55,6 +57,40 @@ def shift_weights(source: float | None, target: float | None) -> tuple[float, fl
     return ((1.0 - target) / (1.0 - source), target / source)
 
 
+def running_weights(
+    positives: npt.NDArray[np.int64],
+    labels: npt.NDArray[np.int64],
+    smoothing: float,
+    other: float | None,
+    *,
+    of_source: bool,
+) -> Floats:
+    """Return `shift_weights` where one domain's prior is `class_prior` of each of some counts: the same bits.
+
+    Parameters
+    ----------
+    positives, labels, smoothing
+        int64[n], at least 1 label each: what `class_prior` takes.
+    other
+        the prior of the other domain.
+    of_source
+        whether the counts are of the source.
+
+    Returns
+    -------
+    float64[n, 2].
+    """
+    prior = (positives + smoothing) / (labels + 2.0 * smoothing)
+    weights = np.ones((len(prior), 2))
+    if other is not None and of_source:
+        defined = (prior > 0.0) & (prior < 1.0)
+        weights[defined, 0] = (1.0 - other) / (1.0 - prior[defined])
+        weights[defined, 1] = other / prior[defined]
+    elif other is not None and 0.0 < other < 1.0:
+        weights[:, 0], weights[:, 1] = (1.0 - prior) / (1.0 - other), prior / other
+    return weights
+
+
 def shift_correction(probabilities: Floats, weights: tuple[float, float]) -> Floats:
     """Apply the label-shift correction g (eq. 13).
 
@@ -74,6 +110,14 @@ def shift_correction(probabilities: Floats, weights: tuple[float, float]) -> Flo
     positive, total = _parts(probabilities, *weights)
     # total is 0 only where p is 0 or 1 and the other class has all the weight: g(p) = p there.
     corrected: Floats = np.divide(positive, total, out=probabilities.copy(), where=total > 0.0)
+    return corrected
+
+
+def shift_corrections(probabilities: Floats, weights: Floats) -> Floats:
+    """Apply `shift_correction` to each probability under weights of its own, float64[n, 2]."""
+    positive, total = _parts(probabilities, weights[:, 0], weights[:, 1])
+    moves = (weights[:, 0] != weights[:, 1]) & (total > 0.0)
+    corrected: Floats = np.divide(positive, total, out=probabilities.copy(), where=moves)
     return corrected
 
 

@@ -20,6 +20,7 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
+from streamcal.blocks import NO_LABEL, Block
 from streamcal.events import Domain, Event, Kept, KeptValue, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.fields import check_domain, check_id, check_key
 from streamcal.run.columns import MAX_KEPT_BYTES, Columns, Role
@@ -33,6 +34,7 @@ __all__ = [
     "JsonDecoder",
     "Malformed",
     "OtherLabel",
+    "RowDecoder",
     "check_header",
     "check_kept",
     "count_names",
@@ -45,6 +47,8 @@ MAX_FIELDS: Final = 100
 """So many names of unknown fields are counted, each cut to so many characters; the others as one."""
 MAX_DEPTH: Final = 100
 """Arrays and objects may be nested so deep: far less than what any decoder takes, so that none decides."""
+
+_FEWEST: Final = 64  # lines: fewer are sooner made events than columns
 
 _BREAK, _BRACE, _BACKSLASH, _DELETE = b"\n{\\\x7f"
 _SQUARE, _CURLY = b"[]", b"{}"
@@ -126,13 +130,15 @@ class JsonDecoder:
         self._fields = Fields(columns, domain)
         self._is_quick = not self._fields.doubled
         keep = columns.keep if self._is_quick else ()  # a struct cannot hold a field twice
-        prediction, wire = _wire_types(columns.names, keep)
+        prediction, label, both, wire = _wire_types(columns.names, keep)
         decoder = msgspec.json.Decoder(wire)
         self._decode, self._decode_lines = decoder.decode, decoder.decode_lines
         self._decode_predictions = msgspec.json.Decoder(prediction).decode_lines
+        self._decode_labels = msgspec.json.Decoder(label).decode_lines
+        self._decode_both = msgspec.json.Decoder(both).decode_lines
         self._kept = _kept_of(len(keep))
         self._takes_labels = columns.positive is None
-        self._predictions_only = True  # whether the last block held predictions only
+        self._only: type[Event] | None = PredictionEvent  # what the last block held, if of one kind
         self.unknown_fields: Counter[str] = Counter()
         """How often a field was ignored because events have no such field, by its name: of at most 100 names,
         each cut to 100 characters; the others count as one."""
@@ -149,10 +155,10 @@ class JsonDecoder:
                 return event
         return self._decode_slowly(raw)
 
-    def decode_lines(self, block: bytes) -> list[Event] | None:
+    def decode_lines(self, block: bytes) -> Sequence[Event] | None:
         """Return the events of a block of lines, one per line, or None if the lines need `decode` each.
 
-        They do if a line is blank, is not an event, or has a rare form.
+        They do if a line is blank, is not an event, or has a rare form. Lines of one kind give a `Block`.
         """
         if not self._is_quick:
             return None
@@ -163,31 +169,60 @@ class JsonDecoder:
         begun = block.startswith(b"{") + np.count_nonzero(text[breaks[: lines - 1] + 1] == _BRACE)
         if begun != np.count_nonzero(text == _BRACE):
             return None
-        events = self._events(block)
+        events = (self._of_one_kind(block) if lines >= _FEWEST else None) or self._of_any_kind(block)
         if events is None or len(events) != lines:
             return None
-        return events if _has_plain_text(block) or all(map(_is_plain, events)) else None
+        if _has_plain_text(block):
+            return events
+        plain = _has_plain_names(events) if isinstance(events, Block) else all(map(_is_plain, events))
+        return events if plain else None
 
-    def _events(self, block: bytes) -> list[Event] | None:
-        if self._predictions_only:
-            try:
+    def _of_one_kind(self, block: bytes) -> Block | None:
+        """Return the lines as columns, if they are of the kind of those before them."""
+        try:
+            if self._only is PredictionEvent:
                 wires = self._decode_predictions(block)
-            except Exception:  # whatever it is, the lines are decoded one by one
-                self._predictions_only = False
+                scores = np.array([wire.score for wire in wires], np.float64)
+                labels = np.full(len(wires), NO_LABEL, np.int8)
+            elif self._only is LabelEvent and self._takes_labels:
+                wires = self._decode_labels(block)
+                scores = np.full(len(wires), np.nan)
+                labels = np.array([wire.label for wire in wires], np.int8)
+            elif self._only is LabelledEvent and self._takes_labels:
+                wires = self._decode_both(block)
+                scores = np.array([wire.score for wire in wires], np.float64)
+                labels = np.array([wire.label for wire in wires], np.int8)
             else:
-                own, kept = self._domain, self._kept
-                if kept is None:
-                    return [PredictionEvent(w.id, w.score, w.time, w.key, w.domain or own) for w in wires]
-                return [
-                    PredictionEvent(w.id, w.score, w.time, w.key, w.domain or own, None, kept(w))
-                    for w in wires
-                ]
+                return None
+        except Exception:  # whatever it is, the lines are decoded in another way
+            return None
+        ids = [wire.id for wire in wires]
+        times = np.array([wire.time for wire in wires], np.float64)  # None becomes NaN
+        if self._only is LabelEvent:
+            return Block(ids, scores, labels, times, self._domain)
+        keys = [wire.key for wire in wires]
+        domains = [wire.domain for wire in wires]
+        return Block(
+            ids,
+            scores,
+            labels,
+            times,
+            self._domain,
+            None if keys.count(None) == len(keys) else keys,
+            None if domains.count(None) == len(domains) else [domain or self._domain for domain in domains],
+            None if self._kept is None else list(map(self._kept, wires)),
+        )
+
+    def _of_any_kind(self, block: bytes) -> list[Event] | None:
+        self._only = None
         try:
             found = list(map(self._event, self._decode_lines(block)))
         except Exception:  # as above
             return None
         events = [event for event in found if event is not None]
-        self._predictions_only = all(isinstance(event, PredictionEvent) for event in events)
+        kinds = set(map(type, events))
+        if len(kinds) == 1:
+            self._only = kinds.pop()
         return events if len(events) == len(found) else None
 
     def _event(self, wire: Any) -> Event | None:
@@ -306,6 +341,28 @@ def check_header(what: str, found: Sequence[str], columns: Columns, required: It
         )
 
 
+class RowDecoder:
+    """Decode rows of a table, as fields by the names of their columns; an absent value is an absent field.
+
+    Parameters
+    ----------
+    domain
+        domain of events that do not state one.
+    columns
+        their names.
+    """
+
+    def __init__(self, domain: Domain, columns: Columns) -> None:
+        self._fields = Fields(columns, domain)
+
+    def decode(self, row: Mapping[str, object]) -> Event | Malformed:
+        """Return the event of a row, or why it is not one; never raises on bad input."""
+        try:
+            return self._fields.event({name: value for name, value in row.items() if not _is_absent(value)})
+        except Exception as error:  # the boundary: no row may end a run
+            return malformed(error, b"")
+
+
 class Fields:
     """Makes events of fields of any type.
 
@@ -383,8 +440,8 @@ class Fields:
         return int(name), None
 
 
-def _wire_types(names: Mapping[Role, str], keep: Sequence[str]) -> tuple[Any, Any]:
-    """Return what a line is decoded into: a prediction, and an event of any kind."""
+def _wire_types(names: Mapping[Role, str], keep: Sequence[str]) -> tuple[Any, Any, Any, Any]:
+    """Return what a line is decoded into: a prediction, a label, both in one, and an event of any kind."""
     last: list[tuple[str, Any, Any]] = [
         ("time", _Time | None, None),
         ("key", _Key | None, None),
@@ -399,10 +456,14 @@ def _wire_types(names: Mapping[Role, str], keep: Sequence[str]) -> tuple[Any, An
         *last,
     ]
     prediction: list[Any] = [("id", _Id), ("score", _Score), *last]
+    label: list[Any] = [("id", _Id), ("label", _Label), *last]
+    both: list[Any] = [("score", _Score), ("label", _Label), ("id", _Id | None, None), *last]
     rename: dict[str, str] = {f"kept_{index}": name for index, name in enumerate(keep)}
     rename.update(names.items())
     return (
         msgspec.defstruct("Prediction", prediction, rename=rename, forbid_unknown_fields=True, gc=False),
+        msgspec.defstruct("Label", label, rename=rename, forbid_unknown_fields=True, gc=False),
+        msgspec.defstruct("Both", both, rename=rename, forbid_unknown_fields=True, gc=False),
         msgspec.defstruct("Wire", any_kind, rename=rename, forbid_unknown_fields=True, gc=False),
     )
 
@@ -424,6 +485,17 @@ def _is_plain(event: Event) -> bool:
     """Return whether id and key hold nothing that `check_name` has to look at."""
     key = None if isinstance(event, LabelEvent) else event.key
     return (event.id is None or event.id.isprintable()) and (key is None or key.isprintable())
+
+
+def _is_absent(value: object) -> bool:
+    """Return whether a value of a table stands for none: pandas has NaN there, polars null."""
+    return value is None or value != value
+
+
+def _has_plain_names(block: Block) -> bool:
+    """Return the same of all events of a block."""
+    ids = all(id_ is None or id_.isprintable() for id_ in block.ids)
+    return ids and all(key is None or key.isprintable() for key in block.keys or ())
 
 
 def _is_deep(raw: bytes) -> bool:

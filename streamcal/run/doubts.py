@@ -8,11 +8,13 @@ decision depends on the events up to there and their order alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import msgspec
+import numpy as np
 
+from streamcal.blocks import Block
 from streamcal.events import Event, LabelEvent, LabelledEvent, Origin, PredictionEvent
 from streamcal.run.codec import Malformed, OtherLabel
 
@@ -94,9 +96,7 @@ class Meanings(msgspec.Struct):
         MeaningError
             if labels have another meaning; what follows must not be learned.
         """
-        for index, event in enumerate(events):
-            if isinstance(event, PredictionEvent):
-                continue
+        for index, event in _telling(events):
             if isinstance(event, Malformed):
                 if event.label is not None:
                     self._refused(event.label, index, origin_of, positive)
@@ -172,6 +172,20 @@ class Meanings(msgspec.Struct):
             f" ({self.percent}), and those up to 1 would be taken for probabilities. Divide all scores by"
             f" 100. {_NOTHING_LEARNED}"
         )
+
+
+def _telling(
+    events: Sequence[Event | Malformed],
+) -> Iterator[tuple[int, LabelEvent | LabelledEvent | Malformed]]:
+    """Yield the events that may tell something, with their indices: of a block, only the first of a label."""
+    if isinstance(events, Block):
+        firsts = [np.flatnonzero(events.labels == label)[:1].tolist() for label in (0, 1)]
+        for index in sorted({*firsts[0], *firsts[1], *events.others}):
+            yield index, events[index]
+        return
+    for index, event in enumerate(events):
+        if not isinstance(event, PredictionEvent):
+            yield index, event
 
 
 def _first(origin: Origin) -> Sighting:

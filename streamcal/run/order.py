@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.blocks import Block
 from streamcal.events import Event, Origin
 from streamcal.join.guard import NEIGHBOURS, SURE, GuardState, TimeGuard
 from streamcal.run.codec import Malformed, OtherLabel
@@ -222,7 +223,7 @@ class _Lane:
 
     def _take_in(self, batch: Batch) -> None:
         before, events = self._guard, batch.events
-        times = np.array([event.time for event in events], np.float64)  # None becomes NaN
+        times = _times(events)
         given, seconds = times[~np.isnan(times)], times
         near = [*before.recent, given.min(), given.max()] if len(given) else [0.0]
         low, high = min(near), max(near)
@@ -378,8 +379,7 @@ class Merge:
         order = None
         if len(parts) > 1:
             order = np.argsort(np.concatenate([chunk.keys for chunk in pieces]), kind="stable")
-            unordered = list(chain.from_iterable(parts))
-            events = [unordered[index] for index in order.tolist()]
+            events = _ordered(parts, order)
         until = _END if self.whole else watermark
         return MicroBatch(events, positions, times, guards, times_read, chunks, starts, order, until)
 
@@ -408,13 +408,32 @@ class Merge:
         return _END, len(lanes)
 
 
+def _times(events: Sequence[Event | Malformed]) -> npt.NDArray[np.float64]:
+    """Return the times of events, NaN where there is none."""
+    return (
+        events.times if isinstance(events, Block) else np.array([event.time for event in events], np.float64)
+    )
+
+
+def _ordered(
+    parts: Sequence[Sequence[Event | Malformed]], order: npt.NDArray[np.intp]
+) -> Sequence[Event | Malformed]:
+    """Return the events of several parts in one order: columns, if a part of them is."""
+    if any(isinstance(part, Block) for part in parts):
+        return Block.joined(parts).take(order)
+    unordered = list(chain.from_iterable(parts))
+    return [unordered[index] for index in order.tolist()]
+
+
 def _with_times(
     events: Sequence[Event | Malformed],
     indices: Iterable[int],
     seconds: npt.NDArray[np.float64],
     reasons: Mapping[int, str],
-) -> list[Event | Malformed]:
+) -> Sequence[Event | Malformed]:
     """Return the events, those at some indices with their times in seconds, or malformed for a reason."""
+    if isinstance(events, Block):
+        return events.with_times(seconds, {index: Malformed(reason) for index, reason in reasons.items()})
     changed = list(events)
     for index in indices:
         event, reason = changed[index], reasons.get(index)

@@ -5,7 +5,7 @@ One engine a ``key``; one join for all, since a label names only its prediction'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from operator import length_hint
@@ -14,11 +14,13 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from streamcal.blocks import NO_LABEL, Block
 from streamcal.engine.checked import lacks_time
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.emissions import DriftAlarm, MapPublished, Recalibrated, Rejected
 from streamcal.engine.engine import Engine
 from streamcal.engine.stepping import step
+from streamcal.engine.stretching import stretch
 from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain, Event, LabelEvent, LabelledEvent, Origin
 from streamcal.join.join import Join, JoinConfig, JoinCounts, Joined, JoinState
@@ -31,21 +33,26 @@ from streamcal.run.engines import KeyedEngines
 from streamcal.run.order import MicroBatch
 from streamcal.run.quality import Quality, QualityState
 from streamcal.run.reasons import count_reasons
-from streamcal.run.rows import MapRow, RejectRow, answer_rows, reject_row
+from streamcal.run.rows import AnswerColumns, Answers, MapRow, RejectRow, answer_rows, reject_row
 from streamcal.run.tally import Tally
 from streamcal.sketch import checks
+from streamcal.sketch.arrays import Labels, Scores
 from streamcal.sketch.decoding import decoded
 from streamcal.values import class_name
 
 __all__ = ["Outcome", "Pipeline", "PipelineState"]
 
+_STRIDE: Final = 1024  # events at first looked at for a stretch
+_LONGEST: Final = 1 << 16
+_SHORT: Final = 64  # a stretch of fewer events takes longer than they would one by one
+_STEPS: Final = 64  # events that are taken one by one after a short stretch, and twice as many after the next
 _UNRATED: Final = 4096  # joined labels that may wait until they are rated, all at once
 
 
 class Outcome(msgspec.Struct):
     """What a micro-batch gave: rows for the sinks."""
 
-    answers: list[Recalibrated]
+    answers: Sequence[Recalibrated]
     rejects: list[RejectRow]
     maps: list[MapRow]
     alarms: list[DriftAlarm] = []
@@ -119,7 +126,7 @@ class Pipeline:
         self._unpublished: dict[str | None, None] = {}
         self._stored = False
         self._taken: tuple[int, Iterator[object]] = (0, iter(()))  # events, and those of the last batch
-        self._unrated: list[Joined] = []
+        self._unrated: tuple[list[float], list[float], list[int]] = ([], [], [])
         self._quality = Quality()
         columns = columns or Columns()
         self._positive = columns.positive
@@ -190,6 +197,13 @@ class Pipeline:
         run = (None, "source", [], [], [])
         timed, meanings = self._timed, self.tally.calibration
         events = self._understood(batch, meanings)
+        if isinstance(events, Block) and self._learns_whole(events):
+            self._begin(batch, events)
+            self._taken = self._taken[0], iter(())
+            self._learn(None, events.domain, events.scores, events.labels, ())
+            meanings.events += len(events)
+            outcome.doubtful = bool(meanings.labels or meanings.percents)
+            return outcome
         for index, event in enumerate(self._begin(batch, events)):
             if not isinstance(event, LabelledEvent):
                 if isinstance(event, Malformed):
@@ -231,26 +245,47 @@ class Pipeline:
 
     def process(self, batch: MicroBatch) -> Outcome:
         """Take events of the deployment: answer predictions, join labels, learn. Raises as `calibrate`."""
-        answers: list[Recalibrated] = []
-        rejects: list[RejectRow] = []
-        maps: list[MapRow] = []
-        alarms: list[DriftAlarm] = []
-        meanings, row_of = self.tally.deployment, self._row_of
+        meanings = self.tally.deployment
         events = self._understood(batch, meanings)
         if self._tables is not None:
-            self._join.prefetch([id_ for event in events if (id_ := event.id) is not None])
+            ids = events.ids if isinstance(events, Block) else [event.id for event in events]
+            self._join.prefetch([id_ for id_ in ids if id_ is not None])
         expired = self._join.advance(batch.watermark)
-        rejects += [self._reject(each.event.origin, each.reason) for each in expired]
-        join, engine_of = self._join, self._engines.of
+        outcome = Outcome([], [self._reject(each.event.origin, each.reason) for each in expired], [])
+        taking = self._begin(batch, events)
+        if isinstance(events, Block) and not self._timed and self._observer is None:
+            outcome.answers = answers = Answers()
+            self._stride(batch, events, outcome, answers)
+        else:
+            outcome.answers = rows = list[Recalibrated]()
+            self._step(batch, enumerate(taking), outcome, rows)
+        if outcome.rejects:
+            self._note(outcome.rejects)
+        if len(self._unrated[0]) >= _UNRATED:
+            self._rate()
+        meanings.events += len(events)
+        outcome.doubtful = bool(meanings.labels or meanings.percents)
+        return outcome
+
+    def _step(
+        self,
+        batch: MicroBatch,
+        events: Iterable[tuple[int, Event | Malformed]],
+        outcome: Outcome,
+        answers: list[Recalibrated],
+    ) -> None:
+        """Take events of a batch, with their indices, one at a time; add their answers to a list."""
+        rejects, meanings = outcome.rejects, self.tally.deployment
+        join, engine_of, row_of = self._join, self._engines.of, self._row_of
         known, admits = self._engines.known, self._engines.admits
         timed = self._timed
+        scores, probabilities, labels = self._unrated
         index = 0
-        taking = self._begin(batch, events)
 
         def origin_of() -> Origin:
             return batch.origin(index)
 
-        for index, event in enumerate(taking):  # origin_of reads it
+        for index, event in events:  # origin_of reads it
             if isinstance(event, Malformed):
                 meanings.refused(event, index, batch.origin)
                 rejects.append(self._reject(origin_of(), event.reason))
@@ -261,26 +296,82 @@ class Pipeline:
             if timed and (lacks := lacks_time(event, self._config)) is not None:
                 rejects.append(self._reject(origin_of(), lacks))
                 continue
-            for outcome in step(event, join, engine_of, origin_of):
-                if type(outcome) is Recalibrated:
+            for each in step(event, join, engine_of, origin_of):
+                if type(each) is Recalibrated:
                     # The answer is that to this event; a label alone has none.
-                    answers.append(outcome if row_of is None else row_of(outcome, event.kept))  # type: ignore[union-attr]
-                elif isinstance(outcome, Joined):
-                    self._unrated.append(outcome)
+                    answers.append(each if row_of is None else row_of(each, event.kept))  # type: ignore[union-attr]
+                elif isinstance(each, Joined):
+                    scores.append(each.score)
+                    probabilities.append(each.probability)
+                    labels.append(each.label)
                     if self._observer is not None:
-                        self._observer(outcome)
-                elif isinstance(outcome, Rejected):
-                    rejects.append(self._reject(outcome.event.origin, outcome.reason))
-                elif isinstance(outcome, MapPublished):
-                    maps.append(self._map_row(outcome))
-                elif isinstance(outcome, DriftAlarm):
-                    alarms.append(outcome)
-        if rejects:
-            self._note(rejects)
-        if len(self._unrated) >= _UNRATED:
-            self._rate()
-        meanings.events += len(events)
-        return Outcome(answers, rejects, maps, alarms, bool(meanings.labels or meanings.percents))
+                        self._observer(each)
+                elif isinstance(each, Rejected):
+                    rejects.append(self._reject(each.event.origin, each.reason))
+                elif isinstance(each, MapPublished):
+                    outcome.maps.append(self._map_row(each))
+                elif isinstance(each, DriftAlarm):
+                    outcome.alarms.append(each)
+
+    def _stride(self, batch: MicroBatch, block: Block, outcome: Outcome, answers: Answers) -> None:
+        """Take events as `_step` does, in stretches where that can be."""
+        at, size, steps = 0, _STRIDE, _STEPS
+        before = self._taken[0] - len(block)
+        while at < len(block):
+            self._taken = before + at, iter(())
+            part = block[at : at + size]
+            done = self._stretch(part, answers)
+            at += done
+            size = min(2 * max(size if done == len(part) else done, _SHORT), _LONGEST)
+            if done == len(part):
+                continue
+            # One event is one for `step`. Where stretches are short, many are.
+            steps = _STEPS if done >= _SHORT else min(2 * steps, _STRIDE)
+            count = 1 if done >= _SHORT else steps
+            self._step(batch, enumerate(block[at : at + count], at), outcome, answers.single)
+            at += count
+        self._taken = before + len(block), iter(())
+
+    def _stretch(self, block: Block, rows: Answers) -> int:
+        """Take the stretch that a block begins with; return how many events it has."""
+        end = min(block.others, default=len(block))
+        if not end or block.domains is not None:
+            return 0
+        keys: set[str | None] = {None}
+        if block.keys is not None:  # a label has none
+            keys = {block.keys[index] for index in np.flatnonzero(~np.isnan(block.scores[:end])).tolist()}
+        if len(keys) != 1:
+            return 0
+        key = keys.pop()
+        if key not in self._engines.known:
+            return 0
+        taken = stretch(block[:end], self._join, self._engines.of(key), key)
+        if taken is None:
+            return 0
+        answered, joined, answers = taken.answered, taken.joined, taken.answers
+        columns = AnswerColumns(
+            taken.events.names,
+            answered.scores,
+            answered.probabilities,
+            answers.version,
+            answers.weights,
+            answers.which.tolist(),
+            key,
+            answered.times,
+        )
+        if not taken.events.names:
+            pass
+        elif self._row_of is None:
+            rows.add(columns)
+        else:
+            kept = block.kept or [()] * len(block)
+            passing = [kept[index] for index in taken.events.at.tolist()]
+            rows.single.extend(map(self._row_of, columns.rows(), passing))
+        scores, probabilities, labels = self._unrated
+        scores.extend(joined.scores.tolist())
+        probabilities.extend(joined.probabilities.tolist())
+        labels.extend(joined.labels.tolist())
+        return taken.size
 
     def end(self) -> None:
         """Say that the inputs have come to their end, before what was taken last is committed.
@@ -392,11 +483,10 @@ class Pipeline:
 
     def _rate(self) -> None:
         """Rate the forecasts whose labels have come."""
-        if self._unrated:
-            labels = [joined.label for joined in self._unrated]
-            self._quality.before.add([joined.score for joined in self._unrated], labels)
-            self._quality.after.add([joined.probability for joined in self._unrated], labels)
-            self._unrated = []
+        scores, probabilities, labels = self._unrated
+        self._quality.before.add(scores, labels)
+        self._quality.after.add(probabilities, labels)
+        self._unrated = ([], [], [])
 
     def _note(self, rejects: Sequence[RejectRow]) -> None:
         count_reasons(self.reasons, (row.reason for row in rejects))
@@ -404,15 +494,21 @@ class Pipeline:
     def _certifies(self, key: str | None) -> bool:
         return key is None or len(self._engines) <= self._keys.certified
 
+    def _learns_whole(self, block: Block) -> bool:
+        """Whether a block of the source of calibration is one run of labelled events, none to be rejected."""
+        alone = np.isnan(block.scores).any() or (block.labels == NO_LABEL).any()
+        unlike = block.others or block.keys is not None or block.domains is not None
+        return not (alone or unlike or self._timed) and self._engines.admits(None)
+
     def _learn(
         self,
         key: str | None,
         domain: Domain,
-        scores: Sequence[float],
-        labels: Sequence[int],
+        scores: Sequence[float] | Scores,
+        labels: Sequence[int] | Labels,
         times: Sequence[float | None],
     ) -> None:
-        if scores:
+        if len(scores):
             engine = self._engines.of(key)
             version = engine.version
             moments = np.array(times, np.float64) if self._config.needs_time(domain) else None

@@ -2,15 +2,113 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice, repeat
+from typing import Any, NamedTuple, overload
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from streamcal.engine.emissions import Recalibrated
 from streamcal.events import Kept, KeptValue, Origin
 
-__all__ = ["MapRow", "Recalibrated", "RejectRow", "answer_rows", "reject_row"]
+__all__ = ["AnswerColumns", "Answers", "MapRow", "Recalibrated", "RejectRow", "answer_rows", "reject_row"]
+
+
+class AnswerColumns(NamedTuple):
+    """The answers of one map, as columns."""
+
+    ids: Sequence[str | None]
+    scores: Sequence[float]
+    probabilities: Sequence[float]
+    version: int
+    """Of the map."""
+    weights: npt.NDArray[np.float64]
+    """Of the shift correction, one after the other, float64[m, 2]."""
+    which: Sequence[int]
+    """Of each answer, the number of its weights."""
+    key: str | None
+    times: Sequence[float | None]
+
+    def rows(self) -> Iterator[Recalibrated]:
+        """Return them one by one."""
+        known = list(map(tuple, self.weights.tolist()))
+        weights = [known[index] for index in self.which]
+        return map(
+            Recalibrated,
+            self.ids,
+            self.scores,
+            self.probabilities,
+            repeat(self.version),
+            weights,
+            repeat(self.key),
+            self.times,
+        )
+
+    def lines(self) -> Iterator[msgspec.Struct]:
+        """Return rows of the same JSON, in which what many of them share is text already."""
+        encode = msgspec.json.encode
+        numbers = iter(encode(self.weights.ravel().tolist())[1:-1].split(b","))
+        form = b'%d,"weights":[%%b,%%b],"key":%b' % (self.version, encode(self.key).replace(b"%", b"%%"))
+        shared = [msgspec.Raw(form % pair) for pair in zip(numbers, numbers, strict=True)]
+        each = [shared[index] for index in self.which]
+        return map(_Line, self.ids, self.scores, self.probabilities, each, self.times)
+
+
+class _Line(msgspec.Struct, frozen=True, gc=False):
+    id: str | None
+    score: float
+    probability: float
+    map_version: msgspec.Raw
+    """With what follows it, up to the time."""
+    time: float | None
+
+
+class Answers(Sequence[Recalibrated]):
+    """Rows of answers, in order: some one by one, others as columns."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self) -> None:
+        self._parts: list[list[Recalibrated] | AnswerColumns] = []
+
+    @property
+    def single(self) -> list[Recalibrated]:
+        """The list that rows are appended to, one by one, until columns are added."""
+        if not self._parts or isinstance(self._parts[-1], AnswerColumns):
+            self._parts.append([])
+        last = self._parts[-1]
+        return last if isinstance(last, list) else []
+
+    def add(self, columns: AnswerColumns) -> None:
+        """Append answers as columns."""
+        self._parts.append(columns)
+
+    def lines(self) -> list[msgspec.Struct]:
+        """Return rows of the same JSON, quicker to encode."""
+        return list(
+            chain.from_iterable(
+                part.lines() if isinstance(part, AnswerColumns) else part for part in self._parts
+            )
+        )
+
+    def __len__(self) -> int:
+        return sum(len(part.ids) if isinstance(part, AnswerColumns) else len(part) for part in self._parts)
+
+    def __iter__(self) -> Iterator[Recalibrated]:
+        return chain.from_iterable(
+            part.rows() if isinstance(part, AnswerColumns) else part for part in self._parts
+        )
+
+    @overload
+    def __getitem__(self, index: int) -> Recalibrated: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Recalibrated]: ...
+
+    def __getitem__(self, index: int | slice) -> Recalibrated | list[Recalibrated]:
+        return next(islice(self, index, None)) if index == 0 else list(self)[index]
 
 
 class RejectRow(msgspec.Struct, frozen=True):

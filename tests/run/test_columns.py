@@ -24,7 +24,7 @@ def test_json_fields_by_other_names() -> None:
     label = b'{"request id":"a","outcome":1,"ts":9}'
     wanted = [PredictionEvent("a", 0.5, 7.0, "s", kept=("DE", 1.5)), LabelEvent("a", 1, 9.0)]
     assert [decoder.decode(prediction), decoder.decode(label)] == wanted
-    assert decoder.decode_lines(prediction + b"\n" + prediction + b"\n") == wanted[:1] * 2
+    assert list(decoder.decode_lines(prediction + b"\n" + prediction + b"\n") or ()) == wanted[:1] * 2
     assert decoder.decode_lines(prediction + b"\n" + label + b"\n") == wanted
     both = decoder.decode(b'{"prob":0.5,"outcome":0,"n":null,"zzz":3}')
     assert both == LabelledEvent(0.5, 0, kept=(None, None))

@@ -1,0 +1,345 @@
+"""Backtests for notebooks: a whole run over data frames, of pandas, polars or Arrow, as if it had been live.
+
+The rules are those of ``streamcal run``: events are put in the order of their times, labels meet predictions
+by id, every prediction is answered by the map of its moment, and what cannot be taken is rejected. Needs
+narwhals (extra ``frames``), and matplotlib (extra ``plots``) to draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Unpack
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from streamcal.blocks import NO_LABEL, Block
+from streamcal.certificates.record import Certificate
+from streamcal.cli.report import run_summary
+from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions
+from streamcal.engine.emissions import Recalibrated
+from streamcal.events import Domain, Event, Origin
+from streamcal.join.join import JoinConfig
+from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.run.codec import Malformed, RowDecoder
+from streamcal.run.columns import Columns, SourceKind, did_you_mean
+from streamcal.run.pipeline import Pipeline
+from streamcal.run.ports import Position, Positions
+from streamcal.run.rows import MapRow, RejectRow
+from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
+from streamcal.sketch import checks
+from streamcal.times import as_times
+from streamcal.values import MAX_NAME_CHARACTERS, shown
+
+if TYPE_CHECKING:
+    import narwhals as nw
+    from matplotlib.figure import Figure
+
+__all__ = ["Backtest", "backtest"]
+
+_ROWS: Final = 65_536  # of a frame that are read at a time
+
+Frame = Any
+"""A data frame of a library that narwhals knows."""
+
+
+def backtest(
+    predictions: Frame,
+    labels: Frame | None = None,
+    source: Frame | None = None,
+    *,
+    columns: Columns | Mapping[str, Any] | None = None,
+    join: JoinConfig | None = None,
+    **options: Unpack[RecalibratorOptions],
+) -> Backtest:
+    """Replay predictions and the labels that came later; return what would have been served.
+
+    Parameters
+    ----------
+    predictions
+        a data frame of pandas, polars or Arrow, a row a prediction: columns ``id`` and ``score``, and, if
+        there are any, ``time``, ``key``, ``domain`` and ``label``; others are ignored. A missing value is an
+        absent one.
+    labels
+        ``id``, ``label`` and, if there is one, ``time``: when the label was known. None: labels are a column
+        of the predictions, known at once.
+    source
+        the source of calibration, learned first: ``score`` and ``label``.
+    columns
+        the names of columns that have others: see `streamcal.run.columns.Columns`, as a mapping
+        ``{"score": "p", "positive": "yes"}``; it keeps none.
+    join
+        how long predictions and labels wait for each other.
+    **options
+        the options of `RecalibratorConfig` by name.
+
+    Raises
+    ------
+    ImportError
+        if narwhals is not installed.
+    TypeError
+        if what is given is no data frame.
+    ValueError
+        if a column that is needed is not there, an option is wrong, or labels or scores do not mean what
+        they would be taken for.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> scores = [0.1, 0.2, 0.8, 0.9]
+    >>> predictions = pl.DataFrame({"id": ["a", "b", "c", "d"], "score": scores})
+    >>> labels = pl.DataFrame({"id": ["a", "c"], "label": [0, 1]})
+    >>> done = backtest(predictions, labels)
+    >>> done.frame.columns
+    ['id', 'score', 'probability', 'map_version', 'weight_0', 'weight_1']
+    >>> done.summary["join"]["joined"]
+    2
+    """
+    names = columns if isinstance(columns, Columns) else Columns.model_validate(dict(columns or {}))
+    names = names.model_copy(update={"keep": ()})
+    pipeline = Pipeline(RecalibratorConfig(**options), join, columns=names)
+    kept: dict[str, _Rows] = {kind: _Rows(kind) for kind in ("answers", "rejects", "maps")}
+    calibration = [] if source is None else [_Source(source, "source", names)]
+    deployment = [_Source(predictions, "events", names)]
+    if labels is not None:
+        deployment.append(_Source(labels, "labels", names))
+    outputs = Outputs(kept["answers"], kept["rejects"], kept["maps"])
+    Runner(pipeline, Inputs(calibration, deployment), outputs, None, clock=lambda: 0.0).run()
+    return Backtest(pipeline, predictions, kept["answers"].rows, kept["rejects"].rows, kept["maps"].rows)
+
+
+@dataclass(frozen=True)
+class Backtest:
+    """What a replay has given."""
+
+    _pipeline: Pipeline
+    _like: Frame
+    _answers: Sequence[Recalibrated] = field(repr=False)
+    rejects: Sequence[RejectRow] = field(repr=False)
+    """What was rejected, and why; a ``line`` is the number of the row, from 1."""
+    _maps: Sequence[MapRow] = field(repr=False)
+
+    @cached_property
+    def frame(self) -> Frame:
+        """The answers, a frame of the library that the predictions came in; in the order of their times.
+
+        Columns: ``id``, ``score``, ``probability``, ``map_version``, ``weight_0`` and ``weight_1`` (of the
+        shift correction), and ``key`` and ``time`` (seconds) if any prediction had one.
+        """
+        narwhals = _narwhals()
+        rows = [msgspec.structs.astuple(row) for row in self._answers]
+        ids, scores, probabilities, versions, weights, keys, times = (
+            zip(*rows, strict=True) if rows else [()] * 7
+        )
+        made: dict[str, Any] = {
+            "id": list(ids),
+            "score": np.array(scores, np.float64),
+            "probability": np.array(probabilities, np.float64),
+            "map_version": np.array(versions, np.int64),
+            "weight_0": np.array([pair[0] for pair in weights], np.float64),
+            "weight_1": np.array([pair[1] for pair in weights], np.float64),
+        }
+        if any(key is not None for key in keys):
+            made["key"] = list(keys)
+        if any(time is not None for time in times):
+            made["time"] = np.array(times, np.float64)
+        library = narwhals.get_native_namespace(self._like)
+        series = [
+            narwhals.new_series(name, values, narwhals.String(), backend=library)
+            if isinstance(values, list)
+            else narwhals.new_series(name, values, backend=library)
+            for name, values in made.items()
+        ]
+        return narwhals.from_dict({each.name: each for each in series}).to_native()
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The figures of the run: what the join counted, and how good scores and probabilities were."""
+        return run_summary(self._pipeline, 0, ())
+
+    @property
+    def maps(self) -> list[RecalibrationMap]:
+        """The map versions that were served, in order."""
+        return [RecalibrationMap.model_validate_json(bytes(row.map)) for row in self._maps]
+
+    @property
+    def certificates(self) -> list[Certificate]:
+        """What was certified of them, in order, of each of which something was."""
+        texts = [bytes(row.certificate) for row in self._maps]
+        return [Certificate.model_validate_json(text) for text in texts if text != b"null"]
+
+    def plot(self) -> Figure:
+        """Draw the reliability of scores and of recalibrated probabilities, by the labels that came.
+
+        Raises
+        ------
+        ImportError
+            if matplotlib is not installed.
+        ValueError
+            if no label has met its prediction.
+        """
+        from streamcal.cli.picture import NEEDED, can_draw, reliability_figure
+
+        if not can_draw():
+            raise ImportError(NEEDED)
+        if not self._pipeline.counts.joined:
+            raise ValueError("there is nothing to draw: no label has met its prediction")
+        return reliability_figure(self._pipeline.quality)
+
+
+class _Rows(NullSink):
+    """Keeps the rows of a sink."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.rows: list[Any] = []
+
+    def write(self, rows: Sequence[msgspec.Struct]) -> None:
+        """Keep rows."""
+        self.rows.extend(rows)
+
+
+class _Batch:
+    """Rows of a frame; see `streamcal.run.ports.Batch`."""
+
+    partition = ""
+
+    def __init__(
+        self, name: str, first: int, rows: nw.DataFrame[Any], events: Sequence[Event | Malformed]
+    ) -> None:
+        self.events = events
+        self._name, self._first, self._rows = name, first, rows
+
+    def origin(self, index: int) -> Origin:
+        row = self._rows[index : index + 1].rows(named=True)[0]
+        raw = msgspec.json.encode({str(name): str(value) for name, value in row.items() if value is not None})
+        return Origin(self._name, self._first + index + 1, raw)
+
+    def position(self, count: int) -> Position:
+        return self._first + count
+
+
+class _Source:
+    """A frame as a source of events; see `streamcal.run.ports.Source`."""
+
+    endless = False
+
+    def __init__(self, frame: Frame, kind: SourceKind, columns: Columns) -> None:
+        self.name = {"events": "predictions", "labels": "labels", "source": "source"}[kind]
+        self.unknown_fields: Mapping[str, int] = {}
+        own = columns.of(kind)
+        rows = _narwhals().from_native(frame, eager_only=True)
+        needed = {"events": ("id", "score"), "labels": ("id", "label"), "source": ("score", "label")}[kind]
+        for role in needed:
+            _check_column(rows.columns, own.names[role], role, self.name)  # type: ignore[index]
+        self._columns = own
+        self._domain: Domain = "source" if kind == "source" else "target"
+        self._rows = rows.select([name for name in rows.columns if name in set(own.names.values())])
+        self._decoder = RowDecoder(self._domain, own)
+        self._at = 0
+
+    @property
+    def ended(self) -> bool:
+        return self._at >= len(self._rows)
+
+    def seek(self, positions: Positions) -> Positions:  # noqa: ARG002  # nothing is ever resumed
+        return {"": self._at}
+
+    def limit(self, positions: Positions | None) -> None:
+        """Do nothing: nothing is ever resumed."""
+
+    def poll(self, max_events: int, timeout: float) -> Sequence[_Batch]:  # noqa: ARG002  # all is there
+        first = self._at
+        rows = self._rows[first : first + min(max_events, _ROWS)]
+        self._at += len(rows)
+        events = self._block(rows)
+        if events is None:
+            events = [self._decoder.decode(row) for row in rows.iter_rows(named=True)]
+        return [_Batch(self.name, first, rows, events)]
+
+    def lag(self) -> Mapping[str, float]:
+        return {"": float(len(self._rows) - self._at)}
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def _block(self, rows: nw.DataFrame[Any]) -> Sequence[Event | Malformed] | None:
+        """Return rows as columns; None if a value is one for `RowDecoder`."""
+        names, n = self._columns.names, len(rows)
+        given = {role: rows[name] for role, name in names.items() if name in rows.columns}
+        if self._columns.positive is not None or "domain" in given or not n:
+            return None
+        try:
+            ids: list[str | None] = _texts(given["id"]) if "id" in given else [None] * n
+            keys = _texts(given["key"], may_lack=True) if "key" in given else None
+            scores, labels, times = np.full(n, np.nan), np.full(n, NO_LABEL, np.int8), np.full(n, np.nan)
+            if "score" in given and self.name != "labels":
+                scores = checks.as_scores(_numbers(given["score"]))
+            if "label" in given:
+                there = ~np.asarray(given["label"].is_null().to_numpy(), np.bool_)
+                if self.name != "predictions" and not there.all():
+                    return None
+                labels[there] = checks.as_labels(_numbers(given["label"].drop_nulls()))
+            if "time" in given:
+                times = _moments(given["time"])
+        except ValueError:
+            return None
+        if self.name == "labels" or (keys is not None and not any(keys)):
+            keys = None
+        return Block(ids, scores, labels, times, self._domain, keys)
+
+
+def _texts(column: nw.Series[Any], *, may_lack: bool = False) -> list[str | None]:
+    """Return a column of texts; ValueError if one of them is to be looked at by itself."""
+    narwhals = _narwhals()
+    if column.dtype.is_integer():
+        column = column.cast(narwhals.String())
+    elif column.dtype != narwhals.String():
+        raise ValueError(f"a column of {column.dtype}")
+    texts: list[Any] = column.to_list()
+    for text in texts:
+        if text is None or text != text:
+            if not may_lack:
+                raise ValueError("a text is missing")
+        elif not (0 < len(text) <= MAX_NAME_CHARACTERS and text.isprintable()):
+            raise ValueError(f"a text of its own: {text!r}")
+    return [None if text is None or text != text else text for text in texts]
+
+
+def _numbers(column: nw.Series[Any]) -> npt.NDArray[Any]:
+    """Return a column of numbers, none missing; ValueError if it is none."""
+    narwhals = _narwhals()
+    if not (column.dtype.is_numeric() or column.dtype == narwhals.Boolean()) or column.is_null().any():
+        raise ValueError(f"a column of {column.dtype}")
+    return np.asarray(column.to_numpy())
+
+
+def _moments(column: nw.Series[Any]) -> npt.NDArray[np.float64]:
+    """Return a column of times, numbers in their unit; ValueError if one is to be looked at by itself."""
+    if column.dtype.is_numeric():
+        times = np.asarray(column.cast(_narwhals().Float64()).to_numpy(), np.float64)
+        if np.isinf(times).any() or (np.abs(times[~np.isnan(times)]) > 1e20).any():
+            raise ValueError("no times")
+        return times
+    if column.is_null().any():
+        raise ValueError("a time is missing")
+    return as_times(column.to_native(), len(column))
+
+
+def _check_column(found: Sequence[str], name: str, role: str, frame: str) -> None:
+    if name in found:
+        return
+    meant = [each for each in found if did_you_mean(each) == role]
+    hint = f": columns={{{role!r}: {meant[0]!r}}} takes {meant[0]!r} for it" if meant else ""
+    raise ValueError(f"{frame} has no column {shown(name)}{hint}; it has {', '.join(map(shown, found))}")
+
+
+def _narwhals() -> Any:
+    try:
+        import narwhals
+    except ImportError:
+        raise ImportError("data frames need narwhals: pip install 'streamcal-engine[frames]'") from None
+    return narwhals

@@ -1,0 +1,250 @@
+"""Columns and events one by one: the same rows, rejects, counts and state, to the byte."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from streamcal_connectors.encoding import RowEncoder
+
+from streamcal import JoinConfig, LabelEvent, LabelledEvent, PredictionEvent, RecalibratorConfig
+from streamcal.blocks import Block
+from streamcal.engine.stretching import stretch
+from streamcal.events import Event, Origin
+from streamcal.run import pipeline as pipeline_module
+from streamcal.run.codec import Malformed
+from streamcal.run.columns import Columns
+from streamcal.run.config import KeysConfig
+from streamcal.run.connectors import Connectors
+from streamcal.run.order import MicroBatch, TimesRead
+from streamcal.run.pipeline import Pipeline
+from streamcal.run.runner import Inputs, Outputs, Runner
+
+Stream = Sequence[Event | Malformed]
+
+
+@pytest.fixture(autouse=True)
+def short_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try a stretch again behind every event that was none."""
+    monkeypatch.setattr(pipeline_module, "_SHORT", 1)
+    monkeypatch.setattr(pipeline_module, "_STEPS", 1)
+    monkeypatch.setattr(pipeline_module, "_STRIDE", 16)
+
+
+class _Batch:
+    """Where events come from."""
+
+    def __init__(self, first: int) -> None:
+        self._first = first
+
+    def origin(self, index: int) -> Origin:
+        return Origin("there", self._first + index, b"%d" % index)
+
+
+def run(events: Stream, cuts: Sequence[int], *, in_columns: bool, **options: Any) -> tuple[object, ...]:
+    """Return all that comes out of a pipeline, and its state."""
+    pipeline = Pipeline(**options)
+    outcomes = []
+    ends = [*sorted(cuts), len(events)]
+    for start, end in zip([0, *ends], ends, strict=False):
+        part: Any = Block.of(events[start:end], "target") if in_columns else events[start:end]
+        batch = MicroBatch(part, {}, {}, {}, TimesRead(), [(_Batch(start), 0)], [0], None)  # type: ignore[list-item]
+        outcome = pipeline.process(batch)
+        rows = RowEncoder("").encode(outcome.answers)
+        assert rows == msgspec.json.Encoder().encode_lines(list(outcome.answers))
+        outcomes.append((rows, outcome.rejects, outcome.maps, outcome.alarms, outcome.doubtful))
+        assert pipeline.processed == end
+    engines = {key: engine.to_bytes() for key, engine in pipeline.engines.items()}
+    state = pipeline.tally, pipeline.reasons, pipeline.quality.state, pipeline._join.to_bytes()
+    return outcomes, pipeline.close(), pipeline.counts, *state, engines
+
+
+def assert_same(events: Stream, cuts: Sequence[int] = (), **options: Any) -> None:
+    one_by_one = run(events, cuts, in_columns=False, **options)
+    columns = run(events, cuts, in_columns=True, **options)
+    for mine, wanted in zip(columns, one_by_one, strict=True):
+        assert mine == wanted
+
+
+IDS = st.sampled_from([f"i{number}" for number in range(12)])
+SCORES = st.floats(0.0, 1.0)
+KEYS = st.sampled_from([None, None, "k", "l"])
+DOMAINS = st.sampled_from(["target", "target", "target", "source"])
+STEPS = st.sampled_from([None, 0.0, 0.0, 1.0, 1.0, 2.0, -3.0, 9.0])
+
+
+@st.composite
+def streams(draw: st.DrawFn, *, keys: bool) -> list[Event | Malformed]:
+    events: list[Event | Malformed] = []
+    now = 0.0
+    for _ in range(draw(st.integers(0, 50))):
+        step = draw(STEPS)
+        now += step or 0.0
+        moment = None if step is None else now
+        id_ = draw(IDS)
+        key, domain = draw(KEYS) if keys else None, draw(DOMAINS) if keys else "target"
+        kind = draw(st.sampled_from("pppplllbam"))
+        if kind == "p":
+            events.append(PredictionEvent(id_, draw(SCORES), moment, key, domain))  # type: ignore[arg-type]
+        elif kind == "l":
+            events.append(LabelEvent(id_, draw(st.integers(0, 1)), moment))
+        elif kind == "m":
+            events.append(Malformed("bad"))
+        else:
+            label = draw(st.integers(0, 1))
+            named = id_ if kind == "b" else None
+            events.append(LabelledEvent(draw(SCORES), label, named, moment, key, domain))  # type: ignore[arg-type]
+    return events
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    streams(keys=False) | streams(keys=True),
+    st.lists(st.integers(0, 20), max_size=2),
+    st.sampled_from([3, 5, 100]),
+    st.sampled_from([2.0, 5.0, 1000.0]),
+    st.sampled_from(["composite", "auto", "target"]),
+)
+def test_any_stream(
+    events: list[Event | Malformed], cuts: list[int], most: int, ttl: float, mode: Any
+) -> None:
+    join = JoinConfig(max_pending=most, label_ttl=ttl)
+    cuts = [min(cut, len(events)) for cut in cuts]
+    assert_same(events, cuts, join=join, config=RecalibratorConfig(mode=mode), keys=KeysConfig(limit=2))
+
+
+def delayed(count: int, seed: int = 1, *, odd: float = 0.01) -> list[Event | Malformed]:
+    """Predictions, most labelled later; now and then an event of another kind."""
+    rng = random.Random(seed)
+    timed: list[tuple[float, Event | Malformed]] = []
+    for number in range(count):
+        score, id_, now = rng.random() ** 2, f"r{number}", float(number)
+        key = rng.choice(["k", "l"]) if seed % 2 else None
+        timed.append((now, PredictionEvent(id_, score, now, key)))
+        label = int(rng.random() < score**1.5)
+        if rng.random() < 0.7:
+            moment = now + rng.expovariate(0.02)
+            timed.append((moment, LabelEvent(id_, label, moment)))
+        if rng.random() < odd:
+            early = now - 5.0
+            strange: list[Event | Malformed] = [
+                LabelEvent(id_, 1 - label, early),
+                PredictionEvent(id_, score, now),
+                LabelledEvent(score, label, None, now, None, "source"),
+                Malformed("bad"),
+                LabelledEvent(score, label, id_ + "b", None),
+            ]
+            timed.append((now, rng.choice(strange)))
+    return [event for _, event in sorted(timed, key=lambda each: each[0])]
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"mode": "composite"},
+    {"mode": "composite", "prior_smoothing": 0.0},
+    {"mode": "label_shift", "prior": "both"},
+    {"mode": "composite", "prior_window": 300},
+    {"mode": "target", "window": 500},
+    {"mode": "source"},
+    {"prior": "scores"},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_labels_that_begin_versions(options: dict[str, Any], seed: int) -> None:
+    join = JoinConfig(max_pending=400, label_ttl=300.0)
+    events = delayed(900, seed)
+    source = [LabelledEvent((i % 97) / 97, int(i % 3 == 0), domain="source") for i in range(200)]
+    assert_same([*source, *events], [400, 700], join=join, config=RecalibratorConfig(**options))
+
+
+def test_most_events_go_in_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+
+    def counted(*given: Any) -> Any:
+        found = stretch(*given)
+        taken.append(0 if found is None else found.size)
+        return found
+
+    monkeypatch.setattr(pipeline_module, "stretch", counted)
+    events = delayed(900, 2)
+    join = JoinConfig(max_pending=400, label_ttl=300.0)
+    run(events, (), in_columns=True, join=join, config=RecalibratorConfig(mode="composite"))
+    assert sum(taken) > 0.9 * len(events)
+
+
+@pytest.mark.parametrize("odd", [False, True])
+def test_the_source_of_calibration(odd: bool) -> None:
+    rng = random.Random(3)
+    events: list[Event | Malformed] = [
+        LabelledEvent(rng.random(), rng.randrange(2), domain="source") for _ in range(300)
+    ]
+    if odd:
+        events[100:100] = [LabelEvent("a", 1), Malformed("bad"), LabelledEvent(0.5, 1, "b", 3.0, "k")]
+    found = []
+    for part in (events, Block.of(events, "source")):
+        pipeline = Pipeline()
+        batch = MicroBatch(part, {}, {}, {}, TimesRead(), [(_Batch(0), 0)], [0], None)  # type: ignore[list-item]
+        outcome = pipeline.calibrate(batch)
+        rows = [msgspec.structs.astuple(row) for row in pipeline.calibrated()]
+        engines = {key: engine.to_bytes() for key, engine in pipeline.engines.items()}
+        found.append((outcome, rows, pipeline.tally, pipeline.reasons, pipeline.processed, engines))
+    assert found[0] == found[1]
+
+
+def test_the_values_that_pass_through() -> None:
+    events = [PredictionEvent(f"i{n}", n / 40, kept=(n, "x")) for n in range(40)]
+    assert_same(events, columns=Columns(keep=("row", "text")))
+
+
+@pytest.mark.parametrize("odd", [0.0, 0.02])
+def test_files_with_a_store(tmp_path: Path, odd: float) -> None:
+    found = []
+    for in_columns in (False, True):
+        folder = tmp_path / "run"
+        folder.mkdir()
+        found.append(run_files(folder, delayed(600, 2, odd=odd), in_columns=in_columns))
+        rmtree(folder)
+    assert found[0] == found[1]
+
+
+def run_files(folder: Path, events: Stream, *, in_columns: bool) -> list[object]:
+    """Run over files, and return their rows and all that is in the store."""
+    lines: dict[str, list[str]] = {"events": [], "labels": []}
+    for event in events:
+        if isinstance(event, LabelEvent):
+            lines["labels"].append(f'{{"id":"{event.id}","label":{event.label},"time":{event.time}}}')
+        elif isinstance(event, PredictionEvent):
+            lines["events"].append(f'{{"id":"{event.id}","score":{event.score},"time":{event.time}}}')
+    connectors = Connectors()
+    for name, each in lines.items():
+        (folder / f"{name}.jsonl").write_text("\n".join(each) + "\n")
+    sources = [connectors.source(str(folder / f"{name}.jsonl")) for name in lines]
+    outputs = Outputs(*(connectors.sink(str(folder / f"{kind}.jsonl"), kind) for kind in KINDS))  # type: ignore[arg-type]
+    store = connectors.store(str(folder / "run.db"))
+    pipeline = Pipeline(join=JoinConfig(max_pending=150, label_ttl=250.0), tables=store.tables)
+    if not in_columns:
+        pipeline._observer = lambda _: None
+    assert Runner(pipeline, Inputs([], sources), outputs, store, clock=time.monotonic).run()
+    for sink in outputs.sinks:
+        sink.close()
+    store.close()
+    rows: list[object] = [(folder / f"{kind}.jsonl").read_bytes() for kind in KINDS]
+    with sqlite3.connect(folder / "run.db") as db:
+        tables = ("pending", "early", "settled", "engines", "maps", "rejects")
+        rows += [db.execute(f"SELECT * FROM {table}").fetchall() for table in tables]
+    db.close()
+    return rows
+
+
+KINDS = ("answers", "rejects", "maps")

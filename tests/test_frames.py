@@ -1,0 +1,108 @@
+"""`streamcal.backtest`: frames in, the run that files would have given out."""
+
+from __future__ import annotations
+
+import random
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import narwhals
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import streamcal
+from streamcal.run.connectors import Connectors
+from streamcal.run.pipeline import Pipeline
+from streamcal.run.ports import SourceOptions
+from streamcal.run.runner import Inputs, Outputs, Runner
+
+MODE = "composite"
+
+
+def streams(count: int = 500) -> dict[str, list[dict[str, Any]]]:
+    """Rows of predictions, labels and source."""
+    rng = random.Random(1)
+    made: dict[str, list[dict[str, Any]]] = {"predictions": [], "labels": [], "source": []}
+    late = []
+    for number in range(count):
+        score = round(rng.random() ** 2, 6)
+        made["predictions"].append({"id": f"r{number}", "score": score, "time": float(number)})
+        late.append((number + rng.expovariate(0.05), f"r{number}", int(rng.random() < score)))
+        made["source"].append({"score": score, "label": int(rng.random() < score**1.5)})
+    made["labels"] = [{"id": id_, "label": label, "time": moment} for moment, id_, label in sorted(late)]
+    made["predictions"].append(made["predictions"][3])  # a duplicate
+    return made
+
+
+def of_files(folder: Path, made: dict[str, list[dict[str, Any]]]) -> tuple[list[dict[str, Any]], Pipeline]:
+    """Run over files, and return the rows of the answers."""
+    for name, rows in made.items():
+        (folder / f"{name}.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(rows))
+    connectors = Connectors()
+    source = connectors.source(str(folder / "source.jsonl"), SourceOptions(domain="source"))
+    sources = [connectors.source(str(folder / f"{name}.jsonl")) for name in ("predictions", "labels")]
+    outputs = Outputs(connectors.sink(str(folder / "out.jsonl"), "answers"))
+    pipeline = Pipeline(streamcal.RecalibratorConfig(mode=MODE))
+    Runner(pipeline, Inputs([source], sources), outputs, None, clock=time.monotonic).run()
+    outputs.answers.close()
+    return [msgspec.json.decode(line) for line in (folder / "out.jsonl").read_bytes().splitlines()], pipeline
+
+
+@pytest.mark.parametrize("library", ["polars", "pandas", "arrow"])
+def test_a_backtest_gives_what_a_run_over_files_gives(tmp_path: Path, library: str) -> None:
+    made = streams()
+    wanted, pipeline = of_files(tmp_path, made)
+    make: Any = {"polars": pl.DataFrame, "pandas": pd.DataFrame, "arrow": pa.Table.from_pylist}[library]
+    done = streamcal.backtest(*(make(rows) for rows in made.values()), mode=MODE)
+    assert type(done.frame) is type(make(made["labels"]))
+    frame: Any = done.frame
+    rows = narwhals.from_native(frame, eager_only=True).rows(named=True)
+    assert [(row["id"], row["probability"], row["map_version"], row["time"]) for row in rows] == [
+        (row["id"], row["probability"], row["map_version"], row["time"]) for row in wanted
+    ]
+    assert [[row["weight_0"], row["weight_1"]] for row in rows] == [row["weights"] for row in wanted]
+    assert done.summary["join"] == msgspec.structs.asdict(pipeline.counts)
+    assert done.maps[-1].version == pipeline.engines[None].version
+    assert done.certificates
+    (reject,) = done.rejects
+    assert (reject.source, reject.line) == ("predictions", 501)
+    assert "duplicate prediction" in reject.reason
+    assert done.plot().axes
+
+
+def test_dates_keys_missing_values_and_other_names() -> None:
+    days = [datetime(2024, 1, day, tzinfo=UTC) for day in range(1, 5)]
+    frame = pl.DataFrame(
+        {"nr": [1, 2, 3, 4], "p": [0.1, None, 0.3, 1.4], "y": ["no", "yes", None, "yes"], "time": days}
+    )
+    with pytest.raises(ValueError, match=r"predictions has no column 'score': columns=.'score': 'p'. takes"):
+        streamcal.backtest(frame.rename({"nr": "id"}))
+    done = streamcal.backtest(frame, columns={"id": "nr", "score": "p", "label": "y", "positive": "yes"})
+    assert done.frame["id"].to_list() == ["1", "3"]
+    assert done.frame["time"].to_list() == [days[0].timestamp(), days[2].timestamp()]
+    assert [(row.line, row.reason.partition(" id ")[0]) for row in done.rejects] == [
+        (4, "a score must be a number in [0, 1], got 1.4"),
+        (2, "unmatched label: no prediction with"),
+    ]
+
+
+def test_labels_known_at_once_and_some_never() -> None:
+    scores = np.linspace(0.0, 1.0, 200)
+    labels = [int(score > 0.6) if index % 3 else None for index, score in enumerate(scores)]
+    frame = pl.DataFrame({"id": range(200), "score": scores, "label": labels, "key": ["a", "b"] * 100})
+    done = streamcal.backtest(frame)
+    assert done.summary["join"]["joined"] == 133
+    assert done.frame["key"].to_list() == ["a", "b"] * 100
+    with pytest.raises(ValueError, match="nothing to draw"):
+        streamcal.backtest(frame.drop("label")).plot()
+
+
+def test_what_is_no_frame_is_refused() -> None:
+    with pytest.raises(TypeError):
+        streamcal.backtest([{"id": "a", "score": 0.5}])

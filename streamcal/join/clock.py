@@ -56,6 +56,11 @@ class ExpiryClock:
         self.next_look = self._due if self._due < watermark or self.start is None else _FOREVER
         return self._now > self.next_look
 
+    def end_of(self, since: float | None) -> float | None:
+        """Return until when an entry may wait that arrived when the clock showed ``since``; None: no end yet."""
+        since = self.start if since is None else since
+        return None if since is None else since + self._ttl
+
     def begin_look(self) -> None:
         """Begin to look through what waits: `has_passed` is then asked about the oldest entries, in order."""
         if self.start is None:

@@ -202,6 +202,14 @@ class Join:
         return self._clock.time
 
     @property
+    def next_expiry(self) -> float | None:
+        """The event time beyond which something that is there now expires; None if nothing does by time."""
+        tables = self._tables
+        oldest = [table.oldest() for table in (tables.pending, tables.settled, tables.early)]
+        ends = [self._clock.end_of(entry[1].since) for entry in oldest if entry is not None]
+        return min((end for end in ends if end is not None), default=None)
+
+    @property
     def state(self) -> JoinState:
         """All but the tables."""
         return JoinState(self._clock.time, self._clock.start, self._counts)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 from pyspark.sql import SparkSession
 
 SETTINGS = {
+    # The test's JVM is short-lived: compiling it well would take longer than it runs.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.pyspark.python": sys.executable,
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",

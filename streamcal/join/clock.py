@@ -57,7 +57,7 @@ class ExpiryClock:
         return self._now > self.next_look
 
     def end_of(self, since: float | None) -> float | None:
-        """Return until when an entry may wait that arrived when the clock showed ``since``; None: no end yet."""
+        """Return until when an entry waits that arrived when the clock showed ``since``; None: for now on."""
         since = self.start if since is None else since
         return None if since is None else since + self._ttl
 
@@ -69,8 +69,8 @@ class ExpiryClock:
 
     def has_passed(self, since: float | None) -> bool:
         """Return whether an entry that arrived when the clock showed ``since`` has outlived its time."""
-        since = self.start if since is None else since
-        end = (_NEVER if since is None else since) + self._ttl
+        end = self.end_of(since)
+        end = _NEVER if end is None else end
         if self._reached <= end:
             self._due = min(self._due, end)
             return False

@@ -12,5 +12,6 @@ except ImportError as error:
 
 from streamcal.spark.column import recalibrated
 from streamcal.spark.fit import learn
+from streamcal.spark.stream import Batch, StreamState, read_state, recalibrate_stream
 
-__all__ = ["learn", "recalibrated"]
+__all__ = ["Batch", "StreamState", "learn", "read_state", "recalibrate_stream", "recalibrated"]

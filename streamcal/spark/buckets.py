@@ -1,8 +1,8 @@
 """The join of predictions and labels in buckets of ids, each a `Join` of its own kept by Spark.
 
-A bucket's clock is Spark's watermark, the latest event time of all earlier micro-batches, and then the times of its
-own events, which it takes in the order of time. So each event meets the clock that it would meet in one join of
-all events.
+A bucket's clock is Spark's watermark, the latest event time of all earlier micro-batches, and then the times
+of its own events, which it takes in the order of time. So each event meets the clock that it would meet in
+one join of all events.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Buckets(StatefulProcessor):
 
 
 class _Work:
-    """What a micro-batch does to one bucket. As a learner it answers nothing, and counts what it would learn."""
+    """What a micro-batch does to one bucket. In place of an engine, it only takes note."""
 
     def __init__(self, join: Join, max_cells: int) -> None:
         self._join = join

@@ -81,9 +81,10 @@ def recalibrate_stream(
     Parameters
     ----------
     events
-        a streaming frame with the columns of docs/events.md: ``id``, ``time`` (a timestamp, or seconds), ``score``
-        of predictions, ``label`` of labels (numbers, 0 or 1), ``key``, ``domain``; of the last four those that
-        are used. Predictions and labels go into one frame with ``unionByName(..., allowMissingColumns=True)``.
+        a streaming frame with the columns of docs/events.md: ``id``, ``time`` (a timestamp, or seconds),
+        ``score`` of predictions, ``label`` of labels (numbers, 0 or 1), ``key``, ``domain``; of the last four
+        those that are used. Predictions and labels go into one frame with
+        ``unionByName(..., allowMissingColumns=True)``.
     write
         called on the driver with each micro-batch, to write its frames.
     checkpoint
@@ -91,8 +92,8 @@ def recalibrate_stream(
     engines
         to begin with, by key, as `learn` returns them; they are copied. Other keys begin anew.
     join
-        options of the join. ``max_pending`` is divided among the buckets; ``max_jump`` does not apply, because
-        Spark's watermark believes every time.
+        options of the join. ``max_pending`` is divided among the buckets; ``max_jump`` does not apply,
+        because Spark's watermark believes every time.
     buckets
         how many joins the ids are hashed to. It must stay the same for a checkpoint.
     trigger
@@ -188,7 +189,7 @@ _SLOTS: Final = 2  # states on disk: that of the micro-batch before, and that wh
 
 
 class _Learner:
-    """Takes each micro-batch on the driver. Its state after one is a function of that before it and of its rows."""
+    """Takes each micro-batch on the driver; its state is a function of the state before and the rows."""
 
     def __init__(
         self,
@@ -251,8 +252,8 @@ class _Learner:
             kept = _read(self._spark, self._folder, (number - 1) % _SLOTS)
         if kept is None or kept.batch != number - 1:
             raise RuntimeError(
-                f"the engines of micro-batch {number - 1} are not in {self._folder}: Spark's checkpoint and they"
-                " belong together; restore both, or begin with a new checkpoint"
+                f"the engines of micro-batch {number - 1} are not in {self._folder}: Spark's checkpoint and"
+                " they belong together; restore both, or begin with a new checkpoint"
             )
         return kept
 

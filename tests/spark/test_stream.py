@@ -18,6 +18,8 @@ CELLS = 256
 
 
 def test_a_stream_joins_and_learns_what_one_process_does(spark: SparkSession, tmp_path: Path) -> None:
+    from pyspark.errors import StreamingQueryException
+
     from streamcal.spark import Batch, read_state, recalibrate_stream
     from tests.spark.streams import TTL, one_process, write_stream
 
@@ -40,7 +42,8 @@ def test_a_stream_joins_and_learns_what_one_process_does(spark: SparkSession, tm
         written.extend(rows)
         rejects.extend(rejected)
 
-    for attempt in range(2):
+    ends = []
+    while not ends or ends[-1]:
         query = recalibrate_stream(
             stream.option("maxFilesPerTrigger", 1).parquet(str(folder)),
             write,
@@ -51,11 +54,14 @@ def test_a_stream_joins_and_learns_what_one_process_does(spark: SparkSession, tm
             buckets=3,
             trigger={"availableNow": True},
         )
-        if attempt == 0:
-            with pytest.raises(Exception, match="the disk is full"):
-                query.awaitTermination()
-        else:
+        try:
             query.awaitTermination()
+            ends.append("")
+        except StreamingQueryException as error:
+            ends.append(str(error))
+            # Spark gives the Python process that plans a micro-batch ten seconds to start, on any machine.
+            assert "the disk is full" in ends[-1] or "failed to connect back" in ends[-1]
+    assert not failing
     state = read_state(spark, checkpoint)
     join, sketches = one_process(events, CELLS)
     assert msgspec.to_builtins(state.counts) == msgspec.to_builtins(join.counts)

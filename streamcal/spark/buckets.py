@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]
 from pyspark.sql.streaming.stateful_processor import (
     ExpiredTimerInfo,
     StatefulProcessor,

@@ -11,13 +11,6 @@ from typing import Final, Literal
 from streamcal.maps.pieces import pieces
 from streamcal.maps.recalibration_map import RecalibrationMap
 
-try:
-    import sqlglot
-except ImportError as error:
-    raise ImportError(
-        "streamcal.sql needs sqlglot: pip install '.[sql]' in a checkout of streamcal"
-    ) from error
-
 __all__ = ["Dialect", "query"]
 
 Dialect = Literal["bigquery", "duckdb", "postgres", "snowflake", "spark", "sqlite"]
@@ -44,7 +37,18 @@ def query(
         of the database.
     table, column
         where the scores are; written as identifiers, in quotes.
+
+    Raises
+    ------
+    ImportError
+        if sqlglot is not installed.
     """
+    try:
+        import sqlglot  # an extra; the command line knows the dialects without it
+    except ImportError as error:
+        raise ImportError(
+            "streamcal.sql needs sqlglot: pip install '.[sql]' in a checkout of streamcal"
+        ) from error
     name = _identifier(column)
     z = f"CAST({name} AS DOUBLE PRECISION)"
     edges, values, lines = pieces(recalibration)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from streamcal.cli.opening import read_map
 from streamcal.cli.terminal import EXIT_USAGE, fail, set_up_logging
+from streamcal.sql import Dialect, query
 
 __all__ = ["sql"]
-
-Dialect = Literal["bigquery", "duckdb", "postgres", "snowflake", "spark", "sqlite"]
 
 
 def sql(
@@ -25,7 +24,7 @@ def sql(
     """Print a query that recalibrates a table: its columns, and `probability`, NULL where a score is none."""
     set_up_logging(as_json=False)
     try:
-        from streamcal.sql import query  # an extra
+        text = query(read_map(map_file), dialect, table, score_column)
     except ImportError as error:
         fail(str(error), EXIT_USAGE)
-    sys.stdout.write(query(read_map(map_file), dialect, table, score_column) + ";\n")
+    sys.stdout.write(text + ";\n")

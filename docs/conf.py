@@ -51,12 +51,12 @@ default_role = "py:obj"
 
 NAVIGATION = {
     "Concepts": ["recalibration", "label-shift", "certificates", "drift", "operations", "glossary"],
-    "Reference": ["events", "store", "kafka", "river", "connectors", "api/README"],
+    "Reference": ["events", "store", "kafka", "spark", "river", "connectors", "api/README"],
     "Background": ["paper", "benchmarks", "architecture", "proofs/certificates"],
 }
 """The pages of docs/ as the side bar groups them."""
 
-MORE = ["examples/flights/README", "examples/kafka/README", "benchmarks/README"]
+MORE = ["examples/flights/README", "examples/kafka/README", "examples/spark/README", "benchmarks/README"]
 MORE += sorted(page.stem for page in Path(__file__).parents[1].glob("*.md") if page.stem != root_doc)
 
 

@@ -13,15 +13,18 @@ settings.register_profile("streamcal", deadline=None, suppress_health_check=[Hea
 settings.load_profile("streamcal")
 
 
+SHARED = ("tests/connectors/kafka/", "tests/spark/")
+"""Tests that share a broker, and tests that share a JVM."""
+
+
 class OneBroker(LoadScopeScheduling):
-    """Give every worker one test after the other, but all tests of Kafka to the same: they share a broker.
+    """Give every worker one test after the other, but all tests of Kafka to the same, and all of Spark.
 
     ``--dist loadgroup`` is for this, but pytest-xdist 3.8 cannot tell groups under pytest 9.2.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        kafka = "tests/connectors/kafka/"
-        return kafka if nodeid.startswith(kafka) else nodeid
+        return next((folder for folder in SHARED if nodeid.startswith(folder)), nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneBroker:

@@ -27,6 +27,7 @@ IMPURE = {
     "cli/picture",
     "cli/progress",
     "cli/run",
+    "cli/sql",
     "cli/terminal",
     "cli/whole",
     "run/apply",

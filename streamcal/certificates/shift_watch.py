@@ -121,6 +121,12 @@ class LabelShiftWatch:
         positives = np.bincount(bins[labels == 1], minlength=len(edges) + 1)
         self._test.count(totals - positives, positives)
 
+    def count_sketch(self, labelled: ScoreSketch) -> None:
+        """Count the next target labels, which were counted elsewhere, as `count` does."""
+        self.labels += labelled.n
+        if not self.refuted and self._test is not None:
+            self._test.count(*self._in_bins(labelled))
+
     def look(self, source: ScoreSketch, target: ScoreSketch) -> bool:
         """Look at the e-value, and return whether this look raises the alarm.
 
@@ -151,9 +157,13 @@ class LabelShiftWatch:
             target = target.at_level(self._level)
             splits = uniform_mass(target.totals, _BINS)
             self._cells = target.cells[splits[1:-1] - 1] + np.int32(1)
-        source = source.at_level(self._level)
-        bins = np.searchsorted(self._cells, source.cells, side="right")
-        negatives, positives = source.counts @ (bins[:, None] == np.arange(len(self._cells) + 1))
+        return self._in_bins(source)
+
+    def _in_bins(self, labelled: ScoreSketch) -> tuple[Counts, Counts]:
+        """Return the labels of a sketch in the bins: int64[B] a class."""
+        labelled = labelled.at_level(self._level)
+        bins = np.searchsorted(self._cells, labelled.cells, side="right")
+        negatives, positives = labelled.counts @ (bins[:, None] == np.arange(len(self._cells) + 1))
         return negatives, positives
 
     @property

@@ -156,6 +156,23 @@ class RecalibratorConfig(BaseModel):
         """Whether the mode serves the score unchanged as long as there are no labels of the source."""
         return self.mode in ("source", "label_shift", "composite")
 
+    @property
+    def why_ordered(self) -> str | None:
+        """Why the order of the labels matters, so that no sketch can be learned; None: it does not."""
+        if self.mode == "auto":
+            return "mode='auto' learns one label after the other: its mixture weighs forecasts in their order"
+        if self.window is not None:
+            return (
+                f"window={self.window!r} keeps the latest labels, and a sketch does not know which these are"
+            )
+        if self.prior != "labels":
+            return f"prior={self.prior!r} follows the scores in their order"
+        if self.prior_window is not None:
+            return (
+                f"prior_window={self.prior_window!r} keeps the latest labels, and a sketch does not know them"
+            )
+        return None
+
     def window_of(self, domain: Domain) -> int | timedelta | None:
         """Return the window of a domain's labels, None if all count."""
         return self.window if self.window_domain in (domain, "both") else None

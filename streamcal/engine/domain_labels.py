@@ -22,6 +22,7 @@ from streamcal.sketch.cohorts import Cohorts
 from streamcal.sketch.decoding import MOST, decoded
 from streamcal.sketch.label_log import LabelLog
 from streamcal.sketch.newest import Newest
+from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.traffic import BUFFERED
 
 __all__ = ["AT_ONCE", "DomainLabels", "LabelRun"]
@@ -185,6 +186,14 @@ class DomainLabels:
         self.n += len(labels)
         self.positives += int(np.count_nonzero(labels))
         self._start += len(labels)
+        self._settled = self._start
+
+    def add_sketch(self, sketch: ScoreSketch) -> None:
+        """Take labels that were counted elsewhere, past the empty buffer; not under a window."""
+        self.log.add_sketch(sketch)
+        self.n += sketch.n
+        self.positives += sketch.n_positives
+        self._start += sketch.n
         self._settled = self._start
 
     # Windows

@@ -35,6 +35,7 @@ from streamcal.sketch.cohorts import Cohorts
 from streamcal.sketch.decoding import Finite, decoded
 from streamcal.sketch.label_log import LabelLog
 from streamcal.sketch.newest import Newest
+from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.traffic import Traffic
 
 __all__ = ["Answers", "DomainSummary", "Engine"]
@@ -350,6 +351,18 @@ class Engine:
                     self._catch_up(domain, forms=known.n >= last)
         if self._shifts:
             self.served.forget_weights()
+
+    def learn_sketch(self, sketch: ScoreSketch, domain: Domain) -> None:
+        """Learn labels that were counted elsewhere; see `Recalibrator.learn_sketch`."""
+        if sketch.n:
+            self._versions.add_sketch(domain, sketch)
+            if self._shifts:
+                self.served.forget_weights()
+            self._catch_up(domain)
+
+    def observe_sketch(self, sketch: ScoreSketch) -> None:
+        """Take target scores that were counted elsewhere; see `Recalibrator.observe_sketch`."""
+        self._traffic.add_sketch(sketch)
 
     def observe_one(self, score: float) -> bool:
         """Take a checked target score, its label not known; return whether that began a version."""

@@ -229,6 +229,17 @@ class MapVersions:
             self._auto.gather()
         target.drop(target.end if self._auto is None else self._auto.read)
 
+    def add_sketch(self, domain: Domain, sketch: ScoreSketch) -> None:
+        """Add labels of a domain that were counted elsewhere; `catch_up` must follow."""
+        self.settle(domain)
+        if domain == "source":
+            self._source.add_sketch(sketch)
+            return
+        self._target.add_sketch(sketch)
+        if self._ledger.watch is not None:
+            self._ledger.watch.count_sketch(sketch)
+        self._watched = self._target.end
+
     # Merging, and state
 
     def merge_forecasts(self, other: Self) -> None:

@@ -28,6 +28,7 @@ from streamcal.events import DOMAINS, Domain, Event
 from streamcal.join.join import Join, JoinConfig, Joined
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch import checks
+from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.times import LIMIT, Time, as_times, check_time
 from streamcal.values import shown
 
@@ -296,6 +297,52 @@ class Recalibrator:
             as `observe_one`, with the index of the first bad value; nothing is noted then.
         """
         self._engine.observe_many(checks.as_scores(scores))
+
+    def learn_sketch(self, sketch: ScoreSketch, domain: Domain = "target") -> None:
+        """Learn labelled scores that were counted elsewhere, as one batch: their order does not matter.
+
+        If the count of labels has reached one at which a version is due, one begins, formed from all labels.
+        Its certificate holds if the batch was not ended for the sake of the labels in it (lemma 0 of
+        docs/proofs/certificates.md).
+
+        Parameters
+        ----------
+        sketch
+            the labelled scores, with the ``max_cells`` of the options.
+        domain
+            where they come from, as in `learn_one`.
+
+        Raises
+        ------
+        ValueError
+            if the state depends on the order of the labels, which the message explains: mode ``auto``,
+            windows, a prior that follows scores; or if the sketch has no labels or another ``max_cells``.
+        """
+        self._check_sketch(sketch, labelled=True)
+        if domain not in DOMAINS:
+            raise ValueError(_bad_domain(domain))
+        self._engine.learn_sketch(sketch, domain)
+
+    def observe_sketch(self, sketch: ScoreSketch) -> None:
+        """Take note of target scores, labels not known (yet), that were counted elsewhere.
+
+        Raises
+        ------
+        ValueError
+            as `learn_sketch`; or if the sketch has labels.
+        """
+        self._check_sketch(sketch, labelled=False)
+        self._engine.observe_sketch(sketch)
+
+    def _check_sketch(self, sketch: ScoreSketch, *, labelled: bool) -> None:
+        why = self.config.why_ordered
+        if why is not None:
+            raise ValueError(f"a sketch cannot be learned: {why}")
+        if (sketch.max_cells, sketch.labelled) != (self.config.max_cells, labelled):
+            raise ValueError(
+                f"the sketch must have max_cells={self.config.max_cells} and labelled={labelled},"
+                f" got {sketch!r}"
+            )
 
     def refresh(self) -> None:
         """Re-form the map from all labels so far, off schedule: a new version."""

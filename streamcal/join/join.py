@@ -15,6 +15,7 @@ At most ``max_pending`` entries of each kind wait, in memory or in a store (`str
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Annotated, Final, Self, TypeAlias, TypeVar
 
@@ -201,6 +202,14 @@ class Join:
     def clock(self) -> float | None:
         """The latest event time seen; None before the first."""
         return self._clock.time
+
+    @property
+    def next_expiry(self) -> float | None:
+        """The event time beyond which something that is there now expires; None if nothing does by time."""
+        tables = self._tables
+        oldest = [table.oldest() for table in (tables.pending, tables.settled, tables.early)]
+        ends = [self._clock.end_of(entry[1].since) for entry in oldest if entry is not None]
+        return min(filter(math.isfinite, ends), default=None)
 
     @property
     def state(self) -> JoinState:

@@ -83,6 +83,12 @@ class LabelLog:
         self.n += len(labels)
         self.positives += int(np.count_nonzero(labels))
 
+    def add_sketch(self, sketch: ScoreSketch) -> None:
+        """Add labels that were counted elsewhere; not under a window."""
+        self._all.merge(sketch)
+        self.n += sketch.n
+        self.positives += sketch.n_positives
+
     def merge(self, other: LabelLog) -> None:
         """Add what the other holds: by event time where panes are of event time, else as later labels."""
         self.n += other.n

@@ -83,6 +83,12 @@ class Traffic:
         self._enter(scores)
         self.n += len(scores)
 
+    def add_sketch(self, sketch: ScoreSketch) -> None:
+        """Take scores that were counted elsewhere, where there is no second reader."""
+        self._sort()
+        self._sketch.merge(sketch)
+        self.n += sketch.n
+
     def settle(self) -> Scores | None:
         """Make room; return the block that the second reader is to take, None if there is no such reader."""
         block = None

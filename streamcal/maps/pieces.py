@@ -1,0 +1,54 @@
+"""A map cut into pieces of the score, for what applies it elsewhere: Spark, and databases."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from streamcal.maps.platt import expit, logit
+from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.maps.shift import shift_correction
+
+__all__ = ["Line", "Pieces", "pieces"]
+
+
+class Line(NamedTuple):
+    """The log-odds of h on one piece of a linear map: slope·x + intercept, x the log-odds of the score."""
+
+    slope: float
+    intercept: float
+
+
+class Pieces(NamedTuple):
+    """What holds on each piece; piece b has the scores from ``edges[b − 1]`` on, and below ``edges[b]``."""
+
+    edges: tuple[float, ...]
+    """Between the pieces, strictly ascending inside (0, 1)."""
+    values: tuple[float, ...]
+    """Of a step map: g(h) on each piece; empty for the others."""
+    lines: tuple[Line, ...]
+    """Of a linear map: h on each piece, without g; empty for the others. The outermost have slope 0."""
+
+
+def pieces(recalibration: RecalibrationMap) -> Pieces:
+    """Return the pieces of a map; none of the identity.
+
+    Values are those of `RecalibrationMap.predict_many` to the bit. Lines are its up to rounding.
+    """
+    if recalibration.values:
+        values = shift_correction(np.array(recalibration.values), recalibration.weights)
+        return Pieces(recalibration.edges[1:-1], tuple(values.tolist()), ())
+    if not recalibration.knots:
+        return Pieces((), (), ())
+    x, y = np.array(recalibration.knots), np.array(recalibration.log_odds)
+    slopes = np.diff(y) / np.diff(x)
+    # Scores are taken for at least 2⁻⁴⁰ away from 0 and 1, so knots beyond that are never reached.
+    ends = logit(np.array([0.0, 1.0]))
+    edges = expit(np.clip(x, *ends))
+    first, last = np.interp(ends, x, y)
+    slopes = np.concatenate(([0.0], slopes, [0.0]))
+    intercepts = np.concatenate(([first], y[:-1] - slopes[1:-1] * x[:-1], [last]))
+    wide = np.append(edges[1:] > edges[:-1], True)
+    lines = zip(slopes.tolist(), intercepts.tolist(), np.append(True, wide).tolist(), strict=True)
+    return Pieces(tuple(edges[wide].tolist()), (), tuple(Line(a, b) for a, b, is_wide in lines if is_wide))

@@ -1,0 +1,191 @@
+"""Fit engines to a table of labelled scores: sketches of its partitions, merged in a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Unpack
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+from pyspark import TaskContext
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # as everybody does
+
+from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions
+from streamcal.engine.recalibrator import Recalibrator
+from streamcal.events import DOMAINS
+from streamcal.sketch import checks
+from streamcal.sketch.score_sketch import ScoreSketch
+
+__all__ = ["learn"]
+
+_ROWS: Final = 1 << 18  # sketched at once: the larger, the less a row costs
+_FAN: Final = 16  # so many partial sketches of each engine are left after the first merge
+
+
+def learn(
+    df: DataFrame,
+    *,
+    score: Column | str = "score",
+    label: Column | str = "label",
+    by: Column | str | None = None,
+    domain: Column | str | None = None,
+    config: RecalibratorConfig | None = None,
+    **options: Unpack[RecalibratorOptions],
+) -> dict[str | None, Recalibrator]:
+    """Fit one engine to the rows of each key.
+
+    An engine learns its rows as two batches, first those of the source, and its state does not depend on the
+    order of rows or on partitions: its bytes are those of an engine that learned two sketches, of all its
+    source and of all its target rows, by `Recalibrator.learn_sketch`.
+
+    Parameters
+    ----------
+    df
+        labelled scores.
+    score, label
+        columns that cast to double: scores in [0, 1], labels 0 or 1 (or boolean).
+    by
+        column of keys, cast to text; None: one engine, of key None.
+    domain
+        column of domains, ``"source"`` or ``"target"``; None: the domain that forms the map, which is
+        ``"target"`` in mode ``target``, else ``"source"``.
+    config, **options
+        options of the engines, as those of `Recalibrator`; the mode must be given.
+
+    Returns
+    -------
+    The engine of each key.
+
+    Raises
+    ------
+    ValueError
+        before anything is read, if the engine's state depends on the order of the labels, as in mode
+        ``auto``; the message says why.
+    pyspark.errors.PythonException
+        if a row has no score in [0, 1], no label of 0 or 1, or another domain; the message names the first.
+    """
+    chosen = config or RecalibratorConfig(**options)
+    if chosen.why_ordered is not None:
+        raise ValueError(f"rows in no order cannot be learned: {chosen.why_ordered}")
+    own = F.lit("target" if chosen.mode == "target" else "source")
+    rows = df.select(
+        (F.lit(None) if by is None else _column(by)).cast("string").alias("key"),
+        (own if domain is None else _column(domain)).cast("string").alias("domain"),
+        _column(score).cast("double").alias("score"),
+        _column(label).cast("double").alias("label"),
+    )
+    kind = "key string, domain string, part int, sketch binary"
+
+    def sketched(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return _sketched(batches, chosen.max_cells)
+
+    def fitted(table: pa.Table) -> pa.Table:
+        return _fitted(table, chosen)
+
+    merged = (
+        rows.mapInArrow(sketched, kind)
+        .groupBy("key", "domain", F.col("part") % _FAN)
+        .applyInArrow(_merged, kind)
+    )
+    engines = merged.groupBy("key").applyInArrow(fitted, "key string, engine binary")
+    return {row["key"]: Recalibrator.from_bytes(bytes(row["engine"])) for row in engines.collect()}
+
+
+def _column(given: Column | str) -> Column:
+    return F.col(given) if isinstance(given, str) else given
+
+
+def _sketched(batches: Iterator[pa.RecordBatch], max_cells: int) -> Iterator[pa.RecordBatch]:
+    """Sketch the rows of a partition, one sketch for each key and domain."""
+    sketches: dict[tuple[str | None, str], ScoreSketch] = {}
+    for table in _blocks(batches):
+        scores, labels = checks.as_scores(table["score"]), checks.as_labels(table["label"])
+        for group, at in _groups(table):
+            if group[1] not in DOMAINS:
+                raise ValueError(f"a domain must be 'source' or 'target', got {group[1]!r}")
+            sketch = sketches.setdefault(group, ScoreSketch(max_cells))
+            sketch.add_checked(scores[at], labels[at])
+    context = TaskContext.get()
+    part = 0 if context is None else context.partitionId()
+    for (key, domain), sketch in sketches.items():
+        yield _record(key=key, domain=domain, part=part, sketch=sketch.to_bytes())
+
+
+def _blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Put batches together until they are worth a sketch."""
+    gathered: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        gathered.append(batch)
+        rows += batch.num_rows
+        if rows >= _ROWS:
+            yield pa.Table.from_batches(gathered)
+            gathered, rows = [], 0
+    if rows:
+        yield pa.Table.from_batches(gathered)
+
+
+def _groups(
+    table: pa.Table,
+) -> Iterator[tuple[tuple[str | None, str], slice | npt.NDArray[np.intp]]]:
+    """Return each (key, domain) of a table, and where its rows are."""
+    codes = np.zeros(table.num_rows, np.int64)
+    names: list[list[str]] = []
+    for name in ("key", "domain"):
+        encoded = table[name].combine_chunks().dictionary_encode(null_encoding="encode")
+        names.append(encoded.dictionary.to_pylist())
+        codes *= len(names[-1])
+        codes += encoded.indices.to_numpy(zero_copy_only=False)
+    present = np.unique(codes)
+    order = np.argsort(codes, kind="stable") if len(present) > 1 else None
+    ends = np.searchsorted(codes if order is None else codes[order], present, side="right")
+    start = 0
+    for code, end in zip(present.tolist(), ends.tolist(), strict=True):
+        at = slice(None) if order is None else order[start:end]
+        yield (names[0][code // len(names[1])], names[1][code % len(names[1])]), at
+        start = end
+
+
+def _merged(table: pa.Table) -> pa.Table:
+    """Merge the sketches of one key and domain."""
+    row = table.slice(0, 1).to_pylist()[0]
+    return _table(**{**row, "sketch": _merge(table["sketch"].to_pylist()).to_bytes()})
+
+
+def _fitted(table: pa.Table, config: RecalibratorConfig) -> pa.Table:
+    """Make the engine of one key from its sketches."""
+    engine = Recalibrator(config)
+    for domain in DOMAINS:
+        states = table.filter(pc.equal(table["domain"], domain))["sketch"].to_pylist()
+        if states:
+            engine.learn_sketch(_merge(states), domain)
+    return _table(key=table["key"][0].as_py(), engine=engine.to_bytes())
+
+
+def _merge(states: list[bytes]) -> ScoreSketch:
+    first, *others = map(ScoreSketch.from_bytes, states)
+    for other in others:
+        first.merge(other)
+    return first
+
+
+_TYPES: Final = {
+    "key": pa.string(),
+    "domain": pa.string(),
+    "part": pa.int32(),
+    "sketch": pa.binary(),
+    "engine": pa.binary(),
+}
+
+
+def _table(**row: object) -> pa.Table:
+    """Return a table of one row."""
+    return pa.Table.from_batches([_record(**row)])
+
+
+def _record(**row: object) -> pa.RecordBatch:
+    """Return one row."""
+    return pa.RecordBatch.from_pydict({name: pa.array([value], _TYPES[name]) for name, value in row.items()})

@@ -1,0 +1,92 @@
+"""A map as a query, for databases: the same map in SQL, without arrays, functions of one's own, or joins.
+
+The edges form a balanced tree of CASE expressions: log₂ B comparisons for a row, in any dialect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Literal
+
+from streamcal.maps.pieces import pieces
+from streamcal.maps.recalibration_map import RecalibrationMap
+
+__all__ = ["Dialect", "query"]
+
+Dialect = Literal["bigquery", "duckdb", "postgres", "snowflake", "spark", "sqlite"]
+"""The databases whose SQL can be written."""
+
+_READ: Final = "postgres"  # the dialect that is written here, and turned into the others
+
+
+def query(
+    recalibration: RecalibrationMap, dialect: Dialect, table: str = "predictions", column: str = "score"
+) -> str:
+    """Return a query of all columns of a table, and of the probability of its scores as ``probability``.
+
+    Of a step map, and of the identity, the probabilities have the bits of `RecalibrationMap.predict_many`.
+    Of a linear map they may differ in the last bits, as the database's LN and EXP are not NumPy's
+    (docs/spark.md).
+    The probability is NULL where ``predict_many`` would refuse: of NULL, NaN, or what is not in [0, 1].
+
+    Parameters
+    ----------
+    recalibration
+        the map.
+    dialect
+        of the database.
+    table, column
+        where the scores are; written as identifiers, in quotes.
+
+    Raises
+    ------
+    ImportError
+        if sqlglot is not installed.
+    """
+    try:
+        import sqlglot  # an extra; the command line knows the dialects without it
+    except ImportError as error:
+        raise ImportError(
+            "streamcal.sql needs sqlglot: pip install '.[sql]' in a checkout of streamcal"
+        ) from error
+    name = _identifier(column)
+    z = f"CAST({name} AS DOUBLE PRECISION)"
+    edges, values, lines = pieces(recalibration)
+    w0, w1 = recalibration.weights
+    if values:
+        probability = _tree(z, edges, 0, len(values), lambda at: _number(values[at]))
+    elif lines:
+        one = _number(1.0)
+        odds = [f"EXP(-({_number(a)} * LN({z} / ({one} - {z})) + {_number(b)}))" for a, b in lines]
+        # The outermost are constants, by which no score meets LN(0) or a division by 0.
+        odds[0], odds[-1] = (f"EXP({_number(-line.intercept)})" for line in (lines[0], lines[-1]))
+        # g(1/(1 + E)) = w₁ / (w₁ + w₀E), with E once.
+        top, bottom = _number(w1), _number(w0)
+        probability = _tree(z, edges, 0, len(lines), lambda at: f"{top} / ({top} + {bottom} * {odds[at]})")
+    elif w0 == w1:
+        probability = z
+    else:
+        total = f"{_number(w1)} * {z} + {_number(w0)} * ({_number(1.0)} - {z})"
+        probability = f"CASE WHEN {total} > 0 THEN {_number(w1)} * {z} / ({total}) ELSE {z} END"
+    inside = f"{z} >= {_number(0.0)} AND {z} <= {_number(1.0)}"
+    selected = f"*, CASE WHEN {inside} THEN {probability} END AS probability"
+    text = f"SELECT {selected} FROM {_identifier(table)}"  # noqa: S608  # numbers, and identifiers in quotes
+    return sqlglot.transpile(text, read=_READ, write=dialect, pretty=True)[0]
+
+
+def _tree(z: str, edges: tuple[float, ...], start: int, end: int, leaf: Callable[[int], str]) -> str:
+    """Return a CASE over the pieces from ``start`` to before ``end``."""
+    if end - start == 1:
+        return leaf(start)
+    middle = (start + end) // 2
+    below, above = (_tree(z, edges, *part, leaf) for part in ((start, middle), (middle, end)))
+    return f"CASE WHEN {z} < {_number(edges[middle - 1])} THEN {below} ELSE {above} END"
+
+
+def _number(value: float) -> str:
+    """Return a double as text that every database reads to the bit; a bare literal may be a decimal."""
+    return f"CAST('{value!r}' AS DOUBLE PRECISION)"
+
+
+def _identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

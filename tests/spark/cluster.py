@@ -1,0 +1,158 @@
+"""A stream on a cluster of this machine, with executors and drivers killed: what is joined stays the same.
+
+``python -m tests.spark.cluster --events 2000000 --workers 2 --kills 5`` writes a stream, runs it on
+``local-cluster``, kills so many executors and so many drivers on the way, and compares counts and sketches
+with those of one process. It prints events a second, where nothing was killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from streamcal.join.join import JoinConfig
+from tests.spark.session import local_session
+from tests.spark.streams import TTL, one_process, write_stream
+
+CELLS = 4096
+MEMORY = 2048  # MiB an executor
+
+
+def drive(folder: Path, checkpoint: Path, workers: int, files: int) -> None:
+    """Run the stream until it has read everything: the driver, in a process of its own."""
+    from streamcal.spark import Batch, recalibrate_stream
+
+    spark = local_session(
+        f"local-cluster[{workers},1,{MEMORY}]",
+        spark__executor__memory=f"{MEMORY}m",
+        spark__sql__shuffle__partitions=str(max(2, workers)),
+        spark__driver__extraJavaOptions="-XX:+UseSerialGC",
+        spark__task__maxFailures="20",
+        spark__executorEnv__PYTHONPATH=os.environ.get("PYTHONPATH", ""),
+    )
+    stream = spark.readStream.schema(spark.read.parquet(str(folder)).schema)
+
+    def write(batch: Batch) -> None:
+        batch.answers.write.mode("overwrite").parquet(str(checkpoint) + f"-answers/{batch.number}")
+        print("batch", batch.number, flush=True)
+
+    query = recalibrate_stream(
+        stream.option("maxFilesPerTrigger", files).parquet(str(folder)),
+        write,
+        str(checkpoint),
+        mode="composite",
+        join=JoinConfig(label_ttl=TTL, max_pending=100_000_000),
+        buckets=16,
+        trigger={"availableNow": True},
+    )
+    query.awaitTermination()
+    spark.stop()
+
+
+def children(pid: int, name: str) -> list[int]:
+    """Return the processes below one whose command names ``name``."""
+    parents: dict[int, list[int]] = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            after = status.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        parents.setdefault(int(after[1]), []).append(int(status.parent.name))
+    found, left = [], [pid]
+    while left:
+        each = left.pop()
+        left += parents.get(each, [])
+        try:
+            if name in (Path("/proc") / str(each) / "cmdline").read_text():
+                found.append(each)
+        except OSError:
+            continue
+    return found
+
+
+def run(folder: Path, checkpoint: Path, workers: int, files: int, kills: int, seed: int) -> int:
+    """Run the driver until it ends by itself, killing on the way; return how often anything was killed."""
+    random = np.random.default_rng(seed)
+    plan = ["executor", "driver"] * kills
+    command = [sys.executable, "-m", "tests.spark.cluster", "--drive", str(folder), str(checkpoint)]
+    command += ["--workers", str(workers), "--files", str(files)]
+    killed = 0
+    while True:
+        log = (checkpoint.parent / "driver.log").open("ab")
+        driver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, start_new_session=True)
+        assert driver.stdout is not None
+        for line in driver.stdout:
+            if not line.startswith(b"batch") or not plan:
+                continue
+            time.sleep(random.uniform(0.0, 3.0))
+            what = plan.pop(0)
+            if what == "executor":
+                executors = children(driver.pid, "CoarseGrainedExecutorBackend")
+                if executors:
+                    os.kill(int(random.choice(executors)), signal.SIGKILL)
+            else:
+                os.killpg(driver.pid, signal.SIGKILL)  # Python, the driver's JVM, and its executors
+            killed += 1
+            print("killed", what, "after", line.decode().strip(), flush=True)
+        if driver.wait() == 0 and not plan:
+            return killed
+        if driver.returncode == 0:
+            print("ended before everything was killed", flush=True)
+            return killed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--events", type=int, default=2_000_000)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--kills", type=int, default=0)
+    parser.add_argument("--files", type=int, default=4, help="files a micro-batch, of 64")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--drive", nargs=2, type=Path)
+    given = parser.parse_args()
+    if given.drive:
+        drive(*given.drive, given.workers, given.files)
+        return
+    with tempfile.TemporaryDirectory() as name:
+        folder, checkpoint = Path(name) / "events", Path(name) / "checkpoint"
+        folder.mkdir()
+        # A prediction brings 0.88 labels.
+        events = write_stream(folder, int(given.events / 1.884), files=64)
+        began, used = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        killed = run(folder, checkpoint, given.workers, given.files, given.kills, given.seed)
+        wall, now = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu = now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime
+        print(f"{len(events):,} events, {given.workers} workers, {killed} kills")
+        print(f"{len(events) / wall:,.0f} events/s, {cpu / len(events) * 1e6:.1f} µs of processor an event")
+        join, sketches = one_process(events, CELLS)
+        from streamcal.spark import read_state
+
+        spark = local_session("local[1]")
+        state = read_state(spark, str(checkpoint))
+        answers = spark.read.parquet(str(checkpoint) + "-answers/*")
+        n, ids = answers.count(), answers.select("id").distinct().count()
+        same = [msgspec.to_builtins(state.counts) == msgspec.to_builtins(join.counts)]
+        for (key, domain), sketch in sketches.items():
+            engine = state.engines[key]._engine
+            log = (engine._target if domain == "target" else engine._source).log
+            same.append(log.sketch.to_bytes() == sketch.to_bytes())
+        print("Spark      ", state.counts)
+        print("one process", join.counts)
+        print(f"counts equal: {same[0]}; sketches equal: {sum(same[1:])} of {len(same) - 1}")
+        print(f"{n:,} answers of {ids:,} ids")
+        spark.stop()
+        sys.exit(not (all(same) and n == ids == join.counts.predictions))
+
+
+if __name__ == "__main__":
+    main()

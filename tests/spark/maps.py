@@ -1,0 +1,62 @@
+"""Maps and scores on which another engine is compared with `RecalibrationMap.predict_many`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from streamcal import RecalibrationMap
+
+REFUSED: list[float | None] = [None, float("nan"), -5e-324, -1.0, float(np.nextafter(1.0, 2.0)), float("inf")]
+"""Scores that `predict_many` refuses; their probability is null."""
+
+
+def step_map(bins: int, weights: tuple[float, float], seed: int = 1) -> RecalibrationMap:
+    random = np.random.default_rng(seed)
+    edges = (0.0, *np.sort(random.random(bins - 1)).tolist(), 1.0)
+    return RecalibrationMap(version=1, edges=edges, values=tuple(random.random(bins)), weights=weights)
+
+
+def linear_map(knots: int, weights: tuple[float, float], seed: int = 1) -> RecalibrationMap:
+    random = np.random.default_rng(seed)
+    x, y = np.sort(random.uniform(-12, 12, knots)), np.sort(random.normal(0, 4, knots))
+    return RecalibrationMap(version=1, kind="linear", knots=tuple(x), log_odds=tuple(y), weights=weights)
+
+
+EXACT = {
+    "identity": RecalibrationMap(version=0),
+    "g": RecalibrationMap(version=1, weights=(0.3, 2.0)),
+    "g of no ones": RecalibrationMap(version=1, weights=(1.5, 0.0)),
+    "1 bin": step_map(1, (1.0, 1.0)),
+    "2 bins": step_map(2, (1.0, 0.5)),
+    "31 bins": step_map(31, (1.0, 1.0)),  # with the pieces outside [0, 1], one more than a node has
+    "254 bins": step_map(254, (0.3, 2.0)),
+    "1100 bins": step_map(1100, (0.0, 1.0)),  # three levels
+}
+LINEAR = {
+    "1 knot": linear_map(1, (1.0, 1.0)),
+    "2 knots": linear_map(2, (0.3, 2.0)),
+    "40 knots": linear_map(40, (1.0, 1.0)),
+    "40 knots, g": linear_map(40, (2.0, 0.3)),
+    "beyond the ends": RecalibrationMap(
+        version=1, kind="linear", knots=(-27.73, -27.729, 0.0, 27.73), log_odds=(-600.0, -30.0, 0.0, 500.0)
+    ),
+}
+LARGEST_DIFFERENCE = 1e-14
+"""Of a linear map's probability: log and exp of two machines differ by a unit or two in the last place."""
+
+
+def scores_for(recalibration: RecalibrationMap) -> npt.NDArray[np.float64]:
+    """Return scores at all edges, beside them, at both ends, and anywhere: float64[n]."""
+    random = np.random.default_rng(7)
+    edges = np.array(recalibration.edges or (0.0, 1.0))
+    tiny = 10.0 ** random.uniform(-14, 0, 300)
+    beside = np.nextafter(edges[1:], 0.0), np.nextafter(edges[:-1], 1.0)
+    return np.concatenate((random.random(1000), tiny, 1.0 - tiny, edges, *beside, [5e-324]))
+
+
+def bits(values: Any) -> npt.NDArray[np.int64]:
+    """Return the bits of doubles; those of −0.0 as of 0.0, which databases do not tell apart."""
+    return (np.asarray(values, np.float64) + 0.0).view(np.int64)

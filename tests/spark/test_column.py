@@ -1,0 +1,75 @@
+"""streamcal.spark.recalibrated, and the query of streamcal.sql, on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.spark.maps import EXACT, LARGEST_DIFFERENCE, LINEAR, REFUSED, bits, scores_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from streamcal import RecalibrationMap
+
+
+SCORES = np.concatenate([scores_for(each) for each in (EXACT | LINEAR).values()] + [[0.0, 1.0, -0.0]])
+QUERIES = ("g", "31 bins", "40 knots, g")
+
+
+@pytest.fixture(scope="module")
+def answers(spark: SparkSession) -> dict[str, list[float | None]]:
+    """Answers of every map to `SCORES`, and then to `REFUSED`; one query, as each takes a while."""
+    from streamcal.spark import recalibrated
+    from streamcal.sql import query
+
+    frame = spark.createDataFrame(pa.table({"score": pa.array([*SCORES.tolist(), *REFUSED], pa.float64())}))
+    columns = [recalibrated("score", each).alias(name) for name, each in (EXACT | LINEAR).items()]
+    found = frame.coalesce(1).select(*columns).toArrow().to_pydict()
+    frame.coalesce(1).createOrReplaceTempView("predictions")
+    for name in QUERIES:
+        written = spark.sql(query((EXACT | LINEAR)[name], "spark")).toArrow()["probability"]
+        found[f"query of {name}"] = written.to_pylist()
+    return found
+
+
+def each(names: Iterable[str]) -> list[str]:
+    return [*names, *(f"query of {name}" for name in QUERIES if name in names)]
+
+
+def the_map(name: str) -> RecalibrationMap:
+    return (EXACT | LINEAR)[name.removeprefix("query of ")]
+
+
+@pytest.mark.parametrize("name", each(EXACT))
+def test_steps_and_the_identity_have_the_bits_of_predict_many(
+    answers: dict[str, list[float | None]], name: str
+) -> None:
+    wanted = the_map(name).predict_many(SCORES)
+    np.testing.assert_array_equal(bits(answers[name][: len(SCORES)]), bits(wanted))
+
+
+@pytest.mark.parametrize("name", each(LINEAR))
+def test_lines_differ_in_the_last_bits_at_most(answers: dict[str, list[float | None]], name: str) -> None:
+    found = np.array(answers[name][: len(SCORES)], np.float64)
+    assert np.abs(found - the_map(name).predict_many(SCORES)).max() <= LARGEST_DIFFERENCE
+
+
+@pytest.mark.parametrize("name", each(EXACT | LINEAR))
+def test_what_predict_many_refuses_is_null(answers: dict[str, list[float | None]], name: str) -> None:
+    assert answers[name][len(SCORES) :] == [None] * len(REFUSED)
+
+
+def test_a_column_of_another_type_is_cast(spark: SparkSession) -> None:
+    from pyspark.sql import functions as F
+
+    from streamcal.spark import recalibrated
+
+    frame = spark.createDataFrame(pa.table({"p": pa.array([0.1, 0.7], pa.float32())}))
+    found = frame.select(recalibrated(F.col("p"), EXACT["254 bins"]).alias("mine")).toArrow()["mine"]
+    scores = np.array([0.1, 0.7], np.float32).astype(np.float64)
+    assert found.to_pylist() == EXACT["254 bins"].predict_many(scores).tolist()

@@ -1,0 +1,107 @@
+"""streamcal.spark.learn: engines from a table, equal to the byte to engines of one process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from streamcal import Recalibrator
+from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.testing import NormalPair
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+OPTIONS: dict[str, Any] = {"mode": "composite", "max_cells": 512}
+KEYS = ("DE", None, "FR")
+N = 30_000
+
+
+@pytest.fixture(scope="module")
+def rows() -> pa.Table:
+    random = np.random.default_rng(5)
+    scores, labels = NormalPair(0.4).sample(N, random)
+    return pa.table(
+        {
+            "model": pa.array([KEYS[i] for i in random.integers(0, 3, N)], pa.string()),
+            "domain": pa.array(np.where(random.random(N) < 0.7, "source", "target")),
+            "score": scores,
+            "label": pa.array(labels, pa.int32()),
+        }
+    )
+
+
+def of(rows: pa.Table, key: str | None, domain: str) -> ScoreSketch:
+    keys = rows["model"].to_pylist()
+    mine = np.array([each == key for each in keys]) & (rows["domain"].to_numpy() == domain)
+    sketch = ScoreSketch(OPTIONS["max_cells"])
+    sketch.add(rows["score"].to_numpy()[mine], rows["label"].to_numpy()[mine])
+    return sketch
+
+
+@pytest.fixture(scope="module")
+def frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    return spark.createDataFrame(rows).repartition(5)
+
+
+def test_the_engine_of_each_key_has_the_bytes_of_one_that_saw_all_rows(
+    frame: DataFrame, rows: pa.Table
+) -> None:
+    from streamcal.spark import learn
+
+    engines = learn(frame, by="model", domain="domain", **OPTIONS)
+    assert set(engines) == set(KEYS)
+    for key, engine in engines.items():
+        one = Recalibrator(**OPTIONS)
+        one.learn_sketch(of(rows, key, "source"), "source")
+        one.learn_sketch(of(rows, key, "target"), "target")
+        assert engine.to_bytes() == one.to_bytes()
+        assert engine.certificate is not None
+        assert engine.version > 1
+
+
+def test_without_keys_there_is_one_engine_of_the_domain_that_forms_the_map(
+    frame: DataFrame, rows: pa.Table
+) -> None:
+    from streamcal.spark import learn
+
+    (engine,) = learn(frame, mode="target", max_cells=512).values()
+    one = Recalibrator(mode="target", max_cells=512)
+    sketch = ScoreSketch(512)
+    sketch.add(rows["score"].to_numpy(), rows["label"].to_numpy())
+    one.learn_sketch(sketch, "target")
+    assert engine.to_bytes() == one.to_bytes()
+    assert engine.target.labels == N
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "mode='auto' learns one label after the other"),
+        ({"mode": "target", "window": 1000}, "window=1000 keeps the latest"),
+        ({"mode": "target", "prior": "both"}, "prior='both' follows the scores"),
+    ],
+)
+def test_what_depends_on_the_order_is_refused_at_once(
+    frame: DataFrame, options: dict[str, Any], said: str
+) -> None:
+    from streamcal.spark import learn
+
+    with pytest.raises(ValueError, match=said):
+        learn(frame, **options)
+
+
+@pytest.mark.parametrize(("score", "label", "said"), [("1.5", "1", "1.5"), ("0.5", "null", "label")])
+def test_a_row_that_is_none_is_refused_with_its_value(
+    spark: SparkSession, score: str, label: str, said: str
+) -> None:
+    from pyspark.errors import PythonException
+
+    from streamcal.spark import learn
+
+    frame = spark.sql(f"select double({score}) as score, double({label}) as label")
+    with pytest.raises(PythonException, match=f"ValueError.*{said}"):
+        learn(frame, mode="source")

@@ -1,0 +1,99 @@
+"""streamcal.sql, by running what it writes: on DuckDB and SQLite here, on Spark in tests/spark."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+
+from streamcal import RecalibrationMap
+from tests.command_line import streamcal
+from tests.spark.maps import EXACT, LARGEST_DIFFERENCE, LINEAR, REFUSED, bits, scores_for
+
+if not os.environ.get("CI"):
+    pytest.importorskip("duckdb", reason="needs DuckDB: pip install '.[dev]'")
+    pytest.importorskip("sqlglot", reason="needs sqlglot: pip install '.[sql]'")
+
+import duckdb
+
+from streamcal.sql import query
+
+Floats = npt.NDArray[np.float64]
+
+
+def by_duckdb(text: str, scores: list[float | None]) -> list[Any]:
+    with duckdb.connect() as connection:
+        connection.register(
+            "predictions", pa.table({"i": range(len(scores)), "score": pa.array(scores, "f8")})
+        )
+        return (
+            connection.sql(f"select probability from ({text}) order by i")
+            .fetchnumpy()["probability"]
+            .tolist()
+        )
+
+
+def by_sqlite(text: str, scores: list[float | None]) -> list[Any]:
+    connection = sqlite3.connect(":memory:")
+    connection.execute("create table predictions (i integer, score real)")
+    connection.executemany("insert into predictions values (?, ?)", enumerate(scores))
+    found = [row[0] for row in connection.execute(f"select probability from ({text}) order by i")]
+    connection.close()
+    return found
+
+
+RUN = {"duckdb": by_duckdb, "sqlite": by_sqlite}
+
+
+@pytest.mark.parametrize("dialect", RUN)
+@pytest.mark.parametrize("name", EXACT)
+def test_steps_and_the_identity_have_the_bits_of_predict_many(dialect: Any, name: str) -> None:
+    scores = scores_for(EXACT[name])
+    found = RUN[dialect](query(EXACT[name], dialect), scores.tolist())
+    np.testing.assert_array_equal(bits(found), bits(EXACT[name].predict_many(scores)))
+
+
+@pytest.mark.parametrize("dialect", RUN)
+@pytest.mark.parametrize("name", LINEAR)
+def test_lines_differ_in_the_last_bits_at_most(dialect: Any, name: str) -> None:
+    scores = np.concatenate((scores_for(LINEAR[name]), [0.0, 1.0]))
+    found = RUN[dialect](query(LINEAR[name], dialect), scores.tolist())
+    assert np.abs(np.array(found) - LINEAR[name].predict_many(scores)).max() <= LARGEST_DIFFERENCE
+
+
+@pytest.mark.parametrize("dialect", RUN)
+@pytest.mark.parametrize("name", ["identity", "g", "254 bins", "40 knots"])
+def test_what_predict_many_refuses_is_null(dialect: Any, name: str) -> None:
+    text = query((EXACT | LINEAR)[name], dialect)
+    # DuckDB's numpy shows a null of a column of doubles as NaN or masked.
+    found = [None if value is None or value != value else value for value in RUN[dialect](text, REFUSED)]
+    assert found == [None] * len(REFUSED)
+
+
+def test_the_command_prints_the_query(tmp_path: Path) -> None:
+    (tmp_path / "map.json").write_text(EXACT["2 bins"].model_dump_json())
+    printed = streamcal(
+        "sql", tmp_path / "map.json", "--dialect", "bigquery", "--table", "a`b", "--score-column", "p"
+    )
+    assert printed.stdout == query(EXACT["2 bins"], "bigquery", "a`b", "p") + ";\n"
+    assert "FROM `a\\`b`" in printed.stdout
+
+
+def test_a_file_that_is_no_map_is_a_usage_error(tmp_path: Path) -> None:
+    (tmp_path / "map.json").write_text('{"version": 1, "values": [2]}')
+    done = streamcal("sql", tmp_path / "map.json", "--dialect", "duckdb")
+    assert done.returncode == 2
+    assert "is not a map" in done.stderr
+
+
+@pytest.mark.parametrize("dialect", ["bigquery", "postgres", "snowflake", "spark"])
+def test_every_dialect_is_written(dialect: Any) -> None:
+    text = query(RecalibrationMap(version=1, edges=(0.0, 0.1, 1.0), values=(0.2, 0.7)), dialect)
+    double = {"bigquery": "FLOAT64", "postgres": "DOUBLE PRECISION"}.get(dialect, "DOUBLE")
+    assert f"< CAST('0.1' AS {double})" in text

@@ -168,11 +168,11 @@ def _apply_at_once(maps: Maps, block: Block) -> Answers | None:
             block.ids,
             scores.tolist(),
             found.predict_many(scores).tolist(),
-            found.version,
+            [None] * len(scores),
+            moments,
+            [found.version],
             np.array([found.weights]),
             [0] * len(scores),
-            None,
-            moments,
         )
     )
     return answers

@@ -183,7 +183,7 @@ def test_most_events_go_in_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def counted(*given: Any) -> Any:
         found = stretch(*given)
-        taken.append(0 if found is None else found.size)
+        taken.append(0 if found is None else found.events.size)
         return found
 
     monkeypatch.setattr(pipeline_module, "stretch", counted)
@@ -197,7 +197,7 @@ def test_most_events_go_in_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_maps_that_are_applied(tmp_path: Path, keyed: bool) -> None:
     maps = FixedMap(RecalibrationMap(version=3, edges=(0.0, 0.4, 1.0), values=(0.1, 0.7), weights=(0.5, 2.0)))
     lines = [
-        f'{{"id":"r{n}","score":{n / 200},"time":{n}' + (',"key":"%s"' % n if keyed else "") + "}"
+        f'{{"id":"r{n}","score":{n / 200},"time":{n}' + (f',"key":"{n}"' if keyed else "") + "}"
         for n in range(200)
     ]
     written = []

@@ -120,6 +120,10 @@ class StoredTable(Generic[E]):
                 found.append((id_, entry))
         return found[:count]
 
+    def pop_first(self, count: int) -> list[str]:
+        """Remove the first so many in order, of which there must be as many; return their ids."""
+        return [self.pop_oldest()[0] for _ in range(count)]
+
     def changes(self) -> tuple[int, dict[str, E], list[tuple[int, str]]]:
         """Return the entries to add, with the ``seq`` of the first, and (seq, id) of those to remove.
 

@@ -41,8 +41,7 @@ class Answered(NamedTuple):
     """How many target scores had been observed before each."""
     domain: Domain
     """Of all of them."""
-    key: str | None
-    """Of all of them."""
+    keys: Sequence[str | None]
 
 
 class Stretch(NamedTuple):
@@ -264,9 +263,8 @@ def take(
     """
     pending, settled = tables.pending, tables.settled
     expiries = 0 if made.expired is None else int(made.expired[-1])
-    leaving = [pending.pop_oldest()[0] for _ in range(expiries)]
-    for _ in range(made.forgotten):
-        settled.pop_oldest()
+    leaving = pending.pop_first(expiries)
+    settled.pop_first(made.forgotten)
     moved = made.clock
     since: Iterable[float | None] = repeat(now)
     if moved is not None:
@@ -278,7 +276,7 @@ def take(
         answered.scores,
         answered.probabilities,
         repeat(answered.domain),
-        repeat(answered.key),
+        answered.keys,
         answered.times,
         answered.seen,
     )

@@ -87,6 +87,9 @@ class Table(Protocol[E]):
     def first(self, count: int) -> list[tuple[str, E]]:
         """Return the first so many in order, or all if there are fewer."""
 
+    def pop_first(self, count: int) -> list[str]:
+        """Remove the first so many in order, of which there must be as many; return their ids."""
+
 
 class Tables(Protocol):
     """The join's state but for its clock and counts. An id is in one of the three at most."""
@@ -140,10 +143,8 @@ class MemoryTable(Generic[E]):
                 oldest.pop()
             if not entries:
                 return None
-            if sys.getsizeof(entries) > _LARGE * (len(entries) + _LISTED):
-                self.entries = entries = dict(entries)  # nearly all of it is gaps
-            oldest.extend(islice(entries.items(), _LISTED))
-            oldest.reverse()
+            self._list(_LISTED)
+            entries, oldest = self.entries, self._oldest
 
     def pop_oldest(self) -> tuple[str, E]:
         """Remove the first in order, of which there must be one."""
@@ -156,14 +157,31 @@ class MemoryTable(Generic[E]):
 
     def first(self, count: int) -> list[tuple[str, E]]:
         """Return the first so many in order, or all if there are fewer."""
-        found = self.oldest()
-        if found is None:
-            return []
-        if count <= len(self._oldest):
-            first = [pair for pair in self._oldest[-count:] if self.entries.get(pair[0]) is pair[1]]
-            if len(first) == count:
-                return first[::-1]
-        return list(islice(self.entries.items(), count))
+        for _ in range(2):
+            found = list[tuple[str, E]]()
+            for pair in reversed(self._oldest):
+                if len(found) == count:
+                    break
+                if self.entries.get(pair[0]) is pair[1]:
+                    found.append(pair)
+            if len(found) == min(count, len(self.entries)):
+                break
+            self._list(count + _LISTED)
+        return found
+
+    def pop_first(self, count: int) -> list[str]:
+        """Remove the first so many in order, of which there must be as many; return their ids."""
+        ids = [id_ for id_, _ in self.first(count)]
+        for id_ in ids:
+            del self.entries[id_]
+        return ids
+
+    def _list(self, count: int) -> None:
+        """List the oldest entries anew."""
+        if sys.getsizeof(self.entries) > _LARGE * (len(self.entries) + _LISTED):
+            self.entries = dict(self.entries)  # nearly all of it was gaps
+        self._oldest = list(islice(self.entries.items(), count))
+        self._oldest.reverse()
 
 
 class MemoryTables:

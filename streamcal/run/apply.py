@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import msgspec
+import numpy as np
 from pydantic import ValidationError
 
+from streamcal.blocks import Block
 from streamcal.engine.emissions import Recalibrated
 from streamcal.events import Kept, LabelEvent
 from streamcal.maps.recalibration_map import RecalibrationMap
@@ -16,9 +18,9 @@ from streamcal.run.codec import Malformed, OtherLabel
 from streamcal.run.doubts import Meanings
 from streamcal.run.ports import Batch, Feed, Source
 from streamcal.run.problems import problems
-from streamcal.run.rows import MapRow, RejectRow, answer_rows, reject_row
+from streamcal.run.rows import AnswerColumns, Answers, MapRow, RejectRow, answer_rows, reject_row
 from streamcal.run.runner import MAX_EVENTS, PATIENCE, Outputs, writing
-from streamcal.times import seconds_of
+from streamcal.times import LIMIT, seconds_of
 
 __all__ = ["FixedMap", "FollowedMaps", "apply_maps"]
 
@@ -151,12 +153,41 @@ def apply_maps(
     return answered, refused
 
 
+def _apply_at_once(maps: Maps, block: Block) -> Answers | None:
+    """Answer all predictions of a block; None if they are not all for one map, or not all to be answered."""
+    found, scores, times = maps.get(None), block.scores, block.times
+    plain = (
+        not block.others and block.keys is None and not (np.isnan(scores) | (np.abs(times) >= LIMIT)).any()
+    )
+    if found is None or not plain:
+        return None
+    moments = [None if time != time else time for time in times.tolist()]  # NaN
+    answers = Answers()
+    answers.add(
+        AnswerColumns(
+            block.ids,
+            scores.tolist(),
+            found.predict_many(scores).tolist(),
+            [None] * len(scores),
+            moments,
+            [found.version],
+            np.array([found.weights]),
+            [0] * len(scores),
+        )
+    )
+    return answers
+
+
 def _apply(
     maps: Maps,
     batch: Batch,
     meanings: Meanings,
     row_of: Callable[[Recalibrated, Kept], Recalibrated] | None,
 ) -> tuple[Sequence[Recalibrated], list[RejectRow]]:
+    if row_of is None and isinstance(batch.events, Block):
+        columns = _apply_at_once(maps, batch.events)
+        if columns is not None:
+            return columns, []
     rows: list[Recalibrated] = []
     bad: list[RejectRow] = []
     for index, read in enumerate(batch.events):

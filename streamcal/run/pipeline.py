@@ -337,27 +337,19 @@ class Pipeline:
         end = min(block.others, default=len(block))
         if not end or block.domains is not None:
             return 0
-        keys: set[str | None] = {None}
-        if block.keys is not None:  # a label has none
-            keys = {block.keys[index] for index in np.flatnonzero(~np.isnan(block.scores[:end])).tolist()}
-        if len(keys) != 1:
-            return 0
-        key = keys.pop()
-        if key not in self._engines.known:
-            return 0
-        taken = stretch(block[:end], self._join, self._engines.of(key), key)
+        taken = stretch(block[:end], self._join, self._engines.of, self._engines.known)
         if taken is None:
             return 0
-        answered, joined, answers = taken.answered, taken.joined, taken.answers
+        answered, joined = taken.answered, taken.joined
         columns = AnswerColumns(
             taken.events.names,
             answered.scores,
             answered.probabilities,
-            answers.version,
-            answers.weights,
-            answers.which.tolist(),
-            key,
+            answered.keys,
             answered.times,
+            taken.versions,
+            taken.weights,
+            taken.which.tolist(),
         )
         if not taken.events.names:
             pass
@@ -371,7 +363,7 @@ class Pipeline:
         scores.extend(joined.scores.tolist())
         probabilities.extend(joined.probabilities.tolist())
         labels.extend(joined.labels.tolist())
-        return taken.size
+        return taken.events.size
 
     def end(self) -> None:
         """Say that the inputs have come to their end, before what was taken last is committed.

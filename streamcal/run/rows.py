@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, islice, repeat
+from itertools import chain, islice
 from typing import Any, NamedTuple, overload
 
 import msgspec
@@ -17,19 +17,19 @@ __all__ = ["AnswerColumns", "Answers", "MapRow", "Recalibrated", "RejectRow", "a
 
 
 class AnswerColumns(NamedTuple):
-    """The answers of one map, as columns."""
+    """Answers as columns; what many of them share is numbered."""
 
     ids: Sequence[str | None]
     scores: Sequence[float]
     probabilities: Sequence[float]
-    version: int
-    """Of the map."""
-    weights: npt.NDArray[np.float64]
-    """Of the shift correction, one after the other, float64[m, 2]."""
-    which: Sequence[int]
-    """Of each answer, the number of its weights."""
-    key: str | None
+    keys: Sequence[str | None]
     times: Sequence[float | None]
+    versions: Sequence[int]
+    """Those of the maps that answered."""
+    weights: npt.NDArray[np.float64]
+    """Those of the shift correction, float64[m, 2]: of each version."""
+    which: Sequence[int]
+    """Of each answer, the number of its version and weights; those of two keys differ in it."""
 
     def rows(self) -> Iterator[Recalibrated]:
         """Return them one by one."""
@@ -40,9 +40,9 @@ class AnswerColumns(NamedTuple):
             self.ids,
             self.scores,
             self.probabilities,
-            repeat(self.version),
+            [self.versions[index] for index in self.which],
             weights,
-            repeat(self.key),
+            self.keys,
             self.times,
         )
 
@@ -50,8 +50,11 @@ class AnswerColumns(NamedTuple):
         """Return rows of the same JSON, in which what many of them share is text already."""
         encode = msgspec.json.encode
         numbers = iter(encode(self.weights.ravel().tolist())[1:-1].split(b","))
-        form = b'%d,"weights":[%%b,%%b],"key":%b' % (self.version, encode(self.key).replace(b"%", b"%%"))
-        shared = [msgspec.Raw(form % pair) for pair in zip(numbers, numbers, strict=True)]
+        key_of = dict(zip(self.which, self.keys, strict=True))
+        shared = [
+            msgspec.Raw(b'%d,"weights":[%b,%b],"key":%b' % (version, w0, w1, encode(key_of.get(number))))
+            for number, (version, w0, w1) in enumerate(zip(self.versions, numbers, numbers, strict=True))
+        ]
         each = [shared[index] for index in self.which]
         return map(_Line, self.ids, self.scores, self.probabilities, each, self.times)
 

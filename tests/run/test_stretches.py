@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -16,11 +17,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from streamcal_connectors.encoding import RowEncoder
 
-from streamcal import JoinConfig, LabelEvent, LabelledEvent, PredictionEvent, RecalibratorConfig
+from streamcal import (
+    JoinConfig,
+    LabelEvent,
+    LabelledEvent,
+    PredictionEvent,
+    RecalibrationMap,
+    RecalibratorConfig,
+)
 from streamcal.blocks import Block
 from streamcal.engine.stretching import stretch
 from streamcal.events import Event, Origin
+from streamcal.run import codec
 from streamcal.run import pipeline as pipeline_module
+from streamcal.run.apply import FixedMap, apply_maps
 from streamcal.run.codec import Malformed
 from streamcal.run.columns import Columns
 from streamcal.run.config import KeysConfig
@@ -173,7 +183,7 @@ def test_most_events_go_in_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def counted(*given: Any) -> Any:
         found = stretch(*given)
-        taken.append(0 if found is None else found.size)
+        taken.append(0 if found is None else found.events.size)
         return found
 
     monkeypatch.setattr(pipeline_module, "stretch", counted)
@@ -181,6 +191,26 @@ def test_most_events_go_in_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
     join = JoinConfig(max_pending=400, label_ttl=300.0)
     run(events, (), in_columns=True, join=join, config=RecalibratorConfig(mode="composite"))
     assert sum(taken) > 0.9 * len(events)
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_maps_that_are_applied(tmp_path: Path, keyed: bool) -> None:
+    maps = FixedMap(RecalibrationMap(version=3, edges=(0.0, 0.4, 1.0), values=(0.1, 0.7), weights=(0.5, 2.0)))
+    lines = [
+        f'{{"id":"r{n}","score":{n / 200},"time":{n}' + (f',"key":"{n}"' if keyed else "") + "}"
+        for n in range(200)
+    ]
+    written = []
+    for fewest in (64, 1000):  # as columns, and one by one
+        path = tmp_path / "in.jsonl"
+        path.write_text("\n".join(lines) + "\n")
+        with patch.object(codec, "_FEWEST", fewest):
+            source = Connectors().source(str(path))
+            sink = Connectors().sink(str(tmp_path / f"{fewest}.jsonl"), "answers")
+            assert apply_maps(maps, source, Outputs(sink), lambda: False, lambda _: None) == (200, 0)
+            sink.close()
+        written.append((tmp_path / f"{fewest}.jsonl").read_bytes())
+    assert written[0] == written[1]
 
 
 @pytest.mark.parametrize("odd", [False, True])

@@ -171,6 +171,8 @@ class RecalibratorConfig(BaseModel):
             return (
                 f"prior_window={self.prior_window!r} keeps the latest labels, and a sketch does not know them"
             )
+        if self.label_horizon is not None:
+            return f"label_horizon={self.label_horizon} numbers the predictions, and a sketch has no numbers"
         return None
 
     def window_of(self, domain: Domain) -> int | timedelta | None:

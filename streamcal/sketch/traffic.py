@@ -85,7 +85,7 @@ class Traffic:
 
     def add_sketch(self, sketch: ScoreSketch) -> None:
         """Take scores that were counted elsewhere, where there is no second reader."""
-        self._sort()
+        self.sort()
         self._sketch.merge(sketch)
         self.n += sketch.n
 

@@ -13,10 +13,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from unittest.mock import patch
 
 from streamcal import RecalibratorConfig
-from streamcal.engine.engine import Engine
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import SourceOptions
@@ -27,7 +25,7 @@ CASES = {
     "composite": ("composite", 0.2, False),
     "auto": ("auto", 0.2, False),
     "auto, store": ("auto", 0.2, True),
-    "no learning, store": ("source", 0.2, True),
+    "source, store": ("source", 0.2, True),
 }
 SOURCE = 20_000
 DELAY = 20_000  # predictions from a prediction to its label, on average
@@ -52,13 +50,13 @@ def write_events(folder: Path, predictions: int, labelled: float) -> None:
                 labels.write(f"{line}{1_700_000_000 + i}}}\n")
 
 
-def run(folder: Path, mode: str, *, stores: bool, name: str) -> tuple[int, float, float]:
-    """Run once; return the events of the deployment, and their seconds of processor time, and to start."""
+def run(folder: Path, mode: str, *, stores: bool) -> tuple[int, float]:
+    """Run once; return the events behind the first micro-batch, and their seconds of processor time."""
     connectors = Connectors()
-    store = connectors.store(str(folder / f"{name}.db")) if stores else None
+    store = connectors.store(str(folder / "run.db")) if stores else None
     source = connectors.source(str(folder / "source.jsonl"), SourceOptions(domain="source"))
     sources = [connectors.source(str(folder / f"{each}.jsonl")) for each in ("events", "labels")]
-    outputs = Outputs(connectors.sink(str(folder / f"{name}.out.jsonl")))
+    outputs = Outputs(connectors.sink(str(folder / "out.jsonl")))
     pipeline = Pipeline(RecalibratorConfig(mode=mode), tables=store.tables if store else None)  # type: ignore[arg-type]
     begun: list[float] = []
 
@@ -72,7 +70,7 @@ def run(folder: Path, mode: str, *, stores: bool, name: str) -> tuple[int, float
         sink.close()
     if store:
         store.close()
-    return pipeline.tally.events - int(begun[1]), taken, begun[0]
+    return pipeline.tally.events - int(begun[1]), taken
 
 
 def measure(predictions: int, case: str) -> None:
@@ -81,10 +79,7 @@ def measure(predictions: int, case: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_events(folder, predictions, labelled)
-        learning = patch.object(Engine, "learn", lambda *_, **__: ()) if "no learning" in case else None
-        if learning:
-            learning.start()
-        events, seconds, _ = run(folder, mode, stores=stores, name="run")
+        events, seconds = run(folder, mode, stores=stores)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(
         f"{case:24} {events:>12,} events {seconds / events * 1e6:7.2f} µs each {events / seconds:>10,.0f}/s"

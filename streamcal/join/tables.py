@@ -157,23 +157,21 @@ class MemoryTable(Generic[E]):
 
     def first(self, count: int) -> list[tuple[str, E]]:
         """Return the first so many in order, or all if there are fewer."""
-        for _ in range(2):
-            found = list[tuple[str, E]]()
-            for pair in reversed(self._oldest):
-                if len(found) == count:
-                    break
-                if self.entries.get(pair[0]) is pair[1]:
-                    found.append(pair)
-            if len(found) == min(count, len(self.entries)):
-                break
-            self._list(count + _LISTED)
+        get = self.entries.get
+        found = [pair for pair in self._oldest[: -count - 1 : -1] if get(pair[0]) is pair[1]]
+        if len(found) < min(count, len(self.entries)):  # some have gone, or too few are listed
+            self._oldest = [pair for pair in self._oldest if get(pair[0]) is pair[1]]
+            if len(self._oldest) < count:
+                self._list(count + _LISTED)
+            found = self._oldest[: -count - 1 : -1]
         return found
 
     def pop_first(self, count: int) -> list[str]:
         """Remove the first so many in order, of which there must be as many; return their ids."""
-        ids = [id_ for id_, _ in self.first(count)]
+        ids = [id_ for id_, _ in self.first(count)] if count else []
         for id_ in ids:
             del self.entries[id_]
+        del self._oldest[len(self._oldest) - len(ids) :]
         return ids
 
     def _list(self, count: int) -> None:

@@ -19,7 +19,7 @@ from streamcal.engine.emissions import Rejected
 from streamcal.events import Event
 from streamcal.join.join import Join
 from streamcal.join.stored_table import StoredTable
-from streamcal.join.tables import Early, MemoryTables, Pending, Settled
+from streamcal.join.tables import Early, MemoryTable, MemoryTables, Pending, Settled
 from streamcal.run.ports import Change
 from tests.join.recorder import EVENTS, Recorder, emissions
 
@@ -232,3 +232,28 @@ def test_what_expires_at_once_goes_to_the_store_in_portions(
     assert len(store.tables.settled) == 1  # how "now" has ended
     assert max(held) <= portion + batch
     store.close()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_table_in_memory_knows_its_oldest_entries(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    monkeypatch.setattr("streamcal.join.tables._LISTED", 5)
+    rng, table, wanted = random.Random(seed), MemoryTable[Settled](), dict[str, Settled]()
+    for step in range(300):
+        id_, count = f"i{rng.randrange(60)}", rng.randrange(9)
+        match rng.randrange(6):
+            case 0 | 1 | 2 if id_ not in wanted:
+                table.entries[id_] = wanted[id_] = Settled(float(step), 0)
+            case 3 if id_ in wanted:
+                del wanted[id_], table.entries[id_]
+            case 4 if count <= len(wanted):
+                assert table.pop_first(count) == list(wanted)[:count]
+                wanted = dict(list(wanted.items())[count:])
+            case 5 if wanted:
+                assert table.pop_oldest() == table_first(wanted)
+                del wanted[table_first(wanted)[0]]
+        assert table.first(count) == list(wanted.items())[:count]
+        assert table.oldest() == (table_first(wanted) if wanted else None)
+
+
+def table_first(entries: dict[str, Settled]) -> tuple[str, Settled]:
+    return next(iter(entries.items()))

@@ -278,3 +278,10 @@ def run_files(folder: Path, events: Stream, *, in_columns: bool) -> list[object]
 
 
 KINDS = ("answers", "rejects", "maps")
+
+
+def test_label_times_that_go_back() -> None:
+    """The engine remembers the latest, wherever in a stretch it is."""
+    predictions = [PredictionEvent(f"i{n}", n / 40, float(n)) for n in range(40)]
+    labels = [LabelEvent(f"i{n}", n % 2, 100.0 - n if n < 39 else None) for n in range(40)]
+    assert_same([*predictions, *labels], config=RecalibratorConfig(mode="source"))

@@ -1,6 +1,7 @@
 """``python -m tests.spark.rates``: what applying a map and fitting one take on Spark, a row.
 
-The first query only draws and sums the scores, as all of them do. Processor time is that of both cores together.
+The first query only draws and sums the scores, as all of them do. Processor time is that of both cores
+together.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A map as a native column expression of Spark: no Python runs for a row.
 
-A score is searched for in short arrays, coarse to fine, because Spark's binary search copies the array that
-it searches. Below 0, above 1 and for NaN the search ends in a piece of its own, whose value is null.
+A score is searched for among the edges, in one constant array. Below 0, above 1 and for NaN the search ends
+in a piece of its own, whose value is null.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  # as everybody does
@@ -20,8 +20,6 @@ from streamcal.maps.platt import inside
 from streamcal.maps.recalibration_map import RecalibrationMap
 
 __all__ = ["recalibrated"]
-
-_FAN: Final = 32  # children of a node; the array of their edges is copied for every score
 
 
 def recalibrated(score: Column | str, recalibration: RecalibrationMap) -> Column:
@@ -75,43 +73,13 @@ def _found(z: Column, edges: tuple[float, ...], cells: Sequence[object], kind: s
     """Return the cell in which each score lies, null outside [0, 1]; ``kind`` is its type in Spark."""
     # −0.0, which is in [0, 1], comes before 0.0 in Java's order; NaN comes last.
     bounds = [-0.0, *edges, math.nextafter(1.0, 2.0)]
-    *searched, leaves = _tree(bounds, [None, *cells, None])
-    # Java's search returns where it found an edge, else −1 less the number of edges below.
-    child_of = _literal([*range(_FAN - 1, -1, -1), *range(1, _FAN)], "int", 1)
-    at: list[Column] = []
-    for depth, nested in enumerate(searched, 1):
-        found = InternalFunction.array_binary_search(_at(_literal(nested, "double", depth), at), z)
-        at.append(F.get(child_of, found + _FAN))
-    return _at(_literal(leaves, kind, len(at)), at)
+    padded = [None, *cells, None]
+    # Java's search returns where it found an edge, else −1 less the number of edges below: so many places.
+    by_place = [*reversed(padded), *padded[1:]]
+    place = InternalFunction.array_binary_search(_literal(bounds, "double"), z) + len(padded)
+    return F.get(_literal(by_place, kind), place)
 
 
-def _tree(bounds: list[float], cells: list[object]) -> list[list[Any]]:
-    """Return a tree over cells: the edges of its nodes, level by level from the root, and last the cells.
-
-    A node has at most `_FAN` children. What belongs to a node k levels down is nested in k arrays.
-    """
-    size = 1
-    while size * _FAN < len(cells):
-        size *= _FAN
-    return _node(bounds, cells, size)
-
-
-def _node(bounds: list[float], cells: list[object], size: int) -> list[list[Any]]:
-    """Return one node and all below it; ``size`` is how many cells a child has."""
-    starts = range(0, len(cells), size)
-    mine = [bounds[start - 1] for start in starts[1:]]
-    if size == 1:
-        return [mine, cells]
-    below = [_node(bounds[s : s + size - 1], cells[s : s + size], size // _FAN) for s in starts]
-    return [mine, *(list(level) for level in zip(*below, strict=True))]
-
-
-def _at(array: Column, places: list[Column]) -> Column:
-    for place in places:
-        array = F.get(array, place)
-    return array
-
-
-def _literal(nested: list[Any], kind: str, depth: int) -> Column:
-    """Return nested lists as a constant. It is text until the query is optimised: one call of the JVM."""
-    return F.from_json(F.lit(json.dumps(nested)), f"{'array<' * depth}{kind}{'>' * depth}")
+def _literal(values: list[Any], kind: str) -> Column:
+    """Return a constant array. It is text until the query is optimised: one call of the JVM."""
+    return F.from_json(F.lit(json.dumps(values)), f"array<{kind}>")

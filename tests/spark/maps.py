@@ -31,9 +31,9 @@ EXACT = {
     "g of no ones": RecalibrationMap(version=1, weights=(1.5, 0.0)),
     "1 bin": step_map(1, (1.0, 1.0)),
     "2 bins": step_map(2, (1.0, 0.5)),
-    "31 bins": step_map(31, (1.0, 1.0)),  # with the pieces outside [0, 1], one more than a node has
+    "31 bins": step_map(31, (1.0, 1.0)),
     "254 bins": step_map(254, (0.3, 2.0)),
-    "1100 bins": step_map(1100, (0.0, 1.0)),  # three levels
+    "1100 bins": step_map(1100, (0.0, 1.0)),
 }
 LINEAR = {
     "1 knot": linear_map(1, (1.0, 1.0)),

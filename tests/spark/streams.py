@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,9 @@ def write_stream(folder: Path, predictions: int, files: int, seed: int = 3) -> p
     events = events.take(order)
     cuts = np.linspace(0, len(events), files + 1).astype(int)
     for index, (start, end) in enumerate(pairwise(cuts.tolist())):
-        pq.write_table(events.slice(start, end - start), folder / f"{index:05}.parquet")
+        path = folder / f"{index:05}.parquet"
+        pq.write_table(events.slice(start, end - start), path)
+        os.utime(path, (1_700_000_000 + index, 1_700_000_000 + index))  # Spark reads them in this order
     return events
 
 

@@ -54,6 +54,7 @@ def test_the_readme_has_four_short_entrances() -> None:
         for name in map(shown, PAGES)
         for number in range(len(blocks(name, "python")))
         if name != "docs/river.md" or number == 0  # the others build on the first: tests/test_river.py
+        if name != "docs/spark.md"  # tests/spark/test_page.py
     ],
 )
 def test_python_runs(page: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,6 +70,8 @@ def test_a_page_begins_with_an_example_that_runs(page: Path, tmp_path: Path) -> 
     assert page.read_text().index("```") < EARLY
     if language == "sh" and "kafka://" in code:
         assert code in ENTRANCES
+    elif page.name == "spark.md":
+        assert "examples/spark/flights.py" in code
     elif language == "sh":
         files(tmp_path, seed=0)
         done = in_shell(code, tmp_path)

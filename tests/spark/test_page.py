@@ -1,0 +1,67 @@
+"""What docs/spark.md shows, on the flights' place a small table."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from streamcal import Recalibrator
+from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.testing import NormalPair
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
+APPLY, LEARN, SKETCHES, STREAM = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+
+
+def run(code: str, names: dict[str, Any]) -> dict[str, Any]:
+    exec(compile(code, "docs/spark.md", "exec"), names)
+    return names
+
+
+def test_the_examples_run(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    scores, labels = NormalPair(0.4).sample(600, np.random.default_rng(2))
+    engine = Recalibrator(mode="source")
+    engine.learn_many(scores, labels, "source")
+    Path("map.json").write_text(engine.map.model_dump_json())
+    predictions = spark.createDataFrame(pa.table({"score": scores}))
+    names = run(APPLY, {"predictions": predictions})
+    answered = names["answered"].toArrow()["probability"].to_numpy()
+    np.testing.assert_allclose(answered, engine.map.predict_many(scores), atol=1e-14)
+
+    table = {"score": scores, "label": labels.astype(np.int32), "domain": ["source", "target"] * 300}
+    logs = spark.createDataFrame(pa.table({**table, "model": ["fraud"] * 600}))
+    logs.write.parquet("logs/2025")
+    names = run(LEARN, names | {"spark": spark})
+    of = {}
+    for name, part in (("source", slice(0, None, 2)), ("target", slice(1, None, 2))):
+        of[f"of_the_{name}"] = sketch = ScoreSketch()
+        sketch.add(scores[part], labels[part])
+    one = run(SKETCHES, {"Recalibrator": Recalibrator, **of})["engine"]
+    assert names["engines"]["fraud"].to_bytes() == one.to_bytes()
+    assert Path("fraud.json").read_text() == one.map.model_dump_json()
+
+
+def test_the_example_of_a_stream_names_what_there_is(spark: SparkSession) -> None:
+    """tests/spark/test_stream.py runs such a stream."""
+    import streamcal.spark
+
+    calls = [node for node in ast.walk(ast.parse(STREAM)) if isinstance(node, ast.Call)]
+    named = {call.func.id: call for call in calls if isinstance(call.func, ast.Name)}
+    assert set(named) == {"recalibrate_stream", "read_state"}
+    for name, call in named.items():
+        signature = inspect.signature(getattr(streamcal.spark, name))
+        options = {keyword.arg: None for keyword in call.keywords if keyword.arg}
+        signature.bind(*call.args, **options)
+    batch = [n.attr for n in ast.walk(ast.parse(STREAM)) if isinstance(n, ast.Attribute)]
+    assert {"answers", "rejects", "number"} <= set(batch) & set(streamcal.spark.Batch._fields)

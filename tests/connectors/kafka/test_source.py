@@ -265,3 +265,19 @@ def test_librdkafka_does_not_pass_over_a_batch_that_cannot_be_read(
         assert "CorruptRecordError" in caplog.text
         write(b"{")
         assert ids(read(source, 10)["0"]) == list(range(5, 15))
+
+
+def test_librdkafka_reads_partitions_in_turn(
+    kafka_broker: AnyBroker, new_topic: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that waited behind 4 MiB of another was reported as stalled by a slow run."""
+    monkeypatch.setenv("STREAMCAL_KAFKA_CLIENT", "confluent")
+    topic = new_topic("events", 2)
+    wide = [prediction(i)[:-1] + b',"pad":"' + b"x" * 50_000 + b'"}' for i in range(80)]
+    for partition in range(2):
+        put(kafka_broker, topic, wide, partition)
+    with opened(kafka_broker, topic) as source:
+        source.seek({})
+        found: list[str] = []
+        until(lambda: bool(found.extend(b.partition for b in source.poll(10, 0.1)) or len(found) >= 6), "")
+    assert {*found} == {"0", "1"}

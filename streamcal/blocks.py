@@ -15,7 +15,10 @@ import numpy.typing as npt
 
 from streamcal.events import Domain, Kept, LabelEvent, LabelledEvent, PredictionEvent
 
-__all__ = ["NO_LABEL", "Block"]
+__all__ = ["FEWEST", "NO_LABEL", "Block"]
+
+FEWEST: Final = 64
+"""Fewer events than so many are taken one by one: columns would cost more."""
 
 NO_LABEL: Final = -1
 """In the place of a label: a prediction alone."""

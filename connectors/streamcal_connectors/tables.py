@@ -211,7 +211,7 @@ class TableSource:
         self.damage = f"{where}. Restore it, and run again"
         log.error("%s", self.damage)
 
-    def _events(self, piece: Piece) -> list[Event | Malformed]:
+    def _events(self, piece: Piece) -> Sequence[Event | Malformed]:
         batch, decoder = piece.batch, self._decoder
         names, rows = batch.schema.names, len(batch)
         roles: dict[Role, list[Any]] = {

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
-from streamcal.blocks import NO_LABEL, Block
+from streamcal.blocks import FEWEST, NO_LABEL, Block
 from streamcal.events import Domain, Event, Kept, KeptValue, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.fields import check_domain, check_id, check_key
 from streamcal.run.columns import MAX_KEPT_BYTES, Columns, Role
@@ -48,7 +48,6 @@ MAX_FIELDS: Final = 100
 MAX_DEPTH: Final = 100
 """Arrays and objects may be nested so deep: far less than what any decoder takes, so that none decides."""
 
-_FEWEST: Final = 64  # lines: fewer are sooner made events than columns
 
 _BREAK, _BRACE, _BACKSLASH, _DELETE = b"\n{\\\x7f"
 _SQUARE, _CURLY = b"[]", b"{}"
@@ -169,7 +168,7 @@ class JsonDecoder:
         begun = block.startswith(b"{") + np.count_nonzero(text[breaks[: lines - 1] + 1] == _BRACE)
         if begun != np.count_nonzero(text == _BRACE):
             return None
-        events = (self._of_one_kind(block) if lines >= _FEWEST else None) or self._of_any_kind(block)
+        events = (self._of_one_kind(block) if lines >= FEWEST else None) or self._of_any_kind(block)
         if events is None or len(events) != lines:
             return None
         if _has_plain_text(block):

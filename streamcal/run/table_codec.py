@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from streamcal.events import Domain, Event, Kept, LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.blocks import FEWEST, NO_LABEL, Block
+from streamcal.events import Domain, Event, Kept
 from streamcal.fields import check_domain, check_key
 from streamcal.run.codec import Fields, Malformed, check_header, check_kept, count_names, malformed
 from streamcal.run.columns import MAX_KEPT_BYTES, Columns, Role
@@ -78,7 +79,7 @@ class RowsDecoder:
 
     def decode(
         self, roles: Mapping[Role, Sequence[Any]], kept: Sequence[Sequence[Any]], rows: int
-    ) -> list[Event | Malformed]:
+    ) -> Sequence[Event | Malformed]:
         """Return the event of each row, or why it is not one; never raises on bad input.
 
         Parameters
@@ -121,8 +122,8 @@ class RowsDecoder:
 
     def _quickly(
         self, roles: Mapping[Role, Sequence[Any]], kept: Sequence[Sequence[Any]]
-    ) -> list[Event | Malformed] | None:
-        """Return the events if no row needs a closer look, else None."""
+    ) -> Sequence[Event | Malformed] | None:
+        """Return the events, as columns if they are many, if no row needs a closer look, else None."""
         scores, labels = roles.get("score"), roles.get("label")
         has_both = scores is not None and labels is not None and None not in labels
         ids: Iterable[Any] | None = roles.get("id", _NOTHING if has_both else None)
@@ -146,28 +147,26 @@ class RowsDecoder:
             return None
         if self._checks_kept and not all(map(_are_short, kept)):
             return None
-        of = zip(*kept, strict=True) if kept else repeat(())
-        at, key_of = times or _NOTHING, keys or _NOTHING
+        count = len(next(iter(roles.values())))
+        given = np.array([None] * count if scores is None else scores, np.float64)  # None becomes NaN
+        told = np.full(count, NO_LABEL, np.int8)
+        if labels is not None:
+            told[:] = [NO_LABEL if label is None else label for label in labels]
+        alone = scores is None  # a label has no key, and keeps nothing
         own = self._domain
-        where = repeat(own) if domains is None else [domain or own for domain in domains]
-        if scores is None:
-            found = zip(ids, map(int, labels or ()), at, strict=False)
-            return [LabelEvent(id_, label, time) for id_, label, time in found]
-        if labels is None:
-            return [
-                PredictionEvent(id_, score, time, key, domain, None, values)
-                for id_, score, time, key, domain, values in zip(
-                    ids, scores, at, key_of, where, of, strict=False
-                )
-            ]
-        return [
-            PredictionEvent(id_, score, time, key, domain, None, values)
-            if label is None
-            else LabelledEvent(score, int(label), id_, time, key, domain, None, values)
-            for score, label, id_, time, key, domain, values in zip(
-                scores, labels, ids, at, key_of, where, of, strict=False
-            )
-        ]
+        block = Block(
+            [None] * count if ids is _NOTHING else list(ids),
+            given,
+            told,
+            np.full(count, np.nan) if times is None else np.array(times, np.float64),
+            own,
+            None if alone or keys is None or keys.count(None) == count else list(keys),
+            None
+            if alone or not set(domains or ()) - {None, own}
+            else [each or own for each in domains or ()],
+            None if alone or not kept else list(zip(*kept, strict=True)),
+        )
+        return block if count >= FEWEST else list(block)
 
 
 def _are_plain_ids(ids: Iterable[Any]) -> bool:

@@ -23,9 +23,16 @@ from streamcal_connectors.files import FileConnector
 from streamcal_connectors.record_batches import open_table
 
 from streamcal import LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.blocks import Block
+from streamcal.run import table_codec
 from streamcal.run.codec import JsonDecoder, Malformed
 from streamcal.run.columns import Columns
 from streamcal.run.ports import SourceOptions
+
+
+@pytest.fixture(autouse=True)
+def columns_of_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_codec, "FEWEST", 1)
 
 
 def write_stream(table: pa.Table, path: Path) -> None:
@@ -442,3 +449,14 @@ def test_whatever_bytes_change_a_run_ends_with_an_error_or_not_at_all(tmp_path: 
         (tmp_path / name).write_bytes(changed)
         with suppress(OSError, ValueError):
             read(tmp_path / name, carry=True)
+
+
+def test_plain_rows_stay_columns(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    scores = [0.25, 0.5, 0.75]
+    pq.write_table(pa.table({"id": ["a", "b", "c"], "score": scores, "key": ["x", None, "x"]}), path)
+    with closing(FileConnector().source(str(path), SourceOptions())) as source:
+        (batch,) = source.poll(10, 0.0)
+        assert isinstance(batch.events, Block)
+        assert batch.events.scores.tolist() == scores
+        assert list(batch.events)[1] == PredictionEvent("b", 0.5)

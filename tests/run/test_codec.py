@@ -155,7 +155,7 @@ def test_a_block_of_lines_decodes_as_its_lines_do(lines: list[bytes], ended: boo
 
 @pytest.fixture(autouse=True)
 def columns_of_few_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codec, "_FEWEST", 1)
+    monkeypatch.setattr(codec, "FEWEST", 1)
 
 
 def test_blocks_of_predictions_and_of_labels_may_alternate() -> None:

@@ -204,7 +204,7 @@ def test_maps_that_are_applied(tmp_path: Path, keyed: bool) -> None:
     for fewest in (64, 1000):  # as columns, and one by one
         path = tmp_path / "in.jsonl"
         path.write_text("\n".join(lines) + "\n")
-        with patch.object(codec, "_FEWEST", fewest):
+        with patch.object(codec, "FEWEST", fewest):
             source = Connectors().source(str(path))
             sink = Connectors().sink(str(tmp_path / f"{fewest}.jsonl"), "answers")
             assert apply_maps(maps, source, Outputs(sink), lambda: False, lambda _: None) == (200, 0)

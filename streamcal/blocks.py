@@ -70,15 +70,15 @@ class Block(Sequence[Any]):
             return events
         plain = PredictionEvent | LabelEvent | LabelledEvent
         others = {index: event for index, event in enumerate(events) if not isinstance(event, plain)}
-        ids: list[str | None] = [event.id for event in events]
+        if others:  # what they would tell is for the one who takes them
+            events = [None if index in others else event for index, event in enumerate(events)]
+        ids: list[str | None] = [getattr(event, "id", None) for event in events]
         scores = np.array([getattr(event, "score", None) for event in events], np.float64)
         labels = np.array([getattr(event, "label", NO_LABEL) for event in events], np.float64)
-        times = np.array([event.time for event in events], np.float64)
+        times = np.array([getattr(event, "time", None) for event in events], np.float64)
         keys = [getattr(event, "key", None) for event in events]
         domains = [getattr(event, "domain", domain) for event in events]
         kept = [getattr(event, "kept", ()) for event in events]
-        for index in others:
-            ids[index], scores[index], labels[index], times[index] = None, np.nan, NO_LABEL, np.nan
         return cls(
             ids,
             scores,

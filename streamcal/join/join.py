@@ -57,7 +57,7 @@ class Rejected(msgspec.Struct, frozen=True):
 class JoinConfig(BaseModel):
     """Options of the join of predictions and labels."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, ser_json_inf_nan="strings")
 
     label_ttl: Annotated[float, Field(gt=0.0, allow_inf_nan=False, strict=False)] = 30 * 86_400.0
     """Seconds of event time after which a prediction stops waiting for its label, and a label for its

@@ -242,7 +242,9 @@ def test_standard_input_from_another_file_is_refused(tmp_path: Path, base: list[
 
 @pytest.mark.slow
 def test_what_cannot_be_read_is_one_clear_line(tmp_path: Path) -> None:
-    for path, why in ((tmp_path, "Is a directory"), (tmp_path / "absent", "No such file or directory")):
+    (tmp_path / "empty").mkdir()
+    absent, empty = tmp_path / "absent", tmp_path / "empty"
+    for path, why in ((empty, "there is no file in the directory"), (absent, "No such file or directory")):
         for name in ("--events", "--labels", "--source"):
             good = tmp_path / "good.jsonl"
             good.write_bytes(GOOD)

@@ -99,6 +99,7 @@ def try_model(rng: random.Random) -> int:
     if isinstance(found, RecalibratorConfig) and found.max_cells <= 4096:
         engine = Recalibrator(found)
         engine.learn_many(_SCORES, _SCORES > 0.5, "source", times=np.arange(300.0))
+        engine.observe_many(_SCORES)  # under a label_horizon, labels are of predictions that were observed
         engine.learn_many(_SCORES, _SCORES > 0.5, "target", times=np.arange(300.0), seen=0)
         assert Recalibrator.from_bytes(engine.to_bytes()).to_bytes() == engine.to_bytes()
     return 1

@@ -248,11 +248,12 @@ class Claims:
     def doubled(self, doublings: int) -> Claims:
         """Return the claims of a version of 2^d times as many labels at like rates, d ≥ 0."""
         forecasts = None if self._forecasts is None else self._forecasts.copy()
-        if forecasts is not None:
-            for fewer in range(doublings):
-                forecasts.update(doubled(self._formed.sketch, fewer))
-        many = zlib.compress(doubled(self._formed.sketch, doublings).to_bytes(), 1)
-        formed = self._formed._replace(compressed=many, log_likelihoods=())
+        formed, many = self._formed, self._formed.sketch
+        for _ in range(doublings):
+            if forecasts is not None:
+                forecasts.update(many)
+            many = doubled(many, 1)
+        formed = Formed.of(many, formed.splits, formed.choices, formed.versions_before, formed.domain)
         return Claims(formed, self._spending, forecasts, windowed=self._windowed)
 
     @property

@@ -183,7 +183,7 @@ class Engine:
 
     @property
     def published_certificate(self) -> Certificate | None:
-        """The certificate to publish with a map: by the limits of bins alone, in a tenth of the time."""
+        """The certificate to publish with a map: by the limits of bins alone, which takes less time."""
         return self._versions.certificate(self._time, closely=False)
 
     @property

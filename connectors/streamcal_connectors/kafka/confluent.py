@@ -6,7 +6,8 @@ Four things of librdkafka 2 shape this module:
   them. Its "end of partition" does, so positions are kept here.
 * Seeking, pausing and resuming lose or repeat records in some orders (issues 2593, 3471, 4637 of
   confluentinc/librdkafka). So a partition that is paused leaves the assignment, and comes back at an offset.
-* A batch that cannot be read is reported once, then skipped. Here it is read again, until it can be.
+* A batch that cannot be read is reported once, then skipped: to an offset that is made of its bytes. Here it
+  is read again, until it can be.
 * ``send_offsets_to_transaction`` keeps no time limit (issues 5456, 5511), and waits for ever for the
   coordinator of a group if that was not there when it began. So the coordinator is asked first, and the call
   has a thread of its own.
@@ -28,7 +29,7 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from streamcal_connectors.kafka.client import Chunk, Committed, Partition, Row, wait_until
 from streamcal_connectors.kafka.config import KafkaConfig
-from streamcal_connectors.kafka.errors import KafkaError, error_of, is_permanent
+from streamcal_connectors.kafka.errors import KafkaError, error_of, is_out_of_range, is_permanent
 from streamcal_connectors.kafka.kafka_python import KafkaPythonConsumer
 
 __all__ = ["Confluent", "ConfluentConsumer", "ConfluentProducer", "connection_options"]
@@ -206,8 +207,11 @@ class ConfluentConsumer(KafkaPythonConsumer):
             elif place[0] is not None and error.code() not in _PASSING:
                 # Of no topic, it is of the group, which nobody joins, or the cluster is away.
                 where = f"topic {place[0]}, partition {place[1]}, offset {message.offset()}"
-                self._error = _translated(error, where)
+                met = _translated(error, where)
                 broken.add(place)
+                # Out of range may be where librdkafka went on behind a batch that it could not read.
+                if not is_out_of_range(met) or message.offset() == self._next[Partition(*place)]:
+                    self._error = met
         for place, chunk in chunks.items():
             self._pass(place, chunk.offsets[-1] + 1)
         for place in broken:  # librdkafka would go on behind what it could not read

@@ -9,6 +9,7 @@ import time
 from contextlib import closing
 from typing import Any
 
+import confluent_kafka
 import pytest
 from kafka import KafkaAdminClient, TopicPartition  # type: ignore[import-untyped]
 from streamcal_connectors.kafka.source import KafkaConnector
@@ -265,6 +266,38 @@ def test_librdkafka_does_not_pass_over_a_batch_that_cannot_be_read(
         assert "CorruptRecordError" in caplog.text
         write(b"{")
         assert ids(read(source, 10)["0"]) == list(range(5, 15))
+
+
+def test_librdkafka_may_ask_for_an_offset_that_nobody_asked_it_for(
+    kafka_broker: AnyBroker, new_topic: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes bytes of a batch that it cannot read for the next offset: out of range there says nothing."""
+    monkeypatch.setenv("STREAMCAL_KAFKA_CLIENT", "confluent")
+    topic = new_topic("events")
+    put(kafka_broker, topic, [prediction(i) for i in range(5)])
+    with opened(kafka_broker, topic) as source:
+        source.seek({})
+        assert ids(read(source, 5)["0"]) == list(range(5))
+        reader = source._opened()._reader  # type: ignore[attr-defined]
+        refused = []
+        consume = reader.consume
+
+        class Reader:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(reader, name)
+
+            def consume(self, count: int, timeout: float) -> Any:
+                messages = consume(count, timeout)
+                refused.extend(m.offset() for m in messages if m.error() and m.error().code() == -140)
+                return messages
+
+        monkeypatch.setattr(source._opened(), "_reader", Reader())
+        reader.incremental_unassign([confluent_kafka.TopicPartition(topic, 0)])
+        reader.incremental_assign([confluent_kafka.TopicPartition(topic, 0, 8388356062087624574)])
+        until(lambda: not source.poll(10, 0.1) and bool(refused), "")
+        assert refused == [8388356062087624574]
+        put(kafka_broker, topic, [prediction(5)])
+        assert ids(read(source, 1)["0"]) == [5]
 
 
 def test_librdkafka_reads_partitions_in_turn(

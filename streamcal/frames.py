@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from streamcal.blocks import NO_LABEL, Block
 from streamcal.certificates.record import Certificate
-from streamcal.cli.report import run_summary
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions
 from streamcal.engine.emissions import Recalibrated
 from streamcal.events import Domain, Event, Origin
@@ -28,8 +27,10 @@ from streamcal.run.codec import Malformed, RowDecoder
 from streamcal.run.columns import Columns, SourceKind, did_you_mean
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import Position, Positions
+from streamcal.run.reliability import NEEDED, can_draw, reliability_figure
 from streamcal.run.rows import MapRow, RejectRow
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
+from streamcal.run.summary import run_summary
 from streamcal.sketch import checks
 from streamcal.times import as_times
 from streamcal.values import MAX_NAME_CHARACTERS, shown
@@ -181,8 +182,6 @@ class Backtest:
         ValueError
             if no label has met its prediction.
         """
-        from streamcal.cli.picture import NEEDED, can_draw, reliability_figure
-
         if not can_draw():
             raise ImportError(NEEDED)
         if not self._pipeline.counts.joined:

@@ -18,8 +18,8 @@ from streamcal.sketch.decoding import Count
 __all__ = ["GRAIN", "LIMITS", "MOST_WINDOWS", "WIDTH", "Curve", "Delays", "History", "HistoryState", "Totals"]
 
 GRAIN: Final = 2.0**-24
-"""What is summed is rounded to multiples of it. Such sums are exact in every order up to 2²⁹ of them in [0, 1];
-of more, the last digits are rounded."""
+"""What is summed is rounded to multiples of it. Such sums of values in [0, 1] are exact in every order up to
+2²⁹ of them; of more, the last digits are rounded."""
 
 MOST_WINDOWS: Final = 64
 """How many windows there may be. At so many, every two neighbours become one, of twice the width."""
@@ -135,10 +135,8 @@ class History:
         return before, after
 
     @property
-    def totals(self) -> tuple[Totals, Totals] | None:
-        """Both sides of all labels, before and after; None without labels."""
-        if not self.labels:
-            return None
+    def totals(self) -> tuple[Totals, Totals]:
+        """Both sides of all labels, before and after; there has to be one."""
         before, after = (
             Totals(*sums[:, sums[0] > 0.0], *(losses / self.labels).tolist())
             for sums, losses in zip(self._totals, self._losses.T, strict=True)

@@ -40,7 +40,7 @@ WINDOW: Final = 5_000
 """Consecutive labels whose mean is compared with that of their forecasts."""
 
 RATED_KEYS: Final = 8
-"""How many keys are rated one by one: the first whose labels come. What is kept of them is in every commit."""
+"""How many keys are rated one by one: the first whose labels come. Each adds some kilobytes to a commit."""
 
 _CELLS: Final = 512  # of the sketch that the bins are made of: some kilobytes of every commit
 _LEAST: Final = 1e-15

@@ -4,6 +4,7 @@ import { count, element, figure, moment, share } from "./words.js";
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const TABLE_ROWS = 64;
+const WALL = matchMedia("(min-width: 960px)"); // where the first chart stands beside two rows of others
 
 // Of all charts over time: the event time if it is known, and else how many labels had joined.
 function abscissa(columns) {
@@ -29,6 +30,7 @@ export const CHARTS = [
     title: "Reliability",
     about: "What was forecast, and how often it came true. On the diagonal, both agree. Bars: 95 % for each bin alone.",
     square: true,
+    open: true,
     format: figure,
     series: () => [
       { label: "before", colour: "--before", dash: [6, 4], points: true },
@@ -43,7 +45,7 @@ export const CHARTS = [
       return { timed: false, values: rows.map((r) => r[0]), columns: [rows.map((r) => r[1]), rows.map((r) => r[2])] };
     },
     table: ({ before, after }) => ({
-      head: ["", "mean forecast", "rate of label 1", "95 % interval", "labels"],
+      head: ["side", "mean forecast", "rate of label 1", "95 % interval", "labels"],
       rows: [["before", before], ["after", after]].flatMap(([name, { bins }]) =>
         bins.forecast.map((x, i) => [name, figure(x), figure(bins.rate[i]), `${figure(bins.low[i])} to ${figure(bins.high[i])}`, count(bins.labels[i])]),
       ),
@@ -83,7 +85,7 @@ export const CHARTS = [
     from: 0,
     format: figure,
     series: () => [
-      { label: "in the target", colour: "--fourth" },
+      { label: "in the target", colour: "--fourth", width: 4 },
       { label: "of the formed map", colour: "--third", dash: [6, 4] },
     ],
     data: ({ versions }) => ({ ...abscissa(versions), columns: [versions.target_risk, versions.risk] }),
@@ -95,7 +97,6 @@ export const CHARTS = [
     from: 0,
     to: 1,
     stacked: true,
-    wide: true,
     format: share,
     series: ({ versions }) => Object.keys(versions.weights).map((label) => ({ label, colour: `--c${hue(label)}` })),
     data: ({ versions }) => ({ ...abscissa(versions), columns: Object.values(versions.weights) }),
@@ -115,6 +116,7 @@ export class Chart {
     this.legend = element("ul", { class: "legend", id: `${about.id}-legend` });
     this.table = element("div", { class: "wide", tabindex: "0", role: "region", "aria-label": `${about.title}: table` });
     this.details = element("details", {}, element("summary", {}, `${about.title} as a table`), this.table);
+    if (about.open) this.details.open = WALL.matches;
     this.details.addEventListener("toggle", () => this.#tabulate());
     this.figure = element(
       "figure", { id: about.id },
@@ -166,7 +168,7 @@ export class Chart {
   #options() {
     const { about } = this;
     const axis = { stroke: css("--soft"), grid: { stroke: css("--grid"), width: 1 }, ticks: { stroke: css("--grid"), width: 1 }, font: "12px system-ui, sans-serif" };
-    const x = { ...axis, space: 70 };
+    const x = { ...axis, space: 70, size: 30 };
     if (this.timed) x.values = (_, ticks, __, ___, step) => ticks.map((tick) => moment(tick, step));
     else if (!about.square) x.values = (_, ticks) => ticks.map((tick) => count(tick));
     const edge = (self, low, high) => {

@@ -1,7 +1,7 @@
 // The page: takes the records of a run as they come, and shows the one of the chosen key.
 
 import { CHARTS, Chart, fill } from "./charts.js";
-import { change, count, duration, element, figure, share, wallTime } from "./words.js";
+import { change, count, duration, element, figure, points, share, wallTime } from "./words.js";
 
 const at = (id) => document.getElementById(id);
 const charts = CHARTS.map((each) => new Chart(each, at("charts")));
@@ -22,11 +22,10 @@ function show() {
 }
 
 function showState(state, words) {
+  if (at("state").dataset.state === state) return;
   at("state").dataset.state = state;
-  if (at("state-words").textContent === words) return;
-  if (at("state-words").dataset.state !== state) announce(words);
-  at("state-words").dataset.state = state;
   at("state-words").textContent = words;
+  announce(words);
 }
 
 function announce(words) {
@@ -36,7 +35,7 @@ function announce(words) {
 function showVerdict(status, { before, after, labels, served }) {
   const name = chosen == null ? "" : ` for ${chosen}`;
   at("verdict").textContent = labels
-    ? `Calibration error ${figure(before.ece)} before, ${figure(after.ece)} after${name}`
+    ? `Forecasts${name} are off by ${points(after.ece)} percentage points on average; the scores were off by ${points(before.ece)}.`
     : `Waiting for the first labels${name} …`;
   const tiles = [
     ["Calibration error", before.ece, after.ece],
@@ -66,21 +65,33 @@ function tile(title, now, than) {
   return element("div", {}, element("dt", {}, title), element("dd", { class: "now" }, now), below);
 }
 
-function showAttention({ alarms, warnings }) {
-  const items = [
-    ...alarms.map((alarm) => [
-      `Refuted${alarm.key == null ? "" : ` for ${alarm.key}`}: ${alarm.assumption}`,
-      `${alarm.reason}, after ${count(alarm.target_labels)} labels. ${alarm.advice}`,
-    ]).reverse(),
-    ...warnings.map((words) => [words, ""]),
-  ];
-  at("attention").hidden = !items.length;
-  at("attention-list").replaceChildren(...items.map(([title, words]) => element("li", {}, element("strong", {}, title), words)));
+function showAttention({ alarms, warnings, views }) {
+  // An alarm is over when what is certified now does not need the assumption, or assumes it of other labels.
+  const over = ({ key, assumption }) => {
+    const certified = (views.find((each) => each.key === key) ?? views[0]).served?.certified;
+    return Boolean(certified && !certified.refuted.includes(assumption));
+  };
+  const items = (some) => some.map((alarm) =>
+    element("li", {}, element("strong", {}, `Refuted${alarm.key == null ? "" : ` for ${alarm.key}`}: ${alarm.assumption}`),
+      `${alarm.reason}, after ${count(alarm.target_labels)} labels. ${alarm.advice}`)).reverse();
+  const now = alarms.filter((alarm) => !over(alarm));
+  const then = alarms.filter(over);
+  at("attention").hidden = !now.length && !warnings.length;
+  replace(at("attention-list"), [...items(now), ...warnings.map((words) => element("li", {}, words))]);
+  at("earlier").hidden = !then.length;
+  at("earlier-title").textContent = then.length === 1 ? "One earlier alarm, over now" : `${then.length} earlier alarms, over now`;
+  replace(at("earlier-list"), items(then));
   for (const alarm of alarms) {
     const title = `${alarm.key} ${alarm.assumption}`;
     if (!announced.has(title)) announce(`Alarm: ${alarm.assumption} is refuted`);
     announced.add(title);
   }
+}
+
+// What is as it was stays in place, so that a reader's selection and focus do too.
+function replace(list, items) {
+  const same = list.children.length === items.length && items.every((item, i) => item.textContent === list.children[i].textContent);
+  if (!same) list.replaceChildren(...items);
 }
 
 const OUTCOMES = [

@@ -7,21 +7,25 @@ export const count = (n) => (n == null ? "–" : n.toLocaleString(ENGLISH));
 // Figures of forecasts, as in the table at the end of a run but for the last digit.
 export const figure = (x) => (x == null ? "–" : Math.abs(x) < 0.001 && x !== 0 ? x.toExponential(1) : x.toFixed(4));
 
-export const share = (x) => (x == null ? "–" : `${(100 * x).toFixed(1)} %`);
+const SPACE = "\u00a0"; // between a figure and its unit, where no line ends
+
+export const share = (x) => (x == null ? "–" : `${+(100 * x).toFixed(1)}${SPACE}%`);
+
+export const points = (x) => +(100 * x).toFixed(2);
 
 // How far a figure moved, where lower is better.
 export function change(before, after) {
   if (!before || after == null) return null;
   const moved = after / before - 1;
-  return { words: `${moved < 0 ? "−" : "+"}${(100 * Math.abs(moved)).toFixed(1)} %`, better: moved < 0 };
+  return { words: `${moved < 0 ? "−" : "+"}${(100 * Math.abs(moved)).toFixed(1)}${SPACE}%`, better: moved < 0 };
 }
 
 export function duration(seconds) {
   if (seconds == null) return "–";
   for (const [unit, size] of [["d", 86400], ["h", 3600], ["min", 60]]) {
-    if (seconds >= 2 * size) return `${(seconds / size).toFixed(1)} ${unit}`;
+    if (seconds >= 2 * size) return `${(seconds / size).toFixed(1)}${SPACE}${unit}`;
   }
-  return seconds >= 1 ? `${seconds.toFixed(1)} s` : `${(1000 * seconds).toFixed(0)} ms`;
+  return seconds >= 1 ? `${seconds.toFixed(1)}${SPACE}s` : `${(1000 * seconds).toFixed(0)}${SPACE}ms`;
 }
 
 const formats = {
@@ -46,8 +50,8 @@ export const wallTime = (time) => new Date(1000 * time).toLocaleTimeString(ENGLI
 
 // An element with what is in it; text is never markup.
 export function element(name, attributes = {}, ...content) {
-  const made_ = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) made_.setAttribute(key, value);
-  made_.append(...content);
-  return made_;
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  node.append(...content);
+  return node;
 }

@@ -503,13 +503,7 @@ def _claimed(bound: float | None) -> float | None:
 
 
 def _engine(engine: Engine, maps: Sequence[MapRow], *, closely: bool) -> Served:
-    certificate = engine.certificate if closely else None
-    if not closely and maps:
-        certificate = (
-            Certificate.model_validate_json(bytes(maps[-1].certificate))
-            if maps[-1].certificate != b"null"
-            else None
-        )
+    certificate = engine.certificate if closely else _published(maps)
     source, target = engine.source, engine.target
     return Served(
         engine.version,
@@ -533,3 +527,8 @@ def _engine(engine: Engine, maps: Sequence[MapRow], *, closely: bool) -> Served:
             list(certificate.assumptions),
         ),
     )
+
+
+def _published(maps: Sequence[MapRow]) -> Certificate | None:
+    data = bytes(maps[-1].certificate) if maps else b"null"
+    return None if data == b"null" else Certificate.model_validate_json(data)

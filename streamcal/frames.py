@@ -289,7 +289,7 @@ def _values(role: Role, column: nw.Series[Any]) -> list[Any]:
     if role == "time" and kind in (narwhals.Datetime, narwhals.Date):
         with suppress(ValueError):  # one lies beyond all times: each is left for its row
             seconds = np.full(len(column), np.nan)
-            seconds[~missing] = as_times(column.drop_nulls().to_native(), np.count_nonzero(~missing))
+            seconds[~missing] = as_times(column.drop_nulls().to_native(), int((~missing).sum()))
             return _with_gaps(seconds)
     if kind.is_numeric() and (role in ("score", "time") or (role == "label" and not kind.is_integer())):
         return _with_gaps(np.asarray(column.cast(narwhals.Float64()).to_numpy(), np.float64))

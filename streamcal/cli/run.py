@@ -45,6 +45,7 @@ from streamcal.cli.options import (
     Window,
     read_options,
 )
+from streamcal.cli.page import serve_page
 from streamcal.cli.picture import FORMATS, is_picture
 from streamcal.cli.progress import Meter
 from streamcal.cli.report import is_summary, run_table
@@ -63,6 +64,7 @@ from streamcal.cli.terminal import (
 )
 from streamcal.cli.whole import refuse_unwritable, write_whole
 from streamcal.errors import DamagedStateError, OutputError, StoreError
+from streamcal.page.board import Board
 from streamcal.run.closing import closing_words
 from streamcal.run.connectors import Connectors, public_url
 from streamcal.run.endpoint import parse_address
@@ -145,6 +147,10 @@ def run(
     metrics: Annotated[
         str | None, typer.Option(help="[HOST:]PORT for Prometheus to scrape; on 127.0.0.1 by default.")
     ] = None,
+    page: Annotated[
+        str | None,
+        typer.Option(help="[HOST:]PORT of a live page, for a browser on this machine; it ends with the run."),
+    ] = None,
     id_column: IdColumn = None,
     score_column: ScoreColumn = None,
     time_column: TimeColumn = None,
@@ -215,6 +221,7 @@ def run(
         kept = kept_types(options.columns.keep, inputs.deployment[: len(events)])
         outputs = _open_outputs(asked, connectors, stack, kept)
         measured = _serve_metrics(metrics, sources) if metrics else None
+        server = serve_page(page, stack) if page else None
         pipeline = Pipeline(
             options.recalibrator,
             options.join,
@@ -223,11 +230,22 @@ def run(
             keys=options.keys,
             columns=options.columns,
         )
+        board = None
+        if server is not None:
+            board = Board(
+                pipeline,
+                options.model_dump(mode="json", exclude={"connectors"}),  # these may hold secrets
+                lambda: closing_words(pipeline, sources),
+                state.maps() if state else (),
+            )
+            server.show(board)
         with Meter(pipeline, sources, live=not log_json) as meter:
-            after = _Watch(pipeline, meter, measured, show_rejects=rejects is None)
+            after = _Watch(pipeline, meter, measured, board, show_rejects=rejects is None)
             _run(Runner(pipeline, inputs, outputs, state, clock=time.monotonic, stop=stop, after=after), stop)
         # While the store is open: it holds the engines that this run did not touch.
         doubtful = _report(asked, connectors, pipeline, sources)
+        if board is not None:
+            board.end()
         nothing = pipeline.tally.events in (0, pipeline.tally.rejected)
     if stop():
         log.warning("interrupted: everything processed so far is written")
@@ -243,14 +261,21 @@ def run(
 
 
 class _Watch:
-    """Shows what each micro-batch brings: progress, rejects, alarms, metrics."""
+    """Shows what each micro-batch brings: progress, rejects, alarms, metrics, the live page."""
 
     def __init__(
-        self, pipeline: Pipeline, meter: Meter, measured: RunMetrics | None, *, show_rejects: bool
+        self,
+        pipeline: Pipeline,
+        meter: Meter,
+        measured: RunMetrics | None,
+        board: Board | None,
+        *,
+        show_rejects: bool,
     ) -> None:
         self._pipeline = pipeline
         self._meter = meter
         self._measured = measured
+        self._board = board
         self._refused = RejectLog() if show_rejects else None
 
     def __call__(self, outcome: Outcome, seconds: float) -> None:
@@ -263,6 +288,8 @@ class _Watch:
         if self._measured is not None:
             self._measured.batch(seconds, outcome)
             self._measured.update(self._pipeline)
+        if self._board is not None:
+            self._board.take(outcome)
 
 
 def _check_reports(asked: _Asked) -> None:

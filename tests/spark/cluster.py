@@ -2,7 +2,7 @@
 
 ``python -m tests.spark.cluster --events 2000000 --workers 2 --kills 5`` writes a stream, runs it on
 ``local-cluster``, kills so many executors and so many drivers on the way, and compares counts and sketches
-with those of one process. It prints events a second, and what an event took of the processor, by the last driver.
+with those of one process. It prints events a second, and what an event took of the processor.
 """
 
 from __future__ import annotations

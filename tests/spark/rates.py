@@ -1,8 +1,8 @@
 """``python -m tests.spark.rates``: what applying a map, and fitting one, take on Spark, a row.
 
-Each job stands beside one that reads the same rows from the same Parquet files and does nothing with them. They take
-turns. Processor time is that of all cores, JVM and Python apart; of the repeats the least counts, because other work
-on the machine only adds.
+Each job stands beside one that reads the same rows from the same Parquet files and does nothing with them.
+They take turns. Processor time is that of all cores, JVM and Python apart; of the repeats the least counts,
+because other work on the machine only adds.
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ def _event(id_: Any, time: Any, score: Any, label: Any, key: Any, domain: Any) -
         raise ValueError(f"a time must be seconds since the epoch, before the year 5138, got {shown(time)}")
     if score is None:
         if label is None:
-            raise ValueError("an event needs a score or a label")
+            raise ValueError("an event needs a score or a label; NaN is none")
         return LabelEvent(id_, label, time)
     if label is None:
         return PredictionEvent(id_, score, time, key, domain)

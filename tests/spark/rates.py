@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -17,6 +18,8 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from streamcal.events import PredictionEvent
+from streamcal.join.join import Join, JoinConfig
 from streamcal.spark import learn, recalibrated
 from streamcal.sql import query
 from tests.spark.maps import linear_map, step_map
@@ -34,6 +37,22 @@ def pass_over(frame: DataFrame) -> None:
 def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Count rows: what any job costs whose rows go to Python as Arrow."""
     yield pa.RecordBatch.from_pydict({"n": [sum(batch.num_rows for batch in batches)]})
+
+
+def kept(entries: int = 200_000) -> tuple[float, float]:
+    """Return what a prediction that waits takes of a bucket's state: bytes, and seconds a micro-batch."""
+    join = Join(JoinConfig(max_pending=entries))
+    for number in range(entries):
+        join.move_to(1.7e9 + number)
+        id_ = f"r{number:08d}-{number * 2654435761 % 2**32:08x}"
+        join.hold(PredictionEvent(id_, (number + 0.5) / entries, 1.7e9 + number), 0.5, 0)
+    least = float("inf")
+    for _ in range(5):
+        before = time.process_time()
+        state = join.to_bytes()
+        Join.from_bytes(state)
+        least = min(least, time.process_time() - before)
+    return len(state) / entries, least / entries
 
 
 def main() -> None:
@@ -81,6 +100,8 @@ def main() -> None:
             jvm, python = (took[f"driver {part}"] / given.rows * 1e9 for part in ("JVM", "Python"))
             rate = 2e3 / (jvm + python)
             print(f"{job:>34}: JVM {jvm:6.0f}, Python {python:6.0f}; two idle cores {rate:6.2f} M rows/s")
+    size, seconds = kept()
+    print(f"a prediction that waits: {size:.0f} bytes, {seconds * 1e6:.2f} µs of processor a micro-batch")
     spark.stop()
 
 

@@ -43,7 +43,9 @@ from streamcal.run.ports import JournalStore, StoppedError
 
 __all__ = ["serve"]
 
-NEEDED: Final = "serving needs starlette, uvicorn and httptools: pip install 'streamcal-engine[serve]'"
+NEEDED: Final = (
+    "serving needs starlette, uvicorn, httptools and uvloop: pip install 'streamcal-engine[serve]'"
+)
 
 _LEAST_TOKEN: Final = 16  # characters
 
@@ -78,7 +80,7 @@ def serve(
     /openapi.json. It is the pipeline of `streamcal run`, and the same store.
     """
     set_up_logging(as_json=log_json)
-    if any(find_spec(name) is None for name in ("starlette", "uvicorn", "httptools")):
+    if any(find_spec(name) is None for name in ("starlette", "uvicorn", "httptools", "uvloop")):
         fail(NEEDED, EXIT_USAGE)
     from streamcal.serve.server import Server, listen
 

@@ -31,6 +31,7 @@ __all__ = ["NO_KEY", "App"]
 
 MOST_BYTES: Final = 8 << 20
 """The body of a request may have so many."""
+_MOST_DROPPED: Final = 8 * MOST_BYTES
 READ_SECONDS: Final = 10.0
 """So long may a request take to come."""
 ANSWER_SECONDS: Final = 30.0
@@ -147,8 +148,12 @@ class App:
                 if not isinstance(each, Recalibrated):
                     refused = each if isinstance(each, Problem) else Problem(422, "no prediction")
                     detail = f"value {index}: {refused.detail}"
-                    faults = tuple(Fault(f"#/inputs ({fault.pointer})", fault.detail) for fault in refused.errors)
-                    return _response(msgspec.structs.replace(refused, detail=detail, error=detail, errors=faults))
+                    faults = tuple(
+                        Fault(f"#/inputs ({fault.pointer})", fault.detail) for fault in refused.errors
+                    )
+                    return _response(
+                        msgspec.structs.replace(refused, detail=detail, error=detail, errors=faults)
+                    )
         except RefusedError as error:
             return _response(msgspec.structs.replace(error.problem, error=error.problem.detail))
         rows = [each for each in results if isinstance(each, Recalibrated)]
@@ -166,7 +171,9 @@ class App:
 
     # What is known
 
-    def _asking(self, query: Callable[[str | None], Awaitable[bytes]]) -> Callable[[Request], Awaitable[Response]]:
+    def _asking(
+        self, query: Callable[[str | None], Awaitable[bytes]]
+    ) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             return Response(await query(request.query_params.get("key")), media_type=bodies.JSON)
 
@@ -177,7 +184,9 @@ class App:
 
     async def _ready(self, request: Request) -> Response:  # noqa: ARG002
         if not self._desk.ready:
-            raise RefusedError(503, "the server is starting: it reads its store and its source", retry_after=1)
+            raise RefusedError(
+                503, "the server is starting: it reads its store and its source", retry_after=1
+            )
         return Response(b'{"status":"ready"}', media_type=bodies.JSON)
 
     async def _metrics(self, request: Request) -> Response:
@@ -217,7 +226,9 @@ class App:
         if self._token is not None:
             given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
             if not hmac.compare_digest(given, self._token):
-                raise RefusedError(401, "the header Authorization must be 'Bearer ' and the token of the server")
+                raise RefusedError(
+                    401, "the header Authorization must be 'Bearer ' and the token of the server"
+                )
         elif self._only_local:
             host = next((value for name, value in scope["headers"] if name == b"host"), b"")
             if host and not _is_local(host.decode("latin-1")):
@@ -256,51 +267,27 @@ async def _body(headers: dict[str, str], receive: Callable[[], Awaitable[Message
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", ""):
         raise RefusedError(415, f"the body must not be compressed, got Content-Encoding {encoding[:100]!r}")
-    length = headers.get("content-length", "")
-    if length.isdigit() and int(length[:20]) > MOST_BYTES:
-        raise _too_long(f"{int(length[:20]):,}")
-    message = await _before_late(receive)
-    if not message.get("more_body"):
-        return _short(message.get("body", b""))
-    parts, size = [message.get("body", b"")], len(message.get("body", b""))
+    parts: list[bytes] = []
+    size = 0
     try:
         async with asyncio.timeout(READ_SECONDS):
-            while message.get("more_body"):
+            while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     raise RefusedError(400, "the request ended before its body did")
-                parts.append(message.get("body", b""))
-                size += len(parts[-1])
-                if size > MOST_BYTES:
-                    raise _too_long("more")
+                part = message.get("body", b"")
+                size += len(part)
+                if size <= MOST_BYTES:
+                    parts.append(part)
+                elif size > _MOST_DROPPED:  # up to here it is read, so that the client gets to the answer
+                    break
+                if not message.get("more_body"):
+                    break
     except TimeoutError:
-        raise _too_late() from None
-    return b"".join(parts)
-
-
-async def _before_late(receive: Callable[[], Awaitable[Message]]) -> Message:
-    try:
-        async with asyncio.timeout(READ_SECONDS):
-            message = await receive()
-    except TimeoutError:
-        raise _too_late() from None
-    if message["type"] == "http.disconnect":
-        raise RefusedError(400, "the request ended before its body did")
-    return message
-
-
-def _short(body: bytes) -> bytes:
-    if len(body) > MOST_BYTES:
-        raise _too_long("more")
-    return body
-
-
-def _too_long(size: str) -> RefusedError:
-    return RefusedError(413, f"a body may have {MOST_BYTES:,} bytes, this one has {size}")
-
-
-def _too_late() -> RefusedError:
-    return RefusedError(408, f"the body did not come within {READ_SECONDS:g} seconds")
+        raise RefusedError(408, f"the body did not come within {READ_SECONDS:g} seconds") from None
+    if size > MOST_BYTES:
+        raise RefusedError(413, f"a body may have {MOST_BYTES:,} bytes, this one has more")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 async def _within(waiting: asyncio.Future[T]) -> T:

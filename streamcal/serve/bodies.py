@@ -10,7 +10,17 @@ import msgspec
 from streamcal.run.columns import Columns
 from streamcal.serve.problems import RefusedError
 
-__all__ = ["BATCHES", "CLOUD_EVENT", "CLOUD_EVENTS", "JSON", "JSON_LINES", "Body", "InferRequest", "read", "tensors"]
+__all__ = [
+    "BATCHES",
+    "CLOUD_EVENT",
+    "CLOUD_EVENTS",
+    "JSON",
+    "JSON_LINES",
+    "Body",
+    "InferRequest",
+    "read",
+    "tensors",
+]
 
 JSON: Final = "application/json"
 JSON_LINES: Final = "application/x-ndjson"
@@ -68,7 +78,9 @@ def _checked(lines: list[Any]) -> list[Any]:
     if not lines:
         raise RefusedError(400, "the body holds no event")
     if len(lines) > MOST_LINES:
-        raise RefusedError(413, f"the body holds {len(lines):,} events, at most {MOST_LINES:,} may be sent at once")
+        raise RefusedError(
+            413, f"the body holds {len(lines):,} events, at most {MOST_LINES:,} may be sent at once"
+        )
     return lines
 
 

@@ -210,7 +210,7 @@ class Desk(_Source):
         self._row: _Kept | None = None  # of the micro-batch in hand
         self._since = 0  # events since the last commit
         self._commit_at = 0.0
-        self._commits = False
+        self._commits: float | None = None  # when the commit of the micro-batch in hand began
         self.ready = False
         """Whether requests are taken: the store was read, and the source of calibration learned."""
         self._closed = False
@@ -276,7 +276,9 @@ class Desk(_Source):
         if self._closed:
             raise RefusedError(503, "the server is stopping: try another, or again", retry_after=1)
         if not self.ready:
-            raise RefusedError(503, "the server is starting: it reads its store and its source", retry_after=1)
+            raise RefusedError(
+                503, "the server is starting: it reads its store and its source", retry_after=1
+            )
 
     # The source of the run
 
@@ -309,18 +311,20 @@ class Desk(_Source):
         """Whether a commit of the whole state is due; if not, the micro-batch in hand is kept."""
         row, self._row = self._row, None
         size = 0 if row is None else sum(len(group.lines) for group in row.groups)
-        late = time.monotonic() >= self._commit_at or self._since + size > _MOST_KEPT
-        self._commits = not self.ready or late
-        if row is not None and not self._commits:
-            self._commits = not self._store.keep(msgspec.msgpack.encode(row))
+        now = time.monotonic()
+        whole = not self.ready or now >= self._commit_at or self._since + size > _MOST_KEPT
+        if row is not None and not whole:
+            whole = not self._store.keep(msgspec.msgpack.encode(row))
             self._since += size
-        return self._commits
+        self._commits = now if whole else None
+        return whole
 
     def answer(self, outcome: Outcome, seconds: float) -> None:  # noqa: ARG002  # what the runner calls
         """Answer the requests of a micro-batch, which is kept or committed now."""
-        if self._commits:
-            self._commits, self._since = False, 0
-            self._commit_at = time.monotonic() + max(_SECONDS, _SHARE * seconds)
+        if self._commits is not None:
+            now = time.monotonic()
+            self._commit_at = now + max(_SECONDS, _SHARE * (now - self._commits))
+            self._commits, self._since = None, 0
         if not self._taken:
             return
         results, start, answering = self._pipeline.results, 0, []

@@ -34,9 +34,13 @@ def document(columns: Columns) -> dict[str, Any]:
     }
     paths: dict[str, Any] = {
         "/v1/predictions": _events("prediction", "Answer", event, answer, "Recalibrate predictions"),
-        "/v1/labels": _events("label", "LabelAnswer", label, {"id": "a1", "outcome": "joined"}, "Give labels"),
+        "/v1/labels": _events(
+            "label", "LabelAnswer", label, {"id": "a1", "outcome": "joined"}, "Give labels"
+        ),
         "/v1/map": _known("The map that is served, of a key", "Map"),
-        "/v1/certificate": _known("What may be claimed of it; worked out anew after 5 seconds", "Certificate"),
+        "/v1/certificate": _known(
+            "What may be claimed of it; worked out anew after 5 seconds", "Certificate"
+        ),
         "/v1/alarms": _known("The assumptions that were refuted", "Alarms"),
         "/healthz": _plain("Whether the process answers", open_to_all=True),
         "/readyz": _plain("Whether it takes events", open_to_all=True, starting=True),

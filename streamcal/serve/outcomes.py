@@ -95,7 +95,9 @@ class Outcomes:
         settled = tables.settled.entries.get(id_)
         first = early.event.label if early is not None else None if settled is None else settled.label
         if first is None:
-            return Problem(410 if settled else _UNPROCESSABLE, why, id=id_, outcome="late" if settled else None)
+            return Problem(
+                410 if settled else _UNPROCESSABLE, why, id=id_, outcome="late" if settled else None
+            )
         if first == event.label:
             return LabelAnswer(id_, "duplicate")
         detail = f"the label of id {id_!r} is {first} already, which stays, got {event.label}"
@@ -115,7 +117,9 @@ class Outcomes:
             ("domain", known.domain, event.domain),
         ):
             if before != now:
-                detail = f"there was a prediction with id {event.id!r} and {name} {before!r} before, got {now!r}"
+                detail = (
+                    f"there was a prediction with id {event.id!r} and {name} {before!r} before, got {now!r}"
+                )
                 return Problem(409, detail, id=event.id, errors=(Fault(f"#/{name}", detail),))
         version, *weights = known.answer
         answer = Recalibrated(

@@ -10,10 +10,14 @@ from collections.abc import Callable, Sequence
 from threading import Thread
 from typing import Any, Final
 
+import numpy as np
 import uvicorn
+import uvloop
 from starlette.routing import BaseRoute
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from streamcal.engine.config import RecalibratorConfig
+from streamcal.engine.engine import Engine
 from streamcal.run.config import RunConfig
 from streamcal.run.metrics import RunMetrics
 from streamcal.run.pipeline import Outcome
@@ -97,7 +101,8 @@ class Server:
         *,
         token: str | None,
         loopback: bool,
-        pages: Callable[[ServedPipeline], tuple[Sequence[BaseRoute], Callable[[Outcome], None]]] | None = None,
+        pages: Callable[[ServedPipeline], tuple[Sequence[BaseRoute], Callable[[Outcome], None]]]
+        | None = None,
     ) -> None:
         self._options = options
         self._store = store
@@ -149,7 +154,7 @@ class Server:
         StoreError, OutputError, StoppedError, OSError, ValueError
             if the run cannot go on; see `Runner.run`.
         """
-        with asyncio.Runner(loop_factory=_new_loop) as runner:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(self._serve(listener))
         if self._error is not None:
             raise self._error
@@ -162,6 +167,7 @@ class Server:
             ws="none",
             lifespan="off",
             log_config=None,
+            log_level="error",  # no line for each request that is no HTTP: that is for clients to decide
             access_log=False,
             server_header=False,
             proxy_headers=False,
@@ -169,6 +175,7 @@ class Server:
             timeout_keep_alive=_KEEP_ALIVE,
             timeout_graceful_shutdown=_STOP_SECONDS,
         )
+        logging.getLogger("uvicorn").handlers = log.handlers
         self._server = uvicorn.Server(config)
         worker = Thread(target=self._work, name="run")
         worker.start()
@@ -181,9 +188,12 @@ class Server:
     def _work(self) -> None:
         """Run, in a thread of its own."""
         try:
+            _warm_up(self._options.recalibrator)
             count = replay(self._options, self._store)
             if count:
-                log.info("%s events that were answered before a server was killed are part of the state now", count)
+                log.info(
+                    "%s events that were answered before a server was killed are part of the state now", count
+                )
             self._runner.run()
         except BaseException as error:
             self._error = error
@@ -212,13 +222,14 @@ def listen(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=family, backlog=_BACKLOG)
 
 
+def _warm_up(config: RecalibratorConfig) -> None:
+    """Import what the first map and its certificate need: else some request would wait for it."""
+    engine = Engine(config)
+    scores = np.linspace(0.0, 1.0, 128)
+    labels = np.arange(len(scores)) % 3 == 0
+    engine.learn_many(scores, labels.astype(np.int8), "target", np.zeros(len(scores)), None)
+    engine.published_certificate  # noqa: B018  # it is worked out when it is asked for
+
+
 def _nothing(outcome: Outcome) -> None:
     """Do nothing."""
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()

@@ -1,4 +1,4 @@
-"""The command line: ``streamcal run``, ``apply``, ``sql``, ``show``, ``replay``, ``demo``.
+"""The command line: ``streamcal run``, ``serve``, ``apply``, ``sql``, ``show``, ``replay``, ``demo``.
 
 Exit status: 0 if a run reached its end, with or without rejects, or was ended by SIGTERM; 1 if nothing could
 be read, or an input not to its end, or a replay differs; 2 on a usage error; 3 if the store or an output
@@ -49,6 +49,7 @@ from streamcal.cli.options import (
     read_options,
 )
 from streamcal.cli.run import run
+from streamcal.cli.serve import serve
 from streamcal.cli.show import SHOWN_MAPS, replay_table, served, show_table
 from streamcal.cli.sql import sql
 from streamcal.cli.terminal import (
@@ -90,6 +91,7 @@ app = typer.Typer(
 )
 
 app.command(cls=_Once)(run)
+app.command(cls=_Once)(serve)
 app.command(cls=_Once)(apply)
 app.command(cls=_Once)(sql)
 

@@ -38,8 +38,8 @@ import msgspec
 
 from streamcal.events import Domain, Event, Origin
 from streamcal.join.tables import Tables
-from streamcal.run.codec import Malformed
 from streamcal.run.columns import Columns
+from streamcal.run.event_fields import Malformed
 from streamcal.run.rows import MapRow, RejectRow
 
 __all__ = [
@@ -52,6 +52,7 @@ __all__ = [
     "FileSource",
     "Format",
     "IdentifyingConnector",
+    "JournalStore",
     "Position",
     "Positions",
     "Role",
@@ -358,6 +359,33 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Release without a commit; may be called twice."""
+
+
+@runtime_checkable
+class JournalStore(Store, Protocol):
+    """A store that can also keep what was taken since its last commit, at less cost than a commit.
+
+    Who answers at once, for many requests one after the other, keeps what they hold before it answers. A run
+    that resumes takes that again before anything else.
+    """
+
+    def keep(self, batch: bytes) -> bool:
+        """Make bytes last until the next `Store.commit`; False if that has to come first.
+
+        Raises
+        ------
+        StoreError
+            if it cannot be written.
+        """
+
+    def kept(self) -> Sequence[bytes]:
+        """Return what was kept since the last commit, in order.
+
+        Raises
+        ------
+        StoreError
+            if it cannot be read, or is damaged.
+        """
 
 
 class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):

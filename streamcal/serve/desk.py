@@ -348,7 +348,7 @@ class _Journal(_Source):
         row = self._left.popleft()
         if row.first != self._next:
             raise StoreError(
-                f"the store is damaged: its journal goes on at event {row.first}, its state ends at {self._next}"
+                f"the store is damaged: its journal goes on at event {row.first}, not at {self._next}"
             )
         return [self._batch(row.groups)]
 
@@ -372,8 +372,8 @@ def replay(options: RunConfig, store: JournalStore) -> int:
         found = msgspec.msgpack.decode(row, type=_Kept).options
         if found != wanted:
             raise StoreError(
-                "the store holds requests that were answered before the server was killed, under other options:"
-                f" {found}, now {wanted}. Start once with those, then change them"
+                "the store holds requests that were answered before a server was killed, under other"
+                f" options: {found}, now {wanted}. Start once with those, then change them"
             )
     pipeline = ServedPipeline(options, store)
     journal = _Journal(options, kept)

@@ -101,9 +101,9 @@ def _events(what: str, answered: str, event: Any, answer: Any, summary: str) -> 
             "operationId": f"{what}s",
             "summary": summary,
             "description": (
-                "One event, or JSON lines, which are answered line by line: the status is then 200, and a line"
-                " that was refused is answered by its problem. Sent again, an event is answered as before, and"
-                " counted once."
+                "One event, or JSON lines, which are answered line by line: the status is then 200, and a"
+                " line that was refused is answered by its problem. Sent again, an event is answered as"
+                " before, and counted once."
             ),
             "requestBody": {
                 "required": True,

@@ -73,6 +73,10 @@ class App:
         self._desk = desk
         self._queries = queries
         self._columns = columns
+        self._columns_of: dict[Kind, Columns] = {
+            "predictions": columns.of("events"),
+            "labels": columns.of("labels"),
+        }
         self._token = None if token is None else f"Bearer {token}".encode()
         self._only_local = loopback and token is None
         self._others = Starlette(
@@ -125,7 +129,7 @@ class App:
     async def _events(self, kind: Kind, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         body = await _body(headers, receive)
-        lines, many = bodies.read(headers, body, self._columns)
+        lines, many = bodies.read(headers, body, self._columns_of[kind])
         results = await self._results(kind, lines)
         if not many:
             await _respond(send, results[0])

@@ -50,7 +50,7 @@ nitpicky = True  # a name in single backticks is a reference, and must exist: se
 default_role = "py:obj"
 
 NAVIGATION = {
-    "Concepts": ["recalibration", "label-shift", "certificates", "drift", "operations", "glossary"],
+    "Concepts": ["recalibration", "label-shift", "certificates", "drift", "operations", "scale", "glossary"],
     "Reference": ["events", "store", "kafka", "spark", "river", "connectors", "api/README"],
     "Background": ["paper", "benchmarks", "architecture", "proofs/certificates"],
 }

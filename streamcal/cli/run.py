@@ -86,6 +86,7 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
     output: str
     rejects: str | None
     maps: str | None
+    alarms: str | None
     store: str | None
     map_file: Path | None
     plot: Path | None
@@ -103,6 +104,7 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
             Named("--output", self.output, "written"),
             Named("--rejects", self.rejects, "written"),
             Named("--maps", self.maps, "written"),
+            Named("--alarms", self.alarms, "written"),
             Named("--map", self.map_file, "written"),
             Named("--plot", self.plot, "written"),
             Named("--summary", self.summary, "written"),
@@ -127,6 +129,9 @@ def run(
         typer.Option("--map", help="Where the last map goes, as JSON; of KEY, to the name with .KEY in it."),
     ] = None,
     maps: Annotated[str | None, typer.Option(help="Where every map version goes, one line each.")] = None,
+    alarms: Annotated[
+        str | None, typer.Option(help="Where alarms go, one line each; or a webhook: https://HOST/PATH.")
+    ] = None,
     store: Annotated[str | None, typer.Option(help="Where the state is kept: a SQLite file.")] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Wait for more data at the end of files.")] = False,
     final: Final = False,
@@ -172,6 +177,7 @@ def run(
         output=output,
         rejects=rejects,
         maps=maps,
+        alarms=alarms,
         store=store,
         map_file=map_file,
         plot=plot,
@@ -257,7 +263,7 @@ class _Watch:
             self._refused.take(outcome.rejects)
         for alarm in outcome.alarms:
             which = "" if alarm.key is None else f" [{alarm.key}]"
-            log.warning("drift%s: %s is refuted: %s", which, alarm.assumption, alarm.reason)
+            log.warning("alarm%s: %s is refuted: %s. %s", which, alarm.assumption, alarm.reason, alarm.advice)
         if self._measured is not None:
             self._measured.batch(seconds, outcome)
             self._measured.update(self._pipeline)
@@ -284,6 +290,7 @@ def _open_outputs(
         open_sink(connectors, asked.output, stack, kept=kept),
         open_sink(connectors, asked.rejects, stack, "rejects") if asked.rejects else None,
         open_sink(connectors, asked.maps, stack, "maps") if asked.maps else None,
+        open_sink(connectors, asked.alarms, stack, "alarms") if asked.alarms else None,
     )
 
 

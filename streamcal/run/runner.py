@@ -24,6 +24,7 @@ from streamcal.run.ports import (
     Change,
     Checkpoint,
     CutBackSink,
+    OutboxSink,
     Position,
     Positions,
     Sink,
@@ -68,11 +69,13 @@ class Outputs(msgspec.Struct):
     answers: Sink
     rejects: Sink | None = None
     maps: Sink | None = None
+    alarms: Sink | None = None
 
     @property
     def sinks(self) -> list[Sink]:
         """The sinks that are given."""
-        return [sink for sink in (self.answers, self.rejects, self.maps) if sink is not None]
+        given = self.answers, self.rejects, self.maps, self.alarms
+        return [sink for sink in given if sink is not None]
 
 
 class NullSink:
@@ -178,6 +181,7 @@ class Runner:
             outcome = Outcome([], rejects, [])
             self._commit(outcome, None)
             self._after(outcome, 0.0)
+        self._settle()
         return finished
 
     def _resume(self) -> None:
@@ -246,10 +250,11 @@ class Runner:
 
     def _publish(self) -> None:
         """Publish the maps of a calibration."""
-        maps = self._pipeline.calibrated()
-        if maps:
+        outcome = self._pipeline.calibrated()
+        if outcome.maps:
             self._calibrations += 1
-            self._commit(Outcome([], [], maps), None)
+            self._commit(outcome, None)
+            self._after(outcome, 0.0)
 
     def _seek(self, sources: Sequence[Source]) -> None:
         """Move sources to the positions in the store, and record new partitions."""
@@ -355,6 +360,7 @@ class Runner:
             (self._outputs.answers, outcome.answers),
             (self._outputs.rejects, outcome.rejects),
             (self._outputs.maps, outcome.maps),
+            (self._outputs.alarms, outcome.alarms),
         )
         for sink, written in rows:
             if sink is not None and written and sink not in self._suppressed:
@@ -380,6 +386,15 @@ class Runner:
         deployment = self._inputs.deployment
         if any(name in self._opened for name in _names(deployment)) and not _whole(deployment):
             self._watermark = watermark(deployment, self._times, self._pipeline.clock)
+
+    def _settle(self) -> None:
+        """Record what sinks that deliver at their own pace have delivered since the last commit."""
+        for sink in self._outputs.sinks:
+            if isinstance(sink, OutboxSink):
+                position = sink.settle()
+                if position != self._lengths.get(sink.name):
+                    self._lengths[sink.name] = position
+                    self._record(Outcome([], [], []))
 
     def _marked(self) -> AllPositions:
         """Return what sinks keep with a commit: the input positions, and the number of calibrations."""

@@ -24,7 +24,6 @@ IMPURE = {
     "cli/map_files",
     "cli/opening",
     "cli/options",
-    "cli/picture",
     "cli/progress",
     "cli/run",
     "cli/sql",
@@ -34,6 +33,7 @@ IMPURE = {
     "run/config",
     "run/endpoint",
     "run/connectors",
+    "run/reliability",
 }
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from rich.console import Console
 
-from streamcal.cli.picture import NEEDED, Month, can_draw, demo_picture, is_picture
+from streamcal.cli.picture import Month, demo_picture, is_picture
 from streamcal.cli.report import run_table
 from streamcal.cli.terminal import EXIT_USAGE, fail
 from streamcal.cli.whole import refuse_unwritable, write_whole
@@ -18,6 +18,7 @@ from streamcal.join.join import Joined
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
+from streamcal.run.reliability import NEEDED, can_draw
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 
 __all__ = ["copy_files", "data_folder", "run"]

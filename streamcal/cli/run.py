@@ -13,7 +13,6 @@ import msgspec
 import typer
 from rich.console import Console
 
-from streamcal.cli.closing import closing_words
 from streamcal.cli.map_files import is_map, write_maps
 from streamcal.cli.opening import (
     ConfigFile,
@@ -46,9 +45,9 @@ from streamcal.cli.options import (
     Window,
     read_options,
 )
-from streamcal.cli.picture import FORMATS, NEEDED, can_draw, is_picture, reliability_picture
+from streamcal.cli.picture import FORMATS, is_picture
 from streamcal.cli.progress import Meter
-from streamcal.cli.report import is_summary, run_summary, run_table
+from streamcal.cli.report import is_summary, run_table
 from streamcal.cli.terminal import (
     EXIT_DOUBTFUL,
     EXIT_INTERRUPTED,
@@ -64,12 +63,15 @@ from streamcal.cli.terminal import (
 )
 from streamcal.cli.whole import refuse_unwritable, write_whole
 from streamcal.errors import DamagedStateError, OutputError, StoreError
+from streamcal.run.closing import closing_words
 from streamcal.run.connectors import Connectors, public_url
 from streamcal.run.endpoint import parse_address
 from streamcal.run.metrics import RunMetrics
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Source, StoppedError
+from streamcal.run.reliability import NEEDED, can_draw, reliability_figure, saved
 from streamcal.run.runner import Outputs, Runner
+from streamcal.run.summary import run_summary
 
 __all__ = ["run"]
 
@@ -302,7 +304,7 @@ def _report(asked: _Asked, connectors: Connectors, pipeline: Pipeline, sources: 
         if asked.plot is not None and not pipeline.quality.before.labels:
             words.append(f"{asked.plot} was not drawn: no label has met its prediction.")
         elif asked.plot is not None:
-            picture = reliability_picture(pipeline.quality, asked.plot.suffix)
+            picture = saved(reliability_figure(pipeline.quality), asked.plot.suffix)
             write_whole("--plot", asked.plot, picture)
         unwritten = [] if asked.map_file is None else write_maps(pipeline.engines, asked.map_file)
         if asked.summary is not None:

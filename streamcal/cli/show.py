@@ -14,7 +14,6 @@ from rich.text import Text
 
 from streamcal.certificates.first_claim import NO_CLAIM
 from streamcal.certificates.record import Bound, Certificate
-from streamcal.cli.report import quality_rows
 from streamcal.engine.engine import Engine
 from streamcal.events import DOMAINS
 from streamcal.join.join import JoinCounts
@@ -24,6 +23,7 @@ from streamcal.run.ports import Store
 from streamcal.run.quality import Figures, Quality
 from streamcal.run.rows import MapRow
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner, pipeline_state
+from streamcal.run.summary import quality_rows
 from streamcal.run.tally import Tally
 from streamcal.sketch.decoding import decoded
 from streamcal.times import show_time

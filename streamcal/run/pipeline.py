@@ -26,11 +26,11 @@ from streamcal.events import DOMAINS, Domain, Event, LabelEvent, LabelledEvent, 
 from streamcal.join.join import Join, JoinConfig, JoinCounts, Joined, JoinState
 from streamcal.join.tables import Tables
 from streamcal.run.alarms import alarm_row
-from streamcal.run.codec import Malformed
 from streamcal.run.columns import Columns
 from streamcal.run.config import KeysConfig
 from streamcal.run.doubts import Meanings
 from streamcal.run.engines import KeyedEngines
+from streamcal.run.event_fields import Malformed
 from streamcal.run.order import MicroBatch
 from streamcal.run.quality import Quality, QualityState
 from streamcal.run.reasons import count_reasons

@@ -41,8 +41,8 @@ import msgspec
 
 from streamcal.events import Domain, Event, Origin
 from streamcal.join.tables import Tables
-from streamcal.run.codec import Malformed
 from streamcal.run.columns import Columns
+from streamcal.run.event_fields import Malformed
 from streamcal.run.rows import MapRow, RejectRow
 
 __all__ = [

@@ -32,7 +32,7 @@ from streamcal.run.doubts import Meanings
 from streamcal.run.engines import KeyedEngines
 from streamcal.run.event_fields import Malformed
 from streamcal.run.order import MicroBatch
-from streamcal.run.quality import Quality, QualityState
+from streamcal.run.quality import Quality, QualityState, Unrated
 from streamcal.run.reasons import count_reasons
 from streamcal.run.rows import AlarmRow, AnswerColumns, Answers, MapRow, RejectRow, answer_rows, reject_row
 from streamcal.run.tally import Tally
@@ -127,7 +127,7 @@ class Pipeline:
         self._unpublished: dict[str | None, None] = {}
         self._stored = False
         self._taken: tuple[int, Iterator[object]] = (0, iter(()))  # events, and those of the last batch
-        self._unrated: tuple[list[float], list[float], list[int]] = ([], [], [])
+        self._unrated = Unrated.none()
         self._quality = Quality()
         columns = columns or Columns()
         self._positive = columns.positive
@@ -264,7 +264,7 @@ class Pipeline:
             self._step(batch, enumerate(taking), outcome, rows)
         if outcome.rejects:
             self._note(outcome.rejects)
-        if len(self._unrated[0]) >= _UNRATED:
+        if len(self._unrated.labels) >= _UNRATED:
             self._rate()
         meanings.events += len(events)
         outcome.doubtful = bool(meanings.labels or meanings.percents)
@@ -282,7 +282,7 @@ class Pipeline:
         join, engine_of, row_of = self._join, self._engines.of, self._row_of
         known, admits = self._engines.known, self._engines.admits
         timed = self._timed
-        scores, probabilities, labels = self._unrated
+        scores, probabilities, labels, keys, predicted_at, labelled_at = self._unrated
         index = 0
 
         def origin_of() -> Origin:
@@ -307,6 +307,9 @@ class Pipeline:
                     scores.append(each.score)
                     probabilities.append(each.probability)
                     labels.append(each.label)
+                    keys.append(each.key)
+                    predicted_at.append(each.predicted_at)
+                    labelled_at.append(each.labelled_at)
                     if self._observer is not None:
                         self._observer(each)
                 elif isinstance(each, Rejected):
@@ -362,10 +365,18 @@ class Pipeline:
             kept = block.kept or [()] * len(block)
             passing = [kept[index] for index in taken.events.at.tolist()]
             rows.single.extend(map(self._row_of, columns.rows(), passing))
-        scores, probabilities, labels = self._unrated
-        scores.extend(joined.scores.tolist())
-        probabilities.extend(joined.probabilities.tolist())
-        labels.extend(joined.labels.tolist())
+        unrated = self._unrated
+        unrated.scores.extend(joined.scores.tolist())
+        unrated.probabilities.extend(joined.probabilities.tolist())
+        unrated.labels.extend(joined.labels.tolist())
+        unrated.predicted_at.extend(joined.predicted_at.tolist())
+        unrated.labelled_at.extend(block.times[taken.events.ends].tolist())
+        joined_keys: list[str | None] = [None] * len(joined.labels)
+        for key, numbers in taken.learned.items():
+            if key is not None:
+                for number in numbers.tolist():
+                    joined_keys[number] = key
+        unrated.keys.extend(joined_keys)
         return taken.events.size
 
     def end(self) -> None:
@@ -478,10 +489,8 @@ class Pipeline:
 
     def _rate(self) -> None:
         """Rate the forecasts whose labels have come."""
-        scores, probabilities, labels = self._unrated
-        self._quality.before.add(scores, labels)
-        self._quality.after.add(probabilities, labels)
-        self._unrated = ([], [], [])
+        self._quality.add(self._unrated)
+        self._unrated = Unrated.none()
 
     def _note(self, rejects: Sequence[RejectRow]) -> None:
         count_reasons(self.reasons, (row.reason for row in rejects))

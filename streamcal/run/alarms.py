@@ -1,4 +1,4 @@
-"""The row of an alarm: with what to do about it."""
+"""The row of an alarm, and what to do about it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from streamcal.certificates.record import LABEL_SHIFT_REFUTED, MONOTONE_REFUTED
 from streamcal.engine.emissions import DriftAlarm
 from streamcal.run.rows import AlarmRow
 
-__all__ = ["alarm_row"]
+__all__ = ["ADVICE", "alarm_row"]
 
-_ADVICE: Final = {
+ADVICE: Final = {
     LABEL_SHIFT_REFUTED: (
         "Within the classes the scores have changed, not only the share of the classes: another population, a"
         " changed feature, a new model. Claims that rest on label shift are withdrawn. Find out what changed."
@@ -25,6 +25,7 @@ _ADVICE: Final = {
         " so, the score has lost its meaning there: recalibration hides that, only a new model repairs it."
     ),
 }
+"""By the assumption that is refuted: what follows from it, and what to do."""
 
 
 def alarm_row(alarm: DriftAlarm, alarms: Sequence[DriftAlarm], time: float | None) -> AlarmRow:
@@ -38,5 +39,5 @@ def alarm_row(alarm: DriftAlarm, alarms: Sequence[DriftAlarm], time: float | Non
         the clock when it was raised: event time, seconds since the epoch.
     """
     number = alarms.index(msgspec.structs.replace(alarm, key=None)) + 1
-    advice = _ADVICE[alarm.assumption]
+    advice = ADVICE[alarm.assumption]
     return AlarmRow(number, alarm.key, time, alarm.assumption, alarm.reason, alarm.target_labels, advice)

@@ -368,6 +368,9 @@ class Store(Protocol):
     def maps(self) -> Iterable[MapRow]:
         """Return every map version that was served, in order."""
 
+    def rejects(self) -> Iterable[RejectRow]:
+        """Return the latest rejects, in order."""
+
     def close(self) -> None:
         """Release without a commit; may be called twice."""
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 import typer
+from rich.console import Console
 
 from streamcal.cli.opening import (
     ConfigFile,
@@ -157,6 +158,8 @@ def report(
             names = [*(events or ()), *(labels or ()), *([source] if source else [])]
             made = _of_inputs(inputs, [*map(public_url, names)], options, stop)
     write_report("--output", path, made, as_json=as_json)
+    if path is not None:
+        Console().print(f"report: {path}", markup=False, highlight=False, soft_wrap=True)
 
 
 def is_report(data: bytes) -> bool:
@@ -170,7 +173,7 @@ def is_report(data: bytes) -> bool:
 
 
 def write_report(option: str, path: Path | None, made: Report, *, as_json: bool = False) -> None:
-    """Write a report as a whole, and say where it is; without a path, to standard output."""
+    """Write a report as a whole; without a path, to standard output."""
     data = (
         msgspec.json.format(msgspec.json.encode(made), indent=2) + b"\n"
         if as_json

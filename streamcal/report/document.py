@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from importlib.resources import files
 from typing import Any, Final
 
@@ -85,14 +86,14 @@ def _sections(report: Report) -> Iterator[tuple[str, str, Markup | None]]:
 def _header(report: Report) -> Markup:
     sources = [each for name in report.made_from for each in (", ", tag("bdi", name))][1:]
     times = [time for time in report.status.views[0].windows.time if time is not None]
-    span = ""
+    span, made = "", datetime.fromisoformat(report.made)
     if times and report.status.clock is not None:
         span = f" Event time up to {show_time(report.status.clock, '%Y-%m-%d %H:%M')} UTC."
     return tag(
         "header",
         tag("h1", "Calibration report"),
         tag("p", "Of ", *sources, f".{span}"),
-        tag("p", f"Made {report.made} by streamcal {report.streamcal}."),
+        tag("p", f"Made {made:%d %b %Y, %H:%M %Z} by streamcal {report.streamcal}."),
     )
 
 
@@ -152,7 +153,7 @@ def _change(before: float, after: float) -> Markup | None:
     if not before:
         return None
     share = after / before - 1.0
-    return tag("span", f"{share:+.1%}", class_="good" if share <= 0.0 else "bad")
+    return tag("span", f"{share:+.1%}".replace("-", "−"), class_="good" if share <= 0.0 else "bad")
 
 
 def _card(name: str, figure: str, beside: str, change: Markup | None = None) -> Markup:
@@ -232,7 +233,7 @@ def _claim(view: View, served: Served) -> Markup:
             f"Map version {claim.version:,}. With probability {1.0 - claim.delta:g} at least, the bounds of"
             " all versions of the stream hold together, as long as the assumptions hold.",
         ),
-        data_table(["", "at most"], rows, kind="words"),
+        data_table(["bound on", "at most"], rows, kind="words"),
         tag("p", f"{claim.pending:,} labels that have not come are counted at their worst.")
         if claim.pending
         else None,
@@ -286,7 +287,7 @@ def _rejects(report: Report) -> Markup | None:
     return tag(
         "div",
         tag("p", words),
-        data_table(["reason", "events", ""], rows, kind="bars"),
+        data_table(["reason", "events", "share"], rows, kind="bars"),
         latest if places else None,
     )
 

@@ -14,14 +14,14 @@ class Markup(str):
 
 
 def escaped(value: object) -> Markup:
-    r"""Return a value as text of a page; markup as it is.
+    """Return a value as text of a page; markup as it is.
 
     A character that a page may not have, or that would turn the text around it, is shown as its escape.
 
     Examples
     --------
-    >>> print(escaped("<b> & 'c' \x07 \u202e"))
-    &lt;b&gt; &amp; &#x27;c&#x27; \x07 \u202e
+    >>> str(escaped("<b> & 'c'"))
+    '&lt;b&gt; &amp; &#x27;c&#x27;'
     """
     if isinstance(value, Markup):
         return value
@@ -43,8 +43,8 @@ def tag(name: str, *children: object, **attributes: object) -> Markup:
 
     Examples
     --------
-    >>> print(tag("p", "1 < 2", tag("b", "!"), class_="x", data_y=3))
-    <p class="x" data-y="3">1 &lt; 2<b>!</b></p>
+    >>> str(tag("p", "1 < 2", tag("b", "!"), class_="x", data_y=3))
+    '<p class="x" data-y="3">1 &lt; 2<b>!</b></p>'
     """
     given = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escaped(value)}"'

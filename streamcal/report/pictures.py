@@ -35,7 +35,11 @@ def reliability_figures(view: View) -> list[Markup]:
     if axis.high > 1.0:
         axis = msgspec.structs.replace(axis, high=1.0, ticks=[tick for tick in axis.ticks if tick[0] <= 1.0])
     return [
-        _reliability(rating, kind, axis) for kind, rating in (("before", view.before), ("after", view.after))
+        *(
+            _reliability(rating, kind, axis)
+            for kind, rating in (("before", view.before), ("after", view.after))
+        ),
+        _deviations(view, axis),
     ]
 
 
@@ -63,8 +67,40 @@ def _reliability(rating: Rating, kind: str, x: Axis) -> Markup:
             f"Rate of label 1 against mean forecast in {len(bins.labels)} bins, with intervals."
             f" Calibration error {rating.ece:.5f}.",
         ),
-        [(kind, f"rate of label 1, with its {INTERVAL:.0%} interval"), ("ideal", "calibrated")],
+        [(kind, f"rate of label 1, {INTERVAL:.0%} interval"), ("ideal", "calibrated")],
         data_table(["labels", "mean forecast", "rate", "from", "to"], rows),
+    )
+
+
+def _deviations(view: View, x: Axis) -> Markup:
+    """Return by how much the rate of each bin differs from its forecast: where a diagram shows little."""
+    columns = {}
+    for kind, bins in (("before", view.before.bins), ("after", view.after.bins)):
+        forecasts = bins.forecast
+        columns[kind] = [
+            [value - forecast for value, forecast in zip(values, forecasts, strict=True)]
+            for values in (bins.rate, bins.low, bins.high)
+        ]
+    shown = [value for rates, *_ in columns.values() for value in rates]
+    plot = Plot(x, linear_axis([0.0, *shown], ""), square=True)
+    plot.line([0.0, x.high], [0.0, 0.0], "ideal")
+    rows = []
+    for kind, bins in (("before", view.before.bins), ("after", view.after.bins)):
+        rates, lows, highs = columns[kind]
+        plot.intervals(bins.forecast, lows, highs, kind)
+        plot.line(bins.forecast, rates, kind)
+        plot.marks(bins.forecast, rates, kind)
+        rows += [
+            [_BOTH[kind], *(f"{value:+z.5f}" for value in values)]
+            for values in zip(bins.forecast, rates, lows, highs, strict=True)
+        ]
+    return _figure(
+        "Rate of label 1 − mean forecast",
+        plot.svg(
+            "Rate of label 1 less mean forecast, by bin", "Before and after recalibration; 0 is calibrated."
+        ),
+        list(_BOTH.items()),
+        data_table(["of", "mean forecast", "difference", "from", "to"], rows),
     )
 
 
@@ -160,6 +196,8 @@ def version_figures(view: View) -> list[Markup]:
 def _certificates(
     x: Axis, at: Sequence[float], names: Sequence[str], columns: dict[str, list[float | None]]
 ) -> Markup | None:
+    if columns["in-target"] == columns["of-h"]:  # both are of the target
+        columns = {"of-h": columns["of-h"]}
     known = [value for column in columns.values() for value in column if value]
     if not known:
         return None
@@ -168,7 +206,7 @@ def _certificates(
     legend = [
         (kind, words)
         for kind, words in (("of-h", "of the map"), ("in-target", "in the target"))
-        if any(value is not None for value in columns[kind])
+        if any(value is not None for value in columns.get(kind, ()))
     ]
     for kind, _ in legend:
         plot.line(at, columns[kind], kind, steps=True)
@@ -182,8 +220,8 @@ def _certificates(
             "Certified risk over time",
             f"Of {len(at)} map versions. A gap: nothing is claimed.",
         ),
-        legend,
-        data_table(["version of", "of the map", "in the target"], rows),
+        legend if len(columns) > 1 else [],
+        data_table(["version of", "of the map", "in the target"][: 1 + len(columns)], rows),
     )
 
 
@@ -261,7 +299,9 @@ def _figure(title: str, picture: Markup, legend: Sequence[tuple[str, str]], tabl
         if legend
         else None
     )
-    behind = tag("details", tag("summary", "Figures", tag("span", f" of: {title}", class_="aside")), table)
+    behind = tag(
+        "details", tag("summary", "Show the figures", tag("span", f" of: {title}", class_="aside")), table
+    )
     return tag("figure", tag("figcaption", tag("h3", title)), keys, picture, behind)
 
 

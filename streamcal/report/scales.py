@@ -14,7 +14,7 @@ __all__ = ["Axis", "count_axis", "duration_axis", "linear_axis", "log_axis", "ti
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86_400.0
 _STEPS: Final = (1.0, 5.0, 15.0, 30.0, _MINUTE, 5 * _MINUTE, 15 * _MINUTE, 30 * _MINUTE, _HOUR)
 _STEPS_OF_DAYS: Final = (3 * _HOUR, 6 * _HOUR, 12 * _HOUR, _DAY, 2 * _DAY, 7 * _DAY, 14 * _DAY)
-_MONTHS: Final = (1, 2, 3, 6, 12, 24, 60, 120, 600, 1200)
+_MONTHS: Final = (1, 2, 3, 6, 12, 24, 60, 120, 600, 1200, 6000, 12_000, 60_000)
 _DURATIONS: Final = {
     0.001: "1 ms",
     0.01: "10 ms",
@@ -66,20 +66,16 @@ def linear_axis(values: Sequence[float], title: str, *, zero: bool = False, most
 
 def log_axis(values: Sequence[float], title: str) -> Axis:
     """Return a logarithmic axis that holds some values, all above 0."""
-    low, high = math.log10(min(values)), math.log10(max(values))
-    marks = [
-        (float(f"{digit}e{power}"), f"{float(f'{digit}e{power}'):g}")
-        for power in range(math.floor(low) - 1, math.ceil(high) + 1)
-        for digit in (1, 2, 5)
-    ]
-    below = max(mark for mark, _ in marks if mark <= min(values) * (1 + 1e-9))
-    above = min(
-        (mark for mark, _ in marks if mark >= max(values) * (1 - 1e-9)), default=10.0 ** math.ceil(high)
-    )
-    ticks = [tick for tick in marks if below <= tick[0] <= above]
-    if len(ticks) > 6:
-        ticks = [tick for tick in ticks if f"{tick[0]:e}"[0] == "1"]
-    return Axis(below, max(above, below * 2), ticks, title, log=True)
+    low, high = min(values) * (1 + 1e-9), max(values) * (1 - 1e-9)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for digits in ((1, 2, 5), (1, 3), (1,)):
+        marks = [float(f"{digit}e{power}") for power in powers for digit in digits]
+        below = max(mark for mark in marks if mark <= low)
+        above = min((mark for mark in marks if mark >= high and mark > below), default=below * 10.0)
+        ticks = [(mark, f"{mark:g}") for mark in marks if below <= mark <= above]
+        if len(ticks) <= 7:
+            break
+    return Axis(below, above, ticks[:: math.ceil(len(ticks) / 7)], title, log=True)
 
 
 def count_axis(values: Sequence[float], title: str) -> Axis:
@@ -90,17 +86,14 @@ def count_axis(values: Sequence[float], title: str) -> Axis:
         (1.0, ""),
     )
     return msgspec.structs.replace(
-        axis, ticks=[(value, f"{value / unit:g}{name}") for value, _ in axis.ticks]
+        axis, ticks=[(value, f"{value / unit:g}{name if value else ''}") for value, _ in axis.ticks]
     )
 
 
 def duration_axis(values: Sequence[float], title: str) -> Axis:
     """Return a logarithmic axis of durations, in seconds above 0."""
-    marks = list(_DURATIONS)
-    low = max((mark for mark in marks if mark <= min(values)), default=marks[0])
-    high = min((mark for mark in marks if mark >= max(values)), default=max(values))
-    if low >= high:
-        high = low * 10.0
+    low = max((mark for mark in _DURATIONS if mark <= min(values)), default=min(_DURATIONS))
+    high = max(*values, low * 10.0)
     ticks = [(mark, name) for mark, name in _DURATIONS.items() if low <= mark <= high]
     return Axis(low, high, ticks[:: max(1, math.ceil(len(ticks) / 6))], title, log=True)
 

@@ -1,4 +1,4 @@
-"""The command line: ``streamcal run``, ``report``, ``apply``, ``sql``, ``show``, ``replay``, ``demo``.
+"""The command line: ``streamcal run``, ``serve``, ``report``, ``apply``, ``sql``, ``show`` and others.
 
 Exit status: 0 if a run reached its end, with or without rejects, or was ended by SIGTERM; 1 if nothing could
 be read, or an input not to its end, or a replay differs; 2 on a usage error; 3 if the store or an output
@@ -50,6 +50,7 @@ from streamcal.cli.options import (
 )
 from streamcal.cli.reporting import report
 from streamcal.cli.run import run
+from streamcal.cli.serve import serve
 from streamcal.cli.show import SHOWN_MAPS, replay_table, served, show_table
 from streamcal.cli.sql import sql
 from streamcal.cli.terminal import (
@@ -91,6 +92,7 @@ app = typer.Typer(
 )
 
 app.command(cls=_Once)(run)
+app.command(cls=_Once)(serve)
 app.command(cls=_Once)(report)
 app.command(cls=_Once)(apply)
 app.command(cls=_Once)(sql)

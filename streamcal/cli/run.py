@@ -45,6 +45,7 @@ from streamcal.cli.options import (
     Window,
     read_options,
 )
+from streamcal.cli.page import serve_page
 from streamcal.cli.picture import FORMATS, is_picture
 from streamcal.cli.progress import Meter
 from streamcal.cli.report import is_summary, run_table
@@ -64,6 +65,7 @@ from streamcal.cli.terminal import (
 )
 from streamcal.cli.whole import refuse_unwritable, write_whole
 from streamcal.errors import DamagedStateError, OutputError, StoreError
+from streamcal.page.board import Board
 from streamcal.run.closing import closing_words
 from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors, public_url
@@ -159,6 +161,10 @@ def run(
     metrics: Annotated[
         str | None, typer.Option(help="[HOST:]PORT for Prometheus to scrape; on 127.0.0.1 by default.")
     ] = None,
+    page: Annotated[
+        str | None,
+        typer.Option(help="[HOST:]PORT of a live page, for a browser on this machine; it ends with the run."),
+    ] = None,
     id_column: IdColumn = None,
     score_column: ScoreColumn = None,
     time_column: TimeColumn = None,
@@ -231,6 +237,7 @@ def run(
         kept = kept_types(options.columns.keep, inputs.deployment[: len(events)])
         outputs = _open_outputs(asked, connectors, stack, kept)
         measured = _serve_metrics(metrics, sources) if metrics else None
+        server = serve_page(page, stack) if page else None
         pipeline = Pipeline(
             options.recalibrator,
             options.join,
@@ -239,15 +246,26 @@ def run(
             keys=options.keys,
             columns=options.columns,
         )
+        board = None
+        if server is not None:
+            board = Board(
+                pipeline,
+                options.model_dump(mode="json", exclude={"connectors"}),  # these may hold secrets
+                lambda: closing_words(pipeline, sources),
+                state.maps() if state else (),
+            )
+            server.show(board)
         with Meter(pipeline, sources, live=not log_json) as meter:
             course = Course() if report is not None and state is None else None
-            after = _Watch(pipeline, meter, measured, course, show_rejects=rejects is None)
+            after = _Watch(pipeline, meter, measured, board, course, show_rejects=rejects is None)
             _run(Runner(pipeline, inputs, outputs, state, clock=time.monotonic, stop=stop, after=after), stop)
         # While the store is open: it holds the engines that this run did not touch.
         words = closing_words(pipeline, sources)
         if report is not None:
             _write_report(asked, pipeline, course, state, options, words, sources)
         doubtful = _report(asked, connectors, pipeline, sources, words)
+        if board is not None:
+            board.end()
         nothing = pipeline.tally.events in (0, pipeline.tally.rejected)
     if stop():
         log.warning("interrupted: everything processed so far is written")
@@ -263,13 +281,14 @@ def run(
 
 
 class _Watch:
-    """Shows what each micro-batch brings: progress, rejects, alarms, metrics."""
+    """Shows what each micro-batch brings: progress, rejects, alarms, metrics, the live page."""
 
     def __init__(
         self,
         pipeline: Pipeline,
         meter: Meter,
         measured: RunMetrics | None,
+        board: Board | None,
         course: Course | None,
         *,
         show_rejects: bool,
@@ -278,6 +297,7 @@ class _Watch:
         self._course = course
         self._meter = meter
         self._measured = measured
+        self._board = board
         self._refused = RejectLog() if show_rejects else None
 
     def __call__(self, outcome: Outcome, seconds: float) -> None:
@@ -290,6 +310,8 @@ class _Watch:
         if self._measured is not None:
             self._measured.batch(seconds, outcome)
             self._measured.update(self._pipeline)
+        if self._board is not None:
+            self._board.take(outcome)
         if self._course is not None:
             self._course.take(outcome)
 

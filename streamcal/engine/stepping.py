@@ -76,7 +76,8 @@ def _prediction(
     if refused is not None:
         return (refused,)
     answer, seen, begun = engine.answer(event)
-    joined = join.hold(event, answer.probability, seen)
+    kept = (answer.map_version, *answer.weights) if join.keeps_answers else None
+    joined = join.hold(event, answer.probability, seen, kept)
     return (answer, *begun) if joined is None else (answer, *begun, joined, *engine.learn(joined))
 
 

@@ -158,6 +158,7 @@ class Join:
         "_unflushed",
         "_watermark",
         "guard",
+        "keeps_answers",
     )
 
     def __init__(
@@ -172,6 +173,9 @@ class Join:
         self._clock = ExpiryClock(self._config.label_ttl, state.clock, state.start)
         self._counts = state.counts
         self._watermark = float("inf")  # that holds now
+        self.keeps_answers = False
+        """Whether the answer to a prediction is kept for as long as its id is remembered: of events that are
+        taken one at a time."""
         self.guard = TimeGuard(self.max_jump)
         """Judges the times of events that come by `Recalibrator.step`; a run judges each partition's own."""
         self._unflushed = 0  # entries that expired since the last flush or prefetch
@@ -265,7 +269,13 @@ class Join:
         self._counts.predictions += 1
         return None
 
-    def hold(self, event: PredictionEvent | LabelledEvent, probability: float, seen: int) -> Joined | None:
+    def hold(
+        self,
+        event: PredictionEvent | LabelledEvent,
+        probability: float,
+        seen: int,
+        answer: tuple[int, float, float] | None = None,
+    ) -> Joined | None:
         """Let an answered prediction wait for its label, or join it with a label that came before it.
 
         Parameters
@@ -276,17 +286,20 @@ class Join:
             the answer.
         seen
             how many target scores its engine had observed before the answer.
+        answer
+            of a join that keeps answers: the map's version and weights, as in `Pending.answer`.
         """
         tables, id_ = self._tables, str(event.id)
+        entry = Pending(
+            self._clock.time, event.score, probability, event.domain, event.key, event.time, seen, answer
+        )
         if id_ in tables.early.entries:
             early = tables.early.entries.pop(id_).event
-            self._settle(id_, early.label)
+            self._settle(id_, early.label, entry)
             self._counts.joined += 1
             return _joined(event, probability, seen, early.label, early.time)
         pending = tables.pending
-        pending.entries[id_] = Pending(
-            self._clock.time, event.score, probability, event.domain, event.key, event.time, seen
-        )
+        pending.entries[id_] = entry
         if self._room:
             self._room -= 1
         else:
@@ -314,7 +327,7 @@ class Join:
         tables = self._tables
         waiting = tables.pending.entries.pop(event.id, None)
         if waiting is not None:
-            self._settle(event.id, event.label)
+            self._settle(event.id, event.label, waiting)
             self._counts.joined += 1
             return Joined(
                 waiting.score,
@@ -424,10 +437,11 @@ class Join:
         reason = f"duplicate {what}: there was one with id {event.id!r} before"
         return Rejected(_with_origin(event, origin_of), reason)
 
-    def _settle(self, id_: str, label: int | None) -> None:
+    def _settle(self, id_: str, label: int | None, prediction: Pending) -> None:
         """Remember how a prediction ended, to tell duplicates and late labels."""
         settled = self._tables.settled
-        settled.entries[id_] = Settled(self._clock.time, label)
+        kept = prediction if self.keeps_answers and prediction.answer is not None else None
+        settled.entries[id_] = Settled(self._clock.time, label, kept)
         if self._settled_room:
             self._settled_room -= 1
             return
@@ -461,9 +475,9 @@ class Join:
             self._tables.flush()
 
     def _expire_prediction(self) -> None:
-        id_, _ = self._tables.pending.pop_oldest()
+        id_, prediction = self._tables.pending.pop_oldest()
         self._counts.expired += 1
-        self._settle(id_, None)
+        self._settle(id_, None, prediction)
 
     def _reject_early(self) -> Rejected:
         """Reject the label that has waited longest, saying how long ago its prediction may have ended."""

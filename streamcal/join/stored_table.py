@@ -56,10 +56,11 @@ class StoredTable(Generic[E]):
         return self._stored - len(self._loaded) + len(self.entries)
 
     def take(self, rows: Iterable[tuple[int, str, E]]) -> None:
-        """Make (seq, id, entry) of the store ready to be looked up; once between two calls of `changes`."""
+        """Make (seq, id, entry) of the store ready to be looked up."""
         for seq, id_, entry in rows:
-            self._loaded[id_] = (seq, entry)
-            self.entries[id_] = entry
+            if id_ not in self._loaded:  # else it may have changed since
+                self._loaded[id_] = (seq, entry)
+                self.entries[id_] = entry
 
     def oldest(self) -> tuple[str, E] | None:
         """Return the first in order, None if there is none."""

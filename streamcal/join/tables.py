@@ -48,6 +48,9 @@ class Pending(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Its event time."""
     seen: _Seen = 0
     """How many target scores its engine had observed before it answered."""
+    answer: tuple[_Seen, float, float] | None = None
+    """Of an answer that is kept, to be given again: the map's version, and the two weights of its shift
+    correction."""
 
 
 class Early(msgspec.Struct, frozen=True, gc=False):
@@ -63,6 +66,8 @@ class Settled(msgspec.Struct, frozen=True, gc=False, array_like=True):
     since: float | None
     label: _Label | None
     """None: it expired without one."""
+    answered: Pending | None = None
+    """The prediction, if its answer is kept."""
 
 
 E = TypeVar("E", Pending, Early, Settled)

@@ -192,7 +192,11 @@ class History:
         made.times = _decoded(state.times, "<f8", full, nan=True).astype(np.float64)
         *sums, made._open_time = _decoded(state.open, "<f8", _COLUMNS + 1, nan=True).tolist()
         made._open = np.array(sums)
-        made._totals = _decoded(state.totals, "<f8", 2, 3, _BINS).astype(np.float64)
+        made._totals = totals = _decoded(state.totals, "<f8", 2, 3, _BINS).astype(np.float64)
+        if (totals[:, 0].sum(axis=1) != state.labels).any() or not (
+            np.isfinite(made._open).all() and (totals >= 0.0).all() and (totals[:, 1:] <= totals[:, :1]).all()
+        ):
+            raise DamagedStateError(f"the sums of a history are not those of {state.labels:,} labels")
         made._losses = _decoded(state.losses, "<f8", 2, 2).astype(np.float64)
         return made
 

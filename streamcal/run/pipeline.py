@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from operator import length_hint
-from typing import Final
+from typing import Final, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -41,13 +41,30 @@ from streamcal.sketch.arrays import Labels, Scores
 from streamcal.sketch.decoding import decoded
 from streamcal.values import class_name
 
-__all__ = ["Outcome", "Pipeline", "PipelineState"]
+__all__ = ["Moment", "Outcome", "Pipeline", "PipelineState"]
 
 _STRIDE: Final = 1024  # events at first looked at for a stretch
 _LONGEST: Final = 1 << 16
 _SHORT: Final = 64  # a stretch of fewer events takes longer than they would one by one
 _STEPS: Final = 64  # events that are taken one by one after a short stretch, and twice as many after the next
 _UNRATED: Final = 4096  # joined labels that may wait until they are rated, all at once
+
+
+class Moment(NamedTuple):
+    """The running priors of a key at one moment."""
+
+    labels: int
+    """Target labels so far."""
+    time: float | None
+    """The latest event time."""
+    source: float | None
+    target: float | None
+
+    @classmethod
+    def of(cls, engine: Engine, clock: float | None) -> Self:
+        """Return those of an engine now."""
+        target = engine.target
+        return cls(target.labels, clock, engine.source.prior, target.prior)
 
 
 class Outcome(msgspec.Struct):
@@ -59,6 +76,8 @@ class Outcome(msgspec.Struct):
     alarms: list[AlarmRow] = []
     doubtful: bool = False
     """Whether `Pipeline.end` may refuse this batch, if it is the last."""
+    moments: list[Moment] = []
+    """The priors as each of the maps began."""
 
 
 class PipelineState(msgspec.Struct):
@@ -316,6 +335,7 @@ class Pipeline:
                     rejects.append(self._reject(each.event.origin, each.reason))
                 elif isinstance(each, MapPublished):
                     outcome.maps.append(self._map_row(each))
+                    outcome.moments.append(Moment.of(engine_of(each.key), join.clock))
                 elif isinstance(each, DriftAlarm):
                     outcome.alarms.append(self._alarm_row(each))
 

@@ -55,6 +55,7 @@ __all__ = [
     "FileSource",
     "Format",
     "IdentifyingConnector",
+    "JournalStore",
     "OutboxSink",
     "Position",
     "Positions",
@@ -373,6 +374,33 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Release without a commit; may be called twice."""
+
+
+@runtime_checkable
+class JournalStore(Store, Protocol):
+    """A store that can also keep what was taken since its last commit, at less cost than a commit.
+
+    Who answers at once, for many requests one after the other, keeps what they hold before it answers. A run
+    that resumes takes that again before anything else.
+    """
+
+    def keep(self, batch: bytes) -> bool:
+        """Make bytes last until the next `Store.commit`; False if that has to come first.
+
+        Raises
+        ------
+        StoreError
+            if it cannot be written.
+        """
+
+    def kept(self) -> Sequence[bytes]:
+        """Return what was kept since the last commit, in order.
+
+        Raises
+        ------
+        StoreError
+            if it cannot be read, or is damaged.
+        """
 
 
 class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,6 +24,7 @@ from streamcal.run.ports import (
     Change,
     Checkpoint,
     CutBackSink,
+    JournalStore,
     OutboxSink,
     Position,
     Positions,
@@ -32,6 +33,7 @@ from streamcal.run.ports import (
     StoppedError,
     Store,
 )
+from streamcal.run.rows import MapRow, RejectRow
 from streamcal.sketch.decoding import Count, decoded
 
 __all__ = ["Inputs", "NullSink", "Outputs", "Runner", "pipeline_state", "writing"]
@@ -39,8 +41,7 @@ __all__ = ["Inputs", "NullSink", "Outputs", "Runner", "pipeline_state", "writing
 MAX_EVENTS: Final = 65_536
 """The approximate maximum number of events in a micro-batch."""
 LINGER: Final = 0.1
-"""Seconds that the first events of a micro-batch wait for more, so that a trickle of events is not committed
-one by one."""
+"""Seconds that the first events of a micro-batch wait for more, if nothing else is said."""
 PATIENCE: Final = 0.2
 """Seconds to wait for an idle source before checking whether to stop."""
 
@@ -126,6 +127,12 @@ class Runner:
     after
         called after each micro-batch with its outcome and its duration in seconds; when idle, with an empty
         outcome.
+    linger
+        seconds that the first events of a micro-batch wait for more, so that a trickle of events is not
+        committed one by one.
+    due
+        asked after each micro-batch whether to commit it to the store; if not, its source gives it again to a
+        run that resumes (`streamcal.run.ports.JournalStore`). The run's end always commits.
     """
 
     def __init__(
@@ -138,6 +145,8 @@ class Runner:
         clock: Callable[[], float],
         stop: Callable[[], bool] = lambda: False,
         after: Callable[[Outcome, float], None] = lambda _, __: None,
+        linger: float = LINGER,
+        due: Callable[[], bool] | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._inputs = inputs
@@ -146,6 +155,11 @@ class Runner:
         self._clock = clock
         self._stop = stop
         self._after = after
+        self._linger = linger
+        self._due = due
+        self._maps: list[MapRow] = []  # of the micro-batches that are not committed yet
+        self._rejects: list[RejectRow] = []
+        self._ends_uncommitted = False
         self._positions: AllPositions = {}
         self._times: dict[str, dict[str, float]] = {}
         self._guards: dict[str, dict[str, GuardState]] = {}
@@ -181,12 +195,19 @@ class Runner:
             outcome = Outcome([], rejects, [])
             self._commit(outcome, None)
             self._after(outcome, 0.0)
-        self._settle()
+        if self._settled() or self._ends_uncommitted:
+            self._record()
         return finished
 
     def _resume(self) -> None:
         """Restore pipeline and sinks to the last commit of the store."""
         checkpoint = Checkpoint() if self._store is None else self._store.load()
+        if self._due is None and isinstance(self._store, JournalStore) and (left := self._store.kept()):
+            raise StoreError(
+                f"the store holds {len(left)} micro-batches that `streamcal serve` answered before it was"
+                " killed, and that are not part of its state yet: start `streamcal serve` on it once, and"
+                " stop it"
+            )
         if self._store is not None:
             try:
                 state = _State(msgspec.Raw(b""), {})
@@ -232,7 +253,7 @@ class Runner:
         begun = {sink.name: sink.position for sink in self._outputs.sinks if isinstance(sink, CutBackSink)}
         if any(self._lengths.get(name) != position for name, position in begun.items()):
             self._lengths |= begun
-            self._record(Outcome([], [], []))
+            self._record()
 
     def _catch_up(self) -> None:
         """Process again, before anything else, the batch that sinks have and the store has not."""
@@ -271,7 +292,7 @@ class Runner:
             moved |= now != before
             self._positions[source.name] = now
         if moved:
-            self._record(Outcome([], [], []))
+            self._record()
 
     def _phase(self, sources: Sequence[Source], process: Process) -> bool:
         """Process sources to their end; return False if stopped earlier."""
@@ -285,6 +306,8 @@ class Runner:
                 if _at_end(sources, merge):
                     self._pipeline.end()
                     return True
+                if self._ends_uncommitted and self._due is not None and self._due():
+                    self._record()
                 self._after(Outcome([], [], []), 0.0)
                 continue
             start = self._clock()
@@ -350,7 +373,7 @@ class Runner:
                 if ended:
                     reading.remove(source)
             if not before and held:
-                deadline = self._clock() + LINGER
+                deadline = self._clock() + self._linger
 
     def _commit(self, outcome: Outcome, batch: MicroBatch | None) -> None:
         """Commit a micro-batch, in the steps of `streamcal.run.ports`."""
@@ -370,7 +393,12 @@ class Runner:
             if sink not in self._suppressed:
                 with writing(sink):
                     self._lengths[sink.name] = sink.commit(self._marked())
-        self._record(outcome)
+        self._maps += outcome.maps
+        self._rejects += outcome.rejects
+        if self._due is None or self._due():
+            self._record()
+        else:
+            self._ends_uncommitted = True
         self._suppressed = []
 
     def _move(self, batch: MicroBatch) -> None:
@@ -387,14 +415,13 @@ class Runner:
         if any(name in self._opened for name in _names(deployment)) and not _whole(deployment):
             self._watermark = watermark(deployment, self._times, self._pipeline.clock)
 
-    def _settle(self) -> None:
-        """Record what sinks that deliver at their own pace have delivered since the last commit."""
+    def _settled(self) -> bool:
+        """Let sinks that deliver at their own pace end; return whether their positions have moved."""
+        before = dict(self._lengths)
         for sink in self._outputs.sinks:
             if isinstance(sink, OutboxSink):
-                position = sink.settle()
-                if position != self._lengths.get(sink.name):
-                    self._lengths[sink.name] = position
-                    self._record(Outcome([], [], []))
+                self._lengths[sink.name] = sink.settle()
+        return self._lengths != before
 
     def _marked(self) -> AllPositions:
         """Return what sinks keep with a commit: the input positions, and the number of calibrations."""
@@ -402,7 +429,10 @@ class Runner:
             return self._positions
         return self._positions | {_NO_SOURCE: {_NO_SOURCE: self._calibrations}}
 
-    def _record(self, outcome: Outcome) -> None:
+    def _record(self) -> None:
+        """Commit to the store, if there is one, all that was processed since the last commit."""
+        maps, rejects = self._maps, self._rejects
+        self._maps, self._rejects, self._ends_uncommitted = [], [], False
         if self._store is None:
             return
         own, engines = self._pipeline.snapshot()
@@ -420,8 +450,8 @@ class Runner:
                 ),
                 positions=self._positions,
                 sinks=self._lengths,
-                maps=outcome.maps,
-                rejects=outcome.rejects,
+                maps=maps,
+                rejects=rejects,
             )
         )
 

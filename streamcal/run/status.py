@@ -22,7 +22,7 @@ from streamcal.engine.engine import Engine
 from streamcal.join.join import JoinCounts
 from streamcal.run.alarms import ADVICE
 from streamcal.run.history import Curve, History, Totals
-from streamcal.run.pipeline import Outcome, Pipeline
+from streamcal.run.pipeline import Moment, Outcome, Pipeline
 from streamcal.run.quality import ECE_BINS, Figures, ForecastQuality
 from streamcal.run.reasons import kind_of
 from streamcal.run.rows import AlarmRow, MapRow, RejectRow
@@ -54,6 +54,7 @@ LATEST_REJECTS: Final = 20
 
 _MOST_POINTS: Final = 128
 _MOST_ALARMS: Final = 50
+_MOST_KEYS: Final = 128  # whose course is kept: far more than are shown
 
 T = TypeVar("T")
 
@@ -121,10 +122,10 @@ class Versions(msgspec.Struct):
 
 
 class Priors(msgspec.Struct):
-    """The running priors, as of the moments at which this record was made, thinned; a value for each."""
+    """The running priors as map versions began and as records were made, thinned; a value for each."""
 
     labels: list[int]
-    """Joined labels of the run."""
+    """Target labels so far."""
     time: list[float | None]
     source: list[float | None]
     target: list[float | None]
@@ -266,7 +267,7 @@ class Course:
 
     def __init__(self) -> None:
         self._maps: dict[str | None, Thinned[MapRow]] = {}
-        self._priors: dict[str | None, Thinned[tuple[int, float | None, float | None, float | None]]] = {}
+        self._moments: dict[str | None, Thinned[Moment]] = {}
         self._alarms: deque[AlarmRow] = deque(maxlen=_MOST_ALARMS)
         self.rejects: deque[RejectRow] = deque(maxlen=LATEST_REJECTS)
         """The latest, with the raw text: newest last."""
@@ -274,6 +275,8 @@ class Course:
     def take(self, outcome: Outcome) -> None:
         """Take note of what a micro-batch gave."""
         self.take_maps(outcome.maps)
+        for row, moment in zip(outcome.maps, outcome.moments, strict=False):  # of a calibration: none
+            self._take_moment(row.key, moment)
         self._alarms.extend(outcome.alarms)
         self.rejects.extend(outcome.rejects[-LATEST_REJECTS:])
 
@@ -282,7 +285,7 @@ class Course:
         for row in rows:
             maps = self._maps.get(row.key)
             if maps is None:
-                if len(self._maps) > _MOST_POINTS:  # more keys than are ever shown
+                if len(self._maps) > _MOST_KEYS:
                     continue
                 maps = self._maps[row.key] = Thinned()
             maps.add(row)
@@ -382,18 +385,20 @@ class Course:
         """Return the map versions of an engine, and its priors up to now."""
         if engine is None:
             return [], Priors([], [], [], [])
-        priors = self._priors.setdefault(key, Thinned())
-        moment = (
-            pipeline.counts.joined,
-            pipeline.clock,
-            engine.source.prior,
-            engine.target.prior,
-        )
-        if priors.values[-1:] != [moment]:
-            priors.add(moment)
-        maps = self._maps.get(key)
-        columns: list[list[Any]] = [list(column) for column in zip(*priors.values, strict=True)]
+        self._moments.setdefault(key, Thinned())  # whatever is shown is among those whose course is kept
+        self._take_moment(key, Moment.of(engine, pipeline.clock))
+        maps, moments = self._maps.get(key), self._moments[key].values
+        columns: list[list[Any]] = [list(column) for column in zip(*moments, strict=True)]
         return [] if maps is None else maps.values, Priors(*columns)
+
+    def _take_moment(self, key: str | None, moment: Moment) -> None:
+        moments = self._moments.get(key)
+        if moments is None:
+            if len(self._moments) > _MOST_KEYS:
+                return
+            moments = self._moments[key] = Thinned()
+        if moments.values[-1:] != [moment]:
+            moments.add(moment)
 
     def _raised(self, engines: Mapping[str | None, Engine]) -> list[Alarm]:
         """Return the alarms, the newest last: those of the engines shown, and of others in this process."""
@@ -485,13 +490,7 @@ def _claimed(bound: float | None) -> float | None:
 
 
 def _engine(engine: Engine, maps: Sequence[MapRow], *, closely: bool) -> Served:
-    certificate = engine.certificate if closely else None
-    if not closely and maps:
-        certificate = (
-            Certificate.model_validate_json(bytes(maps[-1].certificate))
-            if maps[-1].certificate != b"null"
-            else None
-        )
+    certificate = engine.certificate if closely else _published(maps)
     source, target = engine.source, engine.target
     return Served(
         engine.version,
@@ -515,3 +514,8 @@ def _engine(engine: Engine, maps: Sequence[MapRow], *, closely: bool) -> Served:
             list(certificate.assumptions),
         ),
     )
+
+
+def _published(maps: Sequence[MapRow]) -> Certificate | None:
+    data = bytes(maps[-1].certificate) if maps else b"null"
+    return None if data == b"null" else Certificate.model_validate_json(data)

@@ -28,6 +28,8 @@ from streamcal.events import Event, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.join.join import Join, JoinConfig, JoinCounts, Joined, Rejected
 from streamcal.maps.shift import NO_SHIFT
 from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.times import LIMIT
+from streamcal.values import shown
 
 __all__ = ["COUNTS", "LABELS", "OUTCOMES", "PREDICTION", "REJECT", "SCORES", "Buckets"]
 
@@ -193,9 +195,11 @@ class _Work:
 def _event(id_: Any, time: Any, score: Any, label: Any, key: Any, domain: Any) -> Event:
     """Return the event of a row; ValueError if it is none."""
     domain = "target" if domain is None else domain
+    if time is not None and not -LIMIT < time < LIMIT:
+        raise ValueError(f"a time must be seconds since the epoch, before the year 5138, got {shown(time)}")
     if score is None:
         if label is None:
-            raise ValueError("an event needs a score or a label")
+            raise ValueError("an event needs a score or a label; NaN is none")
         return LabelEvent(id_, label, time)
     if label is None:
         return PredictionEvent(id_, score, time, key, domain)

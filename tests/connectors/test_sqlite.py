@@ -416,7 +416,7 @@ def test_a_person_can_read_the_tables(tmp_path: Path) -> None:
             return [rounded(row[1:]) for row in found]
 
         assert rows("id, since, score, probability, domain, key, time, seen", "pending") == [
-            rounded((id_, *msgspec.structs.astuple(entry))) for id_, entry in whole["pending"]
+            rounded((id_, *msgspec.structs.astuple(entry)[:7])) for id_, entry in whole["pending"]
         ]
         assert rows("id, since, label", "settled") == [
             (id_, entry.since, entry.label) for id_, entry in whole["settled"]

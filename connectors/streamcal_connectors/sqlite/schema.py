@@ -1,6 +1,6 @@
 """The tables of the SQLite store, the migration of older ones, and the checksums that reveal damage.
 
-Every row of engines, maps and rejects ends with a checksum of its values, as does every block of the join's
+Every row of engines, maps, rejects and the journal ends with a checksum of its values, as does every block of the join's
 entries. The other tables, `Sealed`, have one checksum together; they also hold the number of rows of each
 table.
 """
@@ -44,7 +44,7 @@ __all__ = [
     "write_sealed",
 ]
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 """The value of ``PRAGMA user_version``. A store of an older version is migrated, of a newer one refused."""
 
 APPLICATION: Final = 0x5343414C
@@ -64,7 +64,8 @@ CREATE TABLE maps (
     mixture TEXT, crc INTEGER NOT NULL);
 CREATE TABLE rejects (
     seq INTEGER PRIMARY KEY, source TEXT NOT NULL, line NOT NULL, reason TEXT NOT NULL, raw TEXT NOT NULL,
-    crc INTEGER NOT NULL)
+    crc INTEGER NOT NULL);
+CREATE TABLE journal (seq INTEGER PRIMARY KEY, batch BLOB NOT NULL, crc INTEGER NOT NULL)
 """
 
 # Each table of the join has blocks of entries, the bits of the removed ones, and a view of the others. The
@@ -272,8 +273,11 @@ def migrate(db: sqlite3.Connection, path: Path, found: int) -> None:
     StoreError
         if it is damaged, as far as the older version can tell.
     """
-    for step in range(found, SCHEMA_VERSION):
-        _MIGRATIONS[step](db, path)
+    if found == 1:
+        _from_1(db, path)  # to the newest
+        return
+    db.execute("CREATE TABLE journal (seq INTEGER PRIMARY KEY, batch BLOB NOT NULL, crc INTEGER NOT NULL)")
+    db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
 def _make_tables(db: sqlite3.Connection) -> None:
@@ -343,10 +347,6 @@ def _seal_1(found: Sealed) -> int:
         positions.setdefault(source, {})[partition] = json.loads(text)
     sinks = {name: json.loads(text) for name, text in found.sinks.items()}
     return crc32(json.dumps([found.meta["run"], positions, sinks], sort_keys=True).encode())
-
-
-_MIGRATIONS: Final[dict[int, Callable[[sqlite3.Connection, Path], None]]] = {1: _from_1}
-"""By version: the upgrade of a store from it to the next version."""
 
 
 def _maker() -> str:

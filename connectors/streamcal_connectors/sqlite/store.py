@@ -133,9 +133,25 @@ class SqliteStore:
                 last = counts["rejects"].last
                 db.execute("DELETE FROM rejects WHERE seq <= ?", (last - KEPT_REJECTS,))
                 counts["rejects"] = Counts(KEPT_REJECTS, last)
+            db.execute("DELETE FROM journal")
             sealed = self._sealed_with(change, counts)
             write_sealed(db, self._sealed, sealed)
         self._sealed = sealed
+
+    def keep(self, batch: bytes) -> bool:
+        """Keep what was taken until the next commit; see `streamcal.run.ports.JournalStore`."""
+        if self._db.in_transaction:
+            return False
+        with store_errors(self._path, "written"):
+            (last,) = self._db.execute("SELECT ifnull(max(seq), 0) FROM journal").fetchone()
+            self._db.execute("INSERT INTO journal VALUES (?, ?, ?)", with_sum((last + 1, batch)))
+        return True
+
+    def kept(self) -> list[bytes]:
+        """Return what was kept since the last commit; see `streamcal.run.ports.JournalStore`."""
+        with store_errors(self._path, "read"):
+            rows = self._db.execute("SELECT * FROM journal ORDER BY seq")
+            return [batch for _, batch, _ in checked(self._path, "journal", rows)]
 
     def maps(self) -> Iterator[MapRow]:
         """Return the map versions that were served, in order; older ones are thinned out."""
@@ -293,7 +309,11 @@ def _map_values(rows: Sequence[MapRow]) -> list[tuple[Any, ...]]:
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
     db = sqlite3.connect(
-        f"file:{quote(str(path.absolute()))}?{mode}", uri=True, isolation_level=None, timeout=5.0
+        f"file:{quote(str(path.absolute()))}?{mode}",
+        uri=True,
+        isolation_level=None,
+        timeout=5.0,
+        check_same_thread=False,  # a server opens it in one thread, and runs in another
     )
     try:
         db.execute("PRAGMA cell_size_check = ON")

@@ -1,0 +1,172 @@
+"""``streamcal serve``: recalibrate over HTTP."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import stat
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from streamcal.cli.opening import ConfigFile, JsonLog, Named, SourceUrl, open_source, open_store, refuse_same
+from streamcal.cli.options import (
+    IdColumn,
+    KeepColumns,
+    KeyColumn,
+    LabelColumn,
+    LabelTtl,
+    Mode,
+    Positive,
+    ScoreColumn,
+    TimeColumn,
+    Window,
+    read_options,
+)
+from streamcal.cli.terminal import (
+    EXIT_NOTHING_READ,
+    EXIT_UNUSABLE,
+    EXIT_USAGE,
+    Stop,
+    fail,
+    set_up_logging,
+    stop_status,
+    stopped,
+)
+from streamcal.errors import OutputError, StoreError
+from streamcal.run.connectors import Connectors
+from streamcal.run.ports import JournalStore, StoppedError
+
+__all__ = ["serve"]
+
+NEEDED: Final = (
+    "serving needs starlette, uvicorn, httptools and uvloop: pip install 'streamcal-engine[serve]'"
+)
+
+_LEAST_TOKEN: Final = 16  # characters
+
+log = logging.getLogger("streamcal")
+
+
+def serve(
+    store: Annotated[str, typer.Option(help="Where the state is kept: a SQLite file, as of a run.")],
+    host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 takes a free one.")] = 8080,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="A file with the token that requests must bear; needed beyond this machine."),
+    ] = None,
+    source: SourceUrl = None,
+    config: ConfigFile = None,
+    id_column: IdColumn = None,
+    score_column: ScoreColumn = None,
+    time_column: TimeColumn = None,
+    label_column: LabelColumn = None,
+    key_column: KeyColumn = None,
+    positive: Positive = None,
+    keep: KeepColumns = None,
+    mode: Mode = None,
+    window: Window = None,
+    label_ttl: LabelTtl = None,
+    log_json: JsonLog = False,
+) -> None:
+    """Recalibrate over HTTP: predictions and labels are answered once they are in the store.
+
+    Takes JSON, JSON lines, CloudEvents and the V2 inference protocol; see
+    /openapi.json. It is the pipeline of `streamcal run`, and the same store.
+    """
+    set_up_logging(as_json=log_json)
+    if any(find_spec(name) is None for name in ("starlette", "uvicorn", "httptools", "uvloop")):
+        fail(NEEDED, EXIT_USAGE)
+    from streamcal.serve.server import Server, listen
+
+    options = read_options(
+        config,
+        columns={
+            "id": id_column,
+            "score": score_column,
+            "time": time_column,
+            "label": label_column,
+            "key": key_column,
+            "positive": positive,
+            "keep": keep,
+        },
+        recalibrator={"mode": mode, "window": window},
+        join={"label_ttl": label_ttl},
+    )
+    loopback = _is_loopback(host)
+    if token_file is None and not loopback:
+        fail(
+            f"--host {host} can be reached from other machines: give --token-file FILE with a token that"
+            " requests must bear, or listen at 127.0.0.1",
+            EXIT_USAGE,
+        )
+    token = None if token_file is None else _read_token(token_file)
+    stop = Stop()
+    connectors = Connectors(options.connectors, stop)
+    refuse_same(
+        connectors,
+        [
+            Named("--store", store, "store"),
+            Named("--source", source),
+            Named("--config", config),
+            Named("--token-file", token_file),
+        ],
+    )
+    with ExitStack() as stack:
+        try:
+            listener = stack.enter_context(listen(host, port))
+        except OSError as error:
+            fail(f"cannot listen at {host} port {port}: {error.strerror or error}", EXIT_USAGE)
+        calibration = (
+            [] if source is None else [open_source(connectors, source, "source", options.columns, stack)]
+        )
+        state = open_store(connectors, store, stack)
+        if not isinstance(state, JournalStore):
+            fail(f"--store {store}: it cannot keep requests; give a SQLite file", EXIT_USAGE)
+        server = Server(options, state, calibration, token=token, loopback=loopback)
+        name = f"[{host}]" if ":" in host else host
+        log.info("listening at http://%s:%s", name, listener.getsockname()[1])
+        try:
+            server.run(listener)
+        except StoppedError as error:
+            stopped(stop, error)
+        except (StoreError, OutputError) as error:
+            fail(str(error), EXIT_UNUSABLE)
+        except (OSError, ValueError) as error:
+            fail(str(error), EXIT_NOTHING_READ)
+    log.warning("stopped: everything that was answered is in the store")
+    if stop() and stop_status(stop):
+        raise typer.Exit(stop_status(stop))
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _read_token(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+        mode = path.stat().st_mode
+    except OSError as error:
+        fail(f"--token-file {path}: cannot be read: {error.strerror or error}", EXIT_USAGE)
+    try:
+        token = data.decode("ascii").strip()
+    except UnicodeDecodeError:
+        token = ""
+    if len(token) < _LEAST_TOKEN or not token.isprintable() or " " in token:
+        fail(
+            f"--token-file {path}: it must hold one token of at least {_LEAST_TOKEN} ASCII characters without"
+            f" spaces, such as `openssl rand -hex 32` prints; it holds {len(data)} bytes",
+            EXIT_USAGE,
+        )
+    if mode & (stat.S_IRGRP | stat.S_IROTH) and os.name == "posix":
+        log.warning("--token-file %s: other users can read it; chmod 600 %s", path, path)
+    return token

@@ -1,0 +1,401 @@
+"""Where requests meet the run: their events wait here, and the run's thread takes all that wait.
+
+Whatever came while a micro-batch was processed is the next one, so that many small requests share a commit. A
+micro-batch is kept in the store's journal before it is answered. The state is committed as a whole every now
+and then: that takes as long as some thousand events. A process that was killed is made good by `replay`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from threading import Condition
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+
+from streamcal.errors import StoreError
+from streamcal.events import Event, LabelEvent, Origin, PredictionEvent
+from streamcal.run.codec import Fields, JsonDecoder, Malformed
+from streamcal.run.config import RunConfig
+from streamcal.run.doubts import Meanings
+from streamcal.run.order import MicroBatch
+from streamcal.run.pipeline import Outcome, Pipeline
+from streamcal.run.ports import JournalStore, Position, Positions
+from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
+from streamcal.serve.outcomes import Outcomes, Result
+from streamcal.serve.problems import Problem, RefusedError
+
+__all__ = ["MOST_WAITING", "NAME", "Desk", "Kind", "ServedPipeline", "replay"]
+
+NAME: Final = "http"
+"""The name of the source, in positions and rejects."""
+
+MOST_WAITING: Final = 65_536
+"""So many events may wait; a request beyond it is refused, and told to come again."""
+
+_MOST_BYTES: Final = 64 << 20
+_SECONDS: Final = 0.5  # between two commits of the whole state …
+_SHARE: Final = 20  # … or more, so that they take one part in so many of the time
+_MOST_KEPT: Final = 65_536  # events between two such commits
+
+Kind = Literal["predictions", "labels"]
+
+
+class _Group(msgspec.Struct, array_like=True):
+    """The events of one request."""
+
+    kind: Kind
+    lines: list[bytes]
+
+
+class _Kept(msgspec.Struct, array_like=True):
+    """A micro-batch in the journal."""
+
+    first: int
+    """How many events came before it."""
+    options: str
+    """Those of which its outcome depends, beside the engines', as JSON."""
+    groups: list[_Group]
+
+
+class _Ticket(NamedTuple):
+    """A request that waits."""
+
+    group: _Group
+    answered: Callable[[list[Result]], None]
+
+
+class ServedPipeline(Pipeline):
+    """The pipeline of a run that can tell what became of each event, and gives an answer again."""
+
+    def __init__(self, options: RunConfig, store: JournalStore, **others: Any) -> None:
+        super().__init__(
+            options.recalibrator,
+            options.join,
+            tables=store.tables,
+            keys=options.keys,
+            columns=options.columns,
+            **others,
+        )
+        self._join.keeps_answers = True
+        fields = Fields(options.columns, "target")
+        self._outcomes = Outcomes(store.tables, fields, self._row_of)
+        self._events: Sequence[Event | Malformed] = ()
+        self.results: list[Result] = []
+        """Of the last micro-batch, one of each event."""
+
+    def restore(self, own: bytes, engines: Mapping[str | None, bytes]) -> None:
+        """Go on from what snapshots gave; see `Pipeline.restore`."""
+        super().restore(own, engines)
+        self._join.keeps_answers = True
+
+    def process(self, batch: MicroBatch) -> Outcome:
+        """Take events of requests."""
+        outcome = super().process(batch)
+        first = batch.origin(0).line
+        refused = {row.line - first: row.reason for row in outcome.rejects if row.source == NAME}
+        raws = [batch.origin(index).raw if index in refused else b"" for index in range(len(self._events))]
+        self.results = self._outcomes.of(self._events, raws, outcome.answers, refused)
+        return outcome
+
+    def _understood(self, batch: MicroBatch, meanings: Meanings) -> Sequence[Event | Malformed]:
+        """Return the events as they are: who sends labels or scores of another meaning is told so at once."""
+        if meanings is not self.tally.deployment:
+            return super()._understood(batch, meanings)
+        events = batch.events if self._positive is None else meanings.decide(batch.events, self._positive)
+        self._events = [Malformed(each.reason) if isinstance(each, Malformed) else each for each in events]
+        return self._events
+
+
+class _Batch:
+    """The events of one micro-batch; see `streamcal.run.ports.Batch`."""
+
+    partition = ""
+
+    def __init__(self, first: int, groups: Sequence[_Group], decoders: Mapping[Kind, JsonDecoder]) -> None:
+        self._first = first
+        self._raws = [line for group in groups for line in group.lines]
+        self.events: list[Event | Malformed] = []
+        for group in groups:
+            kind, decode = group.kind, decoders[group.kind].decode
+            self.events += [_of_kind(decode(line), kind) for line in group.lines]
+
+    def origin(self, index: int) -> Origin:
+        return Origin(NAME, self._first + index + 1, self._raws[index])
+
+    def position(self, count: int) -> Position:
+        return self._first + count
+
+
+def _of_kind(event: Event | Malformed, kind: Kind) -> Event | Malformed:
+    if kind == "predictions" and type(event) is LabelEvent:
+        return Malformed("missing field: a prediction needs a score; labels go to /v1/labels")
+    if kind == "labels" and type(event) is not LabelEvent and not isinstance(event, Malformed):
+        what = "a label" if type(event) is PredictionEvent else "no score beside it"
+        return Malformed(f"not a label: a label needs {what}; predictions go to /v1/predictions")
+    return event
+
+
+class _Source:
+    """What the sources here have in common; see `streamcal.run.ports.Source`."""
+
+    name = NAME
+    endless = True
+    ended = False
+
+    def __init__(self, options: RunConfig) -> None:
+        self._decoders: dict[Kind, JsonDecoder] = {
+            "predictions": JsonDecoder("target", options.columns.of("events")),
+            "labels": JsonDecoder("target", options.columns.of("labels")),
+        }
+        self._next = 0
+
+    @property
+    def unknown_fields(self) -> Mapping[str, int]:
+        """How often a field was ignored because events have no such field, by its name."""
+        one, other = (decoder.unknown_fields for decoder in self._decoders.values())
+        return one + other
+
+    def seek(self, positions: Positions) -> Positions:
+        """Go to a position: how many events came before."""
+        self._next = int(positions.get("", 0))
+        return {"": self._next}
+
+    def limit(self, positions: Positions | None) -> None:
+        """Do nothing: no output is ever ahead of the store."""
+
+    def lag(self) -> Mapping[str, float]:
+        """Return 0: the order of requests is that in which they are taken."""
+        return {"": 0.0}
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def _batch(self, groups: Sequence[_Group]) -> _Batch:
+        made = _Batch(self._next, groups, self._decoders)
+        self._next += len(made.events)
+        return made
+
+
+class Desk(_Source):
+    """The requests that wait; any thread may call `submit`, `ask` and `close`.
+
+    Parameters
+    ----------
+    store
+        of the run.
+    deliver
+        given, after a micro-batch is kept, what is to be called to answer its requests: in another thread.
+    """
+
+    def __init__(
+        self,
+        options: RunConfig,
+        store: JournalStore,
+        pipeline: ServedPipeline,
+        deliver: Callable[[list[Callable[[], None]]], None],
+    ) -> None:
+        super().__init__(options)
+        self._options = fingerprint(options)
+        self._store = store
+        self._pipeline = pipeline
+        self._deliver = deliver
+        self._changed = Condition()
+        self._waiting: deque[_Ticket] = deque()
+        self._asked: deque[Callable[[], None]] = deque()
+        self._events = self._bytes = 0  # that wait
+        self._taken: list[_Ticket] = []
+        self._row: _Kept | None = None  # of the micro-batch in hand
+        self._since = 0  # events since the last commit
+        self._commit_at = 0.0
+        self._commits: float | None = None  # when the commit of the micro-batch in hand began
+        self.ready = False
+        """Whether requests are taken: the store was read, and the source of calibration learned."""
+        self._closed = False
+
+    # Requests
+
+    def submit(self, kind: Kind, lines: list[bytes], answered: Callable[[list[Result]], None]) -> None:
+        """Let events wait to be taken; ``answered`` is handed to ``deliver``, with a result for each.
+
+        Raises
+        ------
+        RefusedError
+            if it is not ready, or too many wait.
+        """
+        size = sum(map(len, lines))
+        with self._changed:
+            self._check_open()
+            if self._events and (
+                self._events + len(lines) > MOST_WAITING or self._bytes + size > _MOST_BYTES
+            ):
+                raise RefusedError(
+                    429,
+                    f"{self._events:,} events wait to be answered, at most {MOST_WAITING:,} may:"
+                    " send the same request again",
+                    retry_after=1,
+                )
+            self._events += len(lines)
+            self._bytes += size
+            self._waiting.append(_Ticket(_Group(kind, lines), answered))
+            self._changed.notify()
+
+    def ask(self, question: Callable[[], None]) -> None:
+        """Let a function be called by the run's thread between two micro-batches.
+
+        Raises
+        ------
+        RefusedError
+            if it is not ready.
+        """
+        with self._changed:
+            self._check_open()
+            self._asked.append(question)
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Take no more requests; those that wait are answered."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    def fail(self, detail: str) -> None:
+        """Answer those that wait that it has failed."""
+        self.close()
+        problem = Problem(503, detail, retry_after=1)
+        tickets = [*self._taken, *self._waiting]
+        self._deliver([_answering(each, [problem] * len(each.group.lines)) for each in tickets])
+
+    def done(self) -> bool:
+        """Whether it was closed, and nothing waits."""
+        return self._closed and not self._waiting
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RefusedError(503, "the server is stopping: try another, or again", retry_after=1)
+        if not self.ready:
+            raise RefusedError(
+                503, "the server is starting: it reads its store and its source", retry_after=1
+            )
+
+    # The source of the run
+
+    def poll(self, max_events: int, timeout: float) -> Sequence[_Batch]:
+        """Return the events of the requests that wait, as one batch."""
+        self.ready = True
+        with self._changed:
+            if not (self._waiting or self._asked or self._closed):
+                self._changed.wait(timeout)
+            asked, self._asked = self._asked, deque()
+            taken, count = [], 0
+            while self._waiting and (not count or count + len(self._waiting[0].group.lines) <= max_events):
+                ticket = self._waiting.popleft()
+                taken.append(ticket)
+                count += len(ticket.group.lines)
+                self._bytes -= sum(map(len, ticket.group.lines))
+            self._events -= count
+        for question in asked:
+            question()
+        self._taken = taken
+        if not taken:
+            return ()
+        groups = [ticket.group for ticket in taken]
+        self._row = _Kept(self._next, self._options, groups)
+        return [self._batch(groups)]
+
+    # Commits
+
+    def due(self) -> bool:
+        """Whether a commit of the whole state is due; if not, the micro-batch in hand is kept."""
+        row, self._row = self._row, None
+        size = 0 if row is None else sum(len(group.lines) for group in row.groups)
+        now = time.monotonic()
+        whole = not self.ready or now >= self._commit_at or self._since + size > _MOST_KEPT
+        if row is not None and not whole:
+            whole = not self._store.keep(msgspec.msgpack.encode(row))
+            self._since += size
+        self._commits = now if whole else None
+        return whole
+
+    def answer(self, outcome: Outcome, seconds: float) -> None:  # noqa: ARG002  # what the runner calls
+        """Answer the requests of a micro-batch, which is kept or committed now."""
+        if self._commits is not None:
+            now = time.monotonic()
+            self._commit_at = now + max(_SECONDS, _SHARE * (now - self._commits))
+            self._commits, self._since = None, 0
+        if not self._taken:
+            return
+        results, start, answering = self._pipeline.results, 0, []
+        for ticket in self._taken:
+            end = start + len(ticket.group.lines)
+            answering.append(_answering(ticket, results[start:end]))
+            start = end
+        self._taken = []
+        self._deliver(answering)
+
+
+class _Journal(_Source):
+    """The micro-batches of a journal, one after the other."""
+
+    def __init__(self, options: RunConfig, kept: Sequence[bytes]) -> None:
+        super().__init__(options)
+        decode = msgspec.msgpack.Decoder(_Kept).decode
+        self._left = deque(decode(row) for row in kept)
+
+    def poll(self, max_events: int, timeout: float) -> Sequence[_Batch]:  # noqa: ARG002  # as it was taken
+        row = self._left.popleft()
+        if row.first != self._next:
+            raise StoreError(
+                f"the store is damaged: its journal goes on at event {row.first}, its state ends at {self._next}"
+            )
+        return [self._batch(row.groups)]
+
+    def done(self) -> bool:
+        return not self._left
+
+
+def replay(options: RunConfig, store: JournalStore) -> int:
+    """Process what the journal of a store holds as it was answered, and commit; return how many events.
+
+    Raises
+    ------
+    StoreError
+        if the store cannot be used, or the options are not those under which it was answered.
+    """
+    kept = store.kept()
+    if not kept:
+        return 0
+    wanted = fingerprint(options)
+    for row in kept:
+        found = msgspec.msgpack.decode(row, type=_Kept).options
+        if found != wanted:
+            raise StoreError(
+                "the store holds requests that were answered before the server was killed, under other options:"
+                f" {found}, now {wanted}. Start once with those, then change them"
+            )
+    pipeline = ServedPipeline(options, store)
+    journal = _Journal(options, kept)
+    inputs, outputs = Inputs([], [journal]), Outputs(NullSink())
+    runner = Runner(
+        pipeline,
+        inputs,
+        outputs,
+        store,
+        clock=time.monotonic,
+        stop=journal.done,
+        linger=0.0,
+        due=lambda: False,
+    )
+    runner.run()
+    return pipeline.processed
+
+
+def fingerprint(options: RunConfig) -> str:
+    """Return the options on which the outcome of an event depends, beside those of engines."""
+    return options.model_dump_json(include={"join", "keys", "columns"})
+
+
+def _answering(ticket: _Ticket, results: list[Result]) -> Callable[[], None]:
+    return lambda: ticket.answered(results)

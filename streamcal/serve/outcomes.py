@@ -1,0 +1,152 @@
+"""What became of the events of a request: an answer, what a label met, or a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from streamcal.engine.emissions import Recalibrated
+from streamcal.events import Event, Kept, LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.join.tables import Pending, Tables
+from streamcal.run.codec import Fields, Malformed
+from streamcal.serve.problems import Fault, Problem
+
+__all__ = ["LabelAnswer", "Outcomes", "Result"]
+
+_UNPROCESSABLE: Final = 422
+
+
+class LabelAnswer(msgspec.Struct, frozen=True):
+    """A label was taken."""
+
+    id: str | None
+    outcome: Literal["joined", "waiting", "duplicate"]
+    """It met its prediction; it waits for it; or the same label had come before, and was not counted again."""
+
+
+Result: TypeAlias = Recalibrated | LabelAnswer | Problem
+"""What one event of a request is answered."""
+
+
+class Outcomes:
+    """Tells, after a micro-batch and before its commit, what became of its events.
+
+    Parameters
+    ----------
+    tables
+        of the join.
+    fields
+        to name the field at fault.
+    row_of
+        makes the row of an answer where values pass through.
+    """
+
+    def __init__(
+        self, tables: Tables, fields: Fields, row_of: Callable[[Recalibrated, Kept], Recalibrated] | None
+    ) -> None:
+        self._tables = tables
+        self._fields = fields
+        self._row_of = row_of
+
+    def of(
+        self,
+        events: Sequence[Event | Malformed],
+        raws: Sequence[bytes],
+        answers: Sequence[Recalibrated],
+        refused: Mapping[int, str],
+    ) -> list[Result]:
+        """Return the result of every event.
+
+        Parameters
+        ----------
+        events, raws
+            of the micro-batch, in order.
+        answers
+            those that it gave, in order.
+        refused
+            by index: why an event was rejected.
+        """
+        results: list[Result] = []
+        given = iter(answers)
+        answer = next(given, None)
+        for index, event in enumerate(events):
+            why = refused.get(index)
+            if isinstance(event, Malformed):
+                results.append(self._malformed(event.reason, raws[index]))
+            elif isinstance(event, LabelEvent):
+                results.append(self._label(event, why))
+            else:
+                result: Result | None = None
+                if answer is not None and answer.id == event.id and (why is None or _of_label(why)):
+                    result, answer = answer, next(given, None)
+                if isinstance(event, LabelledEvent) and event.id is not None and why and _of_label(why):
+                    labelled = self._label(LabelEvent(event.id, event.label), why)
+                    result = labelled if isinstance(labelled, Problem) else result
+                results.append(result or self._again(event, why))
+        return results
+
+    def _label(self, event: LabelEvent, why: str | None) -> Result:
+        tables, id_ = self._tables, event.id
+        early = tables.early.entries.get(id_)
+        if why is None:
+            return LabelAnswer(id_, "joined" if early is None else "waiting")
+        settled = tables.settled.entries.get(id_)
+        first = early.event.label if early is not None else None if settled is None else settled.label
+        if first is None:
+            return Problem(
+                410 if settled else _UNPROCESSABLE, why, id=id_, outcome="late" if settled else None
+            )
+        if first == event.label:
+            return LabelAnswer(id_, "duplicate")
+        detail = f"the label of id {id_!r} is {first} already, which stays, got {event.label}"
+        return Problem(409, detail, id=id_, outcome="conflicting", errors=(Fault("#/label", detail),))
+
+    def _again(self, event: PredictionEvent | LabelledEvent, why: str | None) -> Result:
+        """Return what a prediction was answered that had come before; of a new one, why it was refused."""
+        known = None if event.id is None else self._known(event.id)
+        if known is None:
+            return Problem(_UNPROCESSABLE, why or "", id=event.id)
+        if not isinstance(known, Pending) or known.answer is None:
+            detail = f"there was a prediction with id {event.id!r} before, and its answer was not kept"
+            return Problem(409, detail, id=event.id, errors=(Fault("#/id", detail),))
+        for name, before, now in (
+            ("score", known.score, event.score),
+            ("key", known.key, event.key),
+            ("domain", known.domain, event.domain),
+        ):
+            if before != now:
+                detail = (
+                    f"there was a prediction with id {event.id!r} and {name} {before!r} before, got {now!r}"
+                )
+                return Problem(409, detail, id=event.id, errors=(Fault(f"#/{name}", detail),))
+        version, *weights = known.answer
+        answer = Recalibrated(
+            event.id, known.score, known.probability, version, (weights[0], weights[1]), known.key, known.time
+        )
+        return answer if self._row_of is None else self._row_of(answer, event.kept)
+
+    def _known(self, id_: str) -> object | None:
+        """Return the prediction with an id, if it is remembered: something else if not how it was answered."""
+        waiting = self._tables.pending.entries.get(id_)
+        settled = self._tables.settled.entries.get(id_)
+        return waiting if waiting is not None else settled and (settled.answered or settled)
+
+    def _malformed(self, reason: str, raw: bytes) -> Problem:
+        if reason.startswith(("not JSON", "invalid UTF-8")):
+            return Problem(400, reason)
+        try:
+            fields = msgspec.json.decode(raw)
+        except (ValueError, RecursionError):  # of a long event, only the beginning is there
+            fields = None
+        if not isinstance(fields, dict):
+            return Problem(_UNPROCESSABLE, reason, errors=(Fault("#", reason),))
+        culprit = self._fields.culprit(fields)
+        pointer = "#" if culprit is None else "#/" + culprit.replace("~", "~0").replace("/", "~1")
+        return Problem(_UNPROCESSABLE, reason, errors=(Fault(pointer, reason),))
+
+
+def _of_label(why: str) -> bool:
+    """Whether only the label of an event was refused."""
+    return why.startswith(("duplicate label", "late label"))

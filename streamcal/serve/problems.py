@@ -1,0 +1,56 @@
+"""What a request is told when it is not answered: RFC 9457, the field at fault with it."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+
+__all__ = ["PROBLEM_TYPE", "Fault", "Problem", "RefusedError"]
+
+PROBLEM_TYPE: Final = "application/problem+json"
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """A field at fault."""
+
+    pointer: str
+    """JSON pointer into the event, as a fragment: ``#/score``."""
+    detail: str
+    """The value, and what is allowed."""
+
+
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why a request, or an event of it, was refused."""
+
+    status: int
+    detail: str
+    title: str = ""
+    type: str = "about:blank"
+    id: str | None = None
+    """That of the event."""
+    outcome: str | None = None
+    """Of a label: ``late`` or ``conflicting``."""
+    line: int | None = None
+    """Of a batch: the line of the event, from 1."""
+    errors: tuple[Fault, ...] = ()
+    retry_after: int | None = None
+    """Seconds after which the same request may be answered; it is also a header."""
+    error: str | None = None
+    """The same as the detail, where the V2 inference protocol wants it."""
+
+    def __post_init__(self) -> None:
+        if not self.title:
+            msgspec.structs.force_setattr(self, "title", HTTPStatus(self.status).phrase)
+
+
+class RefusedError(Exception):
+    """A request is refused as a whole."""
+
+    def __init__(
+        self, status: int, detail: str, *, pointer: str | None = None, retry_after: int | None = None
+    ) -> None:
+        super().__init__(detail)
+        errors = () if pointer is None else (Fault(pointer, detail),)
+        self.problem = Problem(status, detail, errors=errors, retry_after=retry_after)

@@ -1,0 +1,235 @@
+"""The process: requests in the main thread's event loop, the run in one thread beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Callable, Sequence
+from threading import Thread
+from typing import Any, Final
+
+import numpy as np
+import uvicorn
+import uvloop
+from starlette.routing import BaseRoute
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from streamcal.engine.config import RecalibratorConfig
+from streamcal.engine.engine import Engine
+from streamcal.run.config import RunConfig
+from streamcal.run.metrics import RunMetrics
+from streamcal.run.pipeline import Outcome
+from streamcal.run.ports import JournalStore, Source
+from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
+from streamcal.serve.app import READ_SECONDS, App
+from streamcal.serve.desk import Desk, ServedPipeline, replay
+from streamcal.serve.queries import Queries
+
+__all__ = ["Server", "listen"]
+
+MOST_CONNECTIONS: Final = 4096
+"""So many connections may be open; one beyond it is closed."""
+
+_KEEP_ALIVE: Final = 60  # seconds that a connection may be idle
+_STOP_SECONDS: Final = 30  # for requests to be answered when the server is asked to stop
+_BACKLOG: Final = 2048
+
+log = logging.getLogger("streamcal")
+
+
+class _Protocol(HttpToolsProtocol):
+    """uvicorn's, with a limit on the time that the head of a request takes, and on the connections."""
+
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        if len(self.connections) > MOST_CONNECTIONS:
+            transport.close()
+            return
+        self._wait()
+
+    def on_message_begin(self) -> None:
+        self._wait()
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        if self._late is None:
+            self._late = self.loop.call_later(READ_SECONDS, self._give_up)
+
+    def _give_up(self) -> None:
+        self._late = None
+        self.transport.close()
+
+
+class Server:
+    """Serves a store until it is asked to stop.
+
+    Parameters
+    ----------
+    options
+        of the run.
+    store
+        open; the caller closes it.
+    calibration
+        labelled events, learned before requests are taken; at most one source.
+    token, loopback
+        see `App`.
+    pages
+        given the pipeline, returns further routes, and what is called after every micro-batch.
+    """
+
+    def __init__(
+        self,
+        options: RunConfig,
+        store: JournalStore,
+        calibration: Sequence[Source],
+        *,
+        token: str | None,
+        loopback: bool,
+        pages: Callable[[ServedPipeline], tuple[Sequence[BaseRoute], Callable[[Outcome], None]]]
+        | None = None,
+    ) -> None:
+        self._options = options
+        self._store = store
+        self._calibration = calibration
+        self._loop: asyncio.AbstractEventLoop | None = None
+        measured: list[RunMetrics] = []
+        pipeline = ServedPipeline(options, store, observer=lambda joined: measured[0].joined(joined))
+        self._desk = desk = Desk(options, store, pipeline, self._deliver)
+        metrics = RunMetrics([*calibration, desk])
+        measured.append(metrics)
+        routes, watch = ((), _nothing) if pages is None else pages(pipeline)
+        self._app = App(
+            desk,
+            Queries(desk, pipeline, metrics),
+            options.columns,
+            token=token,
+            loopback=loopback,
+            pages=routes,
+        )
+        self._error: BaseException | None = None
+        self._server: uvicorn.Server | None = None
+
+        def after(outcome: Outcome, seconds: float) -> None:
+            desk.answer(outcome, seconds)
+            for alarm in outcome.alarms:
+                which = "" if alarm.key is None else f" [{alarm.key}]"
+                log.warning("drift%s: %s is refuted: %s", which, alarm.assumption, alarm.reason)
+            if outcome.answers or outcome.rejects or outcome.maps:
+                metrics.batch(seconds, outcome)
+            watch(outcome)
+
+        self._runner = Runner(
+            pipeline,
+            Inputs(calibration, [desk]),
+            Outputs(NullSink()),
+            store,
+            clock=time.monotonic,
+            stop=desk.done,
+            after=after,
+            linger=0.0,
+            due=desk.due,
+        )
+
+    def run(self, listener: socket.socket) -> None:
+        """Answer requests until SIGTERM or SIGINT; those that were taken are answered first.
+
+        Raises
+        ------
+        StoreError, OutputError, StoppedError, OSError, ValueError
+            if the run cannot go on; see `Runner.run`.
+        """
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(self._serve(listener))
+        if self._error is not None:
+            raise self._error
+
+    async def _serve(self, listener: socket.socket) -> None:
+        self._loop = asyncio.get_running_loop()
+        config = uvicorn.Config(
+            self._app,
+            http=_Protocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="error",  # no line for each request that is no HTTP: that is for clients to decide
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            backlog=_BACKLOG,
+            timeout_keep_alive=_KEEP_ALIVE,
+            timeout_graceful_shutdown=_STOP_SECONDS,
+        )
+        logging.getLogger("uvicorn").handlers = log.handlers
+        self._server = uvicorn.Server(config)
+        worker = Thread(target=self._work, name="run")
+        worker.start()
+        try:
+            await self._server.serve(sockets=[listener])
+        finally:
+            self._desk.close()
+            await asyncio.to_thread(worker.join)
+
+    def _work(self) -> None:
+        """Run, in a thread of its own."""
+        try:
+            _warm_up(self._options.recalibrator)
+            count = replay(self._options, self._store)
+            if count:
+                log.info(
+                    "%s events that were answered before a server was killed are part of the state now", count
+                )
+            self._runner.run()
+        except BaseException as error:
+            self._error = error
+            self._desk.fail("the server has failed, and ends: what it has answered is kept")
+        if self._server is not None:
+            self._server.should_exit = True
+
+    def _deliver(self, answering: list[Callable[[], None]]) -> None:
+        def answer() -> None:
+            for each in answering:
+                each()
+
+        if answering and self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(answer)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; port 0 takes a free one.
+
+    Raises
+    ------
+    OSError
+        if it cannot.
+    """
+    family, *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+
+
+def _warm_up(config: RecalibratorConfig) -> None:
+    """Import what the first map and its certificate need: else some request would wait for it."""
+    engine = Engine(config)
+    scores = np.linspace(0.0, 1.0, 128)
+    labels = np.arange(len(scores)) % 3 == 0
+    engine.learn_many(scores, labels.astype(np.int8), "target", np.zeros(len(scores)), None)
+    engine.published_certificate  # noqa: B018  # it is worked out when it is asked for
+
+
+def _nothing(outcome: Outcome) -> None:
+    """Do nothing."""

@@ -1,0 +1,380 @@
+"""`streamcal serve`: what a client sees, and what is in the store afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from streamcal.run.columns import Columns
+from streamcal.serve.openapi import document
+from tests.command_line import HUMBLE, read_lines, streamcal
+from tests.serve import fuzz, kill
+from tests.serve.servers import LINES, Served
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    served = Served(tmp_path_factory.mktemp("serve") / "store.db")
+    yield served
+    served.stop()
+
+
+def lines(*events: dict[str, Any]) -> bytes:
+    return "\n".join(map(json.dumps, events)).encode()
+
+
+def test_a_prediction_is_answered_again_as_before_and_counted_once(server: Served) -> None:
+    before = server.metric("streamcal_predictions_total")
+    status, first = server.predict(id="z1", score=0.9, key="a", time=1e9)
+    assert status == 200
+    assert first == {
+        **{"id": "z1", "score": 0.9, "probability": 0.9, "map_version": 0},
+        **{"weights": [1.0, 1.0], "key": "a", "time": 1e9},
+    }
+    assert server.predict(id="z1", score=0.9, key="a", time=1e9 + 5) == (200, first)
+    assert server.label(id="z1", label=1) == (200, {"id": "z1", "outcome": "joined"})
+    assert server.predict(id="z1", score=0.9, key="a") == (200, first)
+    assert server.metric("streamcal_predictions_total") == before + 1
+
+
+def test_another_prediction_with_the_same_id_is_a_conflict(server: Served) -> None:
+    server.predict(id="b1", score=0.9)
+    for field, other in (("score", 0.8), ("key", "k"), ("domain", "source")):
+        status, problem = server.predict(**({"id": "b1", "score": 0.9} | {field: other}))
+        assert status == problem["status"] == 409
+        assert problem["errors"][0]["pointer"] == f"#/{field}"
+        assert repr(other) in problem["detail"]
+
+
+def test_labels_are_told_what_they_met(server: Served) -> None:
+    assert server.label(id="c1", label=0) == (200, {"id": "c1", "outcome": "waiting"})
+    assert server.label(id="c1", label=0) == (200, {"id": "c1", "outcome": "duplicate"})
+    status, problem = server.label(id="c1", label=1)
+    assert (status, problem["outcome"]) == (409, "conflicting")
+    assert server.predict(id="c1", score=0.25)[0] == 200
+    assert server.label(id="c1", label=0) == (200, {"id": "c1", "outcome": "duplicate"})
+    assert server.label(id="c1", label=1)[0] == 409
+
+
+def test_a_late_label_is_told_so(tmp_path: Path) -> None:
+    served = Served(tmp_path / "store.db", "--label-ttl", "10")
+    answered = served.predict(id="a", score=0.5, time=1000)
+    served.predict(id="b", score=0.5, time=1100)
+    served.predict(id="c", score=0.5, time=1101)
+    status, problem = served.label(id="a", label=1, time=1102)
+    assert (status, problem["outcome"]) == (410, "late")
+    assert "label_ttl is 10 seconds" in problem["detail"]
+    assert served.predict(id="a", score=0.5) == answered  # its id is remembered
+    served.stop()
+
+
+def test_a_batch_is_answered_line_by_line(server: Served) -> None:
+    body = lines({"id": "d1", "score": 0.1}, {"id": "d1", "score": 0.1}, {"id": "d2", "score": 87}) + b"\n{"
+    status, (one, two, three, four) = server.ask("POST", "/v1/predictions", body, LINES)
+    assert status == 200
+    assert one == two
+    assert (three["status"], three["line"], three["errors"][0]["pointer"]) == (422, 3, "#/score")
+    assert "must be a number in [0, 1], got 87" in three["detail"]
+    assert (four["status"], four["line"]) == (400, 4)
+    status, found = server.ask("POST", "/v1/labels", lines({"id": "d1", "label": 1}), LINES)
+    assert (status, found) == (200, [{"id": "d1", "outcome": "joined"}])
+
+
+def test_score_and_label_may_come_together(server: Served) -> None:
+    answer = server.predict(id="e1", score=0.5, label=1)
+    assert answer[0] == 200
+    assert server.predict(id="e1", score=0.5, label=1) == answer
+    assert server.predict(id="e1", score=0.5, label=0)[0] == 409
+    assert server.label(id="e1", label=1)[1]["outcome"] == "duplicate"
+    assert server.predict(score=0.5, label=1)[1]["id"] is None
+
+
+def test_scores_in_percent_and_labels_of_other_classes_do_not_end_it(tmp_path: Path) -> None:
+    served = Served(tmp_path / "store.db")
+    events = [{"id": f"p{i}", "score": 50 + i / 10} for i in range(20)]
+    assert {each["status"] for each in served.ask("POST", "/v1/predictions", lines(*events), LINES)[1]} == {
+        422
+    }
+    labels = [{"id": f"p{i}", "label": -1} for i in range(20)]
+    assert {each["status"] for each in served.ask("POST", "/v1/labels", lines(*labels), LINES)[1]} == {422}
+    assert served.predict(id="p1", score=0.5)[0] == 200
+    served.stop()
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "said"),
+    [
+        (b'{"id":"x","score":1.5}', {}, 422, "got 1.5"),
+        (b'{"score":0.5}', {}, 422, "needs an id"),
+        (b'{"id":"x","label":1}', {}, 422, "labels go to /v1/labels"),
+        (b'{"id":"x","score":0.5,"time":"soon"}', {}, 422, "'soon'"),
+        (b"{", {}, 400, "not JSON"),
+        (b"[]", {}, 422, "must be a JSON object"),
+        (b"", {"content-type": "application/x-ndjson"}, 400, "no event"),
+        (b"{}\n" * 10_001, {"content-type": "application/x-ndjson"}, 413, "at most 10,000"),
+        (b"x" * (8 << 20) + b"x", {}, 413, "8,388,608 bytes"),
+        (b"{}", {"content-type": "text/plain"}, 415, "'text/plain'"),
+        (b"{}", {"content-encoding": "gzip"}, 415, "'gzip'"),
+        (b"{}", {"host": "evil.example"}, 421, "'evil.example'"),
+    ],
+)
+def test_a_refused_request_is_told_why(
+    server: Served, body: bytes, headers: dict[str, str], status: int, said: str
+) -> None:
+    headers = {"content-type": "application/json"} | headers
+    got, problem = server.ask("POST", "/v1/predictions", body, headers)
+    assert (got, problem["status"]) == (status, status)
+    assert said in problem["detail"]
+    assert problem["title"]
+
+
+def test_there_is_nothing_elsewhere(server: Served) -> None:
+    assert server.ask("GET", "/v1/nothing")[0] == 404
+    assert server.ask("GET", "/v1/predictions")[0] == 405
+    assert server.ask("POST", "/v1/map")[0] == 405
+    assert server.ask("GET", "/v1/map?key=nobody")[1]["detail"].startswith("there were no key 'nobody'")
+
+
+def test_cloud_events(server: Served) -> None:
+    binary = {
+        **{"content-type": "application/json", "ce-specversion": "1.0", "ce-id": "ce1", "ce-source": "/m"},
+        **{"ce-type": "prediction", "ce-time": "2001-09-09T01:46:40Z"},
+    }
+    status, answer = server.ask("POST", "/v1/predictions", b'{"score":0.3}', binary)
+    assert (status, answer["id"], answer["time"]) == (200, "ce1", 1e9)
+    one = {"specversion": "1.0", "id": "ce1", "source": "/m", "type": "label", "data": {"label": 1}}
+    structured = {"content-type": "application/cloudevents+json; charset=utf-8"}
+    assert server.ask("POST", "/v1/labels", one, structured)[1]["outcome"] == "joined"
+    batch = {"content-type": "application/cloudevents-batch+json"}
+    status, found = server.ask("POST", "/v1/labels", [one, {**one, "id": "ce2"}], batch)
+    assert [each["outcome"] for each in found] == ["duplicate", "waiting"]
+    status, problem = server.ask("POST", "/v1/labels", {**one, "type": ""}, structured)
+    assert (status, problem["errors"][0]["pointer"]) == (400, "#/type")
+    status, problem = server.ask("POST", "/v1/predictions", b"{}", {**binary, "ce-specversion": "0.3"})
+    assert (status, "'0.3'" in problem["detail"]) == (400, True)
+
+
+def infer(*scores: float, **changed: object) -> dict[str, Any]:
+    score = {"name": "score", "shape": [len(scores)], "datatype": "FP64", "data": list(scores)} | changed
+    ids = [f"v{each}" for each in range(len(scores))]
+    return {
+        "id": "r1",
+        "inputs": [score, {"name": "id", "shape": [len(ids)], "datatype": "BYTES", "data": ids}],
+    }
+
+
+def test_the_v2_inference_protocol(server: Served) -> None:
+    status, answer = server.ask("POST", "/v2/models/churn/infer", infer(0.2, 0.7))
+    assert status == 200
+    assert (answer["model_name"], answer["id"]) == ("churn", "r1")
+    assert answer["outputs"][0] == {
+        "name": "probability",
+        "datatype": "FP64",
+        "shape": [2],
+        "data": [0.2, 0.7],
+    }
+    assert server.label(id="v1", label=1)[1]["outcome"] == "joined"
+    assert server.ask("GET", "/v1/map?key=churn")[1]["version"] == 0
+    assert server.ask("GET", "/v2/models/churn")[1]["versions"] == ["0"]
+    assert server.ask("GET", "/v2/models/churn/ready")[0] == server.ask("GET", "/v2/health/live")[0] == 200
+    for changed, pointer in (
+        ({"datatype": "INT8"}, "#/inputs/0/datatype"),
+        ({"shape": [3]}, "#/inputs/0/shape"),
+        ({"name": "x"}, "#/inputs/0/name"),
+    ):
+        status, problem = server.ask("POST", "/v2/models/churn/infer", infer(0.2, **changed))
+        assert (status, problem["errors"][0]["pointer"]) == (400, pointer)
+        assert problem["error"] == problem["detail"]
+    status, problem = server.ask("POST", "/v2/models/churn/infer", infer(0.2, 7))
+    assert (status, problem["detail"][:7]) == (422, "value 1")
+
+
+def test_the_description_is_valid_openapi_and_its_examples_work(server: Served) -> None:
+    status, found = server.ask("GET", "/openapi.json")
+    assert status == 200
+    assert found == json.loads(json.dumps(document(Columns())))
+    OpenAPIV31SpecValidator(found).validate()
+    for path in ("/v1/predictions", "/v1/labels", "/v2/models/{key}/infer"):
+        content = found["paths"][path]["post"]["requestBody"]["content"]
+        for kind, each in content.items():
+            for example in each.get("examples", {}).values():
+                target = path.replace("{key}", "_")
+                status, answer = server.ask("POST", target, example["value"], {"content-type": kind})
+                assert status == 200, (path, kind, answer)
+    for path, methods in found["paths"].items():
+        if "get" in methods:
+            status, _ = server.ask("GET", path.replace("{key}", "_"))
+            assert status in (200, 404), path
+            assert str(status) in methods["get"]["responses"]
+
+
+def test_many_clients_share_a_commit(server: Served) -> None:
+    before = server.metric("streamcal_batch_seconds_count")
+
+    def client(number: int) -> None:
+        for i in range(10):
+            assert server.predict(id=f"m{number}-{i}", score=0.5)[0] == 200
+
+    threads = [Thread(target=client, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert server.metric("streamcal_batch_seconds_count") - before <= 160
+
+
+def test_it_answers_what_it_took_before_it_stops(tmp_path: Path) -> None:
+    served = Served(tmp_path / "store.db")
+    body = lines(*({"id": f"s{i}", "score": 0.5} for i in range(10_000)))
+    found: list[Any] = []
+    sending = Thread(target=lambda: found.append(served.ask("POST", "/v1/predictions", body, LINES)))
+    with closing(socket.create_connection(("127.0.0.1", served.port))):  # an idle one is no hindrance
+        sending.start()
+        while not found and served.metric("streamcal_events_total") < 1:
+            pass
+        status, said = served.stop()
+    sending.join()
+    assert status == 0, said
+    assert found[0][0] == 200
+    assert len(found[0][1]) == 10_000
+    assert "everything that was answered is in the store" in said
+    with closing(sqlite3.connect(tmp_path / "store.db")) as db:
+        assert db.execute("SELECT count(*) FROM pending").fetchone() == (10_000,)
+        assert db.execute("SELECT count(*) FROM journal").fetchone() == (0,)
+
+
+def test_it_goes_on_with_the_store_of_a_run_and_a_run_with_its_own(tmp_path: Path) -> None:
+    (tmp_path / "events.jsonl").write_bytes(lines({"id": "f1", "score": 0.25}) + b"\n")
+    run = ["run", "--events", tmp_path / "events.jsonl", "--output", tmp_path / "out.jsonl"]
+    run += ["--store", tmp_path / "store.db"]
+    assert streamcal(*run).returncode == 0
+    served = Served(tmp_path / "store.db")
+    done = streamcal(*run)
+    assert done.returncode == 3
+    assert "in use by another process" in done.stderr
+    status, problem = served.predict(id="f1", score=0.25)
+    assert (status, "its answer was not kept" in problem["detail"]) == (409, True)
+    assert served.label(id="f1", label=1)[1]["outcome"] == "joined"
+    assert served.predict(id="f2", score=0.5)[0] == 200
+    assert served.stop()[0] == 0
+    with (tmp_path / "events.jsonl").open("ab") as file:
+        file.write(b'{"id":"f2","label":1}\n{"id":"f3","score":0.75}\n')
+    done = streamcal(*run)
+    assert done.returncode == 0, done.stderr
+    assert [row["id"] for row in read_lines(tmp_path / "out.jsonl")] == ["f1", "f3"]
+    with closing(sqlite3.connect(tmp_path / "store.db")) as db:
+        assert db.execute("SELECT id FROM settled ORDER BY id").fetchall() == [("f1",), ("f2",)]
+
+
+def test_a_killed_server_goes_on_and_a_run_waits_for_it(tmp_path: Path) -> None:
+    served = Served(tmp_path / "store.db")
+    answers = [served.predict(id=f"k{i}", score=i / 10) for i in range(10)]
+    served.stop(signal.SIGKILL)
+    with closing(sqlite3.connect(tmp_path / "store.db")) as db:
+        assert db.execute("SELECT count(*) FROM journal").fetchone() > (0,)
+    (tmp_path / "events.jsonl").write_bytes(b'{"id":"z","score":0.5}\n')
+    run = ["run", "--events", tmp_path / "events.jsonl", "--output", tmp_path / "out.jsonl"]
+    done = streamcal(*run, "--store", tmp_path / "store.db")
+    assert done.returncode == 3
+    assert "start `streamcal serve` on it once" in done.stderr
+    other = streamcal("serve", "--store", tmp_path / "store.db", "--port", 0, "--label-ttl", 5)
+    assert other.returncode == 3
+    assert "under other options" in other.stderr
+    again = Served(tmp_path / "store.db")
+    assert [again.predict(id=f"k{i}", score=i / 10) for i in range(10)] == answers
+    assert again.metric("streamcal_predictions_total") == 10
+    assert again.stop()[0] == 0
+
+
+def test_a_source_is_learned_first(tmp_path: Path) -> None:
+    source = tmp_path / "source.jsonl"
+    source.write_bytes(
+        lines(*({"score": i % 50 / 50, "label": int(i % 50 > 40)} for i in range(3000))) + b"\n"
+    )
+    served = Served(tmp_path / "store.db", "--source", source, "--mode", "source")
+    status, answer = served.predict(id="a", score=0.5)
+    assert (status, answer["map_version"] > 0) == (200, True)
+    assert answer["probability"] < 0.3
+    status, certified = served.ask("GET", "/v1/certificate")
+    assert certified["certificate"]["n"] == 3000
+    assert served.ask("GET", "/v1/alarms") == (200, [])
+    served.stop()
+
+
+def test_a_token_is_asked_for(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef\n")
+    token.chmod(0o644)
+    served = Served(tmp_path / "store.db", "--token-file", token)
+    status, problem = served.predict(id="a", score=0.5)
+    assert status == 401
+    bearing = {"content-type": "application/json", "authorization": "Bearer 0123456789abcdef"}
+    assert served.ask("POST", "/v1/predictions", {"id": "a", "score": 0.5}, bearing)[0] == 200
+    wrong = bearing | {"authorization": "Bearer 0123456789abcdeF"}
+    assert served.ask("POST", "/v1/predictions", {"id": "a", "score": 0.5}, wrong)[0] == 401
+    assert served.ask("GET", "/v1/map")[0] == served.ask("GET", "/metrics")[0] == 401
+    assert served.ask("GET", "/healthz")[0] == 200
+    _, said = served.stop()
+    assert "other users can read it" in said
+
+
+def test_errors_of_users(tmp_path: Path) -> None:
+    store, token = tmp_path / "store.db", tmp_path / "token"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = streamcal("serve", "--store", store, "--port", port)
+    assert (done.returncode, f"cannot listen at 127.0.0.1 port {port}" in done.stderr) == (2, True)
+    assert not store.exists()
+    done = streamcal("serve", "--store", store, "--host", "0.0.0.0")
+    assert (done.returncode, "--token-file" in done.stderr) == (2, True)
+    done = streamcal("serve", "--port", 0)
+    assert (done.returncode, "--store" in done.stderr) == (2, True)
+    token.write_text("short")
+    done = streamcal("serve", "--store", store, "--token-file", token)
+    assert (done.returncode, "at least 16" in done.stderr, "short" in done.stderr) == (2, True, False)
+    token.chmod(0)
+    done = streamcal("serve", "--store", store, "--token-file", token, humble=True)
+    assert (done.returncode, "cannot be read" in done.stderr) == (2, True)
+    assert HUMBLE or os.geteuid()
+
+
+def test_a_store_of_other_options_is_refused(tmp_path: Path) -> None:
+    served = Served(tmp_path / "store.db", "--mode", "source")
+    served.predict(id="a", score=0.5)
+    served.stop()
+    done = streamcal("serve", "--store", tmp_path / "store.db", "--port", 0, "--mode", "target")
+    assert done.returncode == 3
+    assert "mode ('source', now 'target')" in done.stderr
+
+
+@pytest.mark.crash
+def test_killed_under_load() -> None:
+    assert "every id was answered" in kill.run(2, seed=2, longest=0.7)
+
+
+def test_malformed_requests() -> None:
+    assert "requests" in fuzz.run(400, seed=3, slow_ones=0)
+
+
+def test_without_the_extra_it_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['uvloop'] = None; from streamcal.cli import serve, app;"
+        "serve.find_spec = lambda name: None; sys.argv = ['streamcal', 'serve', '--store', 'x'];"
+        "app.main()"
+    )
+    import sys
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, "streamcal-engine[serve]" in done.stderr) == (2, True)

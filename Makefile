@@ -6,6 +6,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
+# Tests start hundreds of processes, and each would compile the package for itself.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: bench demo docs figures fuzz lint lock paper quick schema test types venv
 
 demo: $(READY)            ## run the shipped example: table and flights.png

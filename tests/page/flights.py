@@ -12,6 +12,7 @@ from typing import Final, Self
 from tests.command_line import STREAMCAL
 
 _FLIGHTS: Final = Path(__file__).parents[2] / "examples" / "flights"
+_RATE: Final = 5_000  # events per second
 _TICK: Final = 0.05  # seconds
 _HOSTILE: Final = (
     b'{"id":"<img src=x onerror=alert(1)>","score":0.4,"label":7}\nnot JSON <script>alert("raw")</script>\n'
@@ -31,16 +32,16 @@ class LiveFlights:
         for its files.
     at_once
         events that are there at the beginning.
-    rate
-        further events per second.
+    calibration
+        labelled events that are learned first.
     """
 
-    def __init__(self, folder: Path, at_once: int, rate: int = 5_000) -> None:
+    def __init__(self, folder: Path, at_once: int, calibration: int = 4_000) -> None:
         self._folder = folder
         self._predictions, self._labels = _lines("predictions"), _lines("labels")
         self._at = 0
-        self._step = round(rate * _TICK / 2)
-        (folder / "source.jsonl").write_bytes(b"".join(_lines("source")[:4_000]))
+        self._step = round(_RATE * _TICK / 2)
+        (folder / "source.jsonl").write_bytes(b"".join(_lines("source")[:calibration]))
         self._files = [(folder / name).open("ab", buffering=0) for name in ("p.jsonl", "l.jsonl")]
         self._write(at_once // 2)
         self._files[1].write(_HOSTILE)

@@ -25,6 +25,7 @@ IMPURE = {
     "cli/opening",
     "cli/options",
     "cli/progress",
+    "cli/reporting",
     "cli/run",
     "cli/sql",
     "cli/terminal",

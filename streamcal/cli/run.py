@@ -49,6 +49,7 @@ from streamcal.cli.page import serve_page
 from streamcal.cli.picture import FORMATS, is_picture
 from streamcal.cli.progress import Meter
 from streamcal.cli.report import is_summary, run_table
+from streamcal.cli.reporting import is_report, run_report, write_report
 from streamcal.cli.terminal import (
     EXIT_DOUBTFUL,
     EXIT_INTERRUPTED,
@@ -66,13 +67,16 @@ from streamcal.cli.whole import refuse_unwritable, write_whole
 from streamcal.errors import DamagedStateError, OutputError, StoreError
 from streamcal.page.board import Board
 from streamcal.run.closing import closing_words
+from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors, public_url
 from streamcal.run.endpoint import parse_address
 from streamcal.run.metrics import RunMetrics
 from streamcal.run.pipeline import Outcome, Pipeline
-from streamcal.run.ports import Source, StoppedError
+from streamcal.run.ports import Source, StoppedError, Store
 from streamcal.run.reliability import NEEDED, can_draw, reliability_figure, saved
 from streamcal.run.runner import Outputs, Runner
+from streamcal.run.status import Course
+from streamcal.run.stored import stored_course
 from streamcal.run.summary import run_summary
 
 __all__ = ["run"]
@@ -90,10 +94,12 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
     output: str
     rejects: str | None
     maps: str | None
+    alarms: str | None
     store: str | None
     map_file: Path | None
     plot: Path | None
     summary: Path | None
+    report: Path | None
     log_json: bool
 
     @property
@@ -107,9 +113,11 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
             Named("--output", self.output, "written"),
             Named("--rejects", self.rejects, "written"),
             Named("--maps", self.maps, "written"),
+            Named("--alarms", self.alarms, "written"),
             Named("--map", self.map_file, "written"),
             Named("--plot", self.plot, "written"),
             Named("--summary", self.summary, "written"),
+            Named("--report", self.report, "written"),
             Named("--store", self.store, "store"),
         ]
 
@@ -131,6 +139,9 @@ def run(
         typer.Option("--map", help="Where the last map goes, as JSON; of KEY, to the name with .KEY in it."),
     ] = None,
     maps: Annotated[str | None, typer.Option(help="Where every map version goes, one line each.")] = None,
+    alarms: Annotated[
+        str | None, typer.Option(help="Where alarms go, one line each; or a webhook: https://HOST/PATH.")
+    ] = None,
     store: Annotated[str | None, typer.Option(help="Where the state is kept: a SQLite file.")] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Wait for more data at the end of files.")] = False,
     final: Final = False,
@@ -140,6 +151,9 @@ def run(
     ] = None,
     summary: Annotated[
         Path | None, typer.Option(help="Where the figures of the closing table go, as JSON.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Where a report of the run goes, as one HTML file.")
     ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with status 4 if there is a remark below the table.")
@@ -180,10 +194,12 @@ def run(
         output=output,
         rejects=rejects,
         maps=maps,
+        alarms=alarms,
         store=store,
         map_file=map_file,
         plot=plot,
         summary=summary,
+        report=report,
         log_json=log_json,
     )
     options = read_options(
@@ -240,10 +256,14 @@ def run(
             )
             server.show(board)
         with Meter(pipeline, sources, live=not log_json) as meter:
-            after = _Watch(pipeline, meter, measured, board, show_rejects=rejects is None)
+            course = Course() if report is not None and state is None else None
+            after = _Watch(pipeline, meter, measured, board, course, show_rejects=rejects is None)
             _run(Runner(pipeline, inputs, outputs, state, clock=time.monotonic, stop=stop, after=after), stop)
         # While the store is open: it holds the engines that this run did not touch.
-        doubtful = _report(asked, connectors, pipeline, sources)
+        words = closing_words(pipeline, sources)
+        if report is not None:
+            _write_report(asked, pipeline, course, state, options, words, sources)
+        doubtful = _report(asked, connectors, pipeline, sources, words)
         if board is not None:
             board.end()
         nothing = pipeline.tally.events in (0, pipeline.tally.rejected)
@@ -269,10 +289,12 @@ class _Watch:
         meter: Meter,
         measured: RunMetrics | None,
         board: Board | None,
+        course: Course | None,
         *,
         show_rejects: bool,
     ) -> None:
         self._pipeline = pipeline
+        self._course = course
         self._meter = meter
         self._measured = measured
         self._board = board
@@ -284,12 +306,14 @@ class _Watch:
             self._refused.take(outcome.rejects)
         for alarm in outcome.alarms:
             which = "" if alarm.key is None else f" [{alarm.key}]"
-            log.warning("drift%s: %s is refuted: %s", which, alarm.assumption, alarm.reason)
+            log.warning("alarm%s, refuted: %s (%s). %s", which, alarm.assumption, alarm.reason, alarm.advice)
         if self._measured is not None:
             self._measured.batch(seconds, outcome)
             self._measured.update(self._pipeline)
         if self._board is not None:
             self._board.take(outcome)
+        if self._course is not None:
+            self._course.take(outcome)
 
 
 def _check_reports(asked: _Asked) -> None:
@@ -298,6 +322,8 @@ def _check_reports(asked: _Asked) -> None:
         refuse_unwritable("--map", asked.map_file, "a map", is_map)
     if asked.summary is not None:
         refuse_unwritable("--summary", asked.summary, "a summary", is_summary)
+    if asked.report is not None:
+        refuse_unwritable("--report", asked.report, "a report", is_report)
     if asked.plot is not None:
         refuse_unwritable("--plot", asked.plot, "a picture", is_picture)
         if asked.plot.suffix not in FORMATS:
@@ -313,13 +339,38 @@ def _open_outputs(
         open_sink(connectors, asked.output, stack, kept=kept),
         open_sink(connectors, asked.rejects, stack, "rejects") if asked.rejects else None,
         open_sink(connectors, asked.maps, stack, "maps") if asked.maps else None,
+        open_sink(connectors, asked.alarms, stack, "alarms") if asked.alarms else None,
     )
 
 
-def _report(asked: _Asked, connectors: Connectors, pipeline: Pipeline, sources: list[Source]) -> bool:
+def _write_report(
+    asked: _Asked,
+    pipeline: Pipeline,
+    course: Course | None,
+    state: Store | None,
+    options: RunConfig,
+    words: list[str],
+    sources: list[Source],
+) -> None:
+    """Write the report of a run: of what it went through, or with a store, of what that holds."""
+    try:
+        past = stored_course(state) if state is not None else course or Course()
+        names = [public_url(url) for url in asked.inputs]
+        made = run_report(pipeline, past, names, options, words, _unknown(sources))
+    except (StoreError, DamagedStateError) as error:
+        fail(str(error), EXIT_UNUSABLE)
+    write_report("--report", asked.report, made)
+
+
+def _unknown(sources: list[Source]) -> int:
+    return sum(sum(each.unknown_fields.values()) for each in sources)
+
+
+def _report(
+    asked: _Asked, connectors: Connectors, pipeline: Pipeline, sources: list[Source], words: list[str]
+) -> bool:
     """Write what is written at the end, and print the table; return whether there was a remark."""
-    unknown = sum(sum(each.unknown_fields.values()) for each in sources)
-    words = closing_words(pipeline, sources)
+    unknown = _unknown(sources)
     try:
         if asked.plot is not None and not pipeline.quality.before.labels:
             words.append(f"{asked.plot} was not drawn: no label has met its prediction.")

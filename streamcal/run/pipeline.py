@@ -25,6 +25,7 @@ from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain, Event, LabelEvent, LabelledEvent, Origin
 from streamcal.join.join import Join, JoinConfig, JoinCounts, Joined, JoinState
 from streamcal.join.tables import Tables
+from streamcal.run.alarms import alarm_row
 from streamcal.run.columns import Columns
 from streamcal.run.config import KeysConfig
 from streamcal.run.doubts import Meanings
@@ -33,7 +34,7 @@ from streamcal.run.event_fields import Malformed
 from streamcal.run.order import MicroBatch
 from streamcal.run.quality import Quality, QualityState, Unrated
 from streamcal.run.reasons import count_reasons
-from streamcal.run.rows import AnswerColumns, Answers, MapRow, RejectRow, answer_rows, reject_row
+from streamcal.run.rows import AlarmRow, AnswerColumns, Answers, MapRow, RejectRow, answer_rows, reject_row
 from streamcal.run.tally import Tally
 from streamcal.sketch import checks
 from streamcal.sketch.arrays import Labels, Scores
@@ -72,7 +73,7 @@ class Outcome(msgspec.Struct):
     answers: Sequence[Recalibrated]
     rejects: list[RejectRow]
     maps: list[MapRow]
-    alarms: list[DriftAlarm] = []
+    alarms: list[AlarmRow] = []
     doubtful: bool = False
     """Whether `Pipeline.end` may refuse this batch, if it is the last."""
     moments: list[Moment] = []
@@ -219,7 +220,7 @@ class Pipeline:
         if isinstance(events, Block) and self._learns_whole(events):
             self._begin(batch, events)
             self._taken = self._taken[0], iter(())
-            self._learn(None, events.domain, events.scores, events.labels, ())
+            self._learn(outcome, None, events.domain, events.scores, events.labels, ())
             meanings.events += len(events)
             outcome.doubtful = bool(meanings.labels or meanings.percents)
             return outcome
@@ -235,7 +236,7 @@ class Pipeline:
                 outcome.rejects.append(self._reject(batch.origin(index), reason))
                 continue
             if (event.key, event.domain) != run[:2]:
-                self._learn(*run)
+                self._learn(outcome, *run)
                 run = (event.key, event.domain, [], [], [])
             if timed and (lacks := lacks_time(event, self._config)) is not None:
                 outcome.rejects.append(self._reject(batch.origin(index), lacks))
@@ -246,21 +247,23 @@ class Pipeline:
             run[2].append(event.score)
             run[3].append(event.label)
             run[4].append(event.time)
-        self._learn(*run)
+        self._learn(outcome, *run)
         self._note(outcome.rejects)
         meanings.events += len(events)
         outcome.doubtful = bool(meanings.labels or meanings.percents)
         return outcome
 
-    def calibrated(self) -> list[MapRow]:
-        """End the calibration: return the maps that it has formed."""
-        rows = []
+    def calibrated(self) -> Outcome:
+        """End the calibration: return the maps that it has formed, and the alarms of their certificates."""
+        outcome = Outcome([], [], [])
         for key in self._unpublished:
-            engine = self._engines.of(key)  # it may raise an alarm: it is changed
+            engine = self._engines.of(key)
+            alarms = len(engine.alarms)
             certificate = engine.published_certificate if self._certifies(key) else None
-            rows.append(self._map_row(MapPublished(engine.map, certificate, key, engine.mixing)))
+            outcome.maps.append(self._map_row(MapPublished(engine.map, certificate, key, engine.mixing)))
+            self._raise(outcome, key, engine, alarms)
         self._unpublished = {}
-        return rows
+        return outcome
 
     def process(self, batch: MicroBatch) -> Outcome:
         """Take events of the deployment: answer predictions, join labels, learn. Raises as `calibrate`."""
@@ -334,7 +337,7 @@ class Pipeline:
                     outcome.maps.append(self._map_row(each))
                     outcome.moments.append(Moment.of(engine_of(each.key), join.clock))
                 elif isinstance(each, DriftAlarm):
-                    outcome.alarms.append(each)
+                    outcome.alarms.append(self._alarm_row(each))
 
     def _stride(self, batch: MicroBatch, block: Block, outcome: Outcome, answers: Answers) -> None:
         """Take events as `_step` does, in stretches where that can be."""
@@ -523,6 +526,7 @@ class Pipeline:
 
     def _learn(
         self,
+        outcome: Outcome,
         key: str | None,
         domain: Domain,
         scores: Sequence[float] | Scores,
@@ -531,10 +535,11 @@ class Pipeline:
     ) -> None:
         if len(scores):
             engine = self._engines.of(key)
-            version = engine.version
+            version, alarms = engine.version, len(engine.alarms)
             moments = np.array(times, np.float64) if self._config.needs_time(domain) else None
             engine.learn_many(checks.as_scores(scores), checks.as_labels(labels), domain, moments, None)
             self.tally.source_labels += len(scores)
+            self._raise(outcome, key, engine, alarms)
             if engine.version != version:
                 self._unpublished[key] = None
 
@@ -548,6 +553,14 @@ class Pipeline:
             msgspec.Raw(b"null" if certificate is None else certificate.model_dump_json().encode()),
             msgspec.Raw(msgspec.json.encode(emission.mixture)),
         )
+
+    def _alarm_row(self, alarm: DriftAlarm) -> AlarmRow:
+        return alarm_row(alarm, self._engines.of(alarm.key).alarms, self._join.clock)
+
+    def _raise(self, outcome: Outcome, key: str | None, engine: Engine, before: int) -> None:
+        """Add the alarms of an engine to an outcome, but for the first so many."""
+        for alarm in engine.alarms[before:]:
+            outcome.alarms.append(self._alarm_row(msgspec.structs.replace(alarm, key=key)))
 
     def _refuse(self, origin: Origin, key: str | None) -> RejectRow:
         self.tally.refused += 1

@@ -16,15 +16,16 @@ import numpy.typing as npt
 from scipy.special import betaincinv
 
 from streamcal.certificates.first_claim import NO_CLAIM
-from streamcal.certificates.record import LABEL_SHIFT_REFUTED, MONOTONE_REFUTED, Certificate
+from streamcal.certificates.record import Certificate
 from streamcal.engine.emissions import DriftAlarm, Mixing
 from streamcal.engine.engine import Engine
 from streamcal.join.join import JoinCounts
+from streamcal.run.alarms import ADVICE
 from streamcal.run.history import Curve, History, Totals
 from streamcal.run.pipeline import Moment, Outcome, Pipeline
 from streamcal.run.quality import ECE_BINS, Figures, ForecastQuality
 from streamcal.run.reasons import kind_of
-from streamcal.run.rows import MapRow, RejectRow
+from streamcal.run.rows import AlarmRow, MapRow, RejectRow
 
 __all__ = [
     "INTERVAL",
@@ -54,20 +55,6 @@ LATEST_REJECTS: Final = 20
 _MOST_POINTS: Final = 128
 _MOST_ALARMS: Final = 50
 _MOST_KEYS: Final = 128  # whose course is kept: far more than are shown
-
-_ADVICE: Final = {
-    LABEL_SHIFT_REFUTED: (
-        "The scores changed, and not the class balance alone: nothing is claimed from the source any more."
-        " Mode auto and mode target go on with the labels of the deployment. In modes source, label_shift and"
-        " composite, start anew with a source of the present, or change the mode. Look for what changed: a"
-        " new model, a feature that broke, other customers."
-    ),
-    MONOTONE_REFUTED: (
-        "A higher score does not always mean a higher rate of label 1: claims that need this are withdrawn."
-        " Check that the score is the probability of the class that counts as 1, and that labels belong to"
-        " their predictions."
-    ),
-}
 
 T = TypeVar("T")
 
@@ -281,7 +268,7 @@ class Course:
     def __init__(self) -> None:
         self._maps: dict[str | None, Thinned[MapRow]] = {}
         self._moments: dict[str | None, Thinned[Moment]] = {}
-        self._alarms: deque[DriftAlarm] = deque(maxlen=_MOST_ALARMS)
+        self._alarms: deque[AlarmRow] = deque(maxlen=_MOST_ALARMS)
         self.rejects: deque[RejectRow] = deque(maxlen=LATEST_REJECTS)
         """The latest, with the raw text: newest last."""
 
@@ -415,7 +402,7 @@ class Course:
 
     def _raised(self, engines: Mapping[str | None, Engine]) -> list[Alarm]:
         """Return the alarms, the newest last: those of the engines shown, and of others in this process."""
-        raised = [
+        raised: list[DriftAlarm | AlarmRow] = [
             msgspec.structs.replace(alarm, key=key)
             for key, engine in engines.items()
             for alarm in engine.alarms
@@ -427,7 +414,7 @@ class Course:
                 alarm.assumption,
                 alarm.reason,
                 alarm.target_labels,
-                _ADVICE.get(alarm.assumption, ""),
+                ADVICE[alarm.assumption],
             )
             for alarm in raised[-_MOST_ALARMS:]
         ]

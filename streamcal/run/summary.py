@@ -24,7 +24,7 @@ _FIGURES: Final = {
 }
 
 
-def closing_rows(pipeline: Pipeline, unknown_fields: int) -> list[tuple[str, str]]:
+def closing_rows(pipeline: Pipeline, unknown_fields: int | None) -> list[tuple[str, str]]:
     """Return the rows of the table at the end of a run: what it is, and the figure.
 
     Parameters
@@ -32,7 +32,8 @@ def closing_rows(pipeline: Pipeline, unknown_fields: int) -> list[tuple[str, str
     pipeline
         the run. Its first 20 keys have rows of their own.
     unknown_fields
-        how many fields were ignored because events have none of that name.
+        how many fields were ignored because events have none of that name; None, and it has no row, where
+        nobody knows: a store does not keep it.
     """
     tally, counts, quality = pipeline.tally, pipeline.counts, pipeline.quality
     rows: list[tuple[str, int | float | str | None]] = [
@@ -49,8 +50,9 @@ def closing_rows(pipeline: Pipeline, unknown_fields: int) -> list[tuple[str, str
         ("expired (label never came in time)", counts.expired),
         ("pending at the end", pipeline.pending),
         ("rejected", tally.rejected),
-        ("unknown fields ignored", unknown_fields),
     ]
+    if unknown_fields is not None:
+        rows.append(("unknown fields ignored", unknown_fields))
     for name, before, after in quality_rows(quality.figures):
         rows += [(f"{name} before", before), (f"{name} after", after)]
     engines = pipeline.first_engines(_SHOWN_KEYS)

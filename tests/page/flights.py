@@ -83,6 +83,8 @@ class LiveFlights:
     def _write(self, count: int) -> None:
         """Append so many events: half of them predictions, and the labels that had come by then."""
         part = self._predictions[self._at : self._at + count // 2]
+        if not part:
+            return  # the year is over
         self._at += len(part)
         now, first = _time(part[-1]), self._labelled
         while self._labelled < len(self._labels) and _time(self._labels[self._labelled]) <= now:

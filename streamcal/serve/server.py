@@ -102,7 +102,8 @@ class Server:
     token, loopback
         see `App`.
     pages
-        given the pipeline, returns further routes, and what is called after every micro-batch.
+        given the pipeline, and what tells whether the server is to stop, returns further routes, and what is
+        called after every micro-batch.
     """
 
     def __init__(
@@ -113,7 +114,9 @@ class Server:
         *,
         token: str | None,
         loopback: bool,
-        pages: Callable[[ServedPipeline], tuple[Sequence[BaseRoute], Callable[[Outcome], None]]]
+        pages: Callable[
+            [ServedPipeline, Callable[[], bool]], tuple[Sequence[BaseRoute], Callable[[Outcome], None]]
+        ]
         | None = None,
     ) -> None:
         self._options = options
@@ -125,7 +128,7 @@ class Server:
         self._desk = desk = Desk(options, store, pipeline, self._deliver)
         metrics = RunMetrics([*calibration, desk])
         measured.append(metrics)
-        routes, watch = ((), _nothing) if pages is None else pages(pipeline)
+        routes, watch = ((), _nothing) if pages is None else pages(pipeline, self._stopping)
         self._app = App(
             desk,
             Queries(desk, pipeline, metrics),
@@ -196,6 +199,9 @@ class Server:
         finally:
             self._desk.close()
             await asyncio.to_thread(worker.join)
+
+    def _stopping(self) -> bool:
+        return self._server is not None and self._server.should_exit
 
     def _work(self) -> None:
         """Run, in a thread of its own."""

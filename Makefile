@@ -6,13 +6,16 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
+# Tests start hundreds of processes, and each would compile the package for itself.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: bench demo docs figures fuzz lint lock paper quick schema test types venv
 
 demo: $(READY)            ## run the shipped example: table and flights.png
 	$(BIN)/streamcal demo
 
 quick: $(READY)           ## run the fast tests, in a minute or two
-	$(BIN)/python -m pytest -n $(JOBS) -m "not (statistical or kafka or spark or crash or slow)"
+	$(BIN)/python -m pytest -n $(JOBS) -m "not (statistical or kafka or spark or browser or crash or slow)"
 
 test: $(READY)            ## run all tests
 	$(BIN)/python -m pytest -n $(JOBS)
@@ -50,9 +53,11 @@ $(READY): pyproject.toml requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $(READY)
 
-schema: $(READY)          ## write the JSON schema of a map into docs/
+schema: $(READY)          ## write the JSON schemas of a map and of a report into docs/
 	$(BIN)/python -c 'import json, streamcal as s; print(json.dumps(s.RecalibrationMap.model_json_schema(), indent=2))' \
 		> docs/recalibration-map.schema.json
+	$(BIN)/python -c 'import json, msgspec; from streamcal.report.record import Report; \
+		print(json.dumps(msgspec.json.schema(Report), indent=2))' > docs/report.schema.json
 
 lock:                     ## work out requirements.lock anew (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --quiet \

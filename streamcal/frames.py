@@ -8,6 +8,7 @@ narwhals (extra ``frames``), and matplotlib (extra ``plots``) to draw.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Unpack
@@ -16,23 +17,23 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.blocks import NO_LABEL, Block
 from streamcal.certificates.record import Certificate
-from streamcal.cli.report import run_summary
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions
 from streamcal.engine.emissions import Recalibrated
 from streamcal.events import Domain, Event, Origin
 from streamcal.join.join import JoinConfig
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.run.codec import Malformed, RowDecoder
-from streamcal.run.columns import Columns, SourceKind, did_you_mean
+from streamcal.run.columns import Columns, Role, SourceKind, did_you_mean
+from streamcal.run.event_fields import Malformed
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import Position, Positions
+from streamcal.run.reliability import NEEDED, can_draw, reliability_figure
 from streamcal.run.rows import MapRow, RejectRow
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
-from streamcal.sketch import checks
+from streamcal.run.summary import run_summary
+from streamcal.run.table_codec import RowsDecoder
 from streamcal.times import as_times
-from streamcal.values import MAX_NAME_CHARACTERS, shown
+from streamcal.values import shown
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 __all__ = ["Backtest", "backtest"]
 
 _ROWS: Final = 65_536  # of a frame that are read at a time
+_TYPES: Final = {"score": ({float},), "time": ({float}, {str}), "label": ({bool, int, float, str},)}
+"""Of the values of a role that `RowsDecoder` takes as a column; of the others text."""
 
 Frame = Any
 """A data frame of a library that narwhals knows."""
@@ -181,8 +184,6 @@ class Backtest:
         ValueError
             if no label has met its prediction.
         """
-        from streamcal.cli.picture import NEEDED, can_draw, reliability_figure
-
         if not can_draw():
             raise ImportError(NEEDED)
         if not self._pipeline.counts.joined:
@@ -235,10 +236,10 @@ class _Source:
         needed = {"events": ("id", "score"), "labels": ("id", "label"), "source": ("score", "label")}[kind]
         for role in needed:
             _check_column(rows.columns, own.names[role], role, self.name)  # type: ignore[index]
-        self._columns = own
-        self._domain: Domain = "source" if kind == "source" else "target"
-        self._rows = rows.select([name for name in rows.columns if name in set(own.names.values())])
-        self._decoder = RowDecoder(self._domain, own)
+        domain: Domain = "source" if kind == "source" else "target"
+        read = {own.names[role] for role in (("id", "label", "time") if kind == "labels" else own.names)}
+        self._rows = rows.select([name for name in rows.columns if name in read])
+        self._decoder = RowsDecoder(self._rows.columns, domain, own)
         self._at = 0
 
     @property
@@ -255,10 +256,7 @@ class _Source:
         first = self._at
         rows = self._rows[first : first + min(max_events, _ROWS)]
         self._at += len(rows)
-        events = self._block(rows)
-        if events is None:
-            events = [self._decoder.decode(row) for row in rows.iter_rows(named=True)]
-        return [_Batch(self.name, first, rows, events)]
+        return [_Batch(self.name, first, rows, self._events(rows))]
 
     def lag(self) -> Mapping[str, float]:
         return {"": float(len(self._rows) - self._at)}
@@ -266,67 +264,49 @@ class _Source:
     def close(self) -> None:
         """Do nothing."""
 
-    def _block(self, rows: nw.DataFrame[Any]) -> Sequence[Event | Malformed] | None:
-        """Return rows as columns; None if a value is one for `RowDecoder`."""
-        names, n = self._columns.names, len(rows)
-        given = {role: rows[name] for role, name in names.items() if name in rows.columns}
-        if self._columns.positive is not None or "domain" in given or not n:
-            return None
-        try:
-            ids: list[str | None] = _texts(given["id"]) if "id" in given else [None] * n
-            keys = _texts(given["key"], may_lack=True) if "key" in given else None
-            scores, labels, times = np.full(n, np.nan), np.full(n, NO_LABEL, np.int8), np.full(n, np.nan)
-            if "score" in given and self.name != "labels":
-                scores = checks.as_scores(_numbers(given["score"]))
-            if "label" in given:
-                there = ~np.asarray(given["label"].is_null().to_numpy(), np.bool_)
-                if self.name != "predictions" and not there.all():
-                    return None
-                labels[there] = checks.as_labels(_numbers(given["label"].drop_nulls()))
-            if "time" in given:
-                times = _moments(given["time"])
-        except ValueError:
-            return None
-        if self.name == "labels" or (keys is not None and not any(keys)):
-            keys = None
-        return Block(ids, scores, labels, times, self._domain, keys)
+    def _events(self, rows: nw.DataFrame[Any]) -> Sequence[Event | Malformed]:
+        roles = self._decoder.roles
+        values = {role: _values(role, rows[name]) for role, name in roles.items()}
+        if len(rows) and all(_is_in_form(role, column) for role, column in values.items()):
+            return self._decoder.decode(values, (), len(rows))
+        return [
+            self._decoder.row(
+                {name: value for name, value in zip(roles.values(), row, strict=True) if value is not None}
+            )
+            for row in zip(*values.values(), strict=True)
+        ]
 
 
-def _texts(column: nw.Series[Any], *, may_lack: bool = False) -> list[str | None]:
-    """Return a column of texts; ValueError if one of them is to be looked at by itself."""
-    narwhals = _narwhals()
-    if column.dtype.is_integer():
+def _is_in_form(role: Role, values: Sequence[Any]) -> bool:
+    types = set(map(type, values)) - {type(None)}
+    return any(types <= fit for fit in _TYPES.get(role, ({str},)))
+
+
+def _values(role: Role, column: nw.Series[Any]) -> list[Any]:
+    """Return the values of a column, None where one is missing; in the form of its role if it is a type's."""
+    narwhals, kind = _narwhals(), column.dtype
+    missing = np.asarray(column.is_null().to_numpy(), np.bool_)
+    if role == "time" and kind in (narwhals.Datetime, narwhals.Date):
+        with suppress(ValueError):  # one lies beyond all times: each is left for its row
+            seconds = np.full(len(column), np.nan)
+            seconds[~missing] = as_times(column.drop_nulls().to_native(), int((~missing).sum()))
+            return _with_gaps(seconds)
+    if kind.is_numeric() and (role in ("score", "time") or (role == "label" and not kind.is_integer())):
+        return _with_gaps(np.asarray(column.cast(narwhals.Float64()).to_numpy(), np.float64))
+    if kind.is_integer() and role != "label":  # an id, a key or a domain
         column = column.cast(narwhals.String())
-    elif column.dtype != narwhals.String():
-        raise ValueError(f"a column of {column.dtype}")
-    texts: list[Any] = column.to_list()
-    for text in texts:
-        if text is None or text != text:
-            if not may_lack:
-                raise ValueError("a text is missing")
-        elif not (0 < len(text) <= MAX_NAME_CHARACTERS and text.isprintable()):
-            raise ValueError(f"a text of its own: {text!r}")
-    return [None if text is None or text != text else text for text in texts]
+    values: list[Any] = column.to_list()
+    for index in np.flatnonzero(missing):
+        values[index] = None
+    return values
 
 
-def _numbers(column: nw.Series[Any]) -> npt.NDArray[Any]:
-    """Return a column of numbers, none missing; ValueError if it is none."""
-    narwhals = _narwhals()
-    if not (column.dtype.is_numeric() or column.dtype == narwhals.Boolean()) or column.is_null().any():
-        raise ValueError(f"a column of {column.dtype}")
-    return np.asarray(column.to_numpy())
-
-
-def _moments(column: nw.Series[Any]) -> npt.NDArray[np.float64]:
-    """Return a column of times, numbers in their unit; ValueError if one is to be looked at by itself."""
-    if column.dtype.is_numeric():
-        times = np.asarray(column.cast(_narwhals().Float64()).to_numpy(), np.float64)
-        if np.isinf(times).any() or (np.abs(times[~np.isnan(times)]) > 1e20).any():
-            raise ValueError("no times")
-        return times
-    if column.is_null().any():
-        raise ValueError("a time is missing")
-    return as_times(column.to_native(), len(column))
+def _with_gaps(numbers: npt.NDArray[np.float64]) -> list[float | None]:
+    """Return numbers, None for NaN."""
+    values: list[float | None] = numbers.tolist()
+    for index in np.flatnonzero(np.isnan(numbers)):
+        values[index] = None
+    return values
 
 
 def _check_column(found: Sequence[str], name: str, role: str, frame: str) -> None:

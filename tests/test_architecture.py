@@ -24,8 +24,8 @@ IMPURE = {
     "cli/map_files",
     "cli/opening",
     "cli/options",
-    "cli/picture",
     "cli/progress",
+    "cli/reporting",
     "cli/run",
     "cli/sql",
     "cli/terminal",
@@ -34,6 +34,7 @@ IMPURE = {
     "run/config",
     "run/endpoint",
     "run/connectors",
+    "run/reliability",
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,10 @@ import pyarrow as pa
 import pytest
 
 import streamcal
+from streamcal.blocks import Block
+from streamcal.frames import _Source
+from streamcal.run.codec import JsonDecoder, Malformed
+from streamcal.run.columns import Columns
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
@@ -87,7 +91,7 @@ def test_dates_keys_missing_values_and_other_names() -> None:
     assert done.frame["id"].to_list() == ["1", "3"]
     assert done.frame["time"].to_list() == [days[0].timestamp(), days[2].timestamp()]
     assert [(row.line, row.reason.partition(" id ")[0]) for row in done.rejects] == [
-        (4, "a score must be a number in [0, 1], got 1.4"),
+        (4, "a score must be a number in [0, 1], got 1.4, in column 'p'"),
         (2, "unmatched label: no prediction with"),
     ]
 
@@ -101,6 +105,52 @@ def test_labels_known_at_once_and_some_never() -> None:
     assert done.frame["key"].to_list() == ["a", "b"] * 100
     with pytest.raises(ValueError, match="nothing to draw"):
         streamcal.backtest(frame.drop("label")).plot()
+
+
+VALUES: dict[str, tuple[list[Any], list[Any]]] = {
+    "score": ([0.5, None, 0.25], ["0.5", 0.5, 1]),
+    "label": ([1, None, 0], [True, "no", 0.0]),
+    "time": ([5.0, None, 7.0], ["2024-01-01", None, 1e9]),
+    "id": (["a", None, "c"], ["a", 2, 2.5]),
+    "key": (["x", None, "y"], ["x", 5, "\x01"]),
+    "domain": (["source", None, "target"], ["source", "moon", None]),
+}
+
+
+@pytest.mark.parametrize("kind", ["events", "labels"])
+@pytest.mark.parametrize("library", ["polars", "pandas", "nullable", "arrow", "objects"])
+def test_a_frame_holds_the_events_that_json_lines_hold(library: str, kind: Any) -> None:
+    """Typed columns with missing values, and columns of objects, among them what is refused."""
+    roles = [role for role in VALUES if role != "score" or kind == "events"]
+    given = {role: VALUES[role][library == "objects"] for role in roles}
+    rows = [dict(zip(roles, row, strict=True)) for row in zip(*given.values(), strict=True)]
+    make: Any = {
+        "polars": pl.DataFrame,
+        "pandas": pd.DataFrame,
+        "nullable": lambda columns: pd.DataFrame(columns).convert_dtypes(),
+        "arrow": pa.table,
+        "objects": lambda columns: pd.DataFrame(columns, dtype=object),
+    }[library]
+    (batch,) = _Source(make(given), kind, Columns()).poll(10, 0.0)
+    decoder = JsonDecoder()
+    wanted = [
+        decoder.decode(msgspec.json.encode({k: v for k, v in row.items() if v is not None})) for row in rows
+    ]
+    assert [_reason(event) for event in batch.events] == [_reason(event) for event in wanted]
+
+
+def _reason(event: Any) -> Any:
+    """Return the reason why it is no event, without the column; else the event."""
+    return event.reason.partition(", in column")[0] if isinstance(event, Malformed) else event
+
+
+def test_many_rows_with_dates_of_every_library_are_read_as_columns() -> None:
+    moments = [datetime(2024, 1, 1, tzinfo=UTC) + timedelta(minutes=i) for i in range(100)]
+    given = {"id": [f"a{i}" for i in range(100)], "score": [i / 100 for i in range(100)], "time": moments}
+    for make in (pl.DataFrame, pd.DataFrame, pa.table):
+        (batch,) = _Source(make(given), "events", Columns()).poll(100, 0.0)
+        assert isinstance(batch.events, Block)
+        assert batch.events.times.tolist() == [moment.timestamp() for moment in moments]
 
 
 def test_what_is_no_frame_is_refused() -> None:

@@ -26,6 +26,7 @@ _NEEDED: Final[Mapping[RowKind, frozenset[str]]] = {
     "answers": frozenset({"id", "probability", "map_version"}),
     "rejects": frozenset({"source", "line", "reason"}),
     "maps": frozenset({"version", "map"}),
+    "alarms": frozenset({"number", "assumption", "reason"}),
 }
 _FORMULA: Final = frozenset("=+-@\t\r\n'")
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")

@@ -17,7 +17,7 @@ from streamcal.events import Event, Origin
 from streamcal.join.tables import MemoryTables
 from streamcal.run.codec import JsonDecoder, Malformed
 from streamcal.run.ports import Change, Checkpoint, Position, Positions, SinkOptions, SourceOptions
-from streamcal.run.rows import MapRow
+from streamcal.run.rows import MapRow, RejectRow
 
 __all__ = [
     "Log",
@@ -198,6 +198,7 @@ class MemoryStore:
         self._checkpoint = Checkpoint(self._engines, b"", {}, {})
         self._committed = copy.deepcopy((self._checkpoint, self._engines, self.tables))
         self._maps: list[MapRow] = []
+        self._rejects: list[RejectRow] = []
 
     def load(self) -> Checkpoint:
         """Return the last commit."""
@@ -210,11 +211,16 @@ class MemoryStore:
             self._engines, change.run, copy.deepcopy(change.positions), dict(change.sinks)
         )
         self._maps += change.maps
+        self._rejects += change.rejects
         self._committed = copy.deepcopy((self._checkpoint, self._engines, self.tables))
 
     def maps(self) -> Iterable[MapRow]:
         """Return every map version that was served."""
         return list(self._maps)
+
+    def rejects(self) -> Iterable[RejectRow]:
+        """Return every reject."""
+        return list(self._rejects)
 
     def close(self) -> None:
         """Go back to the last commit."""

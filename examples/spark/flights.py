@@ -18,12 +18,9 @@ FLIGHTS = Path(__file__).parents[1] / "flights"
 JUNE = 1370044800  # 1 June 2013, UTC
 
 
-def main() -> None:
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    spark = SparkSession.builder.appName("flights").config("spark.ui.enabled", "false").getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+def fit_and_apply(spark: SparkSession, folder: Path) -> None:
     source, predictions, labels = (
-        spark.read.json(str(FLIGHTS / f"{name}.jsonl.gz")) for name in ("source", "predictions", "labels")
+        spark.read.json(str(folder / f"{name}.jsonl.gz")) for name in ("source", "predictions", "labels")
     )
     labelled = predictions.join(labels.select("id", "label", F.col("time").alias("told")), "id").persist()
 
@@ -49,6 +46,14 @@ def main() -> None:
     ).first()
     for name, value in means.asDict().items():
         print(f"{name:>22}  {value:.5g}")
+    labelled.unpersist()
+
+
+def main() -> None:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    spark = SparkSession.builder.appName("flights").config("spark.ui.enabled", "false").getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    fit_and_apply(spark, FLIGHTS)
     spark.stop()
 
 

@@ -1,4 +1,4 @@
-"""The command line: ``streamcal run``, ``serve``, ``apply``, ``sql``, ``show``, ``replay``, ``demo``.
+"""The command line: ``streamcal run``, ``serve``, ``report``, ``apply``, ``sql``, ``show`` and others.
 
 Exit status: 0 if a run reached its end, with or without rejects, or was ended by SIGTERM; 1 if nothing could
 be read, or an input not to its end, or a replay differs; 2 on a usage error; 3 if the store or an output
@@ -48,6 +48,7 @@ from streamcal.cli.options import (
     Window,
     read_options,
 )
+from streamcal.cli.reporting import report
 from streamcal.cli.run import run
 from streamcal.cli.serve import serve
 from streamcal.cli.show import SHOWN_MAPS, replay_table, served, show_table
@@ -92,6 +93,7 @@ app = typer.Typer(
 
 app.command(cls=_Once)(run)
 app.command(cls=_Once)(serve)
+app.command(cls=_Once)(report)
 app.command(cls=_Once)(apply)
 app.command(cls=_Once)(sql)
 
@@ -218,7 +220,9 @@ def replay(
 
 @app.command(cls=_Once)
 def demo(
-    picture: Annotated[Path, typer.Option(help="Where the picture goes, as PNG.")] = Path("flights.png"),
+    picture: Annotated[
+        Path, typer.Option(help="Where the picture goes, as PNG; beside it, report.html.")
+    ] = Path("flights.png"),
     files: Annotated[
         Path | None, typer.Option(help="Write the example's files into this directory, and do no more.")
     ] = None,
@@ -229,8 +233,10 @@ def demo(
         flights.copy_files(files, Console())
         return
     data = [Named("the shipped data", path) for path in sorted(flights.data_folder().iterdir())]
-    refuse_same(Connectors(), [Named("--picture", picture, "written"), *data])
-    flights.run(picture, Console())
+    report = picture.with_name("report.html")
+    written = [Named("--picture", picture, "written"), Named("the report", report, "written")]
+    refuse_same(Connectors(), [*written, *data])
+    flights.run(picture, report, Console())
 
 
 def main() -> None:

@@ -10,15 +10,20 @@ from typing import Final
 
 from rich.console import Console
 
-from streamcal.cli.picture import NEEDED, Month, can_draw, demo_picture, is_picture
+from streamcal.cli.picture import Month, demo_picture, is_picture
 from streamcal.cli.report import run_table
+from streamcal.cli.reporting import is_report, run_report, write_report
 from streamcal.cli.terminal import EXIT_USAGE, fail
 from streamcal.cli.whole import refuse_unwritable, write_whole
 from streamcal.join.join import Joined
+from streamcal.run.closing import closing_words
+from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors
-from streamcal.run.pipeline import Pipeline
+from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import SourceOptions
+from streamcal.run.reliability import NEEDED, can_draw
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
+from streamcal.run.status import Course
 
 __all__ = ["copy_files", "data_folder", "run"]
 
@@ -43,11 +48,12 @@ def copy_files(folder: Path, console: Console) -> None:
     _say(console, f"{', '.join(FILES)}: in {folder}")
 
 
-def run(picture: Path, console: Console) -> None:
-    """Calibrate on March and April, recalibrate May to December; print a table and draw a picture.
+def run(picture: Path, report: Path, console: Console) -> None:
+    """Calibrate on March and April, recalibrate May to December; print a table, draw a picture and report.
 
-    Without matplotlib, only the table.
+    Without matplotlib, no picture.
     """
+    refuse_unwritable("--picture", report, "a report", is_report)
     drawing = can_draw()
     if drawing:
         refuse_unwritable("--picture", picture, "a picture", is_picture)
@@ -79,12 +85,20 @@ def run(picture: Path, console: Console) -> None:
     predictions, labels = (connectors.source(str(folder / name)) for name in FILES[1:])
     console.print("Late flights from New York, 2013: calibrating on March and April …")
     console.print("… recalibrating May to December, each label at the actual arrival …")
-    inputs = Inputs([calibration], [predictions, labels])
-    Runner(pipeline, inputs, Outputs(NullSink()), None, clock=time.monotonic).run()
+    inputs, course = Inputs([calibration], [predictions, labels]), Course()
+
+    def after(outcome: Outcome, seconds: float) -> None:  # noqa: ARG001  # the signature of an `after`
+        course.take(outcome)
+
+    Runner(pipeline, inputs, Outputs(NullSink()), None, clock=time.monotonic, after=after).run()
     console.print(run_table(pipeline, 0))
     if drawing:
         write_whole("--picture", picture, demo_picture(pipeline.quality, priors, monthly))
         _say(console, f"picture: {picture}")
+    words = closing_words(pipeline, [calibration, predictions, labels])
+    names = ["the flights from New York in 2013"]
+    write_report("--picture", report, run_report(pipeline, course, names, RunConfig(), words, 0))
+    _say(console, f"report: {report}")
 
 
 def _say(console: Console, text: str) -> None:

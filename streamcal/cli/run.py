@@ -13,7 +13,6 @@ import msgspec
 import typer
 from rich.console import Console
 
-from streamcal.cli.closing import closing_words
 from streamcal.cli.map_files import is_map, write_maps
 from streamcal.cli.opening import (
     ConfigFile,
@@ -46,9 +45,11 @@ from streamcal.cli.options import (
     Window,
     read_options,
 )
-from streamcal.cli.picture import FORMATS, NEEDED, can_draw, is_picture, reliability_picture
+from streamcal.cli.page import serve_page
+from streamcal.cli.picture import FORMATS, is_picture
 from streamcal.cli.progress import Meter
-from streamcal.cli.report import is_summary, run_summary, run_table
+from streamcal.cli.report import is_summary, run_table
+from streamcal.cli.reporting import is_report, run_report, write_report
 from streamcal.cli.terminal import (
     EXIT_DOUBTFUL,
     EXIT_INTERRUPTED,
@@ -64,12 +65,19 @@ from streamcal.cli.terminal import (
 )
 from streamcal.cli.whole import refuse_unwritable, write_whole
 from streamcal.errors import DamagedStateError, OutputError, StoreError
+from streamcal.page.board import Board
+from streamcal.run.closing import closing_words
+from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors, public_url
 from streamcal.run.endpoint import parse_address
 from streamcal.run.metrics import RunMetrics
 from streamcal.run.pipeline import Outcome, Pipeline
-from streamcal.run.ports import Source, StoppedError
+from streamcal.run.ports import Source, StoppedError, Store
+from streamcal.run.reliability import NEEDED, can_draw, reliability_figure, saved
 from streamcal.run.runner import Outputs, Runner
+from streamcal.run.status import Course
+from streamcal.run.stored import stored_course
+from streamcal.run.summary import run_summary
 
 __all__ = ["run"]
 
@@ -86,10 +94,12 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
     output: str
     rejects: str | None
     maps: str | None
+    alarms: str | None
     store: str | None
     map_file: Path | None
     plot: Path | None
     summary: Path | None
+    report: Path | None
     log_json: bool
 
     @property
@@ -103,9 +113,11 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
             Named("--output", self.output, "written"),
             Named("--rejects", self.rejects, "written"),
             Named("--maps", self.maps, "written"),
+            Named("--alarms", self.alarms, "written"),
             Named("--map", self.map_file, "written"),
             Named("--plot", self.plot, "written"),
             Named("--summary", self.summary, "written"),
+            Named("--report", self.report, "written"),
             Named("--store", self.store, "store"),
         ]
 
@@ -127,6 +139,9 @@ def run(
         typer.Option("--map", help="Where the last map goes, as JSON; of KEY, to the name with .KEY in it."),
     ] = None,
     maps: Annotated[str | None, typer.Option(help="Where every map version goes, one line each.")] = None,
+    alarms: Annotated[
+        str | None, typer.Option(help="Where alarms go, one line each; or a webhook: https://HOST/PATH.")
+    ] = None,
     store: Annotated[str | None, typer.Option(help="Where the state is kept: a SQLite file.")] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Wait for more data at the end of files.")] = False,
     final: Final = False,
@@ -137,11 +152,18 @@ def run(
     summary: Annotated[
         Path | None, typer.Option(help="Where the figures of the closing table go, as JSON.")
     ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Where a report of the run goes, as one HTML file.")
+    ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with status 4 if there is a remark below the table.")
     ] = False,
     metrics: Annotated[
         str | None, typer.Option(help="[HOST:]PORT for Prometheus to scrape; on 127.0.0.1 by default.")
+    ] = None,
+    page: Annotated[
+        str | None,
+        typer.Option(help="[HOST:]PORT of a live page, for a browser on this machine; it ends with the run."),
     ] = None,
     id_column: IdColumn = None,
     score_column: ScoreColumn = None,
@@ -172,10 +194,12 @@ def run(
         output=output,
         rejects=rejects,
         maps=maps,
+        alarms=alarms,
         store=store,
         map_file=map_file,
         plot=plot,
         summary=summary,
+        report=report,
         log_json=log_json,
     )
     options = read_options(
@@ -197,6 +221,7 @@ def run(
     refuse_same(connectors, asked.names)
     _check_reports(asked)
     with ExitStack() as stack:
+        server = serve_page(page, stack) if page else None
         inputs = open_inputs(
             connectors,
             options.columns,
@@ -221,11 +246,26 @@ def run(
             keys=options.keys,
             columns=options.columns,
         )
+        board = None
+        if server is not None:
+            board = Board(
+                pipeline,
+                options.model_dump(mode="json", exclude={"connectors"}),  # these may hold secrets
+                lambda: closing_words(pipeline, sources),
+                state.maps() if state else (),
+            )
+            server.show(board)
         with Meter(pipeline, sources, live=not log_json) as meter:
-            after = _Watch(pipeline, meter, measured, show_rejects=rejects is None)
+            course = Course() if report is not None and state is None else None
+            after = _Watch(pipeline, meter, measured, board, course, show_rejects=rejects is None)
             _run(Runner(pipeline, inputs, outputs, state, clock=time.monotonic, stop=stop, after=after), stop)
         # While the store is open: it holds the engines that this run did not touch.
-        doubtful = _report(asked, connectors, pipeline, sources)
+        words = closing_words(pipeline, sources)
+        if report is not None:
+            _write_report(asked, pipeline, course, state, options, words, sources)
+        doubtful = _report(asked, connectors, pipeline, sources, words)
+        if board is not None:
+            board.end()
         nothing = pipeline.tally.events in (0, pipeline.tally.rejected)
     if stop():
         log.warning("interrupted: everything processed so far is written")
@@ -241,14 +281,23 @@ def run(
 
 
 class _Watch:
-    """Shows what each micro-batch brings: progress, rejects, alarms, metrics."""
+    """Shows what each micro-batch brings: progress, rejects, alarms, metrics, the live page."""
 
     def __init__(
-        self, pipeline: Pipeline, meter: Meter, measured: RunMetrics | None, *, show_rejects: bool
+        self,
+        pipeline: Pipeline,
+        meter: Meter,
+        measured: RunMetrics | None,
+        board: Board | None,
+        course: Course | None,
+        *,
+        show_rejects: bool,
     ) -> None:
         self._pipeline = pipeline
+        self._course = course
         self._meter = meter
         self._measured = measured
+        self._board = board
         self._refused = RejectLog() if show_rejects else None
 
     def __call__(self, outcome: Outcome, seconds: float) -> None:
@@ -257,10 +306,14 @@ class _Watch:
             self._refused.take(outcome.rejects)
         for alarm in outcome.alarms:
             which = "" if alarm.key is None else f" [{alarm.key}]"
-            log.warning("drift%s: %s is refuted: %s", which, alarm.assumption, alarm.reason)
+            log.warning("alarm%s, refuted: %s (%s). %s", which, alarm.assumption, alarm.reason, alarm.advice)
         if self._measured is not None:
             self._measured.batch(seconds, outcome)
             self._measured.update(self._pipeline)
+        if self._board is not None:
+            self._board.take(outcome)
+        if self._course is not None:
+            self._course.take(outcome)
 
 
 def _check_reports(asked: _Asked) -> None:
@@ -269,6 +322,8 @@ def _check_reports(asked: _Asked) -> None:
         refuse_unwritable("--map", asked.map_file, "a map", is_map)
     if asked.summary is not None:
         refuse_unwritable("--summary", asked.summary, "a summary", is_summary)
+    if asked.report is not None:
+        refuse_unwritable("--report", asked.report, "a report", is_report)
     if asked.plot is not None:
         refuse_unwritable("--plot", asked.plot, "a picture", is_picture)
         if asked.plot.suffix not in FORMATS:
@@ -284,18 +339,43 @@ def _open_outputs(
         open_sink(connectors, asked.output, stack, kept=kept),
         open_sink(connectors, asked.rejects, stack, "rejects") if asked.rejects else None,
         open_sink(connectors, asked.maps, stack, "maps") if asked.maps else None,
+        open_sink(connectors, asked.alarms, stack, "alarms") if asked.alarms else None,
     )
 
 
-def _report(asked: _Asked, connectors: Connectors, pipeline: Pipeline, sources: list[Source]) -> bool:
+def _write_report(
+    asked: _Asked,
+    pipeline: Pipeline,
+    course: Course | None,
+    state: Store | None,
+    options: RunConfig,
+    words: list[str],
+    sources: list[Source],
+) -> None:
+    """Write the report of a run: of what it went through, or with a store, of what that holds."""
+    try:
+        past = stored_course(state) if state is not None else course or Course()
+        names = [public_url(url) for url in asked.inputs]
+        made = run_report(pipeline, past, names, options, words, _unknown(sources))
+    except (StoreError, DamagedStateError) as error:
+        fail(str(error), EXIT_UNUSABLE)
+    write_report("--report", asked.report, made)
+
+
+def _unknown(sources: list[Source]) -> int:
+    return sum(sum(each.unknown_fields.values()) for each in sources)
+
+
+def _report(
+    asked: _Asked, connectors: Connectors, pipeline: Pipeline, sources: list[Source], words: list[str]
+) -> bool:
     """Write what is written at the end, and print the table; return whether there was a remark."""
-    unknown = sum(sum(each.unknown_fields.values()) for each in sources)
-    words = closing_words(pipeline, sources)
+    unknown = _unknown(sources)
     try:
         if asked.plot is not None and not pipeline.quality.before.labels:
             words.append(f"{asked.plot} was not drawn: no label has met its prediction.")
         elif asked.plot is not None:
-            picture = reliability_picture(pipeline.quality, asked.plot.suffix)
+            picture = saved(reliability_figure(pipeline.quality), asked.plot.suffix)
             write_whole("--plot", asked.plot, picture)
         unwritten = [] if asked.map_file is None else write_maps(pipeline.engines, asked.map_file)
         if asked.summary is not None:

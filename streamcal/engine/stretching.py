@@ -31,9 +31,11 @@ class Joins(NamedTuple):
     labels: Labels
     seen: Counts
     """How many target scores had been observed before each prediction."""
+    predicted_at: Scores
+    """Event times of the predictions; NaN where unknown."""
 
 
-_NO_JOINS: Final = Joins(np.zeros(0), np.zeros(0), np.zeros(0, np.int8), np.zeros(0, np.int64))
+_NO_JOINS: Final = Joins(np.zeros(0), np.zeros(0), np.zeros(0, np.int8), np.zeros(0, np.int64), np.zeros(0))
 
 
 class Stretched(NamedTuple):
@@ -49,6 +51,8 @@ class Stretched(NamedTuple):
     which: Indices
     """Of each prediction, the number of its version and weights."""
     joined: Joins
+    learned: dict[str | None, Indices]
+    """By key: the numbers of its joined labels."""
 
 
 def stretch(
@@ -124,7 +128,8 @@ def stretch(
                 joined.seen[learned],
             )
     pairs = np.concatenate(weights) if weights else np.zeros((0, 2))
-    return Stretched(found, answered, versions, pairs, which, joined)
+    learned_by = {key: learned for key, (_, learned) in groups.items() if len(learned)}
+    return Stretched(found, answered, versions, pairs, which, joined, learned_by)
 
 
 def _grouped(
@@ -174,13 +179,16 @@ def _joins(found: Stretch, answered: Answered, labels: Labels) -> Joins:
             np.array([each.probability for each in met]),
             labels,
             np.array([each.seen for each in met]),
+            np.array([each.time for each in met], np.float64),
         )
-    scores, probabilities, _, seen, *_ = answered
+    scores, probabilities, times, seen, *_ = answered
     rows = [
-        (each.score, each.probability, each.seen)
+        (each.score, each.probability, each.seen, each.time)
         if each is not None
-        else (scores[own], probabilities[own], seen[own])
+        else (scores[own], probabilities[own], seen[own], times[own])
         for own, each in zip(found.own, found.waiting, strict=True)
     ]
-    columns = zip(*rows, strict=True)
-    return Joins(np.array(next(columns)), np.array(next(columns)), labels, np.array(next(columns)))
+    forecasts, given, observed, moments = zip(*rows, strict=True)
+    return Joins(
+        np.array(forecasts), np.array(given), labels, np.array(observed), np.array(moments, np.float64)
+    )

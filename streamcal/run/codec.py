@@ -21,88 +21,21 @@ import msgspec
 import numpy as np
 
 from streamcal.blocks import FEWEST, NO_LABEL, Block
-from streamcal.events import Domain, Event, Kept, KeptValue, LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.fields import check_domain, check_id, check_key
-from streamcal.run.columns import MAX_KEPT_BYTES, Columns, Role
-from streamcal.sketch import checks
-from streamcal.times import LATEST, read_time
-from streamcal.values import MAX_NAME_CHARACTERS, class_name, parse_number, shown
+from streamcal.events import Domain, Event, Kept, LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.run.columns import MAX_KEPT_BYTES, Columns, Role, check_header
+from streamcal.run.event_fields import Fields, Malformed, count_names, malformed
+from streamcal.times import LATEST
+from streamcal.values import MAX_NAME_CHARACTERS, parse_number, shown
 
-__all__ = [
-    "CsvDecoder",
-    "Fields",
-    "JsonDecoder",
-    "Malformed",
-    "OtherLabel",
-    "RowDecoder",
-    "check_header",
-    "check_kept",
-    "count_names",
-    "malformed",
-]
+__all__ = ["CsvDecoder", "JsonDecoder", "Malformed"]
 
-MAX_REASON: Final = 1_000
-"""Characters of a reason."""
-MAX_FIELDS: Final = 100
-"""So many names of unknown fields are counted, each cut to so many characters; the others as one."""
 MAX_DEPTH: Final = 100
 """Arrays and objects may be nested so deep: far less than what any decoder takes, so that none decides."""
 
-
 _BREAK, _BRACE, _BACKSLASH, _DELETE = b"\n{\\\x7f"
 _SQUARE, _CURLY = b"[]", b"{}"
-_MANY: Final = 1e300
-_OTHERS: Final = "(others)"
 _TEXT: Final = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _NOT_FINITE: Final = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
-_HEADER_SHOWN: Final = 20  # columns
-
-
-class Malformed(msgspec.Struct, frozen=True, gc=False):
-    """Text that is not an event, and the reason."""
-
-    reason: str
-    label: str | None = None
-    """The class that its label names, if it was refused for that."""
-    score: float | None = None
-    """Its score, if it was refused for being a number outside [0, 1]."""
-
-    @property
-    def id(self) -> str | None:
-        """None: unknown."""
-
-    @property
-    def time(self) -> float | None:
-        """None: unknown."""
-
-
-class OtherLabel(Malformed, frozen=True, gc=False, kw_only=True):
-    """An event with a label other than the positive one: of class 0, if the stream has no third label.
-
-    Only who takes all events in order can tell (`streamcal.run.doubts`); for all others it is malformed.
-    """
-
-    event: LabelEvent | LabelledEvent
-    """The event, with label 0."""
-
-    @property
-    def id(self) -> str | None:
-        """That of the event."""
-        return self.event.id
-
-    @property
-    def time(self) -> float | None:
-        """That of the event."""
-        return self.event.time
-
-
-class _RefusedError(ValueError):
-    """Why fields are no event."""
-
-    def __init__(self, reason: str, label: str | None = None, score: float | None = None) -> None:
-        super().__init__(reason)
-        self.label, self.score = label, score
-
 
 _Id = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_CHARACTERS)]  # longer ones: slow path
 _Key = Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARACTERS)]
@@ -322,123 +255,6 @@ class CsvDecoder:
             return malformed(error, raw)
 
 
-def check_header(what: str, found: Sequence[str], columns: Columns, required: Iterable[str]) -> None:
-    """Check the names of the columns of a table.
-
-    Raises
-    ------
-    ValueError
-        if there is neither a score nor a label column, a column twice, or not all that are required.
-    """
-    absent = sorted(set(required).difference(found))
-    if absent:
-        raise ValueError(f"the {what} has no column {', '.join(map(shown, absent))}; it has {_listed(found)}")
-    if not {columns.score, columns.label} & set(found) or len(set(found)) < len(found):
-        named = "" if columns.is_default else f" (here {columns.score!r} or {columns.label!r})"
-        raise ValueError(
-            f"a {what} must name score or label{named}, and each column once, got {_listed(found)}"
-        )
-
-
-class RowDecoder:
-    """Decode rows of a table, as fields by the names of their columns; an absent value is an absent field.
-
-    Parameters
-    ----------
-    domain
-        domain of events that do not state one.
-    columns
-        their names.
-    """
-
-    def __init__(self, domain: Domain, columns: Columns) -> None:
-        self._fields = Fields(columns, domain)
-
-    def decode(self, row: Mapping[str, object]) -> Event | Malformed:
-        """Return the event of a row, or why it is not one; never raises on bad input."""
-        try:
-            return self._fields.event({name: value for name, value in row.items() if not _is_absent(value)})
-        except Exception as error:  # the boundary: no row may end a run
-            return malformed(error, b"")
-
-
-class Fields:
-    """Makes events of fields of any type.
-
-    Parameters
-    ----------
-    columns
-        the names of the fields.
-    domain
-        domain of events that do not state one.
-    """
-
-    def __init__(self, columns: Columns, domain: Domain) -> None:
-        self._domain: Domain = domain
-        self._id, self._score, self._label, self._time, self._key, self._in = columns.names.values()
-        self._keep = columns.keep
-        self._positive = None if columns.positive is None else class_name(columns.positive)
-        self.known = {*columns.names.values(), *columns.keep}
-        self.doubled = not set(columns.keep).isdisjoint(columns.names.values())
-
-    def event(self, fields: Mapping[str, Any], kept: Kept | None = None) -> Event | OtherLabel:
-        """Return the event, or raise ValueError; ``kept``: what passes through, if not in the fields."""
-        has_score, has_label = self._score in fields, self._label in fields
-        if not has_score and not has_label:
-            raise ValueError("missing field: an event needs a score, a label, or both")
-        id_ = check_id(fields.get(self._id))
-        if id_ is None and not (has_score and has_label):
-            raise ValueError("missing field: a prediction or a label needs an id")
-        key = check_key(fields.get(self._key))
-        domain = self._domain if fields.get(self._in) is None else check_domain(fields[self._in])
-        time = None if fields.get(self._time) is None else read_time(fields[self._time])  # in its unit
-        if kept is None:
-            kept = tuple([check_kept(name, fields.get(name)) for name in self._keep])
-        if not has_label:
-            score = _check_score(fields[self._score])
-            return PredictionEvent(str(id_), score, time, key, domain, None, kept)
-        label, other = self._class_of(fields[self._label])
-        event: LabelEvent | LabelledEvent = LabelEvent(str(id_), label, time)
-        if has_score:
-            score = _check_score(fields[self._score])
-            event = LabelledEvent(score, label, id_, time, key, domain, None, kept)
-        if other is None:
-            return event
-        return OtherLabel("a label other than the positive one", other, event=event)
-
-    def culprit(self, fields: Mapping[str, Any]) -> str | None:
-        """Return the field for whose value `event` raises; None if it raises for another reason."""
-        checks_of: tuple[tuple[str, Callable[[object], object]], ...] = (
-            (self._id, check_id),
-            (self._key, check_key),
-            (self._in, check_domain),
-            (self._time, read_time),
-            (self._label, self._class_of),
-            (self._score, _check_score),
-        )
-        for name, check in checks_of:
-            try:
-                if name in fields:
-                    check(fields[name])
-            except ValueError:
-                return name
-        return None
-
-    def _class_of(self, value: object) -> tuple[int, str | None]:
-        """Return the class of a label; with ``positive``, of another label 0 and its name."""
-        try:
-            name = class_name(value)
-        except ValueError:
-            rule = "a label must equal 0 or 1" if self._positive is None else "a label must name a class"
-            raise ValueError(f"{rule}, got {shown(value)}") from None
-        if self._positive is not None:
-            return (1, None) if name == self._positive else (0, name)
-        if name not in ("0", "1"):
-            reason = f"a label must equal 0 or 1, got {shown(value)}"
-            raise _RefusedError(f"{reason}; --positive names the one that counts as 1", label=name)
-        return int(name), None
-
-
 def _wire_types(names: Mapping[Role, str], keep: Sequence[str]) -> tuple[Any, Any, Any, Any]:
     """Return what a line is decoded into: a prediction, a label, both in one, and an event of any kind."""
     last: list[tuple[str, Any, Any]] = [
@@ -486,11 +302,6 @@ def _is_plain(event: Event) -> bool:
     return (event.id is None or event.id.isprintable()) and (key is None or key.isprintable())
 
 
-def _is_absent(value: object) -> bool:
-    """Return whether a value of a table stands for none: pandas has NaN there, polars null."""
-    return value is None or value != value
-
-
 def _has_plain_names(block: Block) -> bool:
     """Return the same of all events of a block."""
     ids = all(id_ is None or id_.isprintable() for id_ in block.ids)
@@ -511,32 +322,6 @@ def _is_deep(raw: bytes) -> bool:
     return bool(len(depth)) and int(depth.max()) > MAX_DEPTH
 
 
-def _check_score(value: object) -> float:
-    try:
-        return checks.check_score(value)
-    except ValueError as error:
-        number = value if isinstance(value, int | float) and abs(value) < _MANY else None
-        raise _RefusedError(str(error), score=None if number is None else float(number)) from None
-
-
-def check_kept(name: str, value: object) -> KeptValue:
-    """Return the value of a field to keep.
-
-    Raises
-    ------
-    ValueError
-        if it is no single value, or a text of more than `MAX_KEPT_BYTES`.
-    """
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    if isinstance(value, str) and len(value.encode()) <= MAX_KEPT_BYTES:
-        return value
-    raise ValueError(
-        f"a field to keep must be a number, true, false, null or a text of at most {MAX_KEPT_BYTES} bytes,"
-        f" got {shown(value)} in {shown(name)}"
-    )
-
-
 def _number(text: str, *, is_score: bool) -> float | str:
     """Return the number in a cell; the text itself where a label may be named by it."""
     number = parse_number(text)
@@ -545,39 +330,3 @@ def _number(text: str, *, is_score: bool) -> float | str:
     if _NOT_FINITE.fullmatch(text):
         return float(text)  # to be refused for what it is
     raise ValueError(f"a score must be a number, got {shown(text)}")
-
-
-def count_names(counted: Counter[str], names: Iterable[str], times: int = 1) -> None:
-    """Count names: at most `MAX_FIELDS` of them, and the others as one."""
-    for name in names:
-        short = name[:MAX_FIELDS]
-        counted[short if short in counted or len(counted) < MAX_FIELDS else _OTHERS] += times
-
-
-def _listed(columns: Sequence[str]) -> str:
-    more = len(columns) - _HEADER_SHOWN
-    return ", ".join(map(shown, columns[:_HEADER_SHOWN])) + (f" and {more} more" if more > 0 else "")
-
-
-def malformed(error: Exception, raw: bytes) -> Malformed:
-    """Return what is said of text that raised: every exception is one of the text."""
-    match error:
-        case _RefusedError():
-            return Malformed(str(error)[:MAX_REASON], error.label, error.score)
-        case UnicodeDecodeError():
-            reason = f"invalid UTF-8: {error.reason} at byte {error.start}"
-        case msgspec.DecodeError():
-            reason = f"not JSON: {error}{_hint(raw)}"
-        case csv.Error():
-            reason = f"not CSV: {error}"
-        case ValueError():
-            reason = str(error)
-        case _:
-            reason = f"not an event: {type(error).__name__}: {error}"
-    return Malformed(reason[:MAX_REASON])
-
-
-def _hint(raw: bytes) -> str:
-    if any(word in raw for word in (b"NaN", b"Infinity", b"nan", b"inf")):
-        return "; NaN and Infinity are not JSON, and a score must be a number in [0, 1]"
-    return ""

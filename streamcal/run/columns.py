@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Annotated, Final, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from streamcal.values import MAX_NAME_BYTES, check_name, class_name
+from streamcal.values import MAX_NAME_BYTES, check_name, class_name, shown
 
-__all__ = ["ANSWER_FIELDS", "MAX_KEPT_BYTES", "ROLES", "Columns", "Role", "SourceKind", "did_you_mean"]
+__all__ = [
+    "ANSWER_FIELDS",
+    "MAX_KEPT_BYTES",
+    "ROLES",
+    "Columns",
+    "Role",
+    "SourceKind",
+    "check_header",
+    "did_you_mean",
+]
 
 Role: TypeAlias = Literal["id", "score", "label", "time", "key", "domain"]
 """What a column may hold."""
@@ -22,6 +32,7 @@ ROLES: Final[tuple[Role, ...]] = ("id", "score", "label", "time", "key", "domain
 MAX_KEPT_BYTES: Final = 4096
 """A text that is kept for the output has at most so many bytes."""
 
+_HEADER_SHOWN: Final = 20  # columns
 _MAX_KEPT: Final = 32  # fields: with texts of 4096 bytes, escaped, they fit into a record of 1 MiB
 ANSWER_FIELDS: Final = ("id", "score", "probability", "map_version", "weights", "key", "time")
 """Every row of the output has these."""
@@ -164,3 +175,26 @@ def did_you_mean(name: str) -> str | None:
         return text if text in ROLES else _ALIASES[text]
     close = get_close_matches(text, [*ROLES, *_ALIASES], n=1, cutoff=_CLOSE)
     return None if not close else _ALIASES.get(close[0], close[0])
+
+
+def check_header(what: str, found: Sequence[str], columns: Columns, required: Iterable[str]) -> None:
+    """Check the names of the columns of a table.
+
+    Raises
+    ------
+    ValueError
+        if there is neither a score nor a label column, a column twice, or not all that are required.
+    """
+    absent = sorted(set(required).difference(found))
+    if absent:
+        raise ValueError(f"the {what} has no column {', '.join(map(shown, absent))}; it has {_listed(found)}")
+    if not {columns.score, columns.label} & set(found) or len(set(found)) < len(found):
+        named = "" if columns.is_default else f" (here {columns.score!r} or {columns.label!r})"
+        raise ValueError(
+            f"a {what} must name score or label{named}, and each column once, got {_listed(found)}"
+        )
+
+
+def _listed(columns: Sequence[str]) -> str:
+    more = len(columns) - _HEADER_SHOWN
+    return ", ".join(map(shown, columns[:_HEADER_SHOWN])) + (f" and {more} more" if more > 0 else "")

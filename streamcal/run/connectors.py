@@ -117,7 +117,13 @@ def _cannot(url: str, what: str) -> ValueError:
 
 
 def public_url(url: str) -> str:
-    """Return a URL fit to be shown: a path as it is, others without user, password and options."""
-    if _scheme(url) is None:
+    """Return a URL fit to be shown: a path as it is, others without user, password and options.
+
+    Of a webhook, only the host: whoever knows the path may post there.
+    """
+    scheme = _scheme(url)
+    if scheme is None:
         return url
+    if scheme in ("http", "https"):
+        return re.sub(r"//(?:[^/?#]*@)?([^/?#]*).*", r"//\1/…", url, flags=re.DOTALL)
     return re.sub(r"\?.*", "?…", re.sub(r"//[^/@]*@", "//…@", url))

@@ -16,7 +16,7 @@ import numpy as np
 
 from streamcal.blocks import Block
 from streamcal.events import Event, LabelEvent, LabelledEvent, Origin, PredictionEvent
-from streamcal.run.codec import Malformed, OtherLabel
+from streamcal.run.event_fields import Malformed, OtherLabel
 
 __all__ = ["MeaningError", "Meanings", "Sighting"]
 

@@ -108,8 +108,9 @@ class RunMetrics(Collector):
             self._delays.add(joined.labelled_at - joined.predicted_at)
 
     def batch(self, seconds: float, outcome: Outcome) -> None:
-        """Record a micro-batch: its duration in seconds and its outcome."""
-        self._batches.add(seconds)
+        """Record a micro-batch: its duration in seconds, 0 of what is none, and its outcome."""
+        if seconds:
+            self._batches.add(seconds)
         self._alarms += len(outcome.alarms)
         for row in outcome.maps:
             mixing = msgspec.json.decode(row.mixture, type=Mixing | None)

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from streamcal.blocks import Block
 from streamcal.events import Event, Origin
 from streamcal.join.guard import NEIGHBOURS, SURE, GuardState, TimeGuard
-from streamcal.run.codec import Malformed, OtherLabel
+from streamcal.run.event_fields import Malformed, OtherLabel
 from streamcal.run.ports import Batch, Position, Source
 from streamcal.times import LIMIT
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from operator import length_hint
-from typing import Final
+from typing import Final, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -25,22 +25,23 @@ from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain, Event, LabelEvent, LabelledEvent, Origin
 from streamcal.join.join import Join, JoinConfig, JoinCounts, Joined, JoinState
 from streamcal.join.tables import Tables
-from streamcal.run.codec import Malformed
+from streamcal.run.alarms import alarm_row
 from streamcal.run.columns import Columns
 from streamcal.run.config import KeysConfig
 from streamcal.run.doubts import Meanings
 from streamcal.run.engines import KeyedEngines
+from streamcal.run.event_fields import Malformed
 from streamcal.run.order import MicroBatch
-from streamcal.run.quality import Quality, QualityState
+from streamcal.run.quality import Quality, QualityState, Unrated
 from streamcal.run.reasons import count_reasons
-from streamcal.run.rows import AnswerColumns, Answers, MapRow, RejectRow, answer_rows, reject_row
+from streamcal.run.rows import AlarmRow, AnswerColumns, Answers, MapRow, RejectRow, answer_rows, reject_row
 from streamcal.run.tally import Tally
 from streamcal.sketch import checks
 from streamcal.sketch.arrays import Labels, Scores
 from streamcal.sketch.decoding import decoded
 from streamcal.values import class_name
 
-__all__ = ["Outcome", "Pipeline", "PipelineState"]
+__all__ = ["Moment", "Outcome", "Pipeline", "PipelineState"]
 
 _STRIDE: Final = 1024  # events at first looked at for a stretch
 _LONGEST: Final = 1 << 16
@@ -49,15 +50,34 @@ _STEPS: Final = 64  # events that are taken one by one after a short stretch, an
 _UNRATED: Final = 4096  # joined labels that may wait until they are rated, all at once
 
 
+class Moment(NamedTuple):
+    """The running priors of a key at one moment."""
+
+    labels: int
+    """Target labels so far."""
+    time: float | None
+    """The latest event time."""
+    source: float | None
+    target: float | None
+
+    @classmethod
+    def of(cls, engine: Engine, clock: float | None) -> Self:
+        """Return those of an engine now."""
+        target = engine.target
+        return cls(target.labels, clock, engine.source.prior, target.prior)
+
+
 class Outcome(msgspec.Struct):
     """What a micro-batch gave: rows for the sinks."""
 
     answers: Sequence[Recalibrated]
     rejects: list[RejectRow]
     maps: list[MapRow]
-    alarms: list[DriftAlarm] = []
+    alarms: list[AlarmRow] = []
     doubtful: bool = False
     """Whether `Pipeline.end` may refuse this batch, if it is the last."""
+    moments: list[Moment] = []
+    """The priors as each of the maps began."""
 
 
 class PipelineState(msgspec.Struct):
@@ -126,7 +146,7 @@ class Pipeline:
         self._unpublished: dict[str | None, None] = {}
         self._stored = False
         self._taken: tuple[int, Iterator[object]] = (0, iter(()))  # events, and those of the last batch
-        self._unrated: tuple[list[float], list[float], list[int]] = ([], [], [])
+        self._unrated = Unrated.none()
         self._quality = Quality()
         columns = columns or Columns()
         self._positive = columns.positive
@@ -200,7 +220,7 @@ class Pipeline:
         if isinstance(events, Block) and self._learns_whole(events):
             self._begin(batch, events)
             self._taken = self._taken[0], iter(())
-            self._learn(None, events.domain, events.scores, events.labels, ())
+            self._learn(outcome, None, events.domain, events.scores, events.labels, ())
             meanings.events += len(events)
             outcome.doubtful = bool(meanings.labels or meanings.percents)
             return outcome
@@ -216,7 +236,7 @@ class Pipeline:
                 outcome.rejects.append(self._reject(batch.origin(index), reason))
                 continue
             if (event.key, event.domain) != run[:2]:
-                self._learn(*run)
+                self._learn(outcome, *run)
                 run = (event.key, event.domain, [], [], [])
             if timed and (lacks := lacks_time(event, self._config)) is not None:
                 outcome.rejects.append(self._reject(batch.origin(index), lacks))
@@ -227,21 +247,23 @@ class Pipeline:
             run[2].append(event.score)
             run[3].append(event.label)
             run[4].append(event.time)
-        self._learn(*run)
+        self._learn(outcome, *run)
         self._note(outcome.rejects)
         meanings.events += len(events)
         outcome.doubtful = bool(meanings.labels or meanings.percents)
         return outcome
 
-    def calibrated(self) -> list[MapRow]:
-        """End the calibration: return the maps that it has formed."""
-        rows = []
+    def calibrated(self) -> Outcome:
+        """End the calibration: return the maps that it has formed, and the alarms of their certificates."""
+        outcome = Outcome([], [], [])
         for key in self._unpublished:
-            engine = self._engines.of(key)  # it may raise an alarm: it is changed
+            engine = self._engines.of(key)
+            alarms = len(engine.alarms)
             certificate = engine.published_certificate if self._certifies(key) else None
-            rows.append(self._map_row(MapPublished(engine.map, certificate, key, engine.mixing)))
+            outcome.maps.append(self._map_row(MapPublished(engine.map, certificate, key, engine.mixing)))
+            self._raise(outcome, key, engine, alarms)
         self._unpublished = {}
-        return rows
+        return outcome
 
     def process(self, batch: MicroBatch) -> Outcome:
         """Take events of the deployment: answer predictions, join labels, learn. Raises as `calibrate`."""
@@ -261,7 +283,7 @@ class Pipeline:
             self._step(batch, enumerate(taking), outcome, rows)
         if outcome.rejects:
             self._note(outcome.rejects)
-        if len(self._unrated[0]) >= _UNRATED:
+        if len(self._unrated.labels) >= _UNRATED:
             self._rate()
         meanings.events += len(events)
         outcome.doubtful = bool(meanings.labels or meanings.percents)
@@ -279,7 +301,7 @@ class Pipeline:
         join, engine_of, row_of = self._join, self._engines.of, self._row_of
         known, admits = self._engines.known, self._engines.admits
         timed = self._timed
-        scores, probabilities, labels = self._unrated
+        scores, probabilities, labels, keys, predicted_at, labelled_at = self._unrated
         index = 0
 
         def origin_of() -> Origin:
@@ -304,14 +326,18 @@ class Pipeline:
                     scores.append(each.score)
                     probabilities.append(each.probability)
                     labels.append(each.label)
+                    keys.append(each.key)
+                    predicted_at.append(each.predicted_at)
+                    labelled_at.append(each.labelled_at)
                     if self._observer is not None:
                         self._observer(each)
                 elif isinstance(each, Rejected):
                     rejects.append(self._reject(each.event.origin, each.reason))
                 elif isinstance(each, MapPublished):
                     outcome.maps.append(self._map_row(each))
+                    outcome.moments.append(Moment.of(engine_of(each.key), join.clock))
                 elif isinstance(each, DriftAlarm):
-                    outcome.alarms.append(each)
+                    outcome.alarms.append(self._alarm_row(each))
 
     def _stride(self, batch: MicroBatch, block: Block, outcome: Outcome, answers: Answers) -> None:
         """Take events as `_step` does, in stretches where that can be."""
@@ -359,10 +385,18 @@ class Pipeline:
             kept = block.kept or [()] * len(block)
             passing = [kept[index] for index in taken.events.at.tolist()]
             rows.single.extend(map(self._row_of, columns.rows(), passing))
-        scores, probabilities, labels = self._unrated
-        scores.extend(joined.scores.tolist())
-        probabilities.extend(joined.probabilities.tolist())
-        labels.extend(joined.labels.tolist())
+        unrated = self._unrated
+        unrated.scores.extend(joined.scores.tolist())
+        unrated.probabilities.extend(joined.probabilities.tolist())
+        unrated.labels.extend(joined.labels.tolist())
+        unrated.predicted_at.extend(joined.predicted_at.tolist())
+        unrated.labelled_at.extend(block.times[taken.events.ends].tolist())
+        joined_keys: list[str | None] = [None] * len(joined.labels)
+        for key, numbers in taken.learned.items():
+            if key is not None:
+                for number in numbers.tolist():
+                    joined_keys[number] = key
+        unrated.keys.extend(joined_keys)
         return taken.events.size
 
     def end(self) -> None:
@@ -475,10 +509,8 @@ class Pipeline:
 
     def _rate(self) -> None:
         """Rate the forecasts whose labels have come."""
-        scores, probabilities, labels = self._unrated
-        self._quality.before.add(scores, labels)
-        self._quality.after.add(probabilities, labels)
-        self._unrated = ([], [], [])
+        self._quality.add(self._unrated)
+        self._unrated = Unrated.none()
 
     def _note(self, rejects: Sequence[RejectRow]) -> None:
         count_reasons(self.reasons, (row.reason for row in rejects))
@@ -494,6 +526,7 @@ class Pipeline:
 
     def _learn(
         self,
+        outcome: Outcome,
         key: str | None,
         domain: Domain,
         scores: Sequence[float] | Scores,
@@ -502,10 +535,11 @@ class Pipeline:
     ) -> None:
         if len(scores):
             engine = self._engines.of(key)
-            version = engine.version
+            version, alarms = engine.version, len(engine.alarms)
             moments = np.array(times, np.float64) if self._config.needs_time(domain) else None
             engine.learn_many(checks.as_scores(scores), checks.as_labels(labels), domain, moments, None)
             self.tally.source_labels += len(scores)
+            self._raise(outcome, key, engine, alarms)
             if engine.version != version:
                 self._unpublished[key] = None
 
@@ -519,6 +553,14 @@ class Pipeline:
             msgspec.Raw(b"null" if certificate is None else certificate.model_dump_json().encode()),
             msgspec.Raw(msgspec.json.encode(emission.mixture)),
         )
+
+    def _alarm_row(self, alarm: DriftAlarm) -> AlarmRow:
+        return alarm_row(alarm, self._engines.of(alarm.key).alarms, self._join.clock)
+
+    def _raise(self, outcome: Outcome, key: str | None, engine: Engine, before: int) -> None:
+        """Add the alarms of an engine to an outcome, but for the first so many."""
+        for alarm in engine.alarms[before:]:
+            outcome.alarms.append(self._alarm_row(msgspec.structs.replace(alarm, key=key)))
 
     def _refuse(self, origin: Origin, key: str | None) -> RejectRow:
         self.tally.refused += 1

@@ -23,6 +23,9 @@ steps. Whatever step the process dies at, the restart gives what the run that ne
      from the store's positions to the sink's. It is read again (`Source.limit`) and processed again as one
      batch, its rows for that sink suppressed.
 
+   A sink that delivers at its own pace (`OutboxSink`) is at least once: step 3 records what it has not
+   delivered, and on restart `Sink.resume` is given that.
+
 3. `Store.commit` of states, join, positions, sink positions, maps and rejects in one transaction. From here
    on the batch is done.
 
@@ -38,8 +41,8 @@ import msgspec
 
 from streamcal.events import Domain, Event, Origin
 from streamcal.join.tables import Tables
-from streamcal.run.codec import Malformed
 from streamcal.run.columns import Columns
+from streamcal.run.event_fields import Malformed
 from streamcal.run.rows import MapRow, RejectRow
 
 __all__ = [
@@ -53,6 +56,7 @@ __all__ = [
     "Format",
     "IdentifyingConnector",
     "JournalStore",
+    "OutboxSink",
     "Position",
     "Positions",
     "Role",
@@ -76,8 +80,8 @@ Position: TypeAlias = Any
 Positions: TypeAlias = Mapping[str, Position]
 """Partition to position: the next event to deliver."""
 
-RowKind = Literal["answers", "rejects", "maps"]
-"""What rows a sink takes: `Recalibrated`, `RejectRow` or `MapRow`."""
+RowKind = Literal["answers", "rejects", "maps", "alarms"]
+"""What rows a sink takes: `Recalibrated`, `RejectRow`, `MapRow` or `AlarmRow`."""
 
 Format = Literal["jsonl", "csv"]
 """How lines are to be read where no name tells it: as JSON lines, or as CSV."""
@@ -241,7 +245,7 @@ class Sink(Protocol):
         """
 
     def write(self, rows: Sequence[msgspec.Struct]) -> None:
-        """Take rows: `Recalibrated`, `RejectRow` or `MapRow`, all of one kind."""
+        """Take rows: `Recalibrated`, `RejectRow`, `MapRow` or `AlarmRow`, all of one kind."""
 
     def commit(self, positions: Mapping[str, Positions]) -> Position:
         """Make what was written since the last commit last, all or nothing.
@@ -279,6 +283,14 @@ class CutBackSink(Sink, Protocol):
     @property
     def position(self) -> Position:
         """Where it stands after `Sink.resume`, as `Sink.commit` would return it."""
+
+
+@runtime_checkable
+class OutboxSink(Sink, Protocol):
+    """A sink that delivers at its own pace: the rows that it has not delivered are its position."""
+
+    def settle(self) -> Position:
+        """At the end of a run, after the last commit: wait a moment for a delivery; return the position."""
 
 
 class Feed(Protocol):
@@ -356,6 +368,9 @@ class Store(Protocol):
 
     def maps(self) -> Iterable[MapRow]:
         """Return every map version that was served, in order."""
+
+    def rejects(self) -> Iterable[RejectRow]:
+        """Return the latest rejects, in order."""
 
     def close(self) -> None:
         """Release without a commit; may be called twice."""

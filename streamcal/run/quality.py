@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -16,18 +16,21 @@ import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
 from streamcal.maps import binning
+from streamcal.run.history import GRAIN, Delays, History, HistoryState
 from streamcal.sketch import grid
-from streamcal.sketch.decoding import Finite
+from streamcal.sketch.decoding import Count, Finite
 from streamcal.sketch.score_sketch import ScoreSketch
 
 __all__ = [
     "ECE_BINS",
+    "RATED_KEYS",
     "WINDOW",
     "Figures",
     "ForecastQuality",
     "ForecastQualityState",
     "Quality",
     "QualityState",
+    "Unrated",
 ]
 
 ECE_BINS: Final = 15
@@ -36,11 +39,11 @@ ECE_BINS: Final = 15
 WINDOW: Final = 5_000
 """Consecutive labels whose mean is compared with that of their forecasts."""
 
+RATED_KEYS: Final = 8
+"""How many keys are rated one by one: the first whose labels come. Each adds some kilobytes to a commit."""
+
 _CELLS: Final = 512  # of the sketch that the bins are made of: some kilobytes of every commit
 _LEAST: Final = 1e-15
-# Forecasts are summed in multiples of this. Such sums are exact in every order up to 2²⁹ labels of a cell,
-# so it makes no difference when cells become one; of more labels, the last digits are rounded.
-_GRAIN: Final = 2.0**-24
 
 Values = npt.NDArray[np.float64]
 
@@ -84,7 +87,7 @@ class ForecastQuality:
     Examples
     --------
     >>> quality = ForecastQuality()
-    >>> quality.add([0.25, 0.25, 0.75, 0.75], [0, 1, 1, 1])
+    >>> losses = quality.add([0.25, 0.25, 0.75, 0.75], [0, 1, 1, 1])
     >>> figures = quality.figures
     >>> figures.brier, round(figures.log_loss, 4), figures.ece, figures.gap
     (0.1875, 0.5623, 0.25, -0.25)
@@ -126,31 +129,45 @@ class ForecastQuality:
             self._latest_gap,
         )
 
-    def add(self, forecasts: Sequence[float], labels: Sequence[int]) -> None:
-        """Add forecasts in [0, 1] with their labels, 0 or 1, in the order in which the labels came."""
+    def add(self, forecasts: Sequence[float], labels: Sequence[int]) -> list[float]:
+        """Add forecasts in [0, 1] with their labels, 0 or 1, in the order in which the labels came.
+
+        Returns
+        -------
+        Their log losses.
+        """
         if not len(forecasts):
-            return
+            return []
         losses = [
             -math.log(max(forecast if label else 1.0 - forecast, _LEAST))
             for forecast, label in zip(forecasts, labels, strict=True)
         ]
         values = np.array(forecasts, np.float64)
-        rounded = np.rint(values / _GRAIN) * _GRAIN
+        rounded = np.rint(values / GRAIN) * GRAIN
         self._log_losses = _sum_on(self._log_losses, losses)
         self._squares = _sum_on(self._squares, (values - labels) ** 2)
         self._add_gaps(rounded - labels)
         self._add_to_cells(values, rounded, labels)
+        return losses
+
+    def bins(self, most: int) -> tuple[Values, Values, Values]:
+        """Return labels, sum of forecasts and positives of at most so many bins of equal mass.
+
+        The arrays are float64[bins]; there has to be a label.
+        """
+        totals = self._sketch.totals
+        splits = binning.uniform_mass(totals, most)
+        mass = binning.bin_sums(totals, splits).astype(np.float64)
+        forecasts = np.add.reduceat(self._forecasts, splits[:-1])
+        return mass, forecasts, binning.bin_sums(self._sketch.counts[1], splits).astype(np.float64)
 
     def diagram(self, bins: int) -> tuple[Values, Values]:
         """Return the mean forecast and the rate of label 1 of at most ``bins`` bins of equal mass.
 
         Both arrays are float64[bins]; there has to be a label.
         """
-        totals = self._sketch.totals
-        splits = binning.uniform_mass(totals, bins)
-        mass = binning.bin_sums(totals, splits)
-        forecasts = np.add.reduceat(self._forecasts, splits[:-1])
-        return forecasts / mass, binning.bin_sums(self._sketch.counts[1], splits) / mass
+        mass, forecasts, positives = self.bins(bins)
+        return forecasts / mass, positives / mass
 
     @property
     def state(self) -> ForecastQualityState:
@@ -216,11 +233,30 @@ class ForecastQuality:
         self._forecasts = np.bincount(where, sums, len(cells)).astype(np.float64, copy=False)
 
 
+class Unrated(NamedTuple):
+    """Joined labels that were not rated yet, with what was forecast: columns, in the order of the labels."""
+
+    scores: list[float]
+    probabilities: list[float]
+    labels: list[int]
+    keys: list[str | None]
+    predicted_at: list[float | None]
+    labelled_at: list[float | None]
+
+    @classmethod
+    def none(cls) -> Self:
+        """Return empty columns."""
+        return cls([], [], [], [], [], [])
+
+
 class QualityState(msgspec.Struct):
     """All of a `Quality`."""
 
     before: ForecastQualityState
     after: ForecastQualityState
+    history: HistoryState | None = None
+    by_key: dict[str, HistoryState] = {}
+    delays: list[Count] = []
 
 
 class Quality(msgspec.Struct):
@@ -230,21 +266,58 @@ class Quality(msgspec.Struct):
     """Of the scores."""
     after: ForecastQuality = msgspec.field(default_factory=ForecastQuality)
     """Of the recalibrated probabilities, each of its time."""
+    history: History = msgspec.field(default_factory=History)
+    """Both, over time."""
+    by_key: dict[str, History] = msgspec.field(default_factory=dict)
+    """That of the first `RATED_KEYS` keys; empty if events have none."""
+    delays: Delays = msgspec.field(default_factory=Delays)
+    """Event time from a prediction to its label."""
 
     @property
     def figures(self) -> dict[str, Figures]:
         """Those of both, by ``before`` and ``after``."""
         return {"before": self.before.figures, "after": self.after.figures}
 
+    def add(self, unrated: Unrated) -> None:
+        """Add joined labels."""
+        if not unrated.labels:
+            return
+        losses = np.array(
+            [
+                self.before.add(unrated.scores, unrated.labels),
+                self.after.add(unrated.probabilities, unrated.labels),
+            ]
+        )
+        forecasts = np.array([unrated.scores, unrated.probabilities])
+        labels, times = np.array(unrated.labels, np.float64), np.array(unrated.labelled_at, np.float64)
+        self.history.add(forecasts, losses, labels, times)
+        self.delays.add(times - np.array(unrated.predicted_at, np.float64))
+        named = dict.fromkeys(key for key in unrated.keys if key is not None)
+        for key in named:
+            if key not in self.by_key and len(self.by_key) < RATED_KEYS:
+                self.by_key[key] = History()
+            if key in self.by_key:
+                own = np.array([each == key for each in unrated.keys])
+                self.by_key[key].add(forecasts[:, own], losses[:, own], labels[own], times[own])
+
     @property
     def state(self) -> QualityState:
         """All of it, to be stored."""
-        return QualityState(self.before.state, self.after.state)
+        by_key = {key: history.state for key, history in self.by_key.items()}
+        return QualityState(
+            self.before.state, self.after.state, self.history.state, by_key, self.delays.counts
+        )
 
     @classmethod
     def restore(cls, state: QualityState) -> Self:
         """Go on from a state. Raises as `ForecastQuality.restore`."""
-        return cls(ForecastQuality.restore(state.before), ForecastQuality.restore(state.after))
+        return cls(
+            ForecastQuality.restore(state.before),
+            ForecastQuality.restore(state.after),
+            History() if state.history is None else History.restore(state.history),
+            {key: History.restore(each) for key, each in state.by_key.items()},
+            Delays(state.delays),
+        )
 
 
 def _sum_on(sum_: float, values: Sequence[float] | Values) -> float:

@@ -1,4 +1,4 @@
-"""The rows that a run writes: answers, rejects and map versions."""
+"""The rows that a run writes: answers, rejects, map versions and alarms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,16 @@ import numpy.typing as npt
 from streamcal.engine.emissions import Recalibrated
 from streamcal.events import Kept, KeptValue, Origin
 
-__all__ = ["AnswerColumns", "Answers", "MapRow", "Recalibrated", "RejectRow", "answer_rows", "reject_row"]
+__all__ = [
+    "AlarmRow",
+    "AnswerColumns",
+    "Answers",
+    "MapRow",
+    "Recalibrated",
+    "RejectRow",
+    "answer_rows",
+    "reject_row",
+]
 
 
 class AnswerColumns(NamedTuple):
@@ -140,6 +149,25 @@ class MapRow(msgspec.Struct, frozen=True):
     """JSON of a `streamcal.Certificate`; ``null`` if nothing is certified."""
     mixture: msgspec.Raw = msgspec.Raw(b"null")
     """JSON of a `streamcal.engine.emissions.Mixing`; ``null`` if the map is not a mixture."""
+
+
+class AlarmRow(msgspec.Struct, frozen=True):
+    """An assumption behind the certificates that is refuted."""
+
+    number: int
+    """Of the alarms of this key, from 1: with the key, it tells one alarm from all others of a store."""
+    key: str | None
+    """The key of the events that it is about; None: events without a key."""
+    time: float | None
+    """Event time at which it was raised, seconds since the epoch; None before the first event with a time."""
+    assumption: str
+    """The assumption, worded as in the certificates."""
+    reason: str
+    """What refuted it."""
+    target_labels: int
+    """How many labels of the target there were."""
+    advice: str
+    """What follows from it, and what to do."""
 
 
 def reject_row(origin: Origin | None, reason: str) -> RejectRow:

@@ -25,6 +25,7 @@ from streamcal.run.ports import (
     Checkpoint,
     CutBackSink,
     JournalStore,
+    OutboxSink,
     Position,
     Positions,
     Sink,
@@ -69,11 +70,13 @@ class Outputs(msgspec.Struct):
     answers: Sink
     rejects: Sink | None = None
     maps: Sink | None = None
+    alarms: Sink | None = None
 
     @property
     def sinks(self) -> list[Sink]:
         """The sinks that are given."""
-        return [sink for sink in (self.answers, self.rejects, self.maps) if sink is not None]
+        given = self.answers, self.rejects, self.maps, self.alarms
+        return [sink for sink in given if sink is not None]
 
 
 class NullSink:
@@ -192,7 +195,7 @@ class Runner:
             outcome = Outcome([], rejects, [])
             self._commit(outcome, None)
             self._after(outcome, 0.0)
-        if self._ends_uncommitted:
+        if self._settled() or self._ends_uncommitted:
             self._record()
         return finished
 
@@ -268,10 +271,11 @@ class Runner:
 
     def _publish(self) -> None:
         """Publish the maps of a calibration."""
-        maps = self._pipeline.calibrated()
-        if maps:
+        outcome = self._pipeline.calibrated()
+        if outcome.maps:
             self._calibrations += 1
-            self._commit(Outcome([], [], maps), None)
+            self._commit(outcome, None)
+            self._after(outcome, 0.0)
 
     def _seek(self, sources: Sequence[Source]) -> None:
         """Move sources to the positions in the store, and record new partitions."""
@@ -379,6 +383,7 @@ class Runner:
             (self._outputs.answers, outcome.answers),
             (self._outputs.rejects, outcome.rejects),
             (self._outputs.maps, outcome.maps),
+            (self._outputs.alarms, outcome.alarms),
         )
         for sink, written in rows:
             if sink is not None and written and sink not in self._suppressed:
@@ -409,6 +414,14 @@ class Runner:
         deployment = self._inputs.deployment
         if any(name in self._opened for name in _names(deployment)) and not _whole(deployment):
             self._watermark = watermark(deployment, self._times, self._pipeline.clock)
+
+    def _settled(self) -> bool:
+        """Let sinks that deliver at their own pace end; return whether their positions have moved."""
+        before = dict(self._lengths)
+        for sink in self._outputs.sinks:
+            if isinstance(sink, OutboxSink):
+                self._lengths[sink.name] = sink.settle()
+        return self._lengths != before
 
     def _marked(self) -> AllPositions:
         """Return what sinks keep with a commit: the input positions, and the number of calibrations."""

@@ -1,7 +1,8 @@
-"""Decodes events from the columns of a table: Parquet or Arrow.
+"""Decodes events from the columns of a table: Parquet, Arrow or a data frame.
 
-The rules are those of `streamcal.run.codec`, and a missing value (null) is an absent field, as an empty cell
-of CSV is. Nothing here knows Arrow: a connector brings each column into the form that `RowsDecoder` takes.
+The rules are those of `streamcal.run.event_fields`, and a missing value (null) is an absent field, as an
+empty cell of CSV is. Nothing here knows Arrow: who reads brings each column into the form that `RowsDecoder`
+takes.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import numpy as np
 from streamcal.blocks import FEWEST, NO_LABEL, Block
 from streamcal.events import Domain, Event, Kept
 from streamcal.fields import check_domain, check_key
-from streamcal.run.codec import Fields, Malformed, check_header, check_kept, count_names, malformed
-from streamcal.run.columns import MAX_KEPT_BYTES, Columns, Role
+from streamcal.run.columns import MAX_KEPT_BYTES, Columns, Role, check_header
+from streamcal.run.event_fields import Fields, Malformed, check_kept, count_names, malformed
 from streamcal.times import LATEST
 from streamcal.values import MAX_NAME_CHARACTERS, shown
 
@@ -101,15 +102,22 @@ class RowsDecoder:
         kept_of = zip(*kept, strict=True) if kept else repeat(())
         rows_of = zip(*roles.values(), strict=True)
         return [
-            self._row(
-                {name: value for name, value in zip(names, row, strict=True) if value is not None}, also
-            )
+            self.row({name: value for name, value in zip(names, row, strict=True) if value is not None}, also)
             for row, also in zip(rows_of, kept_of, strict=False)
         ]
 
-    def _row(self, fields: dict[str, Any], kept: Kept) -> Event | Malformed:
+    def row(self, fields: Mapping[str, Any], kept: Kept = ()) -> Event | Malformed:
+        """Return the event of one row, or why it is not one; never raises on bad input.
+
+        Parameters
+        ----------
+        fields
+            its values by the names of the columns, of any type.
+        kept
+            what passes through.
+        """
         try:
-            if self._checks_kept:
+            if self._checks_kept and self._names["score"] in fields:
                 for name, value in zip(self.kept, kept, strict=True):
                     check_kept(name, value)
             return self._fields.event(fields, kept)
@@ -138,21 +146,21 @@ class RowsDecoder:
                 return None
         if not (times is None or _are_times(times)):
             return None
+        alone = scores is None  # a label has no key and no domain, and keeps nothing
         try:
-            for key in set(keys or ()):
+            for key in () if alone else set(keys or ()):
                 check_key(key)
-            for domain in set(domains or ()) - {None}:
+            for domain in set() if alone else set(domains or ()) - {None}:
                 check_domain(domain)
         except ValueError:
             return None
-        if self._checks_kept and not all(map(_are_short, kept)):
+        if self._checks_kept and not alone and not all(map(_are_short, kept)):
             return None
         count = len(next(iter(roles.values())))
         given = np.array([None] * count if scores is None else scores, np.float64)  # None becomes NaN
         told = np.full(count, NO_LABEL, np.int8)
         if labels is not None:
             told[:] = [NO_LABEL if label is None else label for label in labels]
-        alone = scores is None  # a label has no key, and keeps nothing
         own = self._domain
         block = Block(
             [None] * count if ids is _NOTHING else list(ids),

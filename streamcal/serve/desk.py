@@ -17,9 +17,10 @@ import msgspec
 
 from streamcal.errors import StoreError
 from streamcal.events import Event, LabelEvent, Origin, PredictionEvent
-from streamcal.run.codec import Fields, JsonDecoder, Malformed
+from streamcal.run.codec import JsonDecoder
 from streamcal.run.config import RunConfig
 from streamcal.run.doubts import Meanings
+from streamcal.run.event_fields import Fields, Malformed
 from streamcal.run.order import MicroBatch
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import JournalStore, Position, Positions

@@ -10,7 +10,7 @@ import msgspec
 from streamcal.engine.emissions import Recalibrated
 from streamcal.events import Event, Kept, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.join.tables import Pending, Tables
-from streamcal.run.codec import Fields, Malformed
+from streamcal.run.event_fields import Fields, Malformed
 from streamcal.serve.problems import Fault, Problem
 
 __all__ = ["LabelAnswer", "Outcomes", "Result"]

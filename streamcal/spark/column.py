@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  # as everybody does
@@ -48,15 +47,17 @@ def recalibrated(score: Column | str, recalibration: RecalibrationMap) -> Column
 def _probability(z: Column, recalibration: RecalibrationMap) -> Column:
     edges, values, lines = pieces(recalibration)
     if values:
-        return _found(z, edges, values, "double")
+        return _found(z, edges, values)
     weights = recalibration.weights
     if not lines:
         return F.when((z >= 0.0) & (z <= 1.0), _shifted(z, weights))
-    line = _found(z, edges, [each._asdict() for each in lines], "struct<slope:double,intercept:double>")
+    slopes, intercepts = ([line[part] for line in lines] for part in (0, 1))
     clipped = F.least(F.greatest(z, F.lit(inside(0.0))), F.lit(inside(1.0)))
-    exponent = F.ln(clipped / (1.0 - clipped)) * line["slope"] + line["intercept"]
-    p = 1.0 / (1.0 + F.exp(-exponent))
-    return _shifted(p, weights)
+    x = F.ln(clipped / (1.0 - clipped))
+    odds = F.exp(-(_found(z, edges, slopes) * x + _found(z, edges, intercepts)))
+    # g(1/(1 + E)) = w₁ / (w₁ + w₀E), with E once: Spark would compute a p that stands in g over and over.
+    w0, w1 = weights
+    return F.lit(w1) / (w1 + w0 * odds)
 
 
 def _shifted(p: Column, weights: tuple[float, float]) -> Column:
@@ -69,17 +70,17 @@ def _shifted(p: Column, weights: tuple[float, float]) -> Column:
     return F.when(total > 0.0, positive / total).otherwise(p)
 
 
-def _found(z: Column, edges: tuple[float, ...], cells: Sequence[object], kind: str) -> Column:
-    """Return the cell in which each score lies, null outside [0, 1]; ``kind`` is its type in Spark."""
+def _found(z: Column, edges: tuple[float, ...], cells: Sequence[float]) -> Column:
+    """Return the number of the cell in which each score lies, null outside [0, 1]."""
     # −0.0, which is in [0, 1], comes before 0.0 in Java's order; NaN comes last.
     bounds = [-0.0, *edges, math.nextafter(1.0, 2.0)]
     padded = [None, *cells, None]
     # Java's search returns where it found an edge, else −1 less the number of edges below: so many places.
     by_place = [*reversed(padded), *padded[1:]]
-    place = InternalFunction.array_binary_search(_literal(bounds, "double"), z) + len(padded)
-    return F.get(_literal(by_place, kind), place)
+    place = InternalFunction.array_binary_search(_literal(bounds), z) + len(padded)
+    return F.get(_literal(by_place), place)
 
 
-def _literal(values: list[Any], kind: str) -> Column:
+def _literal(values: Sequence[float | None]) -> Column:
     """Return a constant array. It is text until the query is optimised: one call of the JVM."""
-    return F.from_json(F.lit(json.dumps(values)), f"array<{kind}>")
+    return F.from_json(F.lit(json.dumps(values)), "array<double>")

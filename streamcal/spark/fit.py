@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final, Unpack
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody does
 
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions
 from streamcal.engine.recalibrator import Recalibrator
-from streamcal.events import DOMAINS
+from streamcal.events import DOMAINS, Domain
 from streamcal.sketch import checks
 from streamcal.sketch.score_sketch import ScoreSketch
 
@@ -70,17 +70,17 @@ def learn(
     chosen = config or RecalibratorConfig(**options)
     if chosen.why_ordered is not None:
         raise ValueError(f"rows in no order cannot be learned: {chosen.why_ordered}")
-    own = F.lit("target" if chosen.mode == "target" else "source")
+    own: Domain = "target" if chosen.mode == "target" else "source"
+    # What is the same in all rows does not go to Python with each.
+    named = {"key": (by, "string"), "domain": (domain, "string")}
+    named |= {"score": (score, "double"), "label": (label, "double")}
     rows = df.select(
-        (F.lit(None) if by is None else _column(by)).cast("string").alias("key"),
-        (own if domain is None else _column(domain)).cast("string").alias("domain"),
-        _column(score).cast("double").alias("score"),
-        _column(label).cast("double").alias("label"),
+        *(_column(given).cast(kind).alias(name) for name, (given, kind) in named.items() if given is not None)
     )
     kind = "key string, domain string, part int, sketch binary"
 
     def sketched(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _sketched(batches, chosen.max_cells)
+        return _sketched(batches, chosen.max_cells, own)
 
     def fitted(table: pa.Table) -> pa.Table:
         return _fitted(table, chosen)
@@ -98,20 +98,34 @@ def _column(given: Column | str) -> Column:
     return F.col(given) if isinstance(given, str) else given
 
 
-def _sketched(batches: Iterator[pa.RecordBatch], max_cells: int) -> Iterator[pa.RecordBatch]:
-    """Sketch the rows of a partition, one sketch for each key and domain."""
-    sketches: dict[tuple[str | None, str], ScoreSketch] = {}
-    for table in _blocks(batches):
-        scores, labels = checks.as_scores(table["score"]), checks.as_labels(table["label"])
-        for group, at in _groups(table):
-            if group[1] not in DOMAINS:
-                raise ValueError(f"a domain must be 'source' or 'target', got {group[1]!r}")
-            sketch = sketches.setdefault(group, ScoreSketch(max_cells))
-            sketch.add_checked(scores[at], labels[at])
+def _sketched(batches: Iterator[pa.RecordBatch], max_cells: int, own: Domain) -> Iterator[pa.RecordBatch]:
+    """Sketch the rows of a partition, one sketch for each key and domain; ``own`` is that of rows without."""
     context = TaskContext.get()
     part = 0 if context is None else context.partitionId()
+    sketches: dict[tuple[str | None, str], ScoreSketch] = {}
+    for table in _blocks(batches):
+        scores = _checked(table["score"], checks.as_scores, f"score, partition {part}")
+        labels = _checked(table["label"], checks.as_labels, f"label, partition {part}")
+        for group, at in _groups(table, own):
+            if group[1] not in DOMAINS:
+                raise ValueError(
+                    f"domain, partition {part}: a domain must be 'source' or 'target', got {group[1]!r}"
+                )
+            sketch = sketches.setdefault(group, ScoreSketch(max_cells))
+            sketch.add_checked(scores[at], labels[at])
     for (key, domain), sketch in sketches.items():
         yield _record(key=key, domain=domain, part=part, sketch=sketch.to_bytes())
+
+
+def _checked(
+    column: pa.ChunkedArray, check: Callable[[Any], npt.NDArray[Any]], where: str
+) -> npt.NDArray[Any]:
+    """Return a column, checked; a null is refused as NaN, and is told from it in the message."""
+    try:
+        return check(column)
+    except ValueError as error:
+        nulls = f" ({column.null_count:,} of {len(column):,} rows are null)" if column.null_count else ""
+        raise ValueError(f"{where}: {error}{nulls}; filter the rows that are no labelled scores") from None
 
 
 def _blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -129,12 +143,15 @@ def _blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _groups(
-    table: pa.Table,
+    table: pa.Table, own: Domain
 ) -> Iterator[tuple[tuple[str | None, str], slice | npt.NDArray[np.intp]]]:
     """Return each (key, domain) of a table, and where its rows are."""
     codes = np.zeros(table.num_rows, np.int64)
-    names: list[list[str]] = []
-    for name in ("key", "domain"):
+    names: list[list[Any]] = []
+    for name, same in (("key", None), ("domain", own)):
+        if name not in table.column_names:
+            names.append([same])
+            continue
         encoded = table[name].combine_chunks().dictionary_encode(null_encoding="encode")
         names.append(encoded.dictionary.to_pylist())
         codes *= len(names[-1])

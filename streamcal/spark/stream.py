@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Unpack
 
@@ -10,7 +11,16 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody does
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import TimestampNTZType, TimestampType
+from pyspark.sql.types import (
+    AtomicType,
+    BooleanType,
+    IntegralType,
+    NullType,
+    NumericType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions
 from streamcal.engine.recalibrator import Recalibrator
@@ -18,6 +28,8 @@ from streamcal.join.join import JoinConfig, JoinCounts
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.spark.buckets import COUNTS, LABELS, OUTCOMES, PREDICTION, REJECT, SCORES, Buckets
+from streamcal.spark.checkpoint import Kept, latest, of_micro_batch, resumed, save
+from streamcal.times import LIMIT
 
 __all__ = ["Batch", "StreamState", "read_state", "recalibrate_stream"]
 
@@ -27,14 +39,15 @@ _SETTINGS: Final = {
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
 }
-_EVENT: Final = {
-    "id": "string",
-    "time": "double",
-    "score": "double",
-    "label": "double",
-    "key": "string",
-    "domain": "string",
+_EVENT: Final[dict[str, tuple[str, tuple[type, ...]]]] = {
+    "id": ("string", (StringType, IntegralType)),
+    "time": ("double", (TimestampType, TimestampNTZType, NumericType)),
+    "score": ("double", (NumericType,)),
+    "label": ("double", (NumericType, BooleanType)),
+    "key": ("string", (AtomicType,)),
+    "domain": ("string", (StringType,)),
 }
+"""The columns of events: what each is cast to, and the types that it may have."""
 _ANSWERS: Final = (
     "id string, score double, probability double, version long, key string, domain string, time double"
 )
@@ -57,7 +70,7 @@ class StreamState(NamedTuple):
     """What a stream has learned by the end of a micro-batch."""
 
     batch: int
-    """Its number."""
+    """Its number; −1 before the first."""
     engines: dict[str | None, Recalibrator]
     """The engine of each key."""
     counts: JoinCounts
@@ -90,12 +103,13 @@ def recalibrate_stream(
     checkpoint
         a directory that driver and executors reach: Spark's checkpoint, and the engines.
     engines
-        to begin with, by key, as `learn` returns them; they are copied. Other keys begin anew.
+        to begin with, by key, as `learn` returns them; they are copied. Other keys begin anew. A stream that
+        goes on from a checkpoint has its own.
     join
-        options of the join. ``max_pending`` is divided among the buckets; ``max_jump`` does not apply,
-        because Spark's watermark believes every time.
+        options of the join. ``max_pending`` is divided among the buckets; ``max_jump`` is how far a time may
+        be past the machine's when the micro-batch began.
     buckets
-        how many joins the ids are hashed to. It must stay the same for a checkpoint.
+        how many joins the ids are hashed to; with the engines' options, it stays the same for a checkpoint.
     trigger
         of ``DataStreamWriter.trigger``, such as ``{"processingTime": "10 seconds"}``.
     config, **options
@@ -109,7 +123,8 @@ def recalibrate_stream(
     ------
     ValueError
         if an engine's state depends on the order of the labels, as in mode ``auto``; if engines have other
-        options than are given; or if there are fewer than 1 buckets.
+        options than are given; if there are fewer than 1 buckets; if a column is missing, or of a type that
+        is not its own; or if the checkpoint is of another query, or of a stream begun with other options.
     """
     chosen = config or RecalibratorConfig(**options)
     if chosen.why_ordered is not None:
@@ -121,21 +136,22 @@ def recalibrate_stream(
         raise ValueError(f"buckets must be at least 1, got {buckets}")
     given = join or JoinConfig()
     share = given.model_copy(update={"max_pending": -(-given.max_pending // buckets)})
-    spark = events.sparkSession
+    timed = _prepared(events, buckets, math.inf if given.max_jump is None else given.max_jump)
+    spark, place = events.sparkSession, checkpoint.rstrip("/")
+    kept = resumed(spark, place, chosen, buckets)
+    if kept is None:
+        begin = {key: engine.to_bytes() for key, engine in (engines or {}).items()}
+        kept = Kept(-1, buckets, begin, JoinCounts())
+        save(spark, place, kept)
     for name, value in _SETTINGS.items():
         spark.conf.set(name, value)
-    outcomes = (
-        _prepared(events, buckets)
-        .groupBy("bucket")
-        .transformWithStateInPandas(
-            statefulProcessor=Buckets(share, chosen.max_cells),
-            outputStructType=OUTCOMES,
-            outputMode="append",
-            timeMode="eventTime",
-        )
+    outcomes = timed.groupBy("bucket").transformWithStateInPandas(
+        statefulProcessor=Buckets(share, chosen.max_cells),
+        outputStructType=OUTCOMES,
+        outputMode="append",
+        timeMode="eventTime",
     )
-    begin = {key: engine.to_bytes() for key, engine in (engines or {}).items()}
-    learner = _Learner(spark, chosen, f"{checkpoint.rstrip('/')}/streamcal", begin, write)
+    learner = _Learner(spark, chosen, place, kept, write)
     writer = outcomes.writeStream.foreachBatch(learner).option("checkpointLocation", checkpoint)
     return (writer.trigger(**trigger) if trigger else writer).start()
 
@@ -148,44 +164,39 @@ def read_state(spark: SparkSession, checkpoint: str) -> StreamState:
     ValueError
         if there is no state of a stream.
     """
-    found = [_read(spark, f"{checkpoint.rstrip('/')}/streamcal", slot) for slot in range(_SLOTS)]
-    states = [state for state in found if state is not None]
-    if not states:
+    kept = latest(spark, checkpoint.rstrip("/"))
+    if kept is None:
         raise ValueError(f"there is no state of a stream in {checkpoint}")
-    latest = max(states, key=lambda state: state.batch)
-    return StreamState(
-        latest.batch,
-        {key: Recalibrator.from_bytes(state) for key, state in latest.engines.items()},
-        latest.counts,
-    )
+    engines = {key: Recalibrator.from_bytes(state) for key, state in kept.engines.items()}
+    return StreamState(kept.batch, engines, kept.counts)
 
 
-def _prepared(events: DataFrame, buckets: int) -> DataFrame:
+def _prepared(events: DataFrame, buckets: int, max_jump: float) -> DataFrame:
     """Return the events with all columns, their bucket, and a watermark that follows the latest time."""
-    clock = "clock"
-    timed = isinstance(events.schema["time"].dataType, TimestampType | TimestampNTZType)
-    time = F.col("time").cast("timestamp") if timed else F.timestamp_seconds(F.col("time"))
+    given = {field.name: field.dataType for field in events.schema.fields}
+    for name, (_, types) in _EVENT.items():
+        kind = given.get(name)
+        if kind is None and (name in ("id", "time") or not {"score", "label"} & set(given)):
+            wanted = name if name in ("id", "time") else "score, or a column label"
+            raise ValueError(f"events need a column {wanted}; there are {', '.join(given)}: rename one")
+        if kind is not None and not isinstance(kind, (*types, NullType)):
+            named = ", ".join(each.__name__.removesuffix("Type").lower() for each in types)
+            raise ValueError(
+                f"the column {name} must be of a type of these: {named}; it is {kind.simpleString()}: cast it"
+            )
+    time = F.col("time")
+    if isinstance(given["time"], TimestampNTZType):
+        time = F.to_timestamp(F.concat(time.cast("string"), F.lit("Z")))  # UTC, not the zone of the session
+    seconds = time.cast("double")
+    # The watermark, of which there is no way back, follows no time that the join rejects.
+    believed = (F.abs(seconds) < LIMIT) & (seconds <= F.current_timestamp().cast("double") + max_jump)
+    clock = F.when(believed, F.timestamp_seconds(seconds))
     # Without a delay, and on a column of its own: the join, not Spark, says what is late.
-    followed = events.withColumn(clock, time).withWatermark(clock, "0 seconds")
-    columns = [
-        (F.col(clock) if name == "time" else F.col(name) if name in events.columns else F.lit(None))
-        .cast(kind)
-        .alias(name)
-        for name, kind in _EVENT.items()
-    ]
-    bucket = F.pmod(F.xxhash64(F.col("id").cast("string")), F.lit(buckets)).cast("int")
+    followed = events.withColumns({"time": seconds, "clock": clock}).withWatermark("clock", "0 seconds")
+    found = {name: F.col(name) if name in given else F.lit(None) for name in _EVENT}
+    bucket = F.pmod(F.xxhash64(found["id"].cast("string")), F.lit(buckets)).cast("int")
+    columns = [found[name].cast(kind).alias(name) for name, (kind, _) in _EVENT.items()]
     return followed.select(bucket.alias("bucket"), *columns)
-
-
-class _Kept(NamedTuple):
-    """A `StreamState`, engines as bytes."""
-
-    batch: int
-    engines: dict[str | None, bytes]
-    counts: JoinCounts
-
-
-_SLOTS: Final = 2  # states on disk: that of the micro-batch before, and that which is being written
 
 
 class _Learner:
@@ -195,13 +206,12 @@ class _Learner:
         self,
         spark: SparkSession,
         config: RecalibratorConfig,
-        folder: str,
-        begin: dict[str | None, bytes],
+        checkpoint: str,
+        kept: Kept,
         write: Callable[[Batch], None],
     ) -> None:
-        self._spark, self._config, self._folder, self._write = spark, config, folder, write
-        self._begin = begin
-        self._kept: _Kept | None = None
+        self._spark, self._config, self._checkpoint, self._write = spark, config, checkpoint, write
+        self._kept = kept
 
     def __call__(self, outcomes: DataFrame, number: int) -> None:
         """Answer by the maps of the state before, and learn."""
@@ -214,12 +224,12 @@ class _Learner:
             kept = self._learn(before, number, engines, learned.collect())
         finally:
             outcomes.unpersist()
-        _save(self._spark, self._folder, kept)
+        save(self._spark, self._checkpoint, kept)
         self._kept = kept
 
     def _learn(
-        self, before: _Kept, number: int, engines: dict[str | None, Recalibrator], rows: list[Row]
-    ) -> _Kept:
+        self, before: Kept, number: int, engines: dict[str | None, Recalibrator], rows: list[Row]
+    ) -> Kept:
         totals = msgspec.structs.astuple(before.counts)
         merged: dict[tuple[str | None, str | None], ScoreSketch] = {}
         for row in rows:
@@ -241,21 +251,13 @@ class _Learner:
             else:
                 engine.learn_sketch(sketch, "source" if domain == "source" else "target")
         states = {key: engine.to_bytes() for key, engine in engines.items()}
-        return _Kept(number, states, JoinCounts(*totals))
+        return Kept(number, before.buckets, states, JoinCounts(*totals))
 
-    def _before(self, number: int) -> _Kept:
+    def _before(self, number: int) -> Kept:
         """Return the state before a micro-batch."""
-        if number == 0:
-            return _Kept(-1, self._begin, JoinCounts())
-        kept = self._kept
-        if kept is None or kept.batch != number - 1:
-            kept = _read(self._spark, self._folder, (number - 1) % _SLOTS)
-        if kept is None or kept.batch != number - 1:
-            raise RuntimeError(
-                f"the engines of micro-batch {number - 1} are not in {self._folder}: Spark's checkpoint and"
-                " they belong together; restore both, or begin with a new checkpoint"
-            )
-        return kept
+        if self._kept.batch == number - 1:
+            return self._kept
+        return of_micro_batch(self._spark, self._checkpoint, number - 1)
 
 
 def _batch(number: int, outcomes: DataFrame, maps: dict[str | None, RecalibrationMap]) -> Batch:
@@ -283,30 +285,3 @@ def _batch(number: int, outcomes: DataFrame, maps: dict[str | None, Recalibratio
 
 def _where(keys: list[str | None], key: str | None) -> list[int]:
     return [index for index, each in enumerate(keys) if each == key]
-
-
-def _save(spark: SparkSession, folder: str, kept: _Kept) -> None:
-    """Write a state into its slot; the state before it stays in the other."""
-    counts = msgspec.json.encode(kept.counts)
-    rows = [(kept.batch, True, None, counts), *((kept.batch, False, *each) for each in kept.engines.items())]
-    frame = spark.createDataFrame(
-        [(batch, counted, key, bytearray(state)) for batch, counted, key, state in rows],
-        "batch long, counted boolean, key string, state binary",
-    )
-    frame.coalesce(1).write.mode("overwrite").parquet(f"{folder}/{kept.batch % _SLOTS}")
-
-
-def _read(spark: SparkSession, folder: str, slot: int) -> _Kept | None:
-    """Return the state in a slot; None if there is none, or none that was written to its end."""
-    from pyspark.errors import AnalysisException
-
-    try:
-        rows = spark.read.parquet(f"{folder}/{slot}").collect()
-    except AnalysisException:
-        return None
-    counted = [row for row in rows if row["counted"]]
-    if len(counted) != 1:
-        return None
-    counts = msgspec.json.decode(bytes(counted[0]["state"]), type=JoinCounts)
-    engines = {row["key"]: bytes(row["state"]) for row in rows if not row["counted"]}
-    return _Kept(counted[0]["batch"], engines, counts)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from streamcal.cli.closing import closing_words
 from streamcal.join.join import JoinConfig
+from streamcal.run.closing import closing_words
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner

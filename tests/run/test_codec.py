@@ -11,6 +11,8 @@ from streamcal import LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events import Event
 from streamcal.run import codec
 from streamcal.run.codec import CsvDecoder, JsonDecoder, Malformed
+from streamcal.run.columns import Columns
+from streamcal.run.table_codec import RowsDecoder
 
 
 def decode(raw: str | bytes, decoder: JsonDecoder | CsvDecoder | None = None) -> Event | Malformed:
@@ -222,3 +224,35 @@ def test_csv_rows_that_are_refused(raw: str | bytes, reason: str) -> None:
 def test_csv_headers_that_are_refused(header: bytes) -> None:
     with pytest.raises(ValueError, match="a CSV header must name score or label"):
         CsvDecoder(header)
+
+
+@pytest.mark.parametrize("key", ["\x01", "a\nb", "\x7f", "k" * 600])
+@pytest.mark.parametrize("domain", [None, "moon"])
+def test_what_a_label_does_not_have_is_ignored_in_every_format(key: str, domain: str | None) -> None:
+    """A label has no key and no domain, and nothing of it is kept: they cannot cost a label."""
+    columns = Columns(keep=("note",))
+    note = "n" * 5_000
+    fields = {"id": "a", "label": 1, "key": key, "note": note}
+    fields |= {} if domain is None else {"domain": domain}
+    line = msgspec.json.encode(fields)
+    for many in (1, 100):
+        lines = JsonDecoder(columns=columns).decode_lines(b"\n".join([line] * many))
+        assert lines is None or list(lines) == [LabelEvent("a", 1)] * many
+    assert JsonDecoder(columns=columns).decode(line) == LabelEvent("a", 1)
+    assert JsonDecoder().decode(line) == LabelEvent("a", 1)  # the note is a field of another name
+    if "\n" not in key:
+        row = ",".join(str(value) for value in fields.values()).encode()
+        assert CsvDecoder(",".join(fields).encode(), columns=columns).decode(row) == LabelEvent("a", 1)
+    for many in (1, 100):
+        table = RowsDecoder(list(fields), "target", columns)
+        values = {role: [fields[role]] * many for role in table.roles}
+        assert list(table.decode(values, [[note] * many], many)) == [LabelEvent("a", 1)] * many
+    refused = JsonDecoder().decode(msgspec.json.encode(fields | {"score": 0.5}))
+    assert isinstance(refused, Malformed)
+
+
+def test_a_bad_label_of_a_table_names_its_own_column() -> None:
+    table = RowsDecoder(["id", "label", "key"], "target", Columns())
+    (wrong,) = table.decode({"id": ["a"], "label": [2], "key": ["\x01"]}, (), 1)
+    assert isinstance(wrong, Malformed)
+    assert wrong.reason.endswith("in column 'label'")

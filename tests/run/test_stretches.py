@@ -226,7 +226,7 @@ def test_the_source_of_calibration(odd: bool) -> None:
         pipeline = Pipeline()
         batch = MicroBatch(part, {}, {}, {}, TimesRead(), [(_Batch(0), 0)], [0], None)  # type: ignore[list-item]
         outcome = pipeline.calibrate(batch)
-        rows = [msgspec.structs.astuple(row) for row in pipeline.calibrated()]
+        rows = [msgspec.structs.astuple(row) for row in pipeline.calibrated().maps]
         engines = {key: engine.to_bytes() for key, engine in pipeline.engines.items()}
         found.append((outcome, rows, pipeline.tally, pipeline.reasons, pipeline.processed, engines))
     assert found[0] == found[1]

@@ -2,30 +2,32 @@
 
 ``python -m tests.spark.cluster --events 2000000 --workers 2 --kills 5`` writes a stream, runs it on
 ``local-cluster``, kills so many executors and so many drivers on the way, and compares counts and sketches
-with those of one process. It prints events a second, where nothing was killed.
+with those of one process. It prints events a second, and what an event took of the processor.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import resource
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
 from streamcal.join.join import JoinConfig
+from tests.spark.processes import executors, used
 from tests.spark.session import local_session
 from tests.spark.streams import TTL, one_process, write_stream
 
 CELLS = 4096
 MEMORY = 2048  # MiB an executor
+BUCKETS = 16
 
 
 def drive(folder: Path, checkpoint: Path, workers: int, files: int) -> None:
@@ -37,13 +39,18 @@ def drive(folder: Path, checkpoint: Path, workers: int, files: int) -> None:
         spark__executor__memory=f"{MEMORY}m",
         spark__sql__shuffle__partitions=str(max(2, workers)),
         spark__driver__extraJavaOptions="-XX:+UseSerialGC",
+        spark__executor__extraJavaOptions="-XX:+UseSerialGC",
         spark__task__maxFailures="20",
         spark__executorEnv__PYTHONPATH=os.environ.get("PYTHONPATH", ""),
     )
     stream = spark.readStream.schema(spark.read.parquet(str(folder)).schema)
+    marks: list[
+        tuple[float, Counter[str]]
+    ] = []  # when each micro-batch was written, and what was used by then
 
     def write(batch: Batch) -> None:
         batch.answers.write.mode("overwrite").parquet(str(checkpoint) + f"-answers/{batch.number}")
+        marks.append((time.monotonic(), used(os.getpid())))
         print("batch", batch.number, flush=True)
 
     query = recalibrate_stream(
@@ -52,63 +59,55 @@ def drive(folder: Path, checkpoint: Path, workers: int, files: int) -> None:
         str(checkpoint),
         mode="composite",
         join=JoinConfig(label_ttl=TTL, max_pending=100_000_000),
-        buckets=16,
+        buckets=BUCKETS,
         trigger={"availableNow": True},
     )
     query.awaitTermination()
+    rows = [progress["numInputRows"] for progress in query.recentProgress]
+    if len(marks) > 2 and len(rows) == len(marks):
+        (began, before), (ended, after) = marks[0], marks[-1]
+        events, wall = sum(rows[1:]), ended - began
+        print(f"after the first micro-batch of {rows[0]:,}: {events / wall:,.0f} events/s;", end=" ")
+        print("µs of processor an event:", end=" ")
+        cost = {name: (after[name] - before[name]) / events * 1e6 for name in sorted(after)}
+        print(", ".join(f"{name} {each:.1f}" for name, each in cost.items()), end="")
+        total = sum(cost.values())
+        print(f", in all {total:.1f}: two idle cores would take {2e6 / total:,.0f} events/s", flush=True)
     spark.stop()
 
 
-def children(pid: int, name: str) -> list[int]:
-    """Return the processes below one whose command names ``name``."""
-    parents: dict[int, list[int]] = {}
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            after = status.read_text().rsplit(")", 1)[1].split()
-        except OSError:
-            continue
-        parents.setdefault(int(after[1]), []).append(int(status.parent.name))
-    found, left = [], [pid]
-    while left:
-        each = left.pop()
-        left += parents.get(each, [])
-        try:
-            if name in (Path("/proc") / str(each) / "cmdline").read_text():
-                found.append(each)
-        except OSError:
-            continue
-    return found
-
-
-def run(folder: Path, checkpoint: Path, workers: int, files: int, kills: int, seed: int) -> int:
-    """Run the driver until it ends by itself, killing on the way; return how often anything was killed."""
+def run(folder: Path, checkpoint: Path, workers: int, files: int, kills: int, seed: int) -> None:
+    """Run the driver until it ends by itself, killing on the way."""
     random = np.random.default_rng(seed)
     plan = ["executor", "driver"] * kills
     command = [sys.executable, "-m", "tests.spark.cluster", "--drive", str(folder), str(checkpoint)]
     command += ["--workers", str(workers), "--files", str(files)]
-    killed = 0
     while True:
         log = (checkpoint.parent / "driver.log").open("ab")
         driver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, start_new_session=True)
         assert driver.stdout is not None
+        took, last = 3.0, None  # seconds of a micro-batch, of which kills come at any moment
         for line in driver.stdout:
-            if not line.startswith(b"batch") or not plan:
+            if not line.startswith(b"batch"):
+                print(line.decode().strip(), flush=True)
                 continue
-            time.sleep(random.uniform(0.0, 3.0))
-            what = plan.pop(0)
-            if what == "executor":
-                executors = children(driver.pid, "CoarseGrainedExecutorBackend")
-                if executors:
-                    os.kill(int(random.choice(executors)), signal.SIGKILL)
-            else:
+            now = time.monotonic()
+            took, last = took if last is None else now - last, now
+            if not plan:
+                continue
+            time.sleep(random.uniform(0.0, took))
+            found = executors(driver.pid)
+            if plan[0] == "driver":
                 os.killpg(driver.pid, signal.SIGKILL)  # Python, the driver's JVM, and its executors
-            killed += 1
-            print("killed", what, "after", line.decode().strip(), flush=True)
-        if driver.wait() == 0 and not plan:
-            return killed
-        if driver.returncode == 0:
-            print("ended before everything was killed", flush=True)
-            return killed
+            elif found:
+                os.kill(int(random.choice(found)), signal.SIGKILL)
+            else:
+                continue
+            print("killed", plan.pop(0), "after", line.decode().strip(), flush=True)
+        if driver.wait() == 0:
+            if plan:
+                sys.exit(f"the stream ended before {len(plan)} kills: give more events, or fewer files")
+            return
 
 
 def main() -> None:
@@ -128,12 +127,10 @@ def main() -> None:
         folder.mkdir()
         # A prediction brings 0.88 labels.
         events = write_stream(folder, int(given.events / 1.884), files=64)
-        began, used = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
-        killed = run(folder, checkpoint, given.workers, given.files, given.kills, given.seed)
-        wall, now = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
-        cpu = now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime
-        print(f"{len(events):,} events, {given.workers} workers, {killed} kills")
-        print(f"{len(events) / wall:,.0f} events/s, {cpu / len(events) * 1e6:.1f} µs of processor an event")
+        print(f"{len(events):,} events, {given.workers} workers", flush=True)
+        began = time.monotonic()
+        run(folder, checkpoint, given.workers, given.files, given.kills, given.seed)
+        print(f"{time.monotonic() - began:.0f} s with the start of Spark", flush=True)
         join, sketches = one_process(events, CELLS)
         from streamcal.spark import read_state
 

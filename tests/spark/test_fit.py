@@ -94,7 +94,15 @@ def test_what_depends_on_the_order_is_refused_at_once(
         learn(frame, **options)
 
 
-@pytest.mark.parametrize(("score", "label", "said"), [("1.5", "1", "1.5"), ("0.5", "null", "label")])
+@pytest.mark.parametrize(
+    ("score", "label", "said"),
+    [
+        ("1.5", "1", "score, partition 0: index 0.*1.5"),
+        ("null", "1", r"score, .* got nan \(1 of 1 rows are null\)"),
+        ("'NaN'", "1", "got nan; filter"),
+        ("0.5", "2", "label, .* got 2.0"),
+    ],
+)
 def test_a_row_that_is_none_is_refused_with_its_value(
     spark: SparkSession, score: str, label: str, said: str
 ) -> None:

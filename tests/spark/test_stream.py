@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from streamcal.join.join import JoinConfig
@@ -15,6 +18,33 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CELLS = 256
+OPTIONS: dict[str, Any] = {"mode": "composite", "max_cells": CELLS, "buckets": 3}
+
+
+def add_hostile(folder: Path, events: pa.Table) -> tuple[pa.Table, dict[str | None, str]]:
+    """Add a file of a prediction that came before, and of what is no event.
+
+    Return all events, and why the others are refused, by id.
+    """
+    last = events["time"].to_numpy().max()
+    given = events.filter(pc.is_valid(events["score"]))
+    again = given.slice(len(given) - 1)
+    columns = ("id", "time", "score", "label", "key", "domain")
+    bad = {
+        "b1": (last, 1.5, None, None, "target"),
+        "b2": (last, None, 2.0, None, None),
+        "b3": (last * 1000.0, 0.5, None, None, "target"),
+        "b4": (last, None, None, None, None),
+        "b5": (last, 0.5, None, None, "Target"),
+        "b6": (4.1e9, 0.5, None, None, "target"),  # the year 2099
+        None: (last, 0.5, None, None, "target"),
+    }
+    rows = [dict(zip(columns, (id_, *row), strict=True)) for id_, row in bad.items()]
+    hostile = pa.concat_tables([again, pa.Table.from_pylist(rows, again.schema)])
+    pq.write_table(hostile, folder / "hostile.parquet")
+    said = ["a score must", "a label must", "a time must be seconds", "needs a score", "Target"]
+    said += ["2099-12-03 16:53:20 UTC is more than 30 days (max_jump) past", "needs an id"]
+    return pa.concat_tables([events, again]), dict(zip(bad, said, strict=True))
 
 
 def test_a_stream_joins_and_learns_what_one_process_does(spark: SparkSession, tmp_path: Path) -> None:
@@ -25,16 +55,16 @@ def test_a_stream_joins_and_learns_what_one_process_does(spark: SparkSession, tm
 
     folder, checkpoint = tmp_path / "events", str(tmp_path / "checkpoint")
     folder.mkdir()
-    events = write_stream(folder, 4_000, files=3)
+    events, refused = add_hostile(folder, write_stream(folder, 4_000, files=3))
     stream = spark.readStream.schema(spark.read.parquet(str(folder)).schema)
     written: list[dict[str, object]] = []
-    rejects: list[str] = []
+    rejects: list[tuple[str | None, str]] = []
     maps: dict[object, object] = {}
     failing = {1}  # the micro-batch whose first attempt fails after it was written
 
     def write(batch: Batch) -> None:
         rows = batch.answers.toArrow().to_pylist()
-        rejected = batch.rejects.toArrow()["reason"].to_pylist()
+        rejected = [(row["id"], row["reason"]) for row in batch.rejects.toArrow().to_pylist()]
         maps.update({(key, each.version): each for key, each in batch.maps.items()})
         if batch.number in failing:
             failing.clear()
@@ -48,11 +78,9 @@ def test_a_stream_joins_and_learns_what_one_process_does(spark: SparkSession, tm
             stream.option("maxFilesPerTrigger", 1).parquet(str(folder)),
             write,
             checkpoint,
-            mode="composite",
-            max_cells=CELLS,
             join=JoinConfig(label_ttl=TTL),
-            buckets=3,
             trigger={"availableNow": True},
+            **OPTIONS,
         )
         try:
             query.awaitTermination()
@@ -78,7 +106,70 @@ def test_a_stream_joins_and_learns_what_one_process_does(spark: SparkSession, tm
         found = maps.get((row["key"], row["version"]))
         wanted = row["score"] if found is None else found.predict_many(np.array([row["score"]]))[0]
         assert row["probability"] == wanted
-    assert len(rejects) == join.counts.late + join.counts.duplicate + join.counts.unmatched
+    for id_, reason in refused.items():
+        (found,) = [told for each, told in rejects if each == id_]
+        assert reason in found
+    counts = join.counts
+    assert len(rejects) == counts.late + counts.duplicate + counts.unmatched + len(refused)
+
+    # What goes on from this checkpoint has to be the same stream.
+    for other, said in (
+        ({"buckets": 4}, "was begun with buckets=3, not 4"),
+        ({"max_cells": 512}, "was begun with max_cells=256, not 512"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            recalibrate_stream(stream.parquet(str(folder)), write, checkpoint, **(OPTIONS | other))
+
+
+def test_a_checkpoint_of_another_query_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    from streamcal.spark import read_state, recalibrate_stream
+
+    (tmp_path / "commits").mkdir()
+    (tmp_path / "commits" / "0").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    frame = spark.createDataFrame(pa.table({"id": ["a"], "time": [1.0], "score": [0.5]}))
+    with pytest.raises(ValueError, match="is of another query, or its folder streamcal is gone"):
+        recalibrate_stream(frame, print, str(tmp_path), **OPTIONS)
+    with pytest.raises(ValueError, match="there is no state of a stream"):
+        read_state(spark, str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ("'a' as id, 0.5 as score", "need a column time; there are id, score"),
+        ("1 as request, 1 as time, 0.5 as score", "need a column id; there are request, time, score"),
+        ("'a' as id, 1 as time", "need a column score, or a column label; there are id, time"),
+        (
+            "'a' as id, 1 as time, '0.5' as score",
+            "column score must be .* numeric; it is string: cast it",
+        ),
+        ("'a' as id, '2026' as time, 1 as label", "column time must be .* it is string"),
+    ],
+)
+def test_columns_that_are_no_events_are_refused_at_once(
+    spark: SparkSession, tmp_path: Path, columns: str, said: str
+) -> None:
+    from streamcal.spark import recalibrate_stream
+
+    with pytest.raises(ValueError, match=said):
+        recalibrate_stream(spark.sql(f"select {columns}"), print, str(tmp_path), **OPTIONS)
+
+
+def test_a_time_without_a_zone_is_utc_whatever_the_session_is_in(spark: SparkSession) -> None:
+    from streamcal.spark.stream import _prepared
+
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        frame = spark.sql(
+            "select 'a' as id, 0.5 as score, t.time from values"
+            # The second is an hour that New York's clocks leave out.
+            " (timestamp_ntz'2023-11-14 22:13:20.25'), (timestamp_ntz'2024-03-10 02:30:00') as t(time)"
+        )
+        times = _prepared(frame, 1, 0.0).toArrow()["time"].to_pylist()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(zone))
+    assert times == [1_700_000_000.25, 1_710_037_800.0]
 
 
 def test_mode_auto_is_refused_with_the_reason(spark: SparkSession, tmp_path: Path) -> None:

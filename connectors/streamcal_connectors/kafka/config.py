@@ -17,7 +17,15 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from streamcal.run.connectors import public_url
 
@@ -77,6 +85,29 @@ class KafkaConfig(_Options):
     compression: Literal["none", "gzip"] = "none"
     """Compression of the records that are written."""
 
+    schema_registry: str | None = None
+    """Where the schemas of values are: the URL of a schema registry, or a folder of files."""
+    schema_registry_username: str | None = None
+    schema_registry_password_env: str | None = None
+    """Name of the variable that holds the password."""
+    schema_registry_password_file: Path | None = None
+    """Path of the file that holds the password."""
+
+    @field_validator("schema_registry")
+    @classmethod
+    def _is_a_place(cls, place: str | None) -> str | None:
+        if place is None:
+            return None
+        parts = urlsplit(place)
+        if "@" in parts.netloc:
+            raise ValueError(
+                "a URL must not have a user or password: use schema_registry_username and"
+                " schema_registry_password_env or schema_registry_password_file"
+            )
+        if not (parts.scheme in ("http", "https") and parts.hostname) and not Path(place).is_dir():
+            raise ValueError("it must be an http:// or https:// URL, or a folder that is there")
+        return place
+
     @model_validator(mode="after")
     def _together(self) -> Self:
         for name in ("ssl_cafile", "ssl_certfile", "ssl_keyfile"):
@@ -84,7 +115,7 @@ class KafkaConfig(_Options):
             if path is not None and not path.is_file():
                 raise ValueError(f"{name}: there is no file {path}")
         sasl = self.security_protocol.startswith("SASL")
-        for name in ("sasl_password", "ssl_key_password"):
+        for name in ("sasl_password", "schema_registry_password", "ssl_key_password"):
             if getattr(self, f"{name}_env") is not None and getattr(self, f"{name}_file") is not None:
                 raise ValueError(f"give either {name}_env or {name}_file")
         if sasl and (self.sasl_mechanism is None or self.sasl_username is None):
@@ -93,6 +124,12 @@ class KafkaConfig(_Options):
             raise ValueError(f"{self.security_protocol} needs sasl_password_env or sasl_password_file")
         if not sasl and self.sasl_mechanism is not None:
             raise ValueError("sasl_mechanism needs security_protocol SASL_SSL or SASL_PLAINTEXT")
+        secret = self.schema_registry_password_env or self.schema_registry_password_file
+        if (self.schema_registry_username is None) != (secret is None):
+            raise ValueError(
+                "give schema_registry_username together with schema_registry_password_env or"
+                " schema_registry_password_file"
+            )
         return self
 
     def sasl_password(self) -> SecretStr | None:
@@ -108,6 +145,14 @@ class KafkaConfig(_Options):
     def ssl_key_password(self) -> SecretStr | None:
         """Read the password of the TLS key; see `sasl_password`."""
         return _secret("ssl_key_password", self.ssl_key_password_env, self.ssl_key_password_file)
+
+    def schema_registry_password(self) -> SecretStr | None:
+        """Read the password of the schema registry; see `sasl_password`."""
+        return _secret(
+            "schema_registry_password",
+            self.schema_registry_password_env,
+            self.schema_registry_password_file,
+        )
 
     def client_options(self) -> dict[str, Any]:
         """Return the options of a connection for kafka-python's clients, with the secrets.

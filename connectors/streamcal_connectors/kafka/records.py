@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
-from streamcal.events import RAW_BYTES, Event, Origin
-from streamcal.run.codec import JsonDecoder, Malformed
+from streamcal.events import RAW_BYTES, Origin
 from streamcal.run.ports import Position
 from streamcal_connectors.kafka.client import Chunk
 from streamcal_connectors.kafka.positions import position_at
+from streamcal_connectors.kafka.values import Values
 
 __all__ = ["Records"]
 
@@ -29,14 +28,14 @@ class Records:
         partition: int,
         start: int,
         records: Chunk,
-        decoder: JsonDecoder,
+        decoder: Values,
     ) -> None:
         self.partition = str(partition)
         self._topic = topic
         self._topic_id = topic_id
         self._start = start
         self._offsets, values = records
-        self.events = _decode(values, decoder)
+        self.events = decoder.decode(values)
         if max((len(value) for value in values if value is not None), default=0) > _KEPT_BYTES:
             values = [None if value is None else value[:_KEPT_BYTES] for value in values]
         self._values = values
@@ -49,16 +48,3 @@ class Records:
         """Return the offset after the first ``count`` events."""
         offset = self._offsets[count - 1] + 1 if count else self._start
         return position_at(int(self.partition), offset, self._topic_id)
-
-
-def _decode(values: Sequence[bytes | None], decoder: JsonDecoder) -> Sequence[Event | Malformed]:
-    """Decode every value."""
-    if None not in values:
-        block = b"\n".join(values)  # type: ignore[arg-type]  # none is None
-        if block.count(b"\n") == len(values) - 1:
-            events = decoder.decode_lines(block)
-            if events is not None and len(events) == len(values):
-                return events
-    return [
-        Malformed("the record has no value") if value is None else decoder.decode(value) for value in values
-    ]

@@ -9,7 +9,7 @@ import msgspec
 
 from streamcal.events import RAW_BYTES
 from streamcal.run.ports import Position, Positions
-from streamcal.run.rows import MapRow, Recalibrated, RejectRow
+from streamcal.run.rows import AlarmRow, MapRow, Recalibrated, RejectRow
 from streamcal_connectors.kafka.client import Row
 from streamcal_connectors.kafka.config import KafkaUrl
 from streamcal_connectors.kafka.transactions import FencedError, Transactions
@@ -22,8 +22,8 @@ class KafkaSink:
 
     Resumes at the last transaction, whose input positions it returns. If the run has a store, it delivers
     every row exactly once to readers with ``read_committed``; without a store, exactly once during the life
-    of the process. The key of a record is the id of a prediction, the key of a map (empty if it has none, so
-    that a compacted topic keeps the newest), or topic and partition of a reject.
+    of the process. The key of a record is the id of a prediction, the key of a map or an alarm (empty if it
+    has none, so that a compacted topic keeps the newest), or topic and partition of a reject.
 
     A reject that is larger than the topic's ``max.message.bytes`` is cut. Any other row of that size ends the
     run: it could be neither written nor left out.
@@ -112,6 +112,6 @@ class KafkaSink:
 def _key(row: msgspec.Struct) -> bytes | None:
     if isinstance(row, Recalibrated):
         return None if row.id is None else row.id.encode()
-    if isinstance(row, MapRow):
+    if isinstance(row, MapRow | AlarmRow):
         return (row.key or "").encode()
     return row.source.encode() if isinstance(row, RejectRow) else None

@@ -12,7 +12,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from streamcal.run.codec import JsonDecoder
 from streamcal.run.ports import Positions, Role, SinkOptions, SourceOptions
 from streamcal_connectors.kafka.client import Chunk, Consumer, Partition
 from streamcal_connectors.kafka.cluster import Cluster, require
@@ -21,8 +20,10 @@ from streamcal_connectors.kafka.errors import KafkaError, brief, is_out_of_range
 from streamcal_connectors.kafka.feed import KafkaFeed
 from streamcal_connectors.kafka.positions import offset_of, position_at, topic_id_of
 from streamcal_connectors.kafka.records import Records
+from streamcal_connectors.kafka.registry import open_registry
 from streamcal_connectors.kafka.sink import KafkaSink
 from streamcal_connectors.kafka.transactions import Transactions
+from streamcal_connectors.kafka.values import FramedValues, JsonValues, Values
 
 __all__ = ["KafkaConnector", "KafkaFeed", "KafkaSource"]
 
@@ -114,7 +115,8 @@ class KafkaSource:
         self._topic = url.topic
         self._topic_id: str | None = None
         self._from_latest = url.start == "latest"
-        self._decoder = JsonDecoder(options.domain, options.columns)
+        self._values = _values(cluster, options)
+        self._waits = False  # for a schema
         self._consumer: Consumer | None = None
         self._next: dict[int, int] = {}  # by partition: the next offset to deliver
         self._last: dict[int, int] | None = None  # where a finite source ends
@@ -130,7 +132,7 @@ class KafkaSource:
     @property
     def unknown_fields(self) -> Mapping[str, int]:
         """How often a field was ignored so far because events have no such field, by its name."""
-        return self._decoder.unknown_fields
+        return self._values.unknown_fields
 
     def seek(self, positions: Positions) -> Positions:
         """Go to offsets; see `streamcal.run.ports.Source`. Waits for the cluster.
@@ -256,6 +258,13 @@ class KafkaSource:
             return ()
         self._heard = time.monotonic()
         self._cluster.back()
+        found = {partition: self._within(partition.partition, chunk) for partition, chunk in found.items()}
+        self._waits = not self._values.prepare(found)
+        if self._waits:
+            for partition in found:
+                consumer.seek(partition, self._next[partition.partition])
+            time.sleep(timeout)
+            return ()
         batches = [self._take(partition.partition, found[partition]) for partition in sorted(found)]
         return [batch for batch in batches if batch.events]
 
@@ -350,15 +359,19 @@ class KafkaSource:
         # The last offsets before the end may be markers: only the position passes those.
         return self._next[number] >= bound or self._opened().position(self._partition(number)) >= bound
 
-    def _take(self, number: int, records: Chunk) -> Records:
+    def _within(self, number: int, records: Chunk) -> Chunk:
+        """Return those records that are before the bound."""
         bound = self._bound(number)
-        if bound is not None and records.offsets[-1] >= bound:
-            count = bisect_left(records.offsets, bound)
-            records = Chunk(records.offsets[:count], records.values[:count])
+        if bound is None or records.offsets[-1] < bound:
+            return records
+        count = bisect_left(records.offsets, bound)
+        return Chunk(records.offsets[:count], records.values[:count])
+
+    def _take(self, number: int, records: Chunk) -> Records:
         start = self._next[number]
         if records.offsets:
             self._next[number] = records.offsets[-1] + 1
-        return Records(self._topic, self._topic_id, number, start, records, self._decoder)
+        return Records(self._topic, self._topic_id, number, start, records, self._values)
 
     def _look(self, now: float) -> None:
         """Add new partitions, and report partitions that make no progress."""
@@ -378,7 +391,8 @@ class KafkaSource:
         for number in self._next:
             partition = self._partition(number)
             position, end = consumer.position(partition), consumer.high_water(partition)
-            if self._moved.get(number, (-1, now))[0] != position or end is None or end <= position:
+            moved = self._moved.get(number, (-1, now))[0] != position
+            if moved or self._waits or end is None or end <= position:
                 self._moved[number] = position, now
                 if number in self._stalled:
                     self._stalled.remove(number)
@@ -433,3 +447,10 @@ class KafkaSource:
             f"topic {self._topic} no longer has the records that come next ({what}): they were deleted before"
             " they were read. Raise the retention of the topic, and start with a new store"
         )
+
+
+def _values(cluster: Cluster, options: SourceOptions) -> Values:
+    registry = open_registry(cluster.config)
+    if registry is None:
+        return JsonValues(options.domain, options.columns)
+    return FramedValues(registry, options.domain, options.columns)

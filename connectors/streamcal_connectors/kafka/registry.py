@@ -1,0 +1,209 @@
+"""Where the schemas of values come from: a schema registry, or a folder of files.
+
+A registry is asked for each id once, with the two requests that Confluent's, Apicurio's and Karapace share:
+``GET /schemas/ids/{id}`` and, for what a schema refers to, ``GET /subjects/{subject}/versions/{version}``. In
+a folder, the id is the name of the file: ``17.avsc``, ``17.json``, or ``17.desc``, what ``protoc
+--include_imports --descriptor_set_out`` writes.
+"""
+
+from __future__ import annotations
+
+import base64
+import ssl
+import urllib.request
+from http.client import HTTPException
+from pathlib import Path
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote
+
+import msgspec
+
+from streamcal_connectors.kafka.config import KafkaConfig
+from streamcal_connectors.kafka.errors import brief, is_permanent
+
+__all__ = ["AwayError", "FolderRegistry", "Kind", "Registry", "RemoteRegistry", "Schema", "open_registry"]
+
+Kind: TypeAlias = Literal["AVRO", "DESCRIPTORS", "JSON", "PROTOBUF"]
+"""DESCRIPTORS: a FileDescriptorSet of Protobuf."""
+
+_ENDINGS: Final[dict[str, Kind]] = {".avsc": "AVRO", ".desc": "DESCRIPTORS", ".json": "JSON"}
+_PASSING: Final = frozenset({408, 429})  # of the answers that are not the server's own failure (5xx)
+_REFUSED: Final = frozenset({401, 403})
+_DEEPEST: Final = 32  # references of references
+_ACCEPT: Final = "application/vnd.schemaregistry.v1+json, application/json"
+
+
+class AwayError(OSError):
+    """The registry cannot be reached, or fails; that may pass."""
+
+
+class Schema(NamedTuple):
+    """A schema, and what it refers to."""
+
+    kind: Kind
+    parts: tuple[tuple[str, bytes], ...]
+    """Names and texts: first what others refer to, at last the schema itself."""
+
+
+class _Reference(msgspec.Struct):
+    name: str
+    subject: str
+    version: int
+
+
+class _Answer(msgspec.Struct):
+    schema: str
+    kind: Literal["AVRO", "JSON", "PROTOBUF"] | None = msgspec.field(default=None, name="schemaType")
+    references: list[_Reference] | None = None
+
+
+class Registry(Protocol):
+    """What has schemas by their ids."""
+
+    def schema(self, number: int) -> Schema:
+        """Return a schema.
+
+        Raises
+        ------
+        AwayError
+            if that cannot be told now.
+        LookupError
+            if there is none of this id.
+        OSError, ValueError
+            if the registry refuses, or is none.
+        """
+
+    def __str__(self) -> str:
+        """Return its name in messages."""
+
+
+class FolderRegistry:
+    """A folder of schemas, each in a file that is named by its id; see `Registry`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __str__(self) -> str:
+        return f"the folder {self._folder}"
+
+    def schema(self, number: int) -> Schema:
+        """Return a schema; see `Registry`."""
+        for ending, kind in _ENDINGS.items():
+            path = self._folder / f"{number}{ending}"
+            if path.is_file():
+                return Schema(kind, (("", path.read_bytes()),))
+        raise LookupError(f"{self} has no file {number}.avsc, {number}.desc or {number}.json")
+
+
+class RemoteRegistry:
+    """A schema registry; see `Registry`.
+
+    Parameters
+    ----------
+    url
+        its address, without user and password.
+    config
+        user, password, the authorities to trust, and how long a request may take.
+
+    Raises
+    ------
+    ValueError
+        if the password or the authorities cannot be read.
+    """
+
+    def __init__(self, url: str, config: KafkaConfig) -> None:
+        self._url = url.rstrip("/")
+        self._seconds = config.request_seconds
+        self._login: str | None = None
+        if (password := config.schema_registry_password()) is not None:
+            pair = f"{config.schema_registry_username}:{password.get_secret_value()}"
+            self._login = f"Basic {base64.b64encode(pair.encode()).decode()}"
+        self._tls: ssl.SSLContext | None = None
+        if self._url.startswith("https:"):
+            self._tls = ssl.create_default_context()
+            if config.ssl_cafile is not None:
+                try:
+                    self._tls.load_verify_locations(config.ssl_cafile)
+                except OSError as error:
+                    raise ValueError(f"ssl_cafile: {config.ssl_cafile}: {error}") from None
+
+    def __str__(self) -> str:
+        return f"the schema registry at {self._url}"
+
+    def schema(self, number: int) -> Schema:
+        """Return a schema; see `Registry`."""
+        path = f"/schemas/ids/{number}"
+        found = self._ask(path, f"schema {number}")
+        kind = found.kind or "AVRO"
+        parts: dict[str, bytes] = {}
+        self._collect(found, path, "", kind, parts, 0)
+        return Schema(kind, tuple(parts.items()))
+
+    def _collect(
+        self, found: _Answer, path: str, name: str, kind: Kind, parts: dict[str, bytes], depth: int
+    ) -> None:
+        """Add a schema behind those that it refers to."""
+        if depth > _DEEPEST:
+            raise ValueError(f"{self}: {path} refers to schemas that refer to others, without end")
+        for each in found.references or ():
+            if each.name not in parts:
+                there = f"/subjects/{quote(each.subject, safe='')}/versions/{each.version}"
+                referred = self._ask(there, f"{each.name!r}, which {path} refers to")
+                self._collect(referred, there, each.name, kind, parts, depth + 1)
+        if kind != "PROTOBUF":
+            parts[name] = found.schema.encode()
+            return
+        text = self._ask(f"{path}?format=serialized", path).schema
+        try:
+            parts[name] = base64.b64decode(text, validate=True)
+        except ValueError:
+            raise ValueError(
+                f"{self} does not give {path} in the form 'serialized': put what protoc makes of it into a"
+                " folder, and let schema_registry be that (docs/kafka.md)"
+            ) from None
+
+    def _ask(self, path: str, what: str) -> _Answer:
+        """Return the answer to a request."""
+        request = urllib.request.Request(self._url + path, headers={"Accept": _ACCEPT})  # noqa: S310  # http(s)
+        if self._login is not None:
+            request.add_unredirected_header("Authorization", self._login)  # for this host alone
+        try:
+            with urllib.request.urlopen(request, timeout=self._seconds, context=self._tls) as answer:  # noqa: S310
+                data = answer.read()
+        except HTTPError as error:
+            error.close()
+            said = f"{error.code} {error.reason}"
+            if error.code == 404:
+                raise LookupError(f"{self} has no {what}") from None
+            if error.code in _REFUSED:
+                raise OSError(f"{self} refuses: {said}; see schema_registry_username") from None
+            if error.code >= 500 or error.code in _PASSING:
+                raise AwayError(said) from None
+            raise ValueError(f"{self} is none: {said} to {path}") from None
+        except URLError as error:
+            if isinstance(error.reason, Exception) and is_permanent(error.reason):
+                raise OSError(f"{self} refuses: {brief(error.reason)}") from None
+            raise AwayError(str(error.reason)) from None
+        except (OSError, HTTPException) as error:
+            raise AwayError(brief(error)) from None
+        try:
+            return msgspec.json.decode(data, type=_Answer)
+        except msgspec.DecodeError as error:
+            raise ValueError(f"{self} is none: its answer to {path} is no schema ({error})") from None
+
+
+def open_registry(config: KafkaConfig) -> Registry | None:
+    """Return the registry that the options name; None if they name none.
+
+    Raises
+    ------
+    ValueError
+        as `RemoteRegistry`.
+    """
+    place = config.schema_registry
+    if place is None:
+        return None
+    if place.startswith(("http://", "https://")):
+        return RemoteRegistry(place, config)
+    return FolderRegistry(Path(place))

@@ -1,0 +1,110 @@
+"""The board: where the run leaves a record of how it stands, for any thread to read.
+
+The run writes, between two micro-batches, and never waits for a reader. Readers get the newest record, and
+may miss others. So no viewer, however slow, and no number of them holds up the run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+
+from streamcal.run.pipeline import Outcome, Pipeline
+from streamcal.run.rows import MapRow, RejectRow
+from streamcal.run.status import Course, Status
+
+__all__ = ["Board", "Live", "Posted"]
+
+_EVERY: Final = 1.0  # seconds between two records
+_SHARE: Final = 0.01  # of the run's time that may go into them
+_HEAD: Final = 300  # characters of a rejected text that are shown
+
+
+class Live(msgspec.Struct):
+    """A record with what a viewer has to know of it."""
+
+    state: Literal["running", "ended"]
+    started_at: float
+    """Wall-clock time, seconds since the epoch."""
+    made_at: float
+    events_per_second: float | None
+    """Since the record before; None in the first."""
+    status: Status
+
+
+class Posted(msgspec.Struct, frozen=True):
+    """What is on the board."""
+
+    number: int
+    """Rises with every record; begins anew with each process."""
+    record: bytes
+    """JSON of a `Live`, on one line."""
+    rejects: bytes
+    """JSON of the latest rejects, with the beginning of their raw text: it may be personal, so it is not part
+    of the record."""
+    ended: bool
+
+
+class Board:
+    """How one run stands.
+
+    Parameters
+    ----------
+    pipeline
+        of the run.
+    options
+        of the run, shown as they are; no secrets.
+    warnings
+        asked at every record: what may be wrong, as at the end of a run.
+    maps
+        versions that earlier runs on the store have served.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        options: Mapping[str, Any],
+        warnings: Callable[[], Sequence[str]] = tuple,
+        maps: Iterable[MapRow] = (),
+    ) -> None:
+        self._pipeline, self._options, self._warnings = pipeline, options, warnings
+        self._course = Course()
+        self._course.take_maps(maps)
+        self._started_at = time.time()
+        self._counted: tuple[float, int] | None = None  # moment and events of the latest record
+        self._due = 0.0
+        self.posted = self._post(0, "running")
+        """The newest record; any thread may read it, at any time."""
+
+    def take(self, outcome: Outcome) -> None:
+        """Take note of a micro-batch; put up a new record if one is due."""
+        self._course.take(outcome)
+        if time.monotonic() >= self._due:
+            self.posted = self._post(self.posted.number + 1, "running")
+
+    def end(self) -> None:
+        """Put up the last record: the run has ended."""
+        self.posted = self._post(self.posted.number + 1, "ended")
+
+    def _post(self, number: int, state: Literal["running", "ended"]) -> Posted:
+        start, busy = time.monotonic(), time.thread_time()
+        events, rate = self._pipeline.tally.events, None
+        if self._counted is not None:
+            rate = (events - self._counted[1]) / max(start - self._counted[0], 1e-9)
+        self._counted = start, events
+        status = self._course.status(self._pipeline, self._warnings(), self._options)
+        live = Live(state, self._started_at, time.time(), rate, status)
+        rejects = [_shortened(row) for row in reversed(self._course.rejects)]
+        posted = Posted(
+            number, msgspec.json.encode(live), msgspec.json.encode(rejects), ended=state == "ended"
+        )
+        self._due = start + max(_EVERY, (time.thread_time() - busy) / _SHARE)
+        return posted
+
+
+def _shortened(row: RejectRow) -> RejectRow:
+    raw = row.raw if len(row.raw) <= _HEAD else f"{row.raw[:_HEAD]}…"
+    return msgspec.structs.replace(row, raw=raw)

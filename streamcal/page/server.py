@@ -1,0 +1,107 @@
+"""The HTTP server of a run's page, in a thread beside the run."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from threading import Thread
+from typing import Final
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from streamcal.page.board import Board
+from streamcal.page.routes import page_routes
+
+__all__ = ["PageServer", "is_loopback"]
+
+_FAREWELL: Final = 2  # seconds for viewers to get the last record
+
+
+class PageServer:
+    """Shows a board until it is closed; on this machine only.
+
+    Parameters
+    ----------
+    host, port
+        where it listens: a loopback address, for whoever can connect can read. Port 0 takes a free one.
+
+    Raises
+    ------
+    OSError
+        if it cannot listen there.
+    ValueError
+        if the host is no loopback address.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        if not is_loopback(host):
+            raise ValueError(
+                f"the page has no password, and {host!r} is no loopback address such as 127.0.0.1; to see it"
+                " from elsewhere, use an SSH tunnel, a port-forward, or `streamcal serve` with --token-file"
+            )
+        family, *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        self._socket = socket.create_server((host, port), family=family)
+        self._host, self.port = host, int(self._socket.getsockname()[1])
+        self._server: uvicorn.Server | None = None
+        self._thread: Thread | None = None
+
+    @property
+    def url(self) -> str:
+        """Where the page is."""
+        return f"http://{f'[{self._host}]' if ':' in self._host else self._host}:{self.port}/"
+
+    def show(self, board: Board) -> None:
+        """Answer from now on."""
+        config = uvicorn.Config(
+            _OwnHosts(Starlette(routes=page_routes(board))),
+            loop="asyncio",
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=_FAREWELL,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = Thread(
+            target=self._server.run, kwargs={"sockets": [self._socket]}, name="page", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """Listen no more; viewers get what is on the board first, but are not waited for long."""
+        if self._server is not None and self._thread is not None:
+            self._server.should_exit = True
+            self._thread.join(2.0 * _FAREWELL)
+        self._socket.close()
+
+
+class _OwnHosts:
+    """Answers to loopback addresses only.
+
+    Otherwise another site could have this page read by letting a name of its own mean 127.0.0.1.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        named = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
+        host = named.rpartition(":")[0] if not named.endswith("]") and ":" in named else named
+        if is_loopback(host.removeprefix("[").removesuffix("]")):
+            await self._app(scope, receive, send)
+        else:
+            text = f"this page answers to its own address, such as 127.0.0.1, not to {named!r}\n"
+            await PlainTextResponse(text, 421)(scope, receive, send)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine and reached from it alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

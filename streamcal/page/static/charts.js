@@ -1,0 +1,289 @@
+// The charts: what each shows of a view, drawn with uPlot; a legend that follows the cursor, and a table.
+
+import { count, element, figure, moment, share } from "./words.js";
+
+const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const TABLE_ROWS = 64;
+const WALL = matchMedia("(min-width: 960px)"); // where the first chart stands beside two rows of others
+
+// Of all charts over time: the event time if it is known, and else how many labels had joined.
+function abscissa(columns) {
+  const timed = columns.time.length > 0 && columns.time.every((time) => time != null);
+  return { timed, values: timed ? columns.time : columns.labels ?? columns.version };
+}
+
+const BOTH = [
+  { label: "before", colour: "--before", dash: [6, 4] },
+  { label: "after", colour: "--after" },
+];
+
+function overTime(id, title, about, name, from) {
+  return {
+    id, title, about, series: () => BOTH, from, format: figure,
+    data: ({ windows }) => ({ ...abscissa(windows), columns: [windows.before[name], windows.after[name]] }),
+  };
+}
+
+export const CHARTS = [
+  {
+    id: "reliability",
+    title: "Reliability",
+    about: "What was forecast, and how often it came true. On the diagonal, both agree. Bars: 95 % for each bin alone.",
+    square: true,
+    open: true,
+    format: figure,
+    series: () => [
+      { label: "before", colour: "--before", dash: [6, 4], points: true },
+      { label: "after", colour: "--after", points: true },
+    ],
+    // Both sides share the axis of forecasts: each has its values where the other has none.
+    data: ({ before, after }) => {
+      const rows = [
+        ...before.bins.forecast.map((x, i) => [x, before.bins.rate[i], null]),
+        ...after.bins.forecast.map((x, i) => [x, null, after.bins.rate[i]]),
+      ].sort((a, b) => a[0] - b[0]);
+      return { timed: false, values: rows.map((r) => r[0]), columns: [rows.map((r) => r[1]), rows.map((r) => r[2])] };
+    },
+    table: ({ before, after }) => ({
+      head: ["side", "mean forecast", "rate of label 1", "95 % interval", "labels"],
+      rows: [["before", before], ["after", after]].flatMap(([name, { bins }]) =>
+        bins.forecast.map((x, i) => [name, figure(x), figure(bins.rate[i]), `${figure(bins.low[i])} to ${figure(bins.high[i])}`, count(bins.labels[i])]),
+      ),
+    }),
+  },
+  overTime("ece", "Calibration error", "How far forecasts are from what came true, window by window; lower is better, and a short window never shows 0.", "ece", 0),
+  {
+    id: "prior",
+    title: "Prior and mean forecast",
+    about: "The mean forecast should follow the rate of label 1.",
+    from: 0,
+    format: figure,
+    series: () => [
+      { label: "rate of label 1", colour: "--soft", width: 4 },
+      { label: "mean before", colour: "--before", dash: [6, 4] },
+      { label: "mean after", colour: "--after" },
+      { label: "running prior", colour: "--third", dash: [2, 3] },
+    ],
+    data: ({ windows, priors }) => {
+      const { timed, values } = abscissa(windows);
+      const at = timed ? priors.time : priors.labels;
+      // The running prior is known at moments of its own: of each window, the latest before its end.
+      let next = 0;
+      const prior = values.map((end) => {
+        while (next < at.length && (at[next] == null || at[next] <= end)) next += 1;
+        return next ? priors.target[next - 1] : null;
+      });
+      return { timed, values, columns: [windows.rate, windows.before.forecast, windows.after.forecast, prior] };
+    },
+  },
+  overTime("brier", "Brier score", "Mean squared error of the forecasts; lower is better.", "brier"),
+  overTime("log-loss", "Log loss", "Punishes forecasts that were sure and wrong; lower is better.", "log_loss"),
+  {
+    id: "certificate",
+    title: "Certificate",
+    about: "The risk is at most so much, for all versions together. A gap: nothing could be claimed.",
+    from: 0,
+    format: figure,
+    series: () => [
+      { label: "in the target", colour: "--fourth", width: 4 },
+      { label: "of the formed map", colour: "--third", dash: [6, 4] },
+    ],
+    data: ({ versions }) => ({ ...abscissa(versions), columns: [versions.target_risk, versions.risk] }),
+  },
+  {
+    id: "mixture",
+    title: "Mixture",
+    about: "How much each candidate map has to say: the weights of mode auto.",
+    from: 0,
+    to: 1,
+    stacked: true,
+    format: share,
+    series: ({ versions }) => Object.keys(versions.weights).map((label) => ({ label, colour: `--c${hue(label)}` })),
+    data: ({ versions }) => ({ ...abscissa(versions), columns: Object.values(versions.weights) }),
+  },
+];
+
+const HUES = [
+  "identity", "target/platt/0.99", "target/platt/0.9997", "target/isotonic/1000", "target/isotonic/4000",
+  "target/isotonic/16000", "target/uniform/all", "composite/platt/all", "composite/curve/300",
+];
+const hue = (label) => Math.max(HUES.indexOf(label.replace(/\/scores$/, "")), 0);
+
+export class Chart {
+  constructor(about, place) {
+    this.about = about;
+    this.canvas = element("div", { class: "chart", tabindex: "0", role: "img", "aria-labelledby": `${about.id}-title`, "aria-describedby": `${about.id}-about ${about.id}-legend` });
+    this.legend = element("ul", { class: "legend", id: `${about.id}-legend` });
+    this.table = element("div", { class: "wide", tabindex: "0", role: "region", "aria-label": `${about.title}: table` });
+    this.details = element("details", {}, element("summary", {}, `${about.title} as a table`), this.table);
+    if (about.open) this.details.open = WALL.matches;
+    this.details.addEventListener("toggle", () => this.#tabulate());
+    this.figure = element(
+      "figure", { id: about.id },
+      element("figcaption", {}, element("h3", { id: `${about.id}-title` }, about.title), element("p", { class: "about", id: `${about.id}-about` }, about.about)),
+      this.canvas, this.legend, this.details,
+    );
+    place.append(this.figure);
+    this.canvas.addEventListener("keydown", (event) => this.#key(event));
+    this.canvas.addEventListener("blur", () => this.plot?.setCursor({ left: -10, top: -10 }));
+    new ResizeObserver(() => this.plot?.setSize(this.#size())).observe(this.canvas);
+  }
+
+  show(view) {
+    this.view = view;
+    this.series = this.about.series(view);
+    const { timed, values, columns } = this.about.data(view);
+    this.timed = timed;
+    this.columns = columns;
+    const drawn = this.about.stacked ? stack(columns) : columns;
+    const data = [values, ...drawn];
+    const shape = `${timed} ${this.series.map((each) => each.label)}`;
+    if (values.length < 2 || !columns.some((column) => column.some((value) => value != null))) {
+      this.plot?.destroy();
+      this.plot = this.canvas.plot = null;
+      this.canvas.replaceChildren(element("p", { class: "empty" }, "Not enough yet"));
+    } else if (this.plot && shape === this.shape) {
+      this.plot.setData(data);
+    } else {
+      this.plot?.destroy();
+      this.canvas.replaceChildren();
+      this.shape = shape;
+      this.plot = this.canvas.plot = new uPlot(this.#options(), data, this.canvas);
+    }
+    this.#read();
+    this.#tabulate();
+  }
+
+  // Colours are read when a chart is made.
+  redraw() {
+    this.plot?.destroy();
+    this.plot = null;
+    if (this.view) this.show(this.view);
+  }
+
+  #size() {
+    return { width: Math.max(this.canvas.clientWidth, 120), height: this.canvas.clientHeight };
+  }
+
+  #options() {
+    const { about } = this;
+    const axis = { stroke: css("--soft"), grid: { stroke: css("--grid"), width: 1 }, ticks: { stroke: css("--grid"), width: 1 }, font: "12px system-ui, sans-serif" };
+    const x = { ...axis, space: 70, size: 30 };
+    if (this.timed) x.values = (_, ticks, __, ___, step) => ticks.map((tick) => moment(tick, step));
+    else if (!about.square) x.values = (_, ticks) => ticks.map((tick) => count(tick));
+    const edge = (self, low, high) => {
+      if (about.square) return [0, Math.min(1.02, 1.06 * reach(self))];
+      const pad = 0.08 * (high - low || Math.abs(high) || 1);
+      return [about.from ?? Math.max(0, low - pad), about.to ?? high + pad];
+    };
+    return {
+      ...this.#size(),
+      legend: { show: false },
+      cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
+      scales: { x: { time: this.timed, range: about.square ? edge : undefined }, y: { range: edge } },
+      axes: [x, { ...axis, size: 58, values: (_, ticks) => ticks.map((tick) => +tick.toPrecision(6)) }],
+      series: [
+        {},
+        ...this.series.map(({ label, colour, dash, width, points }) => ({
+          label, dash, width: about.stacked ? 0 : width ?? 2, stroke: css(colour), spanGaps: Boolean(points),
+          fill: about.stacked ? css(colour) : undefined,
+          points: { show: Boolean(points), size: 7, fill: dash ? css("--card") : css(colour) },
+        })),
+      ],
+      hooks: { setCursor: [() => this.#read()], drawClear: [(self) => about.square && this.#underlay(self)] },
+    };
+  }
+
+  // The diagonal and the intervals.
+  #underlay(self) {
+    const { ctx } = self;
+    const at = (value, scale) => self.valToPos(value, scale, true);
+    ctx.save();
+    ctx.lineWidth = devicePixelRatio;
+    ctx.strokeStyle = css("--soft");
+    ctx.beginPath();
+    const end = self.scales.x.max;
+    ctx.moveTo(at(0, "x"), at(0, "y"));
+    ctx.lineTo(at(end, "x"), at(end, "y"));
+    ctx.stroke();
+    ctx.lineWidth = 2 * devicePixelRatio;
+    for (const [index, side] of [this.view.before, this.view.after].entries()) {
+      ctx.strokeStyle = css(this.series[index].colour);
+      ctx.globalAlpha = 0.55;
+      ctx.beginPath();
+      side.bins.forecast.forEach((forecast, bin) => {
+        ctx.moveTo(at(forecast, "x"), at(side.bins.low[bin], "y"));
+        ctx.lineTo(at(forecast, "x"), at(Math.min(side.bins.high[bin], end), "y"));
+      });
+      ctx.stroke();
+    }
+    ctx.restore();
+  }
+
+  // The legend shows the values under the cursor, or the latest.
+  #read() {
+    const index = this.plot?.cursor.idx;
+    const items = this.series.map(({ label, colour, dash }, number) => {
+      const mark = element("span", { class: `mark${dash ? " dashed" : ""}${this.about.stacked ? " area" : ""}`, "aria-hidden": "true" });
+      mark.style[this.about.stacked ? "background" : "borderColor"] = `var(${colour})`;
+      const value = this.about.square && index == null ? null : nearest(this.columns[number], index);
+      const item = element("li", {}, mark, label);
+      if (value != null) item.append(" ", element("span", { class: "value" }, this.about.format(value)));
+      return item;
+    });
+    if (index != null) {
+      const x = this.plot.data[0][index];
+      items.push(element("li", { class: "at" }, this.about.square ? `at forecast ${figure(x)}` : this.timed ? `${moment(x)} UTC` : count(x)));
+    }
+    this.legend.replaceChildren(...items);
+  }
+
+  #key(event) {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!step || !this.plot) return;
+    event.preventDefault();
+    const last = this.plot.data[0].length - 1;
+    const index = Math.min(Math.max((this.plot.cursor.idx ?? (step > 0 ? -1 : last + 1)) + step, 0), last);
+    this.plot.setCursor({ left: this.plot.valToPos(this.plot.data[0][index], "x"), top: 10 });
+  }
+
+  // Only an open table is kept up to date.
+  #tabulate() {
+    if (!this.details.open || !this.view) return;
+    const { head, rows } = (this.about.table ?? ((view) => this.#rows(view)))(this.view);
+    fill(this.table, head, rows);
+  }
+
+  #rows(view) {
+    const { timed, values, columns } = this.about.data(view);
+    const rows = values.map((x, i) => [timed ? moment(x) : count(x), ...columns.map((column) => this.about.format(column[i]))]);
+    return { head: [timed ? "until (UTC)" : "labels", ...this.series.map((each) => each.label)], rows: rows.slice(-TABLE_ROWS).reverse() };
+  }
+}
+
+export function fill(place, head, rows) {
+  const [top, left] = [place.scrollTop, place.scrollLeft];
+  place.replaceChildren(
+    element(
+      "table", {},
+      element("thead", {}, element("tr", {}, ...head.map((name) => element("th", { scope: "col" }, name)))),
+      element("tbody", {}, ...rows.map(([name, ...cells]) => element("tr", {}, element("th", { scope: "row" }, name), ...cells.map((cell) => element("td", {}, cell))))),
+    ),
+  );
+  place.scrollTo(left, top);
+}
+
+const reach = (self) => Math.max(...self.data.flatMap((column) => Array.from(column).filter((value) => value != null)), 0.02);
+
+const nearest = (column, index) => {
+  if (index != null) return column[index];
+  for (let at = column.length - 1; at >= 0; at -= 1) if (column[at] != null) return column[at];
+  return null;
+};
+
+// Each series on top of those behind it in the list: the first is the highest, so that later ones cover its foot.
+function stack(columns) {
+  const sums = columns.map((column) => column.slice());
+  for (let number = sums.length - 2; number >= 0; number -= 1) sums[number] = sums[number].map((value, i) => value + sums[number + 1][i]);
+  return sums;
+}

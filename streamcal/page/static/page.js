@@ -1,0 +1,210 @@
+// The page: takes the records of a run as they come, and shows the one of the chosen key.
+
+import { CHARTS, Chart, fill } from "./charts.js";
+import { change, count, duration, element, figure, points, share, wallTime } from "./words.js";
+
+const at = (id) => document.getElementById(id);
+const charts = CHARTS.map((each) => new Chart(each, at("charts")));
+const announced = new Set();
+let live = null;
+let chosen = null; // the key whose view is shown; null: all
+
+function show() {
+  const { status } = live;
+  const view = status.views.find((each) => each.key === chosen) ?? status.views[0];
+  showKeys(status, view);
+  showVerdict(status, view);
+  showAttention(status);
+  for (const chart of charts) chart.show(view);
+  showEvents(status);
+  showClaims(view);
+  showOptions(status);
+}
+
+function showState(state, words) {
+  if (at("state").dataset.state === state) return;
+  at("state").dataset.state = state;
+  at("state-words").textContent = words;
+  announce(words);
+}
+
+function announce(words) {
+  at("announced").textContent = words;
+}
+
+function showVerdict(status, { before, after, labels, served }) {
+  const name = chosen == null ? "" : ` for ${chosen}`;
+  at("verdict").textContent = labels
+    ? `Forecasts${name} are off by ${points(after.ece)} percentage points on average; the scores were off by ${points(before.ece)}.`
+    : `Waiting for the first labels${name} …`;
+  const tiles = [
+    ["Calibration error", before.ece, after.ece],
+    ["Brier score", before.brier, after.brier],
+    ["Log loss", before.log_loss, after.log_loss],
+  ].map(([title, old, now]) => {
+    const moved = change(old, now);
+    const than = element("dd", { class: "than" }, `before ${figure(old)} `);
+    if (moved) than.append(element("span", { class: moved.better ? "better" : "worse" }, moved.words));
+    return tile(title, figure(now), than);
+  });
+  const certified = served?.certified;
+  const claim = certified && (certified.target_risk === "none" ? certified.risk : certified.target_risk);
+  const claims = claim != null && Number.isFinite(Number(claim));
+  if (served) {
+    tiles.push(tile("Certified risk, at most", claims ? figure(Number(claim)) : "–",
+      claims ? `${share(1 - certified.delta)} sure, version ${count(certified.version)}` : claim ?? "no claim yet"));
+    tiles.push(tile("Prior now", figure(served.target_prior ?? served.source_prior), served.target_prior == null ? "of the source" : `source ${figure(served.source_prior)}`));
+  }
+  tiles.push(tile("Labels joined", count(labels), `${count(status.pending)} predictions wait`));
+  tiles.push(tile("Delay of labels, median", duration(status.delay.median), `nine of ten within ${duration(status.delay.most)}`));
+  at("tiles").replaceChildren(...tiles);
+}
+
+function tile(title, now, than) {
+  const below = typeof than === "string" ? element("dd", { class: "than" }, than) : than;
+  return element("div", {}, element("dt", {}, title), element("dd", { class: "now" }, now), below);
+}
+
+function showAttention({ alarms, warnings, views }) {
+  // An alarm is over when what is certified now does not need the assumption, or assumes it of other labels.
+  const over = ({ key, assumption }) => {
+    const certified = (views.find((each) => each.key === key) ?? views[0]).served?.certified;
+    return Boolean(certified && !certified.refuted.includes(assumption));
+  };
+  const items = (some) => some.map((alarm) =>
+    element("li", {}, element("strong", {}, `Refuted${alarm.key == null ? "" : ` for ${alarm.key}`}: ${alarm.assumption}`),
+      `${alarm.reason}, after ${count(alarm.target_labels)} labels. ${alarm.advice}`)).reverse();
+  const now = alarms.filter((alarm) => !over(alarm));
+  const then = alarms.filter(over);
+  at("attention").hidden = !now.length && !warnings.length;
+  replace(at("attention-list"), [...items(now), ...warnings.map((words) => element("li", {}, words))]);
+  at("earlier").hidden = !then.length;
+  at("earlier-title").textContent = then.length === 1 ? "One earlier alarm, over now" : `${then.length} earlier alarms, over now`;
+  replace(at("earlier-list"), items(then));
+  for (const alarm of alarms) {
+    const title = `${alarm.key} ${alarm.assumption}`;
+    if (!announced.has(title)) announce(`Alarm: ${alarm.assumption} is refuted`);
+    announced.add(title);
+  }
+}
+
+// What is as it was stays in place, so that a reader's selection and focus do too.
+function replace(list, items) {
+  const same = list.children.length === items.length && items.every((item, i) => item.textContent === list.children[i].textContent);
+  if (!same) list.replaceChildren(...items);
+}
+
+const OUTCOMES = [
+  ["joined", "Joined", "a label met its prediction", "predictions"],
+  ["expired", "Expired", "no label came in time", "predictions"],
+  ["early", "Early", "the label came before its prediction", "labels"],
+  ["late", "Late", "the label came after its prediction had expired", "labels"],
+  ["unmatched", "Unmatched", "the prediction of a label never came", "labels"],
+  ["duplicate", "Duplicate", "the id had come before", "predictions"],
+  ["corrected", "Corrected", "a second label, unlike the first", "labels"],
+];
+
+function showEvents({ join, pending, delay, rejected, events, reasons, rejects }) {
+  at("delay").textContent = `${count(join.predictions)} predictions, ${count(join.labels)} labels. ` +
+    (delay.labels ? `Half of the labels came within ${duration(delay.median)}, nine of ten within ${duration(delay.most)}.` : "");
+  const rows = [...OUTCOMES.map(([name, ...rest]) => [join[name], ...rest]), [pending, "Pending", "wait for their label", "predictions"]];
+  at("join").tBodies[0].replaceChildren(...rows.map(([n, name, about, of]) => {
+    const bar = element("i");
+    bar.style.width = `${join[of] ? Math.min(100, (100 * n) / join[of]) : 0}%`;
+    return element("tr", {}, element("th", { scope: "row" }, name, element("span", {}, about)),
+      element("td", { class: "bar", "aria-hidden": "true" }, element("div", {}, bar)), element("td", {}, count(n)));
+  }));
+  at("rejected").textContent = rejected ? `${count(rejected)} of ${count(events)} events changed nothing.` : "None so far.";
+  at("reasons").tBodies[0].replaceChildren(...Object.entries(reasons).map(([reason, n]) =>
+    element("tr", {}, element("th", { scope: "row" }, reason), element("td", {}, count(n)))));
+  at("raw").hidden = !rejects.length;
+  if (at("raw").open) showRaw();
+}
+
+// Raw text is asked for when someone wants to see it, and not before.
+let shown = "";
+async function showRaw() {
+  const latest = JSON.stringify(live.status.rejects);
+  if (latest === shown) return;
+  shown = latest;
+  const answer = await fetch("page/rejects").catch(() => null);
+  if (!answer?.ok) return;
+  const rows = await answer.json();
+  at("raw-list").replaceChildren(...rows.map((row) =>
+    element("li", {}, `${row.reason} (${row.source}, ${count(row.line)})`, element("code", {}, row.raw))));
+}
+
+function showKeys(status, view) {
+  const keyed = status.views.length > 1;
+  at("choice").hidden = at("keys").hidden = !keyed;
+  if (!keyed) return;
+  const names = JSON.stringify(status.views.map((each) => each.key));
+  if (at("key").dataset.names !== names) {
+    at("key").dataset.names = names;
+    at("key").replaceChildren(...status.views.map((each, i) => element("option", { value: i }, each.key ?? "all events")));
+  }
+  at("key").value = status.views.indexOf(view);
+  const views = status.views.slice(1);
+  at("keys-about").textContent = views.length < status.keys ? `The first ${views.length} of ${count(status.keys)} keys.` : "";
+  fill(at("keys").querySelector(".wide"),
+    ["key", "labels", "rate of label 1", "ECE before", "ECE after", "Brier before", "Brier after", "prior", "version", "certified risk"],
+    views.map(({ key, labels, positives, before, after, served }) => [
+      key, count(labels), figure(labels ? positives / labels : null), figure(before.ece), figure(after.ece), figure(before.brier), figure(after.brier),
+      figure(served?.target_prior), count(served?.version), served?.certified ? served.certified.target_risk : "–",
+    ]));
+}
+
+function showClaims({ served }) {
+  const place = at("claims");
+  if (!served?.certified) {
+    place.replaceChildren(element("p", { class: "about" }, served ? "Nothing yet: a certificate comes with the first map." : "Each key has a certificate of its own: choose one above."));
+    return;
+  }
+  const { certified } = served;
+  const list = (title, items) => (items.length ? [element("p", {}, title), element("ul", {}, ...items.map((item) => element("li", {}, item)))] : []);
+  place.replaceChildren(
+    element("p", {}, `Version ${count(certified.version)}, with probability at least ${share(1 - certified.delta)} for all versions together: `,
+      `risk of the map formed from labels of the ${certified.domain}: ${certified.risk}; risk in the target: ${certified.target_risk}.`),
+    ...list("Refuted:", certified.refuted),
+    ...list("This assumes that", certified.assumptions),
+  );
+}
+
+function showOptions({ options }) {
+  const text = JSON.stringify(options);
+  if (at("options").dataset.text === text) return;
+  at("options").dataset.text = text;
+  const rows = Object.entries(options).flatMap(([group, values]) =>
+    Object.entries(values ?? {}).map(([name, value]) => [`${group}.${name}`, value == null ? "none" : typeof value === "object" ? JSON.stringify(value) : String(value)]));
+  at("options").tBodies[0].replaceChildren(...rows.map(([name, value]) =>
+    element("tr", {}, element("th", { scope: "row" }, name), element("td", {}, value))));
+}
+
+function take(record) {
+  live = record;
+  const ended = record.state === "ended";
+  showState(record.state, ended ? `Ended at ${wallTime(record.made_at)}` : "Live");
+  const { status, events_per_second: rate, made_at: made } = record;
+  at("pace").textContent = ended
+    ? `${count(status.events)} events; these are the last figures`
+    : `${count(status.events)} events${rate == null ? "" : `, ${count(Math.round(rate))} a second`}, as of ${wallTime(made)}`;
+  show();
+}
+
+function connect() {
+  const events = new EventSource("page/events");
+  events.onmessage = (event) => take(JSON.parse(event.data));
+  events.onerror = () => {
+    if (live?.state !== "ended") showState("lost", live ? `No connection since ${wallTime(Date.now() / 1000)}; trying again` : "No connection; trying again");
+    // It tries again by itself, unless the server has refused.
+    if (events.readyState === EventSource.CLOSED) setTimeout(connect, 5000);
+  };
+}
+
+at("key").addEventListener("change", () => {
+  chosen = live.status.views[Number(at("key").value)].key;
+  show();
+});
+at("raw").addEventListener("toggle", () => at("raw").open && showRaw());
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach((chart) => chart.redraw()));
+connect();

@@ -1,0 +1,365 @@
+"""The report as one HTML file: no script, no request, nothing but itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from importlib.resources import files
+from typing import Any, Final
+
+from streamcal.report.markup import Markup, tag
+from streamcal.report.pictures import (
+    data_table,
+    delay_figure,
+    over_time,
+    reliability_figures,
+    version_figures,
+)
+from streamcal.report.record import Report
+from streamcal.run.config import RunConfig
+from streamcal.run.quality import ECE_BINS, RATED_KEYS
+from streamcal.run.status import INTERVAL, Served, View
+from streamcal.times import show_time
+
+__all__ = ["MARK", "as_html"]
+
+MARK: Final = "streamcal report"
+"""The content of the meta element ``generator``, with the version behind it: by it, a report is known."""
+
+_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+_FEW: Final = 100  # labels from which no verdict follows
+
+
+def as_html(report: Report) -> str:
+    """Return the page."""
+    style = Markup((files("streamcal.report") / "style.css").read_text("utf-8"))
+    parts = [(id_, title, part) for id_, title, part in _sections(report) if part is not None]
+    links = tag("ul", *(tag("li", tag("a", title, href=f"#{id_}")) for id_, title, _ in parts))
+    body = tag(
+        "body",
+        _header(report),
+        tag(
+            "main",
+            _summary(report),
+            tag("nav", links, aria_label="Parts of the report"),
+            *(
+                tag(
+                    "section",
+                    tag("h2", title, id=f"{id_}-title"),
+                    part,
+                    id=id_,
+                    aria_labelledby=f"{id_}-title",
+                )
+                for id_, title, part in parts
+            ),
+        ),
+        _footer(),
+    )
+    head = tag(
+        "head",
+        Markup('<meta charset="utf-8">'),
+        Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
+        Markup(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'),
+        Markup(f'<meta name="generator" content="{MARK} {report.streamcal}">'),
+        Markup('<link rel="icon" href="data:,">'),
+        tag("title", "Calibration report"),
+        tag("style", style),
+    )
+    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def _sections(report: Report) -> Iterator[tuple[str, str, Markup | None]]:
+    """Return the parts: an id, a title, the content; None where there is nothing to say."""
+    status = report.status
+    everything, *by_key = status.views
+    yield "doubts", "What is doubtful", _doubts(report)
+    yield "reliability", "Reliability", _reliability(everything)
+    yield "time", "Over time", _over_time(everything)
+    yield "certified", "What is certified", _certified([everything, *by_key])
+    yield "labels", "Labels and predictions", _labels(report)
+    yield "rejects", "Rejected events", _rejects(report)
+    yield "keys", "By key", _by_key(by_key, status.keys)
+    yield "figures", "All figures", _all_figures(report)
+    yield "options", "Options", _options(status.options)
+
+
+def _header(report: Report) -> Markup:
+    sources = [each for name in report.made_from for each in (", ", tag("bdi", name))][1:]
+    times = [time for time in report.status.views[0].windows.time if time is not None]
+    span, made = "", datetime.fromisoformat(report.made)
+    if times and report.status.clock is not None:
+        span = f" Event time up to {show_time(report.status.clock, '%Y-%m-%d %H:%M')} UTC."
+    return tag(
+        "header",
+        tag("h1", "Calibration report"),
+        tag("p", "Of ", *sources, f".{span}"),
+        tag("p", f"Made {made:%d %b %Y, %H:%M %Z} by streamcal {report.streamcal}."),
+    )
+
+
+def _summary(report: Report) -> Markup:
+    view, join = report.status.views[0], report.status.join
+    cards = []
+    for field, name in (
+        ("brier", "Brier score"),
+        ("log_loss", "Log loss"),
+        ("ece", "Calibration error (ECE)"),
+    ):
+        before, after = getattr(view.before, field), getattr(view.after, field)
+        if before is not None and after is not None:
+            change = _change(before, after)
+            cards.append(_card(name, f"{after:.5f}", f"before: {before:.5f}", change))
+    if view.after.gap is not None and view.before.gap is not None:
+        cards.append(
+            _card("Mean forecast − mean label", f"{view.after.gap:+z.5f}", f"before: {view.before.gap:+z.5f}")
+        )
+    cards.append(
+        _card("Labels that met a prediction", f"{join.joined:,}", f"of {join.predictions:,} predictions")
+    )
+    if view.served is not None and view.served.certified is not None:
+        claim = view.served.certified
+        of_target = claim.domain == "source" and claim.target_risk != "none"
+        words = claim.target_risk if of_target else claim.risk
+        where = (
+            f"{1.0 - claim.delta:.0%} sure, {'in the target' if of_target else f'of the map, {claim.domain}'}"
+        )
+        at_most, _, why = words.partition(":")
+        cards.append(_card("Certified risk: at most", at_most, f"{why.strip()} {where}".strip()))
+    return tag(
+        "section",
+        tag("p", *_verdict(view), class_="verdict"),
+        tag("dl", *cards, class_="cards"),
+        aria_label="In short",
+    )
+
+
+def _verdict(view: View) -> list[object]:
+    before, after = view.before.brier, view.after.brier
+    if before is None or after is None:
+        return ["No label has met its prediction yet: nothing can be said about the forecasts."]
+    if view.labels < _FEW:
+        return [
+            f"Only {view.labels:,} labels have met their prediction: too few to tell how good forecasts are."
+        ]
+    judged = f" Over {view.labels:,} labels, each forecast judged by the label that came after it."
+    if after > before:
+        return [tag("strong", "The scores as they came were better."), judged]
+    if f"{after:.5f}" == f"{before:.5f}":
+        return [tag("strong", "Recalibration changed nothing to speak of."), judged]
+    return [tag("strong", f"Recalibration lowered the Brier score by {1.0 - after / before:.1%}."), judged]
+
+
+def _change(before: float, after: float) -> Markup | None:
+    if not before:
+        return None
+    share = after / before - 1.0
+    return tag("span", f"{share:+.1%}".replace("-", "−"), class_="good" if share <= 0.0 else "bad")
+
+
+def _card(name: str, figure: str, beside: str, change: Markup | None = None) -> Markup:
+    below = (
+        [tag("span", beside, class_="beside")]
+        if change is None
+        else [tag("span", beside, class_="beside"), " ", change]
+    )
+    return tag("div", tag("dt", name), tag("dd", tag("div", figure, class_="figure"), *below), class_="card")
+
+
+def _doubts(report: Report) -> Markup | None:
+    status = report.status
+    notes = [
+        tag(
+            "li",
+            tag("strong", "Refuted: ", alarm.assumption, *_of_key(alarm.key)),
+            f"{alarm.reason}, after {alarm.target_labels:,} labels of the target. {alarm.advice}",
+            class_="alarm",
+        )
+        for alarm in status.alarms
+    ]
+    notes += [tag("li", warning) for warning in status.warnings]
+    return tag("ul", *notes, class_="notes") if notes else None
+
+
+def _of_key(key: str | None) -> list[object]:
+    return [] if key is None else [", key ", tag("bdi", key)]
+
+
+def _reliability(view: View) -> Markup | None:
+    figures = reliability_figures(view)
+    if not figures:
+        return None
+    words = (
+        f"The labels in at most {ECE_BINS} bins of equal size, by their forecast. On the dashed line, what"
+        f" was forecast came true. The {INTERVAL:.0%} intervals are of each bin alone, and no certificate."
+    )
+    return tag("div", tag("p", words), tag("div", *figures, class_="figures"))
+
+
+def _over_time(view: View) -> Markup | None:
+    figures = [*over_time(view), *version_figures(view)]
+    if not figures:
+        return None
+    width = view.windows.width
+    words = (
+        f"Each point is a window of {width:,} labels, one behind the other." if view.windows.labels else ""
+    )
+    return tag("div", tag("p", words), tag("div", *figures, class_="figures"))
+
+
+def _certified(views: list[View]) -> Markup | None:
+    claims = [_claim(view, view.served) for view in views if view.served is not None]
+    return tag("div", *claims, class_="claims") if claims else None
+
+
+def _claim(view: View, served: Served) -> Markup:
+    title = [] if view.key is None else [tag("h3", "Key ", tag("bdi", view.key))]
+    claim = served.certified
+    if claim is None:
+        return tag(
+            "div",
+            *title,
+            tag("p", "Nothing yet: there is no map, or none that was certified."),
+            class_="claim",
+        )
+    rows = [[f"risk of the map, {claim.domain}", claim.risk]]
+    if claim.domain == "source" and claim.target_risk != "none":
+        rows.append(["risk in the target", claim.target_risk])
+    held = [each for each in claim.assumptions if each not in claim.refuted]
+    return tag(
+        "div",
+        *title,
+        tag(
+            "p",
+            f"Map version {claim.version:,}. With probability {1.0 - claim.delta:g} at least, the bounds of"
+            " all versions of the stream hold together, as long as the assumptions hold.",
+        ),
+        data_table(["bound on", "at most"], rows, kind="words"),
+        tag("p", f"{claim.pending:,} labels that have not come are counted at their worst.")
+        if claim.pending
+        else None,
+        tag(
+            "ul",
+            *(tag("li", tag("strong", "Refuted: ", class_="bad"), each) for each in claim.refuted),
+            *(tag("li", "Assumed: ", each) for each in held),
+            class_="points",
+        ),
+        class_="claim",
+    )
+
+
+def _labels(report: Report) -> Markup:
+    join = report.status.join
+    rows = [
+        ["labels that met their prediction", f"{join.joined:,}"],
+        ["came before their prediction", f"{join.early:,}"],
+        ["came after their prediction had expired", f"{join.late:,}"],
+        ["never found a prediction", f"{join.unmatched:,}"],
+        ["duplicates", f"{join.duplicate:,}"],
+        ["duplicates unlike the first", f"{join.corrected:,}"],
+        ["predictions that wait for their label", f"{report.status.pending:,}"],
+        ["predictions that expired without one", f"{join.expired:,}"],
+    ]
+    figure = delay_figure(report.delays)
+    return tag(
+        "div",
+        data_table(["what became of them", "how many"], rows),
+        None if figure is None else tag("div", figure, class_="figures"),
+        class_="columns",
+    )
+
+
+def _rejects(report: Report) -> Markup | None:
+    status = report.status
+    if not status.rejected:
+        return None
+    most = max(status.reasons.values(), default=1)
+    rows = [[reason, f"{count:,}", _bar(count / most)] for reason, count in status.reasons.items()]
+    places = [[tag("bdi", each.source), each.line, each.reason] for each in status.rejects]
+    words = (
+        f"{status.rejected:,} of {status.events:,} events changed nothing. Their text is not in this report:"
+        " --rejects, and the table rejects of a store, keep it."
+    )
+    latest = tag(
+        "details",
+        tag("summary", "The latest of them"),
+        data_table(["source", "line", "reason"], places, kind="words"),
+    )
+    return tag(
+        "div",
+        tag("p", words),
+        data_table(["reason", "events", "share"], rows, kind="bars"),
+        latest if places else None,
+    )
+
+
+def _bar(share: float) -> Markup:
+    bar = tag("rect", width=f"{max(100.0 * share, 0.5):.1f}", height=12, class_="bar")
+    return tag("svg", bar, viewBox="0 0 100 12", preserveAspectRatio="none", aria_hidden="true")
+
+
+def _by_key(views: list[View], keys: int) -> Markup | None:
+    if not views:
+        return None
+    rows = [
+        [
+            tag("bdi", view.key),
+            f"{view.labels:,}",
+            *(
+                "–" if value is None else f"{value:.5f}"
+                for value in (view.before.brier, view.after.brier, view.before.ece, view.after.ece)
+            ),
+        ]
+        for view in views
+    ]
+    parts = [
+        tag(
+            "section",
+            tag("h3", "Key ", tag("bdi", view.key)),
+            tag(
+                "div", *reliability_figures(view), *over_time(view), *version_figures(view), class_="figures"
+            ),
+        )
+        for view in views
+    ]
+    words = f"The first {len(views):,} of {keys:,} keys." if keys > RATED_KEYS else None
+    return tag(
+        "div",
+        None if words is None else tag("p", words),
+        data_table(["key", "labels", "Brier before", "after", "ECE before", "after"], rows),
+        *parts,
+    )
+
+
+def _all_figures(report: Report) -> Markup:
+    rows = [[each.name, each.value] for each in report.figures]
+    return data_table(["what", "figure"], rows, kind="plain")
+
+
+def _options(options: Mapping[str, Any]) -> Markup | None:
+    usual = dict(_flat(RunConfig().model_dump(mode="json", exclude={"connectors"})))
+    rows = [
+        [name, _words(value), "" if value == usual.get(name, value) else _words(usual[name])]
+        for name, value in _flat(options)
+    ]
+    return data_table(["option", "value", "by default"], rows, kind="words") if rows else None
+
+
+def _flat(options: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in options.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value
+
+
+def _words(value: object) -> str:
+    return "none" if value is None or value in ({}, [], ()) else str(value)
+
+
+def _footer() -> Markup:
+    words = (
+        "Brier score: mean of (forecast − label)². Log loss: mean of −ln of the probability of the label."
+        " Calibration error: mean |mean forecast − rate of label 1| over the bins, each with its labels."
+        " Certified risk: a bound on calibration and sharpness loss of the map, from the labels alone."
+    )
+    return tag("footer", tag("p", words, class_="quiet"))

@@ -1,0 +1,87 @@
+"""What a report says, as plain data: the JSON of ``streamcal report --json`` (docs/report.schema.json)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import Any, Final, Literal
+
+import msgspec
+
+from streamcal.run.pipeline import Pipeline
+from streamcal.run.status import Course, Status
+from streamcal.run.summary import closing_rows
+
+__all__ = ["DelayQuantile", "Figure", "Report", "make_report"]
+
+_SHARES: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
+
+
+class Figure(msgspec.Struct):
+    """A row of the table at the end of a run."""
+
+    name: str
+    value: str
+
+
+class DelayQuantile(msgspec.Struct):
+    """A share of the labels came within so many seconds of event time."""
+
+    share: float
+    seconds: float
+
+
+class Report(msgspec.Struct):
+    """All that a report says."""
+
+    format: Literal[1]
+    streamcal: str
+    """The version that made it."""
+    made: str
+    """When, as ISO 8601."""
+    made_from: list[str]
+    """What it is a report of: a store, or the inputs of a run."""
+    figures: list[Figure]
+    """The table at the end of a run."""
+    delays: list[DelayQuantile]
+    """Empty where no times are known."""
+    status: Status
+    """How the run stands."""
+
+
+def make_report(
+    pipeline: Pipeline,
+    course: Course,
+    *,
+    made: str,
+    made_from: Sequence[str],
+    warnings: Sequence[str],
+    options: Mapping[str, Any],
+    unknown_fields: int | None,
+) -> Report:
+    """Return the report of a run, between two micro-batches or at its end.
+
+    Parameters
+    ----------
+    made
+        the moment, as ISO 8601.
+    made_from
+        what it is a report of, without secrets.
+    warnings
+        of `streamcal.run.closing`.
+    options
+        those of the run, as far as they are known, without secrets.
+    unknown_fields
+        as for `streamcal.run.summary.closing_rows`.
+    """
+    delays = pipeline.quality.delays
+    shares = _SHARES if delays.labels else ()
+    return Report(
+        1,
+        version("streamcal-engine"),
+        made,
+        list(made_from),
+        [Figure(*row) for row in closing_rows(pipeline, unknown_fields)],
+        [DelayQuantile(share, delays.quantile(share)) for share in shares],
+        course.status(pipeline, warnings, options, closely=True),
+    )

@@ -1,0 +1,43 @@
+"""The row of an alarm, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from streamcal.certificates.record import LABEL_SHIFT_REFUTED, MONOTONE_REFUTED
+from streamcal.engine.emissions import DriftAlarm
+from streamcal.run.rows import AlarmRow
+
+__all__ = ["ADVICE", "alarm_row"]
+
+ADVICE: Final = {
+    LABEL_SHIFT_REFUTED: (
+        "Within the classes the scores have changed, not only the share of the classes: another population, a"
+        " changed feature, a new model. Claims that rest on label shift are withdrawn. Find out what changed."
+        " Mode auto goes on by the target's labels; in another mode, give a new --source, or take mode auto."
+    ),
+    MONOTONE_REFUTED: (
+        "Somewhere a higher score means a lower probability. Nothing is certified of the map. Check that the"
+        " score is that of class 1 (--positive), and that the ids join each label to its own prediction. If"
+        " so, the score has lost its meaning there: recalibration hides that, only a new model repairs it."
+    ),
+}
+"""By the assumption that is refuted: what follows from it, and what to do."""
+
+
+def alarm_row(alarm: DriftAlarm, alarms: Sequence[DriftAlarm], time: float | None) -> AlarmRow:
+    """Return the row of an alarm.
+
+    Parameters
+    ----------
+    alarms
+        those of its engine, itself among them; there, none has a key.
+    time
+        the clock when it was raised: event time, seconds since the epoch.
+    """
+    number = alarms.index(msgspec.structs.replace(alarm, key=None)) + 1
+    advice = ADVICE[alarm.assumption]
+    return AlarmRow(number, alarm.key, time, alarm.assumption, alarm.reason, alarm.target_labels, advice)

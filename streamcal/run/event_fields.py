@@ -1,0 +1,214 @@
+"""From fields of any type to an event, or to the reason why they are none: one rule for every format.
+
+The decoders of text (`streamcal.run.codec`) and of tables (`streamcal.run.table_codec`) have a quick way for
+what is usual; whatever else comes is told here.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from streamcal.events import Domain, Event, Kept, KeptValue, LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.fields import check_domain, check_id, check_key
+from streamcal.run.columns import MAX_KEPT_BYTES, Columns
+from streamcal.sketch import checks
+from streamcal.times import read_time
+from streamcal.values import class_name, shown
+
+__all__ = ["Fields", "Malformed", "OtherLabel", "check_kept", "count_names", "malformed"]
+
+MAX_REASON: Final = 1_000
+"""Characters of a reason."""
+MAX_FIELDS: Final = 100
+"""So many names of unknown fields are counted, each cut to so many characters; the others as one."""
+
+_MANY: Final = 1e300
+_OTHERS: Final = "(others)"
+
+
+class Malformed(msgspec.Struct, frozen=True, gc=False):
+    """Text that is not an event, and the reason."""
+
+    reason: str
+    label: str | None = None
+    """The class that its label names, if it was refused for that."""
+    score: float | None = None
+    """Its score, if it was refused for being a number outside [0, 1]."""
+
+    @property
+    def id(self) -> str | None:
+        """None: unknown."""
+
+    @property
+    def time(self) -> float | None:
+        """None: unknown."""
+
+
+class OtherLabel(Malformed, frozen=True, gc=False, kw_only=True):
+    """An event with a label other than the positive one: of class 0, if the stream has no third label.
+
+    Only who takes all events in order can tell (`streamcal.run.doubts`); for all others it is malformed.
+    """
+
+    event: LabelEvent | LabelledEvent
+    """The event, with label 0."""
+
+    @property
+    def id(self) -> str | None:
+        """That of the event."""
+        return self.event.id
+
+    @property
+    def time(self) -> float | None:
+        """That of the event."""
+        return self.event.time
+
+
+class _RefusedError(ValueError):
+    """Why fields are no event."""
+
+    def __init__(self, reason: str, label: str | None = None, score: float | None = None) -> None:
+        super().__init__(reason)
+        self.label, self.score = label, score
+
+
+class Fields:
+    """Makes events of fields of any type.
+
+    Parameters
+    ----------
+    columns
+        the names of the fields.
+    domain
+        domain of events that do not state one.
+    """
+
+    def __init__(self, columns: Columns, domain: Domain) -> None:
+        self._domain: Domain = domain
+        self._id, self._score, self._label, self._time, self._key, self._in = columns.names.values()
+        self._keep = columns.keep
+        self._positive = None if columns.positive is None else class_name(columns.positive)
+        self.known = {*columns.names.values(), *columns.keep}
+        self.doubled = not set(columns.keep).isdisjoint(columns.names.values())
+
+    def event(self, fields: Mapping[str, Any], kept: Kept | None = None) -> Event | OtherLabel:
+        """Return the event, or raise ValueError; ``kept``: what passes through, if not in the fields."""
+        has_score, has_label = self._score in fields, self._label in fields
+        if not has_score and not has_label:
+            raise ValueError("missing field: an event needs a score, a label, or both")
+        id_ = check_id(fields.get(self._id))
+        if id_ is None and not (has_score and has_label):
+            raise ValueError("missing field: a prediction or a label needs an id")
+        key, domain = None, self._domain
+        if has_score:  # a label has neither, and keeps nothing: whatever stands there is ignored
+            key = check_key(fields.get(self._key))
+            domain = domain if fields.get(self._in) is None else check_domain(fields[self._in])
+        time = None if fields.get(self._time) is None else read_time(fields[self._time])  # in its unit
+        if has_score and kept is None:
+            kept = tuple([check_kept(name, fields.get(name)) for name in self._keep])
+        if not has_label:
+            score = _check_score(fields[self._score])
+            return PredictionEvent(str(id_), score, time, key, domain, None, kept or ())
+        label, other = self._class_of(fields[self._label])
+        event: LabelEvent | LabelledEvent = LabelEvent(str(id_), label, time)
+        if has_score:
+            score = _check_score(fields[self._score])
+            event = LabelledEvent(score, label, id_, time, key, domain, None, kept or ())
+        if other is None:
+            return event
+        return OtherLabel("a label other than the positive one", other, event=event)
+
+    def culprit(self, fields: Mapping[str, Any]) -> str | None:
+        """Return the field for whose value `event` raises; None if it raises for another reason."""
+        checks_of: tuple[tuple[str, Callable[[object], object]], ...] = (
+            (self._id, check_id),
+            (self._key, check_key),
+            (self._in, check_domain),
+            (self._time, read_time),
+            (self._label, self._class_of),
+            (self._score, _check_score),
+        )
+        ignored = set() if self._score in fields else {self._key, self._in}
+        for name, check in checks_of:
+            try:
+                if name in fields and name not in ignored:
+                    check(fields[name])
+            except ValueError:
+                return name
+        return None
+
+    def _class_of(self, value: object) -> tuple[int, str | None]:
+        """Return the class of a label; with ``positive``, of another label 0 and its name."""
+        try:
+            name = class_name(value)
+        except ValueError:
+            rule = "a label must equal 0 or 1" if self._positive is None else "a label must name a class"
+            raise ValueError(f"{rule}, got {shown(value)}") from None
+        if self._positive is not None:
+            return (1, None) if name == self._positive else (0, name)
+        if name not in ("0", "1"):
+            reason = f"a label must equal 0 or 1, got {shown(value)}"
+            raise _RefusedError(f"{reason}; --positive names the one that counts as 1", label=name)
+        return int(name), None
+
+
+def _check_score(value: object) -> float:
+    try:
+        return checks.check_score(value)
+    except ValueError as error:
+        number = value if isinstance(value, int | float) and abs(value) < _MANY else None
+        raise _RefusedError(str(error), score=None if number is None else float(number)) from None
+
+
+def check_kept(name: str, value: object) -> KeptValue:
+    """Return the value of a field to keep.
+
+    Raises
+    ------
+    ValueError
+        if it is no single value, or a text of more than `MAX_KEPT_BYTES`.
+    """
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str) and len(value.encode()) <= MAX_KEPT_BYTES:
+        return value
+    raise ValueError(
+        f"a field to keep must be a number, true, false, null or a text of at most {MAX_KEPT_BYTES} bytes,"
+        f" got {shown(value)} in {shown(name)}"
+    )
+
+
+def count_names(counted: Counter[str], names: Iterable[str], times: int = 1) -> None:
+    """Count names: at most `MAX_FIELDS` of them, and the others as one."""
+    for name in names:
+        short = name[:MAX_FIELDS]
+        counted[short if short in counted or len(counted) < MAX_FIELDS else _OTHERS] += times
+
+
+def malformed(error: Exception, raw: bytes) -> Malformed:
+    """Return what is said of text that raised: every exception is one of the text."""
+    match error:
+        case _RefusedError():
+            return Malformed(str(error)[:MAX_REASON], error.label, error.score)
+        case UnicodeDecodeError():
+            reason = f"invalid UTF-8: {error.reason} at byte {error.start}"
+        case msgspec.DecodeError():
+            reason = f"not JSON: {error}{_hint(raw)}"
+        case csv.Error():
+            reason = f"not CSV: {error}"
+        case ValueError():
+            reason = str(error)
+        case _:
+            reason = f"not an event: {type(error).__name__}: {error}"
+    return Malformed(reason[:MAX_REASON])
+
+
+def _hint(raw: bytes) -> str:
+    if any(word in raw for word in (b"NaN", b"Infinity", b"nan", b"inf")):
+        return "; NaN and Infinity are not JSON, and a score must be a number in [0, 1]"
+    return ""

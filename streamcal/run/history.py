@@ -1,0 +1,288 @@
+"""How good forecasts were over time, and how long their labels took.
+
+What is kept is bounded, and depends on the order of the labels alone, as in `streamcal.run.quality`: sums are
+of multiples of `GRAIN`, and so are the same however labels come in parts.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, Self
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from streamcal.errors import DamagedStateError
+from streamcal.sketch.decoding import Count
+
+__all__ = ["GRAIN", "LIMITS", "MOST_WINDOWS", "WIDTH", "Curve", "Delays", "History", "HistoryState", "Totals"]
+
+GRAIN: Final = 2.0**-24
+"""What is summed is rounded to multiples of it. Such sums of values in [0, 1] are exact in every order up to
+2²⁹ of them; of more, the last digits are rounded."""
+
+MOST_WINDOWS: Final = 64
+"""How many windows there may be. At so many, every two neighbours become one, of twice the width."""
+
+WIDTH: Final = 256
+"""Labels of a window at first."""
+
+LIMITS: Final = (0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9, 0.97)
+"""Between the bins of a window: of all windows the same, so that two of them can become one."""
+
+_BINS: Final = len(LIMITS) + 1
+
+# Of a window: its positives; of both sides the squares, the log losses, and by bins forecast − label. Sums.
+_SQUARES, _LOSSES, _EXCESS = slice(1, 3), slice(3, 5), slice(5, 5 + 2 * _BINS)
+_COLUMNS: Final = _EXCESS.stop
+
+_DELAYS: Final = np.logspace(-3.0, 9.0, 12 * 16 + 1)  # between the bins of delays, seconds: 15% apart
+
+Values = npt.NDArray[np.float64]
+
+
+class Curve(NamedTuple):
+    """Of one side, before or after recalibration: a value for each window."""
+
+    forecast: Values
+    """Mean forecast."""
+    brier: Values
+    log_loss: Values
+    ece: Values
+    """Mean |mean forecast − rate of label 1| over the bins between `LIMITS`, each counted with its labels."""
+
+
+class Totals(NamedTuple):
+    """Of one side, all labels: by the bins between `LIMITS` that have some, in order, and in all."""
+
+    labels: Values
+    forecasts: Values
+    """Their sums."""
+    positives: Values
+    brier: float
+    log_loss: float
+
+    @property
+    def ece(self) -> float:
+        """The expected calibration error over these bins."""
+        return float(np.abs(self.forecasts - self.positives).sum() / self.labels.sum())
+
+    @property
+    def gap(self) -> float:
+        """Mean forecast − mean label."""
+        return float((self.forecasts - self.positives).sum() / self.labels.sum())
+
+
+class HistoryState(msgspec.Struct):
+    """All of a `History`; arrays are little-endian."""
+
+    width: Count
+    labels: Count
+    windows: bytes
+    """Of the full ones, float32[m, 25]."""
+    times: bytes
+    """float64[m]: of the latest label of each."""
+    open: bytes
+    """Of the window that is not full: float64[25], then the time."""
+    totals: bytes
+    """float64[2, 3, bins]: labels, forecasts, positives."""
+    losses: bytes
+    """float64[2, 2]: squares, log losses."""
+
+
+class History:
+    """How good the forecasts of one stream were, over time.
+
+    Examples
+    --------
+    >>> history = History()
+    >>> forecasts, losses = np.full((2, 600), 0.25), np.full((2, 600), 0.2877)
+    >>> history.add(forecasts, losses, np.zeros(600), np.arange(600.0))
+    >>> history.ends.tolist(), history.times.tolist(), history.curves[0].brier.tolist()
+    ([256, 512], [255.0, 511.0], [0.0625, 0.0625])
+    """
+
+    def __init__(self) -> None:
+        self.width = WIDTH
+        """Labels of a full window."""
+        self.labels = 0
+        """How many labels there were."""
+        self.times: Values = np.empty(0)
+        """Of each full window, the latest event time of its labels; NaN where none has one."""
+        self._windows = np.empty((0, _COLUMNS), np.float32)
+        self._open, self._open_time = np.zeros(_COLUMNS), float("nan")
+        self._totals = np.zeros((2, 3, _BINS))
+        self._losses = np.zeros((2, 2))  # squares and log losses
+
+    @property
+    def ends(self) -> npt.NDArray[np.int64]:
+        """Of each full window, how many labels there had been at its end."""
+        return np.arange(1, len(self._windows) + 1, dtype=np.int64) * self.width
+
+    @property
+    def rates(self) -> Values:
+        """Of each full window, the rate of label 1."""
+        return self._windows[:, 0] / np.float64(self.width)
+
+    @property
+    def curves(self) -> tuple[Curve, Curve]:
+        """Both sides of the full windows: before and after."""
+        means = self._windows / np.float64(self.width)
+        excess = means[:, _EXCESS].reshape(-1, 2, _BINS)
+        forecast, ece = excess.sum(axis=2) + means[:, :1], np.abs(excess).sum(axis=2)
+        columns = (forecast, means[:, _SQUARES], means[:, _LOSSES], ece)
+        before, after = (Curve(*(each[:, side] for each in columns)) for side in (0, 1))
+        return before, after
+
+    @property
+    def totals(self) -> tuple[Totals, Totals]:
+        """Both sides of all labels, before and after; there has to be one."""
+        before, after = (
+            Totals(*sums[:, sums[0] > 0.0], *(losses / self.labels).tolist())
+            for sums, losses in zip(self._totals, self._losses.T, strict=True)
+        )
+        return before, after
+
+    def add(self, forecasts: Values, losses: Values, labels: Values, times: Values) -> None:
+        """Add forecasts with their labels, in the order in which the labels came.
+
+        Parameters
+        ----------
+        forecasts
+            before and after: float64[2, n] in [0, 1].
+        losses
+            their log losses: float64[2, n].
+        labels, times
+            each of them 0 or 1, and their event times, NaN where unknown: float64[n].
+        """
+        at, n = 0, len(labels)
+        while at < n:  # windows become wider in between
+            end = min(n, at + MOST_WINDOWS * self.width - self.labels)
+            self._add(forecasts[:, at:end], losses[:, at:end], labels[at:end], times[at:end])
+            at = end
+
+    @property
+    def state(self) -> HistoryState:
+        """All of it, to be stored."""
+        return HistoryState(
+            self.width,
+            self.labels,
+            self._windows.astype("<f4").tobytes(),
+            self.times.astype("<f8").tobytes(),
+            np.append(self._open, self._open_time).astype("<f8").tobytes(),
+            self._totals.astype("<f8").tobytes(),
+            self._losses.astype("<f8").tobytes(),
+        )
+
+    @classmethod
+    def restore(cls, state: HistoryState) -> Self:
+        """Go on from a state.
+
+        Raises
+        ------
+        DamagedStateError
+            if it is none.
+        """
+        made = cls()
+        full = state.labels // state.width if state.width else MOST_WINDOWS
+        if full >= MOST_WINDOWS or state.width % WIDTH:
+            raise DamagedStateError(f"no history has {state.labels:,} labels in windows of {state.width:,}")
+        made.width, made.labels = state.width, state.labels
+        made._windows = _decoded(state.windows, "<f4", full, _COLUMNS).astype(np.float32)
+        made.times = _decoded(state.times, "<f8", full, nan=True).astype(np.float64)
+        *sums, made._open_time = _decoded(state.open, "<f8", _COLUMNS + 1, nan=True).tolist()
+        made._open = np.array(sums)
+        made._totals = totals = _decoded(state.totals, "<f8", 2, 3, _BINS).astype(np.float64)
+        if (totals[:, 0].sum(axis=1) != state.labels).any() or not (
+            np.isfinite(made._open).all() and (totals >= 0.0).all() and (totals[:, 1:] <= totals[:, :1]).all()
+        ):
+            raise DamagedStateError(f"the sums of a history are not those of {state.labels:,} labels")
+        made._losses = _decoded(state.losses, "<f8", 2, 2).astype(np.float64)
+        return made
+
+    def _add(self, forecasts: Values, losses: Values, labels: Values, times: Values) -> None:
+        """Add as many as there is room for before windows become wider."""
+        rounded = np.rint(forecasts / GRAIN) * GRAIN
+        squares, losses = (np.rint(each / GRAIN) * GRAIN for each in ((forecasts - labels) ** 2, losses))
+        which = np.searchsorted(LIMITS, forecasts, side="right")
+        window = (self.labels % self.width + np.arange(len(labels))) // self.width
+        begun = int(window[-1]) + 1
+        first = np.searchsorted(window, np.arange(begun))
+        sums = np.empty((begun, _COLUMNS))
+        sums[:, 0] = np.add.reduceat(labels, first)
+        sums[:, _SQUARES] = np.add.reduceat(squares, first, axis=1).T
+        sums[:, _LOSSES] = np.add.reduceat(losses, first, axis=1).T
+        cells = ((2 * window + [[0], [1]]) * _BINS + which).ravel()
+        excess = np.bincount(cells, (rounded - labels).ravel(), begun * 2 * _BINS)
+        sums[:, _EXCESS] = excess.reshape(begun, -1)
+        sums[0] += self._open
+        latest = np.fmax.reduceat(times, first)
+        latest[0] = np.fmax(latest[0], self._open_time)
+
+        self.labels += len(labels)
+        self._losses += np.stack([squares.sum(axis=1), losses.sum(axis=1)])
+        for side in (0, 1):
+            for total, weights in zip(self._totals[side], (None, rounded[side], labels), strict=True):
+                total += np.bincount(which[side], weights, _BINS)
+        full = begun - bool(self.labels % self.width)
+        self._open = sums[full] if full < begun else np.zeros(_COLUMNS)
+        self._open_time = float(latest[full]) if full < begun else float("nan")
+        self._windows = np.concatenate([self._windows, sums[:full].astype(np.float32)])
+        self.times = np.concatenate([self.times, latest[:full]])
+        if len(self._windows) == MOST_WINDOWS:
+            self.width *= 2
+            self._windows = self._windows[::2] + self._windows[1::2]
+            self.times = np.fmax(self.times[::2], self.times[1::2])
+
+
+class Delays:
+    """How long labels took: counted in bins whose limits are 15% apart, so that quantiles are as exact.
+
+    Examples
+    --------
+    >>> delays = Delays()
+    >>> delays.add(np.array([1.0, 2.0, 3.0, 600.0, np.nan]))
+    >>> delays.labels, round(delays.quantile(0.5))
+    (4, 2)
+    """
+
+    def __init__(self, counts: list[int] | None = None) -> None:
+        self._counts = np.array(counts or [0] * (len(_DELAYS) + 1), np.int64)
+        if len(self._counts) != len(_DELAYS) + 1:
+            raise DamagedStateError(f"delays are counted in {len(_DELAYS) + 1} bins, got {len(self._counts)}")
+
+    @property
+    def labels(self) -> int:
+        """How many labels have a delay."""
+        return int(self._counts.sum())
+
+    @property
+    def counts(self) -> list[int]:
+        """How many labels are in each bin: all of it, to be stored."""
+        counts: list[int] = self._counts.tolist()
+        return counts
+
+    def add(self, delays: Values) -> None:
+        """Add delays, in seconds; NaN, which is none, is left out."""
+        bins = np.searchsorted(_DELAYS, delays[~np.isnan(delays)], side="right")
+        self._counts += np.bincount(bins, minlength=len(self._counts))
+
+    def quantile(self, share: float) -> float:
+        """Return the delay that such a share of the labels did not exceed; there has to be one.
+
+        At most a millisecond counts as one.
+        """
+        sums = np.cumsum(self._counts)
+        rank = share * sums[-1]
+        bin_ = int(np.searchsorted(sums, rank))
+        if not 0 < bin_ < len(_DELAYS):
+            return float(_DELAYS[min(bin_, len(_DELAYS) - 1)])
+        within = (rank - sums[bin_ - 1]) / self._counts[bin_]
+        return float(_DELAYS[bin_ - 1] ** (1.0 - within) * _DELAYS[bin_] ** within)
+
+
+def _decoded(data: bytes, kind: str, *shape: int, nan: bool = False) -> npt.NDArray[np.floating]:
+    values = np.frombuffer(data, kind) if len(data) % int(kind[-1]) == 0 else np.empty(0)
+    if values.size != np.prod(shape, dtype=int) or not (nan or np.isfinite(values).all()):
+        raise DamagedStateError(f"a history of {shape} values cannot be {len(data)} bytes")
+    return values.reshape(shape)

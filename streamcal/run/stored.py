@@ -1,0 +1,53 @@
+"""What a store holds, as a pipeline and its course: to be looked at, not to be gone on with."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import msgspec
+
+from streamcal.engine.config import RecalibratorConfig
+from streamcal.engine.engine import Engine
+from streamcal.run.columns import Columns
+from streamcal.run.pipeline import Pipeline
+from streamcal.run.ports import Store
+from streamcal.run.runner import pipeline_state
+from streamcal.run.status import Course
+
+__all__ = ["stored_course", "stored_options", "stored_pipeline"]
+
+
+def stored_pipeline(store: Store) -> Pipeline | None:
+    """Return the pipeline as of the last commit; None before the first.
+
+    Raises
+    ------
+    StoreError, DamagedStateError
+        if the store cannot be read or is damaged.
+    ValueError
+        if its state is that of another version of streamcal.
+    """
+    checkpoint = store.load()
+    own = pipeline_state(checkpoint)
+    if own is None:
+        return None
+    positive = None if own.positive == "1" else own.positive
+    pipeline = Pipeline(stored_options(store), tables=store.tables, columns=Columns(positive=positive))
+    pipeline.restore(msgspec.json.encode(own), checkpoint.engines)
+    return pipeline
+
+
+def stored_options(store: Store) -> RecalibratorConfig:
+    """Return the options of the engines, all of which have the same. Raises as `stored_pipeline`."""
+    engines = store.load().engines
+    for key in islice(engines, 1):
+        return Engine.from_bytes(engines[key], key).config
+    return RecalibratorConfig()
+
+
+def stored_course(store: Store) -> Course:
+    """Return the map versions and the latest rejects of a store. Raises as `stored_pipeline`."""
+    course = Course()
+    course.take_maps(store.maps())
+    course.rejects.extend(store.rejects())
+    return course

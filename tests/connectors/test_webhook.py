@@ -1,0 +1,257 @@
+"""Alarms that go out: to a file, and to a webhook whose receiver fails, hangs or dies."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+import random
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+from streamcal_connectors import webhook
+from streamcal_connectors.webhook import SECRET, WebhookConnector, WebhookSink
+
+from streamcal.run.connectors import public_url
+from streamcal.run.ports import SinkOptions
+from streamcal.run.rows import AlarmRow
+from tests.command_line import STREAMCAL, read_lines, streamcal
+
+KEY = b"k" * 32
+TOLD = f"whsec_{base64.b64encode(KEY).decode()}"
+
+
+class Receiver:
+    """A real server: it keeps what it got, and answers as it is told; the last answer again and again."""
+
+    def __init__(self, *answers: int | str) -> None:
+        self.got: list[tuple[dict[str, str], bytes]] = []
+        self.taken: list[str] = []  # ids answered with success
+        self.answers = list(answers)
+        self.release = Event()  # ends a hang
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                receiver.got.append(({name.lower(): value for name, value in self.headers.items()}, body))
+                answer = receiver.answers.pop(0) if len(receiver.answers) > 1 else receiver.answers[0]
+                if answer == "hang":
+                    receiver.release.wait(60)
+                if isinstance(answer, str):  # it dies
+                    self.close_connection = True
+                    return
+                if answer == 200:
+                    receiver.taken.append(json.loads(body)["id"])
+                self.send_response(answer)
+                if answer == 302:
+                    self.send_header("Location", "/elsewhere")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def do_GET(self) -> None:
+                raise AssertionError("a redirection was followed")
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/secret-path"
+
+
+@contextmanager
+def receiver(*answers: int | str) -> Iterator[Receiver]:
+    made = Receiver(*answers)
+    thread = Thread(target=made.server.serve_forever)
+    thread.start()
+    try:
+        yield made
+    finally:
+        made.release.set()
+        made.server.shutdown()
+        made.server.server_close()
+        thread.join()
+
+
+def wait_for(what: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 60
+    while not what():
+        assert time.monotonic() < deadline, "it did not come in time"
+        time.sleep(0.01)
+
+
+def alarm(number: int, key: str | None = None) -> AlarmRow:
+    return AlarmRow(number, key, 1e9, "an assumption", "a reason", 7, "do this")
+
+
+def opened(url: str, job: str = "a store", position: Any = None) -> WebhookSink:
+    sink = WebhookConnector().sink(url, SinkOptions(rows="alarms"))
+    assert sink.resume(job, position) is None
+    return sink
+
+
+@pytest.fixture(autouse=True)
+def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhook, "_FIRST", 0.01)
+    monkeypatch.setattr(webhook, "_LONGEST", 0.01)
+
+
+def test_an_alarm_is_posted_until_it_is_taken_with_one_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SECRET, TOLD)
+    with receiver(503, "die", 302, 404, 200) as hook:
+        sink = opened(hook.url.replace("//", "//me:pass%20word@"))
+        sink.write([alarm(1, "a key")])
+        assert not hook.got  # nothing goes out before the commit
+        waiting = sink.commit({})["waiting"]
+        wait_for(lambda: sink.commit({}) == {"waiting": {}})
+        sink.close()
+    assert [len(hook.got), len({body for _, body in hook.got})] == [5, 1]
+    heads, body = hook.got[-1]
+    event = json.loads(body)
+    assert list(waiting) == [event["id"]] == hook.taken
+    assert event["data"]["advice"] == "do this"
+    assert (event["specversion"], event["subject"]) == ("1.0", "a key")
+    assert event["time"] == "2001-09-09T01:46:40+00:00"
+    assert heads["content-type"].startswith("application/cloudevents+json")
+    assert base64.b64decode(heads["authorization"].split()[1]) == b"me:pass word"
+    for heads, body in hook.got:  # as a receiver by Standard Webhooks checks it
+        signed = b".".join((heads["webhook-id"].encode(), heads["webhook-timestamp"].encode(), body))
+        mine = base64.b64encode(hmac.digest(KEY, signed, "sha256")).decode()
+        assert heads["webhook-signature"] == f"v1,{mine}"
+        assert heads["webhook-id"] == event["id"]
+
+
+def test_one_alarm_that_is_never_taken_holds_no_other_up() -> None:
+    with receiver(400, 200, 400, 200, 400) as hook:
+        sink = opened(hook.url)
+        sink.write([alarm(1), alarm(2), alarm(3)])
+        sink.commit({})
+        wait_for(lambda: len(sink.commit({})["waiting"]) == 1)
+        sink.close()
+
+
+def test_a_receiver_that_hangs_holds_nothing_up_and_the_next_run_delivers(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhook, "_SETTLE", 0.05)
+    with receiver("hang", 200) as hook:
+        sink = opened(hook.url)
+        sink.write([alarm(1)])
+        sink.commit({})
+        wait_for(lambda: hook.got)
+        sink.write([alarm(2)])
+        position = json.loads(json.dumps(sink.commit({})))  # as a store gives it back
+        assert sink.settle() == position
+        assert len(position["waiting"]) == 2
+        sink.close()
+        assert "127.0.0.1 did not take 2 of the alarms: the next run delivers them" in caplog.text
+        hook.release.set()
+
+        again = opened(hook.url, position=position)
+        assert again.settle() == {"waiting": {}}
+        assert sorted(hook.taken) == sorted(position["waiting"])
+        again.close()
+
+
+def test_ids_are_those_of_the_store_the_key_and_the_number() -> None:
+    def id_of(job: str, row: AlarmRow) -> str:
+        sink = WebhookSink("http://127.0.0.1:9", None)
+        sink._job = job
+        sink.write([row])
+        return next(iter(sink._written))
+
+    rows = [alarm(1), alarm(2), alarm(1, "None"), alarm(1, "")]
+    assert len({id_of(job, row) for job in ("a", "b") for row in rows}) == 8
+    assert id_of("a", alarm(1)) == id_of("a", AlarmRow(1, None, None, "x", "y", 3, "z"))
+
+
+def inverted(folder: Path) -> list[str]:
+    """Write a source in which a higher score means a lower probability; return the arguments of a run."""
+    rng = random.Random(1)
+    source, events = folder / "source.jsonl", folder / "events.jsonl"
+    scores = [rng.random() for _ in range(2000)]
+    source.write_text("".join(f'{{"score":{s},"label":{int(rng.random() > s)}}}\n' for s in scores))
+    events.write_text("".join(f'{{"id":"{i}","time":{i},"score":0.5}}\n' for i in range(20)))
+    return ["run", "--source", str(source), "--events", str(events), "--output", str(folder / "o.jsonl")]
+
+
+@pytest.mark.slow
+def test_alarms_of_the_source_go_to_a_file_and_to_the_log(tmp_path: Path) -> None:
+    done = streamcal(*inverted(tmp_path), "--alarms", tmp_path / "a.jsonl")
+    assert done.returncode == 0, done.stderr
+    (row,) = read_lines(tmp_path / "a.jsonl")
+    assert (row["number"], row["key"], row["time"], row["target_labels"]) == (1, None, None, 0)
+    assert row["assumption"] == "P[Y=1 | score] does not decrease with the score"
+    assert "--positive" in row["advice"]
+    assert row["advice"] in done.stderr
+
+
+@pytest.mark.slow
+def test_a_run_ends_well_with_a_dead_receiver_and_the_next_delivers_once(tmp_path: Path) -> None:
+    run = [*inverted(tmp_path), "--store", str(tmp_path / "s.db"), "--alarms"]
+    with receiver(503) as hook:
+        done = streamcal(*run, hook.url)
+        assert done.returncode == 0, done.stderr
+        assert "did not take an alarm (HTTP status 503)" in done.stderr
+        assert "the next run delivers them" in done.stderr
+        assert "secret-path" not in done.stderr
+        hook.answers = [200]
+        ids = {json.loads(body)["id"] for _, body in hook.got}
+        assert streamcal(*run, hook.url).returncode == 0
+        assert set(hook.taken) == ids
+        assert len(hook.taken) == 1
+        assert streamcal(*run, hook.url).returncode == 0
+        assert len(hook.taken) == 1  # it was recorded as delivered
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_while_the_receiver_hangs_delivers_with_the_same_id(tmp_path: Path) -> None:
+    run = [*inverted(tmp_path), "--store", str(tmp_path / "s.db"), "--follow", "--alarms"]
+    with receiver("hang") as hook:
+        with subprocess.Popen(
+            [*STREAMCAL, *run, hook.url], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as process:
+            wait_for(lambda: hook.got and len((tmp_path / "o.jsonl").read_bytes().splitlines()) == 20)
+            process.kill()  # the answers went on although nobody took the alarm
+        hook.answers = [200]
+        done = streamcal(*[each for each in run if each != "--follow"], hook.url)
+        assert done.returncode == 0, done.stderr
+        assert hook.taken == [json.loads(hook.got[0][1])["id"]]
+
+
+def test_what_is_no_webhook_is_refused() -> None:
+    connect = WebhookConnector().sink
+    for url, words in (("https:x", "needs a host"), ("https://h:99999/x", "Port out of range")):
+        with pytest.raises(ValueError, match=words):
+            connect(url, SinkOptions(rows="alarms"))
+    with pytest.raises(ValueError, match="takes alarms only"):
+        connect("https://host/x", SinkOptions(rows="answers"))
+
+
+def test_a_command_shows_no_secret_of_a_url(tmp_path: Path) -> None:
+    (tmp_path / "e.jsonl").write_text('{"id":"a","score":0.5}\n')
+    done = streamcal("run", "--events", tmp_path / "e.jsonl", "--output", "https://me:hidden@host/hidden")
+    assert done.returncode == 2
+    assert "a webhook takes alarms only (--alarms), not answers" in done.stderr
+    assert "hidden" not in done.stderr
+
+
+def test_a_secret_of_another_form_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in ("hidden", "whsec_aGlkZGVu", "whsec_?"):
+        monkeypatch.setenv(SECRET, text)
+        with pytest.raises(ValueError, match="at least 24 bytes in base64") as error:
+            opened("https://host/x")
+        assert text not in str(error.value)
+
+
+def test_of_a_webhook_only_the_host_is_shown() -> None:
+    assert public_url("https://me:hidden@host:80/hidden?hidden#hidden") == "https://host:80/…"
+    assert public_url("https://host#hidden") == "https://host/…"

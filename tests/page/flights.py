@@ -1,0 +1,92 @@
+"""A run on the flights with a page: some at once, then 5,000 events a second, as long as it is looked at."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import Final, Self
+
+from tests.command_line import STREAMCAL
+
+_FLIGHTS: Final = Path(__file__).parents[2] / "examples" / "flights"
+_TICK: Final = 0.05  # seconds
+_HOSTILE: Final = (
+    b'{"id":"<img src=x onerror=alert(1)>","score":0.4,"label":7}\nnot JSON <script>alert("raw")</script>\n'
+)
+
+
+def _lines(name: str) -> list[bytes]:
+    return gzip.decompress((_FLIGHTS / f"{name}.jsonl.gz").read_bytes()).splitlines(keepends=True)
+
+
+class LiveFlights:
+    """Such a run, from entering it to leaving it.
+
+    Parameters
+    ----------
+    folder
+        for its files.
+    at_once
+        events that are there at the beginning.
+    rate
+        further events per second.
+    """
+
+    def __init__(self, folder: Path, at_once: int, rate: int = 5_000) -> None:
+        self._folder = folder
+        self._predictions, self._labels = _lines("predictions"), _lines("labels")
+        self._at = 0
+        self._step = round(rate * _TICK / 2)
+        (folder / "source.jsonl").write_bytes(b"".join(_lines("source")[:4_000]))
+        self._files = [(folder / name).open("ab", buffering=0) for name in ("p.jsonl", "l.jsonl")]
+        self._write(at_once // 2)
+        self._files[1].write(_HOSTILE)
+        self._stop = threading.Event()
+
+    def __enter__(self) -> Self:
+        files = {"source": "source", "events": "p", "labels": "l", "output": "o", "rejects": "r"}
+        options = [part for name, file in files.items() for part in (f"--{name}", f"{file}.jsonl")]
+        self.process = subprocess.Popen(
+            [*STREAMCAL, "run", *options, "--follow", "--page", "0"],
+            cwd=self._folder,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stderr is not None
+        said = self.process.stderr.readline()
+        assert said.startswith("page at http://127.0.0.1:"), said
+        self.url = said.split()[-1]
+        self._threads = [threading.Thread(target=self._feed), threading.Thread(target=self._drain)]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self.process.terminate()
+        self.process.wait(30.0)
+        for thread in self._threads:
+            thread.join()
+        for file in (*self._files, self.process.stderr):
+            assert file is not None
+            file.close()
+
+    def _write(self, count: int) -> None:
+        """Append so many predictions, and as many labels: each comes within hours of its own."""
+        part = slice(self._at, self._at + count)
+        self._files[0].write(b"".join(self._predictions[part]))
+        self._files[1].write(b"".join(self._labels[part]))
+        self._at += count
+
+    def _feed(self) -> None:
+        start, ticks = time.monotonic(), 0
+        while not self._stop.wait(max(0.0, start + ticks * _TICK - time.monotonic())):
+            self._write(self._step)
+            ticks += 1
+
+    def _drain(self) -> None:
+        assert self.process.stderr is not None
+        self.said = self.process.stderr.read()

@@ -1,0 +1,215 @@
+"""The page in a browser, with a real run: the flights at 5,000 events a second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import product
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import pytest
+
+from streamcal.page.board import Board
+from streamcal.page.server import PageServer
+from streamcal.run.pipeline import Pipeline
+from tests.page.flights import LiveFlights
+from tests.page.streams import labelled, processed
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page, ViewportSize
+
+pytestmark = pytest.mark.slow
+
+WIDE: Final[ViewportSize] = {"width": 1600, "height": 1000}
+NARROW: Final[ViewportSize] = {"width": 390, "height": 844}
+SCHEMES: Final[tuple[Literal["light", "dark"], ...]] = ("light", "dark")
+
+DRAWN = """() => Object.fromEntries([...document.querySelectorAll("figure")].map((figure) => {
+    const { plot } = figure.querySelector(".chart");
+    const canvas = figure.querySelector("canvas");
+    const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+    const inked = (colour) => {
+        const [r, g, b] = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
+        let count = 0;
+        for (let at = 0; at < pixels.length; at += 4)
+            count += pixels[at + 3] > 200 && Math.abs(pixels[at] - r) + Math.abs(pixels[at + 1] - g)
+                + Math.abs(pixels[at + 2] - b) < 12;
+        return count;
+    };
+    return [figure.id, plot.series.slice(1).map((series, number) => ({
+        label: series.label,
+        values: plot.data[number + 1].filter((value) => value != null).length,
+        pixels: inked(plot.series[number + 1].stroke()),
+    }))];
+}))"""
+
+
+class Viewer:
+    """A page in the browser, with all that it asked for and complained of."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        page.on("console", lambda message: self.said.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: self.said.append(str(error)))
+        page.on("request", lambda request: self.asked.append(request.url))
+
+    def text(self, selector: str) -> str:
+        return self.page.locator(selector).inner_text()
+
+
+@contextmanager
+def viewing(chromium: Browser, url: str, **options: Any) -> Iterator[Viewer]:
+    context = chromium.new_context(**({"viewport": WIDE} | options))
+    try:
+        viewer = Viewer(context.new_page())
+        viewer.page.goto(url)
+        yield viewer
+    finally:
+        context.close()
+
+
+@pytest.fixture(scope="module")
+def flights(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveFlights]:
+    with LiveFlights(tmp_path_factory.mktemp("flights"), at_once=16_000) as run:
+        yield run
+
+
+def wait_for_charts(page: Page) -> None:
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('.chart')].length"
+        " && [...document.querySelectorAll('.chart')].every((each) => each.plot)",
+        timeout=60_000,
+    )
+
+
+def test_every_chart_is_drawn_with_data_and_nothing_is_asked_of_another_host(
+    chromium: Browser, flights: LiveFlights
+) -> None:
+    with viewing(chromium, flights.url) as viewer:
+        page = viewer.page
+        wait_for_charts(page)
+        drawn = page.evaluate(DRAWN)
+        assert list(drawn) == [
+            "reliability", "ece", "prior", "brier", "log-loss", "certificate", "mixture",
+        ]  # fmt: skip
+        for name, series in drawn.items():
+            assert len(series) >= 2, name
+            for each in series:
+                assert each["values"] >= 5, (name, each)
+                assert each["pixels"] >= 20 or name == "mixture", (name, each)
+        assert sum(each["pixels"] > 100 for each in drawn["mixture"]) >= 5
+        before = page.evaluate("document.querySelector('#brier .chart').plot.data[0].length")
+        page.wait_for_function(
+            f"() => document.querySelector('#brier .chart').plot.data[0].length != {before}", timeout=60_000
+        )
+        assert viewer.text("#state") == "Live"
+        assert "percentage points" in viewer.text("#verdict")
+        assert viewer.said == []
+        assert all(url.startswith(flights.url) for url in viewer.asked), viewer.asked
+        assert not any("rejects" in url for url in viewer.asked)
+
+
+def test_it_can_be_read_by_all(chromium: Browser, flights: LiveFlights) -> None:
+    """By axe-core: contrast of at least 4.5, names, landmarks. And nothing is cut off at the right."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    with viewing(chromium, flights.url) as viewer:
+        page = viewer.page
+        wait_for_charts(page)
+        for details in page.locator("details:visible").all():
+            details.evaluate("each => { each.open = true }")
+        page.wait_for_selector("#raw-list code")
+        for size, scheme in product((WIDE, NARROW), SCHEMES):
+            page.set_viewport_size(size)
+            page.emulate_media(color_scheme=scheme)
+            ground = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+            assert (sum(map(int, ground[4:-1].split(","))) > 384) == (scheme == "light")
+            found = Axe().run(page).response
+            assert [(each["id"], each["nodes"][0]["html"]) for each in found["violations"]] == []
+            assert "color-contrast" in [each["id"] for each in found["passes"]]
+            assert page.evaluate("document.documentElement.scrollWidth") == size["width"]
+        assert viewer.said == []
+
+
+def test_it_is_used_with_the_keyboard_alone(chromium: Browser, flights: LiveFlights) -> None:
+    with viewing(chromium, flights.url) as viewer:
+        page = viewer.page
+        wait_for_charts(page)
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.className") == "skip"
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.id") == "main"
+        for _ in range(40):
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement.matches('#ece .chart')"):
+                break
+        page.keyboard.press("ArrowRight")
+        assert "UTC" in viewer.text("#ece-legend")
+        first = page.evaluate("document.querySelector('#ece .chart').plot.cursor.idx")
+        page.keyboard.press("ArrowRight")
+        assert page.evaluate("document.querySelector('#ece .chart').plot.cursor.idx") == first + 1
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#ece tbody tr")
+        assert page.locator("#ece tbody tr").count() >= 5
+
+
+def test_raw_rejects_are_text_and_are_asked_for_only_to_be_shown(
+    chromium: Browser, flights: LiveFlights
+) -> None:
+    with viewing(chromium, flights.url) as viewer:
+        page = viewer.page
+        wait_for_charts(page)
+        assert "a label must equal 0 or 1" in viewer.text("#reasons")
+        assert "onerror" not in page.content()
+        page.locator("#raw summary").click()
+        page.wait_for_selector("#raw-list code")
+        assert '<script>alert("raw")</script>' in viewer.text("#raw-list")
+        assert "<img src=x onerror=alert(1)>" in viewer.text("#raw-list")
+        assert page.locator("#raw-list img, #raw-list script").count() == 0
+        assert viewer.said == []
+
+
+def test_it_goes_on_after_a_restart_and_shows_what_was_last_after_the_end(chromium: Browser) -> None:
+    pipeline = Pipeline()
+    processed(pipeline, labelled(300))
+    first = PageServer("127.0.0.1", 0)
+    first.show(Board(pipeline, {}))
+    with viewing(chromium, first.url) as viewer:
+        page = viewer.page
+        page.wait_for_selector("#state[data-state=running]")
+        first.close()
+        page.wait_for_selector("#state[data-state=lost]")
+        assert "trying again" in viewer.text("#announced")
+        board = Board(pipeline, {})
+        second = PageServer("127.0.0.1", first.port)
+        second.show(board)
+        page.wait_for_selector("#state[data-state=running]")
+        board.take(processed(pipeline, labelled(10, "more")))
+        board.end()
+        page.wait_for_selector("#state[data-state=ended]")
+        second.close()
+        page.wait_for_timeout(300)
+        assert viewer.text("#state").startswith("Ended at")
+        assert "310" in viewer.text("#tiles")
+
+
+def test_each_key_has_its_figures(chromium: Browser) -> None:
+    pipeline = Pipeline()
+    processed(pipeline, [*labelled(600, "a", key="north"), *labelled(400, "b", key="<b>south")])
+    server = PageServer("127.0.0.1", 0)
+    server.show(Board(pipeline, {}))
+    with viewing(chromium, server.url) as viewer:
+        page = viewer.page
+        page.wait_for_selector("#choice:visible")
+        assert "1,000" in viewer.text("#tiles")
+        page.select_option("#key", label="<b>south")
+        assert "400" in viewer.text("#tiles")
+        assert "<b>south" in viewer.text("#verdict")
+        assert [row.inner_text().split("\t")[0] for row in page.locator("#keys tbody tr").all()] == [
+            "north",
+            "<b>south",
+        ]
+    server.close()

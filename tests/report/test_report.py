@@ -1,0 +1,290 @@
+"""Reports of stores, of files and of runs, and what they look like in a browser."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import msgspec
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from click.testing import Result
+from playwright.sync_api import Browser
+from streamcal_connectors.sqlite.store import SqliteStore
+from typer.testing import CliRunner
+
+from streamcal.cli.app import app
+from streamcal.report.document import as_html
+from streamcal.report.record import Report, make_report
+from streamcal.run.pipeline import Pipeline
+from streamcal.run.status import Course
+from streamcal.run.stored import stored_course, stored_pipeline
+from tests.command_line import synthetic
+from tests.report.hostile import KEYS, hostile_store
+
+ROOT = Path(__file__).parents[2]
+
+
+class Page(HTMLParser):
+    """The elements of a page, its text, and its tables."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.tables: list[list[list[str]]] = []
+        self.ids: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+        assert not self._open, f"never closed: {self._open}"
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attributes)))
+        self.ids += [value for name, value in attributes if name == "id" and value]
+        if tag not in ("meta", "link"):
+            self._open.append(tag)
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "td" in self._open or "th" in self._open:
+            self.tables[-1][-1][-1] += data
+
+    def table(self, *columns: str) -> list[list[str]]:
+        (found,) = (rows[1:] for rows in self.tables if rows[0] == list(columns))
+        return found
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    """Leave signals and loggers as they were: the command line sets them for a process of its own."""
+    loggers = [logging.getLogger(name) for name in ("streamcal", "streamcal_connectors")]
+    before = [(each.handlers, each.level, each.propagate) for each in loggers]
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for logger, (handling, level, propagate) in zip(loggers, before, strict=True):
+        logger.handlers, logger.level, logger.propagate = handling, level, propagate
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "200"})
+
+
+def closing_table(done: Result) -> dict[str, str]:
+    rows = (line.rsplit("  ", 1) for line in done.stdout.splitlines())
+    return {name.strip(): value.strip() for name, value in (row for row in rows if len(row) == 2)}
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return hostile_store(tmp_path_factory.mktemp("hostile"))
+
+
+def report_of(path: Path) -> Report:
+    store = SqliteStore(path, read_only=True)
+    try:
+        pipeline = stored_pipeline(store)
+        assert pipeline is not None
+        return make_report(
+            pipeline,
+            stored_course(store),
+            made="2026-11-22T12:00:00+00:00",
+            made_from=[str(path)],
+            warnings=["<b>careful</b>"],
+            options={},
+            unknown_fields=None,
+        )
+    finally:
+        store.close()
+
+
+@pytest.mark.slow
+def test_its_figures_are_those_of_the_closing_table_however_it_is_made(tmp_path: Path) -> None:
+    source, events, labels = synthetic(tmp_path, 1200)
+    inputs = ["--source", source, "--events", events, "--labels", labels]
+    (tmp_path / "config.toml").write_text("[join]\nlabel_ttl = 2000\n")
+    inputs += ["--config", tmp_path / "config.toml"]
+    run, store = tmp_path / "run.html", tmp_path / "s.db"
+    done = call("run", *inputs, "--output", tmp_path / "o.jsonl", "--store", store, "--report", run)
+    assert done.exit_code == 0, done.output
+    wanted = closing_table(done)
+    assert wanted["joined"] == "1,200"
+
+    def figures(path: Path) -> dict[str, str]:
+        text = path.read_text()
+        assert len(text) < 2_000_000
+        return {name.strip(): value for name, value in Page(text).table("what", "figure")}
+
+    assert figures(run) == wanted
+    stored, filed = tmp_path / "stored.html", tmp_path / "filed.html"
+    assert call("report", store, "-o", stored).exit_code == 0
+    assert call("report", *inputs, "-o", filed).exit_code == 0
+    assert figures(filed) == wanted
+    assert wanted.pop("unknown fields ignored") == "0"
+    assert figures(stored) == wanted
+    cards = stored.read_text()
+    for name in ("Brier score", "log loss", "calibration error (ECE)"):
+        assert f'<div class="figure">{wanted[f"{name} after"]}</div>' in cards
+        assert f'<span class="beside">before: {wanted[f"{name} before"]}</span>' in cards
+
+    done = call("report", store, "--json")
+    found = msgspec.json.decode(done.stdout, type=Report, strict=True)
+    assert {each.name.strip(): each.value for each in found.figures} == wanted
+    view = found.status.views[0]
+    assert f"{view.after.brier:.5f}" == wanted["Brier score after"]
+    assert view.windows.labels == [256, 512, 768, 1024]
+    assert found.delays[-1].share == 1.0
+    again = call("report", store, "--json", "-o", tmp_path / "r.json")
+    assert again.exit_code == 0
+    assert call("report", store, "--json", "-o", tmp_path / "r.json").exit_code == 0  # it replaces its own
+
+
+def test_the_schema_of_the_json_is_the_one_in_the_docs() -> None:
+    kept = (ROOT / "docs" / "report.schema.json").read_text()
+    assert json.loads(kept) == msgspec.json.schema(Report), "make schema"
+
+
+def test_nothing_of_the_users_becomes_markup(hostile: Path) -> None:
+    text = as_html(report_of(hostile))
+    page = Page(text)
+    assert len(text) < 2_000_000
+    kinds = {name for name, _ in page.elements}
+    assert not kinds & {"script", "img", "iframe", "object", "u", "b", "i"}
+    assert kinds & {"svg", "table", "bdi"}
+    attributes = {name for _, given in page.elements for name in given}
+    assert not [name for name in attributes if name.startswith("on")]
+    assert not [
+        given for _, given in page.elements if not (given.get("href") or "#").startswith(("#", "data:,"))
+    ]
+    assert len(page.ids) == len(set(page.ids))
+    assert "\u202e" not in text
+    keys = [row[0] for row in page.table("key", "labels", "Brier before", "after", "ECE before", "after")]
+    assert keys == [key.replace("\u202e", "\\u202e") for key in KEYS]
+    assert "alert(4)" not in text  # the text of a reject may be personal
+    assert "&lt;b&gt;careful&lt;/b&gt;" in text
+
+
+def test_every_picture_has_a_name_and_its_figures(hostile: Path) -> None:
+    page = Page(as_html(report_of(hostile)))
+    pictures = [given for name, given in page.elements if name == "svg" and given.get("role") == "img"]
+    count = len([name for name, _ in page.elements if name == "figure"])
+    assert count == len(pictures) > 20
+    assert all(given["aria-label"] for given in pictures)
+    assert len(page.tables) > count
+
+
+def test_there_may_be_little_to_report() -> None:
+    def made(pipeline: Pipeline) -> str:
+        return as_html(
+            make_report(
+                pipeline,
+                Course(),
+                made="2026-11-22T12:00:00+00:00",
+                made_from=["x"],
+                warnings=[],
+                options={},
+                unknown_fields=0,
+            )
+        )
+
+    text = made(Pipeline())
+    assert "No label has met its prediction yet" in text
+    assert not [name for name, _ in Page(text).elements if name == "figure"]
+    pipeline = Pipeline()
+    unrated = pipeline._unrated
+    for column, value in zip(unrated, (0.0, 0.0, 0, None, None, None), strict=True):
+        column.append(value)  # type: ignore[attr-defined]
+    assert "Only 1 labels have met their prediction" in made(pipeline)
+    for column, value in zip(pipeline._unrated, (0.0, 1.0, 0, None, 0.0, 1e300), strict=True):
+        column.extend([value] * 300)  # type: ignore[attr-defined]
+    text = made(pipeline)
+    Page(text)
+    assert "The scores as they came were better." in text
+
+
+def test_a_store_that_a_run_is_writing_can_be_reported(hostile: Path, tmp_path: Path) -> None:
+    writing = SqliteStore(hostile)  # as a run has it: locked
+    try:
+        done = call("report", hostile, "-o", tmp_path / "r.html")
+    finally:
+        writing.close()
+    assert done.exit_code == 0, done.output
+    assert done.stdout == f"report: {tmp_path / 'r.html'}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["{tmp}/none.db"], 3, "there is no store"),
+        (["{tmp}"], 3, "is a directory: a store is one SQLite file"),
+        (["{tmp}/text"], 3, "file is not a database"),
+        (["{tmp}/empty.db"], 1, "holds nothing yet: no run has committed an event to it"),
+        (["{store}", "-o", "{tmp}/text"], 2, "there is a file of 5 bytes that is not a report"),
+        (["{store}", "-o", "{tmp}"], 2, "that is a directory"),
+        (["{store}", "-o", "{tmp}/no/r.html"], 2, "there is no directory"),
+        (["{store}", "-o", "{store}"], 2, "are one and the same"),
+        ([], 2, "give either a store, or --events with --labels"),
+        (["{store}", "--events", "{tmp}/text"], 2, "give either a store, or --events with --labels"),
+        (["{store}", "--labels", "{tmp}/text"], 2, "a store needs no --labels"),
+        (["--events", "{tmp}/text", "-o", "{tmp}/r.html"], 1, "no event could be read from"),
+        (["--events", "{tmp}/none", "-o", "{tmp}/r.html"], 1, "cannot read"),
+    ],
+)
+def test_what_cannot_be_reported_is_said(
+    hostile: Path, tmp_path: Path, arguments: list[str], status: int, words: str
+) -> None:
+    (tmp_path / "text").write_text("text\n")
+    SqliteStore(tmp_path / "empty.db").close()
+    done = call("report", *(each.format(tmp=tmp_path, store=hostile) for each in arguments))
+    assert words in done.stderr, done.output
+    assert done.exit_code == status
+    assert (tmp_path / "text").read_text() == "text\n"
+    assert not (tmp_path / "r.html").exists()
+
+
+@pytest.mark.slow
+def test_in_a_browser_it_asks_for_nothing_and_says_nothing(
+    hostile: Path, tmp_path: Path, chromium: Browser
+) -> None:
+    path, short = tmp_path / "report.html", tmp_path / "short.html"
+    made = report_of(hostile)
+    path.write_text(as_html(made))
+    del made.status.views[1:]  # axe takes seconds for the pictures of every key, which are alike
+    short.write_text(as_html(made))
+    for width, scheme in ((390, "light"), (1600, "dark")):
+        context = chromium.new_context(
+            viewport={"width": width, "height": 900},
+            color_scheme=scheme,  # type: ignore[arg-type]
+            offline=True,
+        )
+        page = context.new_page()
+        said: list[str] = []
+        asked: list[str] = []
+        page.on("console", lambda message, said=said: said.append(message.text))  # type: ignore[misc]
+        page.on("pageerror", lambda error, said=said: said.append(str(error)))  # type: ignore[misc]
+        page.on("dialog", lambda dialog, said=said: said.append(dialog.message))  # type: ignore[misc]
+        page.on("request", lambda request, asked=asked: asked.append(request.url))  # type: ignore[misc]
+        page.goto(path.as_uri())
+        assert asked == [path.as_uri()]
+        assert said == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        sizes = page.eval_on_selector_all(
+            "figure > svg", "all => all.map(svg => [svg.clientWidth, svg.getBBox().width])"
+        )
+        assert all(wide > 200 and drawn > 200 for wide, drawn in sizes)
+        page.goto(short.as_uri())
+        found = Axe().run(page).response["violations"]
+        assert not [each["id"] for each in found if each["impact"] in ("serious", "critical")], found
+        context.close()

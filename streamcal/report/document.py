@@ -167,16 +167,30 @@ def _card(name: str, figure: str, beside: str, change: Markup | None = None) -> 
 
 def _doubts(report: Report) -> Markup | None:
     status = report.status
-    notes = [
-        tag(
-            "li",
-            tag("strong", "Refuted: ", alarm.assumption, *_of_key(alarm.key)),
-            f"{alarm.reason}, after {alarm.target_labels:,} labels of the target. {alarm.advice}",
-            class_="alarm",
+    views = {view.key: view.served for view in status.views}
+    now: list[Markup] = []
+    over: list[Markup] = []
+    for alarm in status.alarms:
+        served = views.get(alarm.key) or status.views[0].served
+        # What is certified now does not need the assumption, or assumes it of other labels.
+        ended = (
+            served is not None
+            and served.certified is not None
+            and alarm.assumption not in served.certified.refuted
         )
-        for alarm in status.alarms
-    ]
-    notes += [tag("li", warning) for warning in status.warnings]
+        note = tag(
+            "li",
+            tag(
+                "strong",
+                "An earlier alarm, over now: " if ended else "Refuted: ",
+                alarm.assumption,
+                *_of_key(alarm.key),
+            ),
+            f"{alarm.reason}, after {alarm.target_labels:,} labels of the target. {alarm.advice}",
+            class_="over" if ended else "alarm",
+        )
+        (over if ended else now).append(note)
+    notes = [*now, *(tag("li", warning) for warning in status.warnings), *over]
     return tag("ul", *notes, class_="notes") if notes else None
 
 

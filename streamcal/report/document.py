@@ -120,11 +120,11 @@ def _summary(report: Report) -> Markup:
         claim = view.served.certified
         of_target = claim.domain == "source" and claim.target_risk != "none"
         words = claim.target_risk if of_target else claim.risk
-        where = (
-            f"{1.0 - claim.delta:.0%} sure, {'in the target' if of_target else f'of the map, {claim.domain}'}"
-        )
+        where = "in the target" if of_target else f"by the labels of the {claim.domain}"
         at_most, _, why = words.partition(":")
-        cards.append(_card("Certified risk: at most", at_most, f"{why.strip()} {where}".strip()))
+        cards.append(
+            _card("Certified risk: at most", at_most, f"{why} {1.0 - claim.delta:.0%} sure, {where}".strip())
+        )
     return tag(
         "section",
         tag("p", *_verdict(view), class_="verdict"),

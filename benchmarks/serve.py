@@ -31,7 +31,8 @@ function init(args)
 end
 local function event()
   number = number + 1
-  return string.format('{"id":"%%s%%d","score":%%.6f,"time":%%d}', prefix, number, math.random(), 1.7e9 + number / 100)
+  local time = 1.7e9 + number / 100
+  return string.format('{"id":"%%s%%d","score":%%.6f,"time":%%d}', prefix, number, math.random(), time)
 end
 local function label(at)
   return string.format('{"id":"%%s%%d","label":%%d}', prefix, at, math.random() < 0.3 and 1 or 0)
@@ -60,17 +61,18 @@ def seconds_of(process: int) -> float:
 
 def serve(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
     """Start a server on a new store; return it and its URL once it takes requests."""
-    server = subprocess.Popen(
+    server = subprocess.Popen(  # noqa: S603
         [*STREAMCAL, "serve", "--store", str(folder / "store.db"), "--port", "0"], stderr=subprocess.PIPE
     )
     assert server.stderr is not None
     url = re.findall(rb"http://\S+", server.stderr.readline())[0].decode()
     for _ in range(200):
         try:
-            urllib.request.urlopen(f"{url}/readyz")
-            return server, url
+            urllib.request.urlopen(f"{url}/readyz")  # noqa: S310
         except OSError:
             time.sleep(0.1)
+        else:
+            return server, url
     raise TimeoutError("the server does not get ready")
 
 
@@ -81,8 +83,8 @@ def measure(size: int, seconds: int, connections: int) -> None:
         script.write_text(LOAD % (size, connections))
         server, url = serve(Path(folder))
         before = seconds_of(server.pid)
-        done = subprocess.run(
-            ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", str(script), url],
+        done = subprocess.run(  # noqa: S603
+            ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", str(script), url],  # noqa: S607
             check=True,
             capture_output=True,
             text=True,

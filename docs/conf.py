@@ -50,8 +50,17 @@ nitpicky = True  # a name in single backticks is a reference, and must exist: se
 default_role = "py:obj"
 
 NAVIGATION = {
-    "Concepts": ["recalibration", "label-shift", "certificates", "drift", "operations", "glossary"],
-    "Reference": ["events", "store", "kafka", "spark", "river", "connectors", "api/README"],
+    "Concepts": [
+        "recalibration",
+        "label-shift",
+        "certificates",
+        "drift",
+        "operations",
+        "page",
+        "scale",
+        "glossary",
+    ],
+    "Reference": ["events", "store", "serve", "kafka", "spark", "river", "connectors", "api/README"],
     "Background": ["paper", "benchmarks", "architecture", "proofs/certificates"],
 }
 """The pages of docs/ as the side bar groups them."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from streamcal.testing import NormalPair
+from tests.forks import forked
 
 STREAMCAL = [sys.executable, "-c", "from streamcal.cli.app import main; main()"]
 
@@ -27,15 +28,20 @@ def streamcal(
     *arguments: object, stdin: bytes = b"", humble: bool = False
 ) -> subprocess.CompletedProcess[str]:
     """Call the command line in a process of its own; a ``humble`` one gives up root's rights."""
-    done = subprocess.run(
-        [*(HUMBLE if humble else []), *STREAMCAL, *map(str, arguments)],
-        input=stdin,
-        capture_output=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, "COLUMNS": "200"},
-    )
-    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+    given, environment = list(map(str, arguments)), {**os.environ, "COLUMNS": "200"}
+    if humble and HUMBLE:
+        done = subprocess.run(
+            [*HUMBLE, *STREAMCAL, *given],
+            input=stdin,
+            capture_output=True,
+            timeout=120,
+            check=False,
+            env=environment,
+        )
+        status, out, err = done.returncode, done.stdout, done.stderr
+    else:
+        status, out, err = forked(given, stdin, environment, 120.0)
+    return subprocess.CompletedProcess(given, status, out.decode(), err.decode())
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

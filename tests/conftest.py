@@ -13,12 +13,12 @@ settings.register_profile("streamcal", deadline=None, suppress_health_check=[Hea
 settings.load_profile("streamcal")
 
 
-SHARED = ("tests/connectors/kafka/", "tests/spark/")
-"""Tests that share a broker, and tests that share a JVM."""
+SHARED = ("tests/connectors/kafka/", "tests/spark/", "tests/page/")
+"""Tests that share a broker, tests that share a JVM, and tests that share a browser and a run."""
 
 
 class OneBroker(LoadScopeScheduling):
-    """Give every worker one test after the other, but all tests of Kafka to the same, and all of Spark.
+    """Give every worker one test after the other, but all tests of Kafka, Spark or the page to the same.
 
     ``--dist loadgroup`` is for this, but pytest-xdist 3.8 cannot tell groups under pytest 9.2.
     """

@@ -216,6 +216,11 @@ class Claims:
         bound = self._by_limits(served)
         return self._smaller(bound, served) if closely else bound
 
+    def refutes_monotone(self, served: RecalibrationMap) -> bool:
+        """Whether `bound_of` a map, taken closely, claims nothing as h* is not monotone: in less time."""
+        paths = self._paths
+        return not self._by_limits(served).monotone or (paths is not None and not paths.monotone)
+
     def _by_limits(self, served: RecalibrationMap) -> RiskBound:
         """Return the bound from the limits of bins.
 

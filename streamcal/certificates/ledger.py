@@ -157,8 +157,22 @@ class Ledger:
 
     @property
     def alarms(self) -> tuple[DriftAlarm, ...]:
-        """The alarms so far, oldest first."""
+        """The alarms that were raised so far, oldest first: at a look, or with a certificate published."""
         return tuple(self._alarms)
+
+    def alarms_now(self, served: RecalibrationMap, target_labels: int) -> tuple[DriftAlarm, ...]:
+        """Return the alarms and, if the last version's labels refute that h* is monotone, the one to come.
+
+        To ask raises none, or the state and what is emitted next would depend on who asks.
+        """
+        formed = self._certifying
+        if (
+            formed is None
+            or self._monotone_refuted
+            or not self._claims_of(formed).refutes_monotone(self._subject(served))
+        ):
+            return self.alarms
+        return (*self._alarms, _monotone_alarm(target_labels))
 
     @property
     def history(self) -> tuple[Certificate, ...]:
@@ -256,7 +270,7 @@ class Ledger:
                 forecasts.fit(sketches[domain])
 
     def certificate(
-        self, served: RecalibrationMap, target: Target, time: float | None, *, closely: bool
+        self, served: RecalibrationMap, target: Target, time: float | None, *, publish: bool
     ) -> Certificate | None:
         """Return the certificate of the served map, and remember it; None before the first version.
 
@@ -272,12 +286,12 @@ class Ledger:
             what is known of the target now.
         time
             event time now, in seconds; None or NaN if there is none.
-        closely
-            whether to take the smaller of two bounds, see `Claims.bound_of`.
+        publish
+            whether it goes out with a version. Such a one takes the limits of bins only, not the smaller of
+            two bounds, see `Claims.bound_of`; and it raises the alarm that h* is not monotone.
         """
-        by_target = self._scope.subject == "served" or not self._scope.by_label_shift
-        formed = (by_target and self._formed.get("target")) or self._formed.get("source")
-        if not formed:
+        formed, closely = self._certifying, not publish
+        if formed is None:
             return None
         claims, subject = self._claims_of(formed), self._subject(served)
         bound = claims.bound_of(subject, closely=closely)
@@ -340,9 +354,8 @@ class Ledger:
             cohorts="matured" if matured else "arrived",
             pending=of_target.pending if matured else 0,
         )
-        if not bound.monotone and all(alarm.assumption != MONOTONE_REFUTED for alarm in self._alarms):
-            reason = "two bins have certain rates in the wrong order"
-            self._alarms.append(DriftAlarm(MONOTONE_REFUTED, reason, n_target))
+        if publish and not bound.monotone and not self._monotone_refuted:
+            self._alarms.append(_monotone_alarm(n_target))
         self._remember(certificate)
         return certificate
 
@@ -447,6 +460,17 @@ class Ledger:
             self._claims[formed.domain] = claims
         return claims
 
+    @property
+    def _certifying(self) -> Formed | None:
+        """What the certificate rests on; None before the first version."""
+        by_target = self._scope.subject == "served" or not self._scope.by_label_shift
+        return (self._formed.get("target") if by_target else None) or self._formed.get("source")
+
+    @property
+    def _monotone_refuted(self) -> bool:
+        """Whether that alarm was raised."""
+        return any(alarm.assumption == MONOTONE_REFUTED for alarm in self._alarms)
+
     def _in_parts(self, domain: Domain) -> bool:
         """Whether claims rest on some of a domain's labels only: those of a window, or of matured cohorts."""
         return domain in self._windowed or (self._matured and domain == "target")
@@ -487,3 +511,7 @@ class Ledger:
         self._history.append(certificate)
         if len(self._history) > MOST_CERTIFICATES:
             self._history = self._history[-1::-2][::-1]
+
+
+def _monotone_alarm(target_labels: int) -> DriftAlarm:
+    return DriftAlarm(MONOTONE_REFUTED, "two bins have certain rates in the wrong order", target_labels)

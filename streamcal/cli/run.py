@@ -221,6 +221,7 @@ def run(
     refuse_same(connectors, asked.names)
     _check_reports(asked)
     with ExitStack() as stack:
+        server = serve_page(page, stack) if page else None
         inputs = open_inputs(
             connectors,
             options.columns,
@@ -237,7 +238,6 @@ def run(
         kept = kept_types(options.columns.keep, inputs.deployment[: len(events)])
         outputs = _open_outputs(asked, connectors, stack, kept)
         measured = _serve_metrics(metrics, sources) if metrics else None
-        server = serve_page(page, stack) if page else None
         pipeline = Pipeline(
             options.recalibrator,
             options.join,

@@ -258,7 +258,7 @@ def replay_table(
     shown, equal = set(_first(keys)), True
     for key in keys:
         here, there = rebuilt[key].to_bytes() if key in rebuilt else None, stored.get(key)
-        same = here == there
+        same = here == there or (here is not None and there is not None and here == _anew(there))
         equal &= same
         if same and key not in shown:
             continue
@@ -274,6 +274,11 @@ def replay_table(
     if len(keys) > len(shown):
         table.add_row(Text(f"{len(keys):,} keys; those not shown are byte-equal"))
     return table, equal
+
+
+def _anew(state: bytes) -> bytes:
+    """Return a state as it is written here: the zlib of another machine may compress otherwise."""
+    return Engine.from_bytes(state).to_bytes()
 
 
 def _table(title: str, columns: Sequence[str], *, left: Sequence[str]) -> Table:

@@ -179,12 +179,15 @@ class Engine:
     @property
     def certificate(self) -> Certificate | None:
         """What may be claimed of the served map now, see `Recalibrator.certificate`."""
-        return self._versions.certificate(self._time, closely=True)
+        return self._versions.certificate(self._time, publish=False)
 
     @property
     def published_certificate(self) -> Certificate | None:
-        """The certificate to publish with a map: by the limits of bins alone, which takes less time."""
-        return self._versions.certificate(self._time, closely=False)
+        """The certificate to publish with a map: by the limits of bins alone, which takes less time.
+
+        It may raise an alarm.
+        """
+        return self._versions.certificate(self._time, publish=True)
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
@@ -193,8 +196,13 @@ class Engine:
 
     @property
     def alarms(self) -> tuple[DriftAlarm, ...]:
-        """The assumptions refuted so far."""
+        """The alarms that were raised so far."""
         return self._versions.alarms
+
+    @property
+    def alarms_now(self) -> tuple[DriftAlarm, ...]:
+        """The assumptions refuted so far, see `Recalibrator.alarms`."""
+        return self._versions.alarms_now
 
     @property
     def log_e_value(self) -> float | None:

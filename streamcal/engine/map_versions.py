@@ -120,8 +120,13 @@ class MapVersions:
 
     @property
     def alarms(self) -> tuple[DriftAlarm, ...]:
-        """The assumptions refuted so far."""
+        """The alarms that were raised so far."""
         return self._ledger.alarms
+
+    @property
+    def alarms_now(self) -> tuple[DriftAlarm, ...]:
+        """The assumptions refuted so far, see `Ledger.alarms_now`."""
+        return self._ledger.alarms_now(self.served.map, self._target.n)
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
@@ -134,11 +139,11 @@ class MapVersions:
         watch = self._ledger.watch
         return None if watch is None else watch.log_e
 
-    def certificate(self, time: float | None, *, closely: bool) -> Certificate | None:
+    def certificate(self, time: float | None, *, publish: bool) -> Certificate | None:
         """Return what may be claimed of the served map now, at this event time: see `Ledger.certificate`."""
         labels = Counted(self._target.positives, self._target.n)
         return self._ledger.certificate(
-            self.served.map, Target(self._target_scores, labels), time, closely=closely
+            self.served.map, Target(self._target_scores, labels), time, publish=publish
         )
 
     # When something is due

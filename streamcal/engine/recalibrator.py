@@ -149,8 +149,12 @@ class Recalibrator:
 
     @property
     def alarms(self) -> tuple[DriftAlarm, ...]:
-        """The assumptions refuted so far, each once, label shift once for every generation of the source."""
-        return self._engine.alarms
+        """The assumptions refuted so far, each once, label shift once for every generation of the source.
+
+        That h* is monotone is listed if `step` has emitted the alarm, or the labels of the last version
+        refute it. To ask changes nothing.
+        """
+        return self._engine.alarms_now
 
     @property
     def log_e_value(self) -> float | None:

@@ -15,7 +15,7 @@ from streamcal.page.board import Board
 
 __all__ = ["page_routes"]
 
-_LOOK: Final = 0.25  # seconds between two looks at the board
+_LOOK: Final = 0.5  # seconds between two looks at the board
 _SILENCE: Final = 15.0  # seconds after which a viewer is told that nothing is new: it may be gone
 _MOST_VIEWERS: Final = 50
 

@@ -18,13 +18,12 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Message, Receive, Scope, Send
 
-from streamcal.engine.emissions import Recalibrated
 from streamcal.run.columns import Columns
 from streamcal.serve import bodies
 from streamcal.serve.desk import Desk, Kind
 from streamcal.serve.openapi import document
 from streamcal.serve.outcomes import Result
-from streamcal.serve.problems import PROBLEM_TYPE, Fault, Problem, RefusedError
+from streamcal.serve.problems import PROBLEM_TYPE, Problem, RefusedError
 from streamcal.serve.queries import Queries
 
 __all__ = ["NO_KEY", "App"]
@@ -74,6 +73,10 @@ class App:
         self._desk = desk
         self._queries = queries
         self._columns = columns
+        self._columns_of: dict[Kind, Columns] = {
+            "predictions": columns.of("events"),
+            "labels": columns.of("labels"),
+        }
         self._token = None if token is None else f"Bearer {token}".encode()
         self._only_local = loopback and token is None
         self._others = Starlette(
@@ -107,23 +110,26 @@ class App:
                 await send({"type": "websocket.close", "code": 1000})
             return
         try:
-            self._check_caller(scope)
-            kind = _EVENTS.get(scope["path"])
-            if kind is None:
-                await self._others(scope, receive, send)
-            elif scope["method"] != "POST":
-                raise RefusedError(405, f"{scope['path']} takes POST, got {scope['method'][:20]}")
-            else:
-                await self._events(kind, scope, receive, send)
+            await self._answer(scope, receive, send)
         except RefusedError as error:
             await _respond(send, error.problem)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._check_caller(scope)
+        kind = _EVENTS.get(scope["path"])
+        if kind is None:
+            await self._others(scope, receive, send)
+        elif scope["method"] != "POST":
+            raise RefusedError(405, f"{scope['path']} takes POST, got {scope['method'][:20]}")
+        else:
+            await self._events(kind, scope, receive, send)
 
     # Events
 
     async def _events(self, kind: Kind, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         body = await _body(headers, receive)
-        lines, many = bodies.read(headers, body, self._columns)
+        lines, many = bodies.read(headers, body, self._columns_of[kind])
         results = await self._results(kind, lines)
         if not many:
             await _respond(send, results[0])
@@ -136,30 +142,26 @@ class App:
 
     async def _infer(self, request: Request) -> Response:
         try:
-            headers = dict(request.headers)
-            if "inference-header-content-length" in headers:
-                raise RefusedError(415, "tensors must be JSON: the binary extension is not supported")
-            _check_json(headers)
-            body = await _body(headers, request.receive)
-            name = request.path_params["key"]
-            asked, lines = bodies.tensors(body, None if name == NO_KEY else name, self._columns)
-            results = await self._results("predictions", lines)
-            for index, each in enumerate(results):
-                if not isinstance(each, Recalibrated):
-                    refused = each if isinstance(each, Problem) else Problem(422, "no prediction")
-                    detail = f"value {index}: {refused.detail}"
-                    faults = tuple(
-                        Fault(f"#/inputs ({fault.pointer})", fault.detail) for fault in refused.errors
-                    )
-                    return _response(
-                        msgspec.structs.replace(refused, detail=detail, error=detail, errors=faults)
-                    )
+            return await self._inferred(request)
         except RefusedError as error:
             return _response(msgspec.structs.replace(error.problem, error=error.problem.detail))
-        rows = [each for each in results if isinstance(each, Recalibrated)]
+
+    async def _inferred(self, request: Request) -> Response:
+        headers, name = dict(request.headers), request.path_params["key"]
+        if "inference-header-content-length" in headers:
+            raise RefusedError(415, "tensors must be JSON: the binary extension is not supported")
+        _check_json(headers)
+        body = await _body(headers, request.receive)
+        asked, lines = bodies.tensors(body, None if name == NO_KEY else name, self._columns)
+        rows = []
+        for index, each in enumerate(await self._results("predictions", lines)):
+            if isinstance(each, Problem):
+                detail = f"value {index}: {each.detail}"
+                return _response(msgspec.structs.replace(each, detail=detail, error=detail))
+            rows.append(msgspec.structs.asdict(each))
         outputs = [
-            _tensor("probability", "FP64", [row.probability for row in rows]),
-            _tensor("map_version", "INT64", [row.map_version for row in rows]),
+            _tensor("probability", "FP64", [row["probability"] for row in rows]),
+            _tensor("map_version", "INT64", [row["map_version"] for row in rows]),
         ]
         answer = {"model_name": name, **({} if asked.id is None else {"id": asked.id}), "outputs": outputs}
         return Response(_encode(answer), media_type=bodies.JSON)
@@ -297,8 +299,8 @@ async def _within(waiting: asyncio.Future[T]) -> T:
     except TimeoutError:
         raise RefusedError(
             503,
-            f"no answer within {ANSWER_SECONDS:g} seconds. What was sent may be taken yet: send it again, with"
-            " the same ids",
+            f"no answer within {ANSWER_SECONDS:g} seconds. What was sent may be taken yet: send it again,"
+            " with the same ids",
             retry_after=1,
         ) from None
 

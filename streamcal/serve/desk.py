@@ -17,9 +17,10 @@ import msgspec
 
 from streamcal.errors import StoreError
 from streamcal.events import Event, LabelEvent, Origin, PredictionEvent
-from streamcal.run.codec import Fields, JsonDecoder, Malformed
+from streamcal.run.codec import JsonDecoder
 from streamcal.run.config import RunConfig
 from streamcal.run.doubts import Meanings
+from streamcal.run.event_fields import Fields, Malformed
 from streamcal.run.order import MicroBatch
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import JournalStore, Position, Positions
@@ -38,7 +39,8 @@ MOST_WAITING: Final = 65_536
 _MOST_BYTES: Final = 64 << 20
 _SECONDS: Final = 0.5  # between two commits of the whole state …
 _SHARE: Final = 20  # … or more, so that they take one part in so many of the time
-_MOST_KEPT: Final = 65_536  # events between two such commits
+_MOST_KEPT: Final = 65_536  # events between two such commits …
+_MOST_KEPT_BYTES: Final = 16 << 20  # … and bytes of them
 
 Kind = Literal["predictions", "labels"]
 
@@ -208,7 +210,7 @@ class Desk(_Source):
         self._events = self._bytes = 0  # that wait
         self._taken: list[_Ticket] = []
         self._row: _Kept | None = None  # of the micro-batch in hand
-        self._since = 0  # events since the last commit
+        self._since = self._since_bytes = 0  # events since the last commit, and their bytes
         self._commit_at = 0.0
         self._commits: float | None = None  # when the commit of the micro-batch in hand began
         self.ready = False
@@ -265,6 +267,8 @@ class Desk(_Source):
         """Answer those that wait that it has failed."""
         self.close()
         problem = Problem(503, detail, retry_after=1)
+        for question in self._asked:
+            question()
         tickets = [*self._taken, *self._waiting]
         self._deliver([_answering(each, [problem] * len(each.group.lines)) for each in tickets])
 
@@ -313,9 +317,13 @@ class Desk(_Source):
         size = 0 if row is None else sum(len(group.lines) for group in row.groups)
         now = time.monotonic()
         whole = not self.ready or now >= self._commit_at or self._since + size > _MOST_KEPT
-        if row is not None and not whole:
-            whole = not self._store.keep(msgspec.msgpack.encode(row))
+        if row is not None and not whole and self._since_bytes < _MOST_KEPT_BYTES:
+            text = msgspec.msgpack.encode(row)
+            whole = not self._store.keep(text)
             self._since += size
+            self._since_bytes += len(text)
+        else:
+            whole = whole or row is not None
         self._commits = now if whole else None
         return whole
 
@@ -324,7 +332,7 @@ class Desk(_Source):
         if self._commits is not None:
             now = time.monotonic()
             self._commit_at = now + max(_SECONDS, _SHARE * (now - self._commits))
-            self._commits, self._since = None, 0
+            self._commits, self._since, self._since_bytes = None, 0, 0
         if not self._taken:
             return
         results, start, answering = self._pipeline.results, 0, []
@@ -348,7 +356,7 @@ class _Journal(_Source):
         row = self._left.popleft()
         if row.first != self._next:
             raise StoreError(
-                f"the store is damaged: its journal goes on at event {row.first}, its state ends at {self._next}"
+                f"the store is damaged: its journal goes on at event {row.first}, not at {self._next}"
             )
         return [self._batch(row.groups)]
 
@@ -372,8 +380,8 @@ def replay(options: RunConfig, store: JournalStore) -> int:
         found = msgspec.msgpack.decode(row, type=_Kept).options
         if found != wanted:
             raise StoreError(
-                "the store holds requests that were answered before the server was killed, under other options:"
-                f" {found}, now {wanted}. Start once with those, then change them"
+                "the store holds requests that were answered before a server was killed, under other"
+                f" options: {found}, now {wanted}. Start once with those, then change them"
             )
     pipeline = ServedPipeline(options, store)
     journal = _Journal(options, kept)

@@ -22,7 +22,8 @@ _TIME: Final = {
 def document(columns: Columns) -> dict[str, Any]:
     """Return the description, for the names that events have here."""
     event = {columns.id: "a1", columns.score: 0.93, columns.time: "2026-03-01T12:00:00Z"}
-    label = {columns.id: "a1", columns.label: 1, columns.time: "2026-03-02T08:30:00Z"}
+    named = columns.of("labels")
+    label = {named.id: "a1", named.label: 1, named.time: "2026-03-02T08:30:00Z"}
     answer = {
         "id": "a1",
         "score": 0.93,
@@ -101,9 +102,9 @@ def _events(what: str, answered: str, event: Any, answer: Any, summary: str) -> 
             "operationId": f"{what}s",
             "summary": summary,
             "description": (
-                "One event, or JSON lines, which are answered line by line: the status is then 200, and a line"
-                " that was refused is answered by its problem. Sent again, an event is answered as before, and"
-                " counted once."
+                "One event, or JSON lines, which are answered line by line: the status is then 200, and a"
+                " line that was refused is answered by its problem. Sent again, an event is answered as"
+                " before, and counted once."
             ),
             "requestBody": {
                 "required": True,
@@ -203,7 +204,7 @@ def _infer() -> dict[str, Any]:
 
 
 def _schemas(columns: Columns) -> dict[str, Any]:
-    id_ = {**_NAME, "minLength": 1}
+    id_, named = {**_NAME, "minLength": 1}, columns.of("labels")
     key = {"type": ["string", "null"], "maxLength": 512}
     label = {"enum": [0, 1]} if columns.positive is None else {}
     tensor = {
@@ -232,8 +233,8 @@ def _schemas(columns: Columns) -> dict[str, Any]:
         },
         "Label": {
             "type": "object",
-            "required": [columns.id, columns.label],
-            "properties": {columns.id: id_, columns.label: label, columns.time: _TIME},
+            "required": [named.id, named.label],
+            "properties": {named.id: id_, named.label: label, named.time: _TIME},
         },
         "Answer": {
             "type": "object",

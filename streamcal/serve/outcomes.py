@@ -10,7 +10,7 @@ import msgspec
 from streamcal.engine.emissions import Recalibrated
 from streamcal.events import Event, Kept, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.join.tables import Pending, Tables
-from streamcal.run.codec import Fields, Malformed
+from streamcal.run.event_fields import Fields, Malformed
 from streamcal.serve.problems import Fault, Problem
 
 __all__ = ["LabelAnswer", "Outcomes", "Result"]
@@ -23,7 +23,7 @@ class LabelAnswer(msgspec.Struct, frozen=True):
 
     id: str | None
     outcome: Literal["joined", "waiting", "duplicate"]
-    """It met its prediction; it waits for it; or the same label had come before, and was not counted again."""
+    """It met its prediction; it waits for it; or the same label had come before, and is counted once."""
 
 
 Result: TypeAlias = Recalibrated | LabelAnswer | Problem
@@ -128,7 +128,7 @@ class Outcomes:
         return answer if self._row_of is None else self._row_of(answer, event.kept)
 
     def _known(self, id_: str) -> object | None:
-        """Return the prediction with an id, if it is remembered: something else if not how it was answered."""
+        """Return the prediction with an id, if it is remembered; only how it ended, if no more is known."""
         waiting = self._tables.pending.entries.get(id_)
         settled = self._tables.settled.entries.get(id_)
         return waiting if waiting is not None else settled and (settled.answered or settled)

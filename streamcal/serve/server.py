@@ -29,8 +29,10 @@ from streamcal.serve.queries import Queries
 
 __all__ = ["Server", "listen"]
 
-MOST_CONNECTIONS: Final = 4096
-"""So many connections may be open; one beyond it is closed."""
+MOST_CONNECTIONS: Final = 800
+"""So many connections may be open; one beyond it is closed. A process may usually open 1,024 files."""
+
+_HEAD_BYTES: Final = 64 << 10
 
 _KEEP_ALIVE: Final = 60  # seconds that a connection may be idle
 _STOP_SECONDS: Final = 30  # for requests to be answered when the server is asked to stop
@@ -40,9 +42,10 @@ log = logging.getLogger("streamcal")
 
 
 class _Protocol(HttpToolsProtocol):
-    """uvicorn's, with a limit on the time that the head of a request takes, and on the connections."""
+    """uvicorn's, with limits on the head of a request, its time and its size, and on the connections."""
 
-    _late: asyncio.TimerHandle | None = None
+    _late: asyncio.TimerHandle | None = None  # there is one until the head is complete
+    _head = 0  # bytes of it
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -51,25 +54,34 @@ class _Protocol(HttpToolsProtocol):
             return
         self._wait()
 
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._late is not None:
+            self._head += len(data)
+            if self._head > _HEAD_BYTES:
+                self.transport.close()
+
     def on_message_begin(self) -> None:
         self._wait()
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
+        self._stop_waiting()
         super().on_headers_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
+        self._stop_waiting()
         super().connection_lost(exc)
 
     def _wait(self) -> None:
         if self._late is None:
             self._late = self.loop.call_later(READ_SECONDS, self._give_up)
+
+    def _stop_waiting(self) -> None:
+        self._head = 0
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
 
     def _give_up(self) -> None:
         self._late = None
@@ -130,7 +142,7 @@ class Server:
             for alarm in outcome.alarms:
                 which = "" if alarm.key is None else f" [{alarm.key}]"
                 log.warning("drift%s: %s is refuted: %s", which, alarm.assumption, alarm.reason)
-            if outcome.answers or outcome.rejects or outcome.maps:
+            if seconds:  # else it is idle
                 metrics.batch(seconds, outcome)
             watch(outcome)
 

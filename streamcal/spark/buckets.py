@@ -28,7 +28,7 @@ from streamcal.events import Event, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.join.join import Join, JoinConfig, JoinCounts, Joined, Rejected
 from streamcal.maps.shift import NO_SHIFT
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.times import LIMIT
+from streamcal.times import LIMIT, show_duration, show_time
 from streamcal.values import shown
 
 __all__ = ["COUNTS", "LABELS", "OUTCOMES", "PREDICTION", "REJECT", "SCORES", "Buckets"]
@@ -97,7 +97,7 @@ class Buckets(StatefulProcessor):
         kept = self._state.get() if self._state.exists() else None
         join = Join(self._config) if kept is None else Join.from_bytes(bytes(kept[0]), self._config)
         timer = -1 if kept is None else int(kept[1])
-        work = _Work(join, self._max_cells)
+        work = _Work(join, self._max_cells, timers.getCurrentProcessingTimeInMs() / 1000.0)
         watermark = timers.getCurrentWatermarkInMs()
         if watermark > 0:  # 0: Spark has seen no event yet
             work.rejected(join.move_to(watermark / 1000.0))
@@ -117,8 +117,9 @@ class Buckets(StatefulProcessor):
 class _Work:
     """What a micro-batch does to one bucket. In place of an engine, it only takes note."""
 
-    def __init__(self, join: Join, max_cells: int) -> None:
+    def __init__(self, join: Join, max_cells: int, began: float = math.inf) -> None:
         self._join = join
+        self._began = began  # of a micro-batch that runs again: when it ran first
         self._max_cells = max_cells
         self._before = msgspec.structs.astuple(join.counts)
         self._rows: list[tuple[Any, ...]] = []
@@ -155,6 +156,7 @@ class _Work:
         for row in zip(*columns, strict=True):
             id_, time, score, label, key, domain = (None if value != value else value for value in row)
             try:
+                self._check_time(time)
                 event = checked(_event(id_, time, score, label, key, domain))
             except ValueError as error:
                 self._reject(id_, time, str(error))
@@ -184,6 +186,20 @@ class _Work:
             rows.append((COUNTS, None, None, None, None, None, msgspec.json.encode(counted)))
         return pd.DataFrame(rows, columns=_COLUMNS).astype({"time": "float64", "score": "float64"})
 
+    def _check_time(self, time: float | None) -> None:
+        if time is None:
+            return
+        if not -LIMIT < time < LIMIT:
+            raise ValueError(
+                f"a time must be seconds since the epoch, before the year 5138, got {shown(time)}"
+            )
+        most = self._join.max_jump
+        if time > self._began + most:
+            raise ValueError(
+                f"the time {show_time(time)} is more than {show_duration(most)} (max_jump) past"
+                f" {show_time(self._began)}, when the micro-batch began"
+            )
+
     def _engine_of(self, key: str | None) -> _Work:  # noqa: ARG002  # for all
         return self
 
@@ -195,8 +211,6 @@ class _Work:
 def _event(id_: Any, time: Any, score: Any, label: Any, key: Any, domain: Any) -> Event:
     """Return the event of a row; ValueError if it is none."""
     domain = "target" if domain is None else domain
-    if time is not None and not -LIMIT < time < LIMIT:
-        raise ValueError(f"a time must be seconds since the epoch, before the year 5138, got {shown(time)}")
     if score is None:
         if label is None:
             raise ValueError("an event needs a score or a label; NaN is none")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Unpack
 
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as everybody does
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import (
@@ -105,8 +106,8 @@ def recalibrate_stream(
         to begin with, by key, as `learn` returns them; they are copied. Other keys begin anew. A stream that
         goes on from a checkpoint has its own.
     join
-        options of the join. ``max_pending`` is divided among the buckets; ``max_jump`` does not apply,
-        because Spark's watermark believes every time.
+        options of the join. ``max_pending`` is divided among the buckets; ``max_jump`` is how far a time may
+        be past the machine's when the micro-batch began.
     buckets
         how many joins the ids are hashed to; with the engines' options, it stays the same for a checkpoint.
     trigger
@@ -135,7 +136,7 @@ def recalibrate_stream(
         raise ValueError(f"buckets must be at least 1, got {buckets}")
     given = join or JoinConfig()
     share = given.model_copy(update={"max_pending": -(-given.max_pending // buckets)})
-    timed = _prepared(events, buckets)
+    timed = _prepared(events, buckets, math.inf if given.max_jump is None else given.max_jump)
     spark, place = events.sparkSession, checkpoint.rstrip("/")
     kept = resumed(spark, place, chosen, buckets)
     if kept is None:
@@ -170,7 +171,7 @@ def read_state(spark: SparkSession, checkpoint: str) -> StreamState:
     return StreamState(kept.batch, engines, kept.counts)
 
 
-def _prepared(events: DataFrame, buckets: int) -> DataFrame:
+def _prepared(events: DataFrame, buckets: int, max_jump: float) -> DataFrame:
     """Return the events with all columns, their bucket, and a watermark that follows the latest time."""
     given = {field.name: field.dataType for field in events.schema.fields}
     for name, (_, types) in _EVENT.items():
@@ -186,21 +187,15 @@ def _prepared(events: DataFrame, buckets: int) -> DataFrame:
     time = F.col("time")
     if isinstance(given["time"], TimestampNTZType):
         time = F.to_timestamp(F.concat(time.cast("string"), F.lit("Z")))  # UTC, not the zone of the session
-    if not isinstance(given["time"], TimestampType | TimestampNTZType):
-        # A time in another unit must not move the clock: the join rejects the event.
-        time = F.when(F.abs(time) < LIMIT, F.timestamp_seconds(time))
+    seconds = time.cast("double")
+    # The watermark, of which there is no way back, follows no time that the join rejects.
+    believed = (F.abs(seconds) < LIMIT) & (seconds <= F.current_timestamp().cast("double") + max_jump)
+    clock = F.when(believed, F.timestamp_seconds(seconds))
     # Without a delay, and on a column of its own: the join, not Spark, says what is late.
-    followed = events.withColumn("clock", time).withWatermark("clock", "0 seconds")
-
-    def column(name: str) -> Column:
-        if name not in given:
-            return F.lit(None)
-        if name == "time" and isinstance(given[name], NumericType):
-            return F.coalesce(F.col("clock").cast("double"), F.col(name).cast("double"))
-        return F.col("clock" if name == "time" else name)
-
-    bucket = F.pmod(F.xxhash64(F.col("id").cast("string")), F.lit(buckets)).cast("int")
-    columns = [column(name).cast(kind).alias(name) for name, (kind, _) in _EVENT.items()]
+    followed = events.withColumns({"time": seconds, "clock": clock}).withWatermark("clock", "0 seconds")
+    found = {name: F.col(name) if name in given else F.lit(None) for name in _EVENT}
+    bucket = F.pmod(F.xxhash64(found["id"].cast("string")), F.lit(buckets)).cast("int")
+    columns = [found[name].cast(kind).alias(name) for name, (kind, _) in _EVENT.items()]
     return followed.select(bucket.alias("bucket"), *columns)
 
 

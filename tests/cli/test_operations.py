@@ -6,18 +6,23 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import textwrap
 import time
 import urllib.request
+import zlib
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from streamcal_connectors.sqlite.schema import with_sum
 
+from streamcal.engine.engine import Engine
 from tests.command_line import GOOD, STREAMCAL, read_lines, streamcal, synthetic, table
 
 ROOT = Path(__file__).parents[2]
@@ -288,3 +293,23 @@ def test_the_connector_in_the_docs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == ["a", "b"]
     assert b"log.txt, line 3: a score must be a number in [0, 1], got 2" in done.stderr
+
+
+def test_a_store_of_a_machine_whose_zlib_compresses_otherwise_is_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, events, labels = synthetic(tmp_path)
+    inputs = ["--source", source, "--events", events, "--labels", labels]
+    store = tmp_path / "s.db"
+    assert streamcal("run", *inputs, "--output", tmp_path / "o.jsonl", "--store", store).returncode == 0
+    with closing(sqlite3.connect(store, isolation_level=None)) as db:
+        number, key, state = db.execute("SELECT number, key, state FROM engines").fetchone()
+        compress = zlib.compress
+        monkeypatch.setattr(zlib, "compress", lambda data, level: compress(data, 9))
+        other = Engine.from_bytes(state).to_bytes()
+        assert other != state
+        row = (*with_sum((key, other)), number)
+        db.execute("UPDATE engines SET key = ?, state = ?, crc = ? WHERE number = ?", row)
+    done = streamcal("replay", *inputs, "--store", store)
+    assert done.returncode == 0, done.stdout
+    assert "byte-equal" in done.stdout

@@ -447,7 +447,7 @@ DAMAGE = [
     ("pending", "UPDATE pending_gone SET bits = 8 WHERE bits = 4"),
     ("pending", "DELETE FROM pending_gone"),
     ("early", "UPDATE early_blocks SET rows = replace(rows, '\"label\":1', '\"label\":0')"),
-    ("settled", "UPDATE settled_blocks SET rows = replace(rows, ',1]', ',0]') WHERE block = 2"),
+    ("settled", "UPDATE settled_blocks SET rows = replace(rows, ',1,', ',0,') WHERE block = 2"),
     ("settled", "DELETE FROM settled_blocks"),
     ("engines", "UPDATE engines SET state = CAST(substr(state, 1, 50) || x'00' AS BLOB) WHERE key = 'k'"),
     ("engines", "UPDATE engines SET key = 'j' WHERE key = 'k'"),

@@ -574,3 +574,28 @@ def test_a_window_has_no_likelihood_set() -> None:
     certificate = the(engine.certificate)
     j = certificate.version - 1
     assert certificate.delta_spent == pytest.approx(version_delta(0.1, j))
+
+
+def test_who_asks_for_a_certificate_raises_no_alarm_and_takes_none_from_the_stream() -> None:
+    """Else the state, and the alarm that `step` emits, would depend on a page that is looked at."""
+    rng = np.random.default_rng(6)
+    scores = rng.random(3_000)
+    labels = rng.random(3_000) > scores
+    asked, silent = Recalibrator(mode="composite"), Recalibrator(mode="composite")
+    for engine in (asked, silent):
+        engine.learn_many(scores, labels, "source")
+    assert the(asked.certificate).refuted == (MONOTONE_REFUTED,)
+    assert [alarm.assumption for alarm in asked.alarms] == [MONOTONE_REFUTED]
+    assert asked.to_bytes() == silent.to_bytes()
+    emitted = [
+        [
+            each
+            for index in range(600)
+            for each in engine.step(LabelledEvent(0.5, index % 2, f"a{index}", domain="source"))
+            if isinstance(each, DriftAlarm)
+        ]
+        for engine in (asked, silent)
+    ]
+    assert emitted[0] == emitted[1]
+    assert asked.alarms == silent.alarms == tuple(emitted[0])
+    assert len(emitted[0]) == 1

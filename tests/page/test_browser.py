@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import product
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, ViewportSize
 
 from streamcal.page.board import Board
 from streamcal.page.server import PageServer
 from streamcal.run.pipeline import Pipeline
 from tests.page.flights import LiveFlights
 from tests.page.streams import labelled, processed
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page, ViewportSize
 
 pytestmark = pytest.mark.slow
 
@@ -112,6 +113,8 @@ def test_every_chart_is_drawn_with_data_and_nothing_is_asked_of_another_host(
 
 def test_it_can_be_read_by_all(chromium: Browser, flights: LiveFlights) -> None:
     """By axe-core: contrast of at least 4.5, names, landmarks. And nothing is cut off at the right."""
+    from axe_playwright_python.sync_playwright import Axe
+
     with viewing(chromium, flights.url) as viewer:
         page = viewer.page
         wait_for_charts(page)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import random
 import tempfile
 import time
@@ -156,7 +155,7 @@ def request(rng: random.Random) -> tuple[bytes, bool]:
         "Content-Type": fits if rng.random() < 0.8 else rng.choice(TYPES),
         "Content-Length": str(len(data)),
     }
-    for name, value in (
+    rare = (
         ("Content-Encoding", rng.choice(["gzip", "identity", "br", "x"])),
         ("ce-specversion", rng.choice(["1.0", "0.3", ""])),
         ("ce-id", rng.choice(["c", "", "x" * 600])),
@@ -169,9 +168,8 @@ def request(rng: random.Random) -> tuple[bytes, bool]:
         ("Expect", "100-continue"),
         ("Host", rng.choice(["evil.example", "", "[::1", "localhost:x", "127.0.0.1:99999"])),
         ("X-Long", "y" * rng.choice([10, 1000, 20_000])),
-    ):
-        if rng.random() < 0.08:
-            head[name] = value
+    )
+    head |= {name: value for name, value in rare if rng.random() < 0.08}
     whole = method.isalpha() and method.isupper() and len(method) < 20 and path.isascii() and path != "*"
     lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in head.items())]
     text = "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + data
@@ -275,7 +273,7 @@ async def load(port: int, seed: int, requests: int, slow_ones: int) -> tuple[Cou
 
 
 def files(process: int) -> int:
-    return len(os.listdir(f"/proc/{process}/fd"))
+    return len(list(Path(f"/proc/{process}/fd").iterdir()))
 
 
 def memory(process: int) -> int:
@@ -303,7 +301,7 @@ def run(requests: int, seed: int, slow_ones: int = 50) -> str:
         found = ", ".join(f"{status}: {count:,}" for status, count in sorted(statuses.items(), key=str))
         return (
             f"{sum(statuses.values()):,} requests: {found}; slow clients were left after at most"
-            f" {longest:.1f} seconds; memory {before[1] / 1024:.0f} MiB, then {after[1] / 1024:.0f} MiB; files"
+            f" {longest:.1f} seconds; memory {before[1] >> 10} MiB, then {after[1] >> 10} MiB; files"
             f" {before[0]}, then {after[0]}"
         )
 

@@ -8,6 +8,7 @@ import signal
 import socket
 import sqlite3
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -40,8 +41,13 @@ def test_a_prediction_is_answered_again_as_before_and_counted_once(server: Serve
     status, first = server.predict(id="z1", score=0.9, key="a", time=1e9)
     assert status == 200
     assert first == {
-        **{"id": "z1", "score": 0.9, "probability": 0.9, "map_version": 0},
-        **{"weights": [1.0, 1.0], "key": "a", "time": 1e9},
+        "id": "z1",
+        "score": 0.9,
+        "probability": 0.9,
+        "map_version": 0,
+        "weights": [1.0, 1.0],
+        "key": "a",
+        "time": 1e9,
     }
     assert server.predict(id="z1", score=0.9, key="a", time=1e9 + 5) == (200, first)
     assert server.label(id="z1", label=1) == (200, {"id": "z1", "outcome": "joined"})
@@ -149,8 +155,12 @@ def test_there_is_nothing_elsewhere(server: Served) -> None:
 
 def test_cloud_events(server: Served) -> None:
     binary = {
-        **{"content-type": "application/json", "ce-specversion": "1.0", "ce-id": "ce1", "ce-source": "/m"},
-        **{"ce-type": "prediction", "ce-time": "2001-09-09T01:46:40Z"},
+        "content-type": "application/json",
+        "ce-specversion": "1.0",
+        "ce-id": "ce1",
+        "ce-source": "/m",
+        "ce-type": "prediction",
+        "ce-time": "2001-09-09T01:46:40Z",
     }
     status, answer = server.ask("POST", "/v1/predictions", b'{"score":0.3}', binary)
     assert (status, answer["id"], answer["time"]) == (200, "ce1", 1e9)
@@ -318,8 +328,7 @@ def test_a_token_is_asked_for(tmp_path: Path) -> None:
     token.write_text("0123456789abcdef\n")
     token.chmod(0o644)
     served = Served(tmp_path / "store.db", "--token-file", token)
-    status, problem = served.predict(id="a", score=0.5)
-    assert status == 401
+    assert served.predict(id="a", score=0.5)[0] == 401
     bearing = {"content-type": "application/json", "authorization": "Bearer 0123456789abcdef"}
     assert served.ask("POST", "/v1/predictions", {"id": "a", "score": 0.5}, bearing)[0] == 200
     wrong = bearing | {"authorization": "Bearer 0123456789abcdeF"}
@@ -374,7 +383,5 @@ def test_without_the_extra_it_says_what_to_install() -> None:
         "serve.find_spec = lambda name: None; sys.argv = ['streamcal', 'serve', '--store', 'x'];"
         "app.main()"
     )
-    import sys
-
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, "streamcal-engine[serve]" in done.stderr) == (2, True)

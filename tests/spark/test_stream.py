@@ -36,19 +36,14 @@ def add_hostile(folder: Path, events: pa.Table) -> tuple[pa.Table, dict[str | No
         "b3": (last * 1000.0, 0.5, None, None, "target"),
         "b4": (last, None, None, None, None),
         "b5": (last, 0.5, None, None, "Target"),
+        "b6": (4.1e9, 0.5, None, None, "target"),  # the year 2099
         None: (last, 0.5, None, None, "target"),
     }
     rows = [dict(zip(columns, (id_, *row), strict=True)) for id_, row in bad.items()]
     hostile = pa.concat_tables([again, pa.Table.from_pylist(rows, again.schema)])
     pq.write_table(hostile, folder / "hostile.parquet")
-    said = (
-        "a score must",
-        "a label must",
-        "a time must be seconds",
-        "needs a score",
-        "Target",
-        "needs an id",
-    )
+    said = ["a score must", "a label must", "a time must be seconds", "needs a score", "Target"]
+    said += ["2099-12-03 16:53:20 UTC is more than 30 days (max_jump) past", "needs an id"]
     return pa.concat_tables([events, again]), dict(zip(bad, said, strict=True))
 
 
@@ -171,7 +166,7 @@ def test_a_time_without_a_zone_is_utc_whatever_the_session_is_in(spark: SparkSes
             # The second is an hour that New York's clocks leave out.
             " (timestamp_ntz'2023-11-14 22:13:20.25'), (timestamp_ntz'2024-03-10 02:30:00') as t(time)"
         )
-        times = _prepared(frame, 1).toArrow()["time"].to_pylist()
+        times = _prepared(frame, 1, 0.0).toArrow()["time"].to_pylist()
     finally:
         spark.conf.set("spark.sql.session.timeZone", str(zone))
     assert times == [1_700_000_000.25, 1_710_037_800.0]

@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from streamcal.events import Domain, Event
-from streamcal.run.codec import Fields, Malformed, check_kept, count_names, malformed
 from streamcal.run.columns import Columns, Role
+from streamcal.run.event_fields import Fields, Malformed, check_kept, count_names, malformed
 from streamcal.run.table_codec import RowsDecoder
 from streamcal.times import read_time
 

@@ -500,7 +500,7 @@ class TestRegistry:
         missing = f"the schema registry at {registry.url} has no schema 99"
         message = f"topic events, partition 0, offset 1 is of schema 99: {missing}. Let schema_registry"
         with pytest.raises(ValueError, match=re.escape(message)):
-            decoded(values_of(registry.url), [None, strange])
+            decoded(values_of(registry.url), [None, strange, b"{}", strange])
         values = values_of(registry.url)
         assert reasons(decoded(values, [strange, *raws])) == [
             missing,

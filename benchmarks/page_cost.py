@@ -1,80 +1,81 @@
-"""What the live page costs a run: processor time of `streamcal run` with and without ``--page`` and a viewer.
+"""What the live page costs a run: processor time of its threads, on the flights of the demo, with one viewer.
 
-The flights of the demo, as fast as they go and one after the other: a run without a page, one with a page and
-viewers that read all it sends, and so on. What other programs do at the same time moves processor time less
-than time on the clock, and moves both of a pair.
+A run with a page and one without, in pairs, differ by less than such runs differ among themselves. So the
+processor time is taken where it is spent: in the run's own thread while it makes records, and in the thread
+that sends them. What other programs do at the same time hardly moves it.
 """
 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-import os
-import statistics
 import subprocess
 import sys
 import tempfile
-import urllib.request
-from pathlib import Path
+import threading
+import time
 
-FLIGHTS = Path(__file__).parents[1] / "examples" / "flights"
+from streamcal.cli.demo import FILES, data_folder
+from streamcal.engine.config import RecalibratorConfig
+from streamcal.page.board import Board
+from streamcal.page.server import PageServer
+from streamcal.run.closing import closing_words
+from streamcal.run.connectors import Connectors
+from streamcal.run.pipeline import Outcome, Pipeline
+from streamcal.run.ports import SinkOptions, SourceOptions
+from streamcal.run.runner import Inputs, Outputs, Runner
 
-
-def view(url: str, received: multiprocessing.Queue[int]) -> None:
-    """Read what the page sends until the run ends."""
-    records = 0
-    try:
-        with urllib.request.urlopen(f"{url}page/events") as events:  # noqa: S310
-            for line in events:
-                records += line.startswith(b"data:")
-    except OSError:
-        pass  # the run has ended
-    received.put(records)
-
-
-def run(viewers: int | None) -> tuple[float, int]:
-    """Return the processor time of a run in seconds, and how many records its viewers received."""
-    paged = [] if viewers is None else ["--page", "0"]
-    files = {"source": "source", "events": "predictions", "labels": "labels"}
-    options = [part for name, file in files.items() for part in (f"--{name}", FLIGHTS / f"{file}.jsonl.gz")]
-    received: multiprocessing.Queue[int] = multiprocessing.Queue()
-    with tempfile.TemporaryDirectory() as folder:
-        code = "import streamcal.page.server; from streamcal.cli.app import main; main()"  # once, in both
-        output = ["--output", Path(folder) / "o.jsonl"]
-        process = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-c", code, "run", *options, *output, *paged],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stderr is not None
-        watching = []
-        if viewers is not None:
-            url = process.stderr.readline().split()[-1]
-            watching = [multiprocessing.Process(target=view, args=(url, received)) for _ in range(viewers)]
-            for each in watching:
-                each.start()
-        process.stderr.read()
-        _, status, usage = os.wait4(process.pid, 0)
-        assert status == 0, status
-        records = sum(received.get() for _ in watching)
-        for each in watching:
-            each.join()
-    return usage.ru_utime + usage.ru_stime, records
+VIEWER = """
+import sys, urllib.request
+with urllib.request.urlopen(sys.argv[1]) as events:
+    print(sum(line.startswith(b"data:") for line in events))
+"""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--viewers", type=int, default=1)
+    parser.add_argument("--mode", default="auto")
     options = parser.parse_args()
-    ratios = []
-    for _ in range(options.pairs):
-        without, _ = run(None)
-        with_page, records = run(options.viewers)
-        ratios.append(with_page / without - 1.0)
-        print(f"without {without:.2f} s, with {with_page:.2f} s ({records} records): {ratios[-1]:+.1%}")
-    print(f"median {statistics.median(ratios):+.2%}")
+    folder, connectors = data_folder(), Connectors()
+    calibration = connectors.source(str(folder / FILES[0]), SourceOptions(domain="source"))
+    deployment = [connectors.source(str(folder / name)) for name in FILES[1:]]
+    pipeline = Pipeline(RecalibratorConfig(mode=options.mode))
+    board = Board(pipeline, {}, lambda: closing_words(pipeline, [calibration, *deployment]))
+    server = PageServer("127.0.0.1", 0)
+    server.show(board)
+    viewer = subprocess.Popen(  # noqa: S603
+        [sys.executable, "-c", VIEWER, f"{server.url}page/events"], stdout=subprocess.PIPE, text=True
+    )
+    spent = 0.0
+
+    def after(outcome: Outcome, _: float) -> None:
+        nonlocal spent
+        start = time.thread_time()
+        board.take(outcome)
+        spent += time.thread_time() - start
+
+    (thread,) = (each for each in threading.enumerate() if each.name == "page")
+    assert thread.ident is not None
+    clock = time.pthread_getcpuclockid(thread.ident)
+    with tempfile.TemporaryDirectory() as output:
+        sink = connectors.sink(f"{output}/o.jsonl", SinkOptions())
+        begun, wall, sending = time.thread_time(), time.monotonic(), time.clock_gettime(clock)
+        Runner(
+            pipeline,
+            Inputs([calibration], deployment),
+            Outputs(sink),
+            None,
+            clock=time.monotonic,
+            after=after,
+        ).run()
+        whole, wall = time.thread_time() - begun, time.monotonic() - wall
+        sending = time.clock_gettime(clock) - sending
+        sink.close()
+    board.end()
+    server.close()
+    received = viewer.communicate()[0].strip()
+    print(f"the run: {whole:.2f} s of the processor, {wall:.1f} s on the clock; {received} records received")
+    print(f"making records: {spent:.3f} s, {spent / whole:.2%} of the processor time of the run")
+    print(f"sending them: {sending:.3f} s, {sending / wall:.2%} of the time on the clock")
 
 
 if __name__ == "__main__":

@@ -27,9 +27,8 @@ class Live(msgspec.Struct):
     """A record with what a viewer has to know of it."""
 
     state: Literal["running", "ended"]
-    started_at: float
-    """Wall-clock time, seconds since the epoch."""
     made_at: float
+    """Wall-clock time, seconds since the epoch."""
     events_per_second: float | None
     """Since the record before; None in the first."""
     status: Status
@@ -73,7 +72,6 @@ class Board:
         self._pipeline, self._options, self._warnings = pipeline, options, warnings
         self._course = Course()
         self._course.take_maps(maps)
-        self._started_at = time.time()
         self._counted: tuple[float, int] | None = None  # moment and events of the latest record
         self._due = 0.0
         self.posted = self._post(0, "running")
@@ -96,7 +94,7 @@ class Board:
             rate = (events - self._counted[1]) / max(start - self._counted[0], 1e-9)
         self._counted = start, events
         status = self._course.status(self._pipeline, self._warnings(), self._options)
-        live = Live(state, self._started_at, time.time(), rate, status)
+        live = Live(state, time.time(), rate, status)
         rejects = [_shortened(row) for row in reversed(self._course.rejects)]
         posted = Posted(
             number, msgspec.json.encode(live), msgspec.json.encode(rejects), ended=state == "ended"

@@ -39,12 +39,19 @@ _HEADERS: Final = {
 }
 
 
-def page_routes(board: Board) -> list[Route]:
+def page_routes(board: Board, stopping: Callable[[], bool]) -> list[Route]:
     """Return the routes of the page: ``/``, and what lies below ``/page/``.
 
     ``/page/events`` sends a record of the board as a server-sent event whenever there is a new one,
     ``/page/state`` returns the newest, and ``/page/rejects`` the latest rejects with their raw text. There is
     no access control: whoever mounts them decides who may ask.
+
+    Parameters
+    ----------
+    board
+        what is shown.
+    stopping
+        whether the server is to stop, and waits for its viewers to go: within a second they do.
     """
     viewers = 0
 
@@ -65,11 +72,11 @@ def page_routes(board: Board) -> list[Route]:
                 if posted.number != number:
                     number, silent = posted.number, 0.0
                     yield b"data: " + posted.record + b"\n\n"
-                    if posted.ended:
-                        return
                 elif silent >= _SILENCE:
                     silent = 0.0
                     yield b": still here\n\n"
+                if posted.ended or stopping():
+                    return
                 await asyncio.sleep(_LOOK)
                 silent += _LOOK
         finally:

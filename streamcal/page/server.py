@@ -55,8 +55,9 @@ class PageServer:
 
     def show(self, board: Board) -> None:
         """Answer from now on."""
+        routes = page_routes(board, lambda: self._server is None or self._server.should_exit)
         config = uvicorn.Config(
-            _OwnHosts(Starlette(routes=page_routes(board))),
+            _OwnHosts(Starlette(routes=routes)),
             loop="asyncio",
             http="h11",
             ws="none",

@@ -314,7 +314,7 @@ class Course:
         """
         quality, delays = pipeline.quality, pipeline.quality.delays
         keys: list[str | None] = [*quality.by_key] or [*pipeline.first_engines(1)]
-        engines = {key: pipeline.engines[key] for key in keys if key in pipeline.engines}
+        engines = {key: pipeline.engines[key] for key in keys}
         alone = engines if len(pipeline.engines) == 1 else {}
         views = [self._all(pipeline, next(iter(alone.items()), None), closely=closely)]
         if quality.by_key and not alone:

@@ -6,6 +6,7 @@ Requests for events take the short way, without what a framework adds to each; s
 from __future__ import annotations
 
 import asyncio
+import base64
 import hmac
 import ipaddress
 from collections.abc import Awaitable, Callable, Sequence
@@ -227,6 +228,8 @@ class App:
             return
         if self._token is not None:
             given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+            if scope["method"] == "GET":  # to read, and for no other site to write
+                given = _as_bearer(given)
             if not hmac.compare_digest(given, self._token):
                 raise RefusedError(
                     401, "the header Authorization must be 'Bearer ' and the token of the server"
@@ -239,6 +242,17 @@ class App:
                     "without --token-file, the header Host must name this machine: localhost or an address,"
                     f" got {host[:100].decode('latin-1')!r}",
                 )
+
+
+def _as_bearer(given: bytes) -> bytes:
+    """Return the password of a browser's user as the token that it is; anything else as it was given."""
+    scheme, _, text = given.partition(b" ")
+    if scheme.lower() != b"basic":
+        return given
+    try:
+        return b"Bearer " + base64.b64decode(text, validate=True).partition(b":")[2]
+    except ValueError:
+        return b""
 
 
 def _is_local(host: str) -> bool:
@@ -338,6 +352,7 @@ def _headers(problem: Problem) -> list[tuple[bytes, bytes]]:
         found.append((b"retry-after", b"%d" % problem.retry_after))
     if problem.status == 401:
         found.append((b"www-authenticate", b"Bearer"))
+        found.append((b"www-authenticate", b'Basic realm="streamcal: the token is the password"'))
     if problem.status == 405:
         found.append((b"allow", b"POST"))
     if problem.status in (408, 413):  # the rest of the body is not read

@@ -7,20 +7,17 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from threading import Thread
 from typing import Any, Final
 
 import numpy as np
 import uvicorn
 import uvloop
+from starlette.routing import BaseRoute
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.engine import Engine
-from streamcal.page.board import Board
-from streamcal.page.routes import page_routes
-from streamcal.run.closing import closing_words
 from streamcal.run.config import RunConfig
 from streamcal.run.metrics import RunMetrics
 from streamcal.run.pipeline import Outcome
@@ -28,7 +25,6 @@ from streamcal.run.ports import JournalStore, Source
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from streamcal.serve.app import READ_SECONDS, App
 from streamcal.serve.desk import Desk, ServedPipeline, replay
-from streamcal.serve.problems import RefusedError
 from streamcal.serve.queries import Queries
 
 __all__ = ["Server", "listen"]
@@ -92,18 +88,6 @@ class _Protocol(HttpToolsProtocol):
         self.transport.close()
 
 
-class _Listener(uvicorn.Server):
-    """uvicorn's, which says that it stops before it waits for requests to be answered."""
-
-    def __init__(self, config: uvicorn.Config, stopping: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._stopping = stopping
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._stopping()
-        await super().shutdown(sockets)
-
-
 class Server:
     """Serves a store until it is asked to stop.
 
@@ -117,6 +101,9 @@ class Server:
         labelled events, learned before requests are taken; at most one source.
     token, loopback
         see `App`.
+    pages
+        given the pipeline, and what tells whether the server is to stop, returns further routes, and what is
+        called after every micro-batch.
     """
 
     def __init__(
@@ -127,6 +114,10 @@ class Server:
         *,
         token: str | None,
         loopback: bool,
+        pages: Callable[
+            [ServedPipeline, Callable[[], bool]], tuple[Sequence[BaseRoute], Callable[[Outcome], None]]
+        ]
+        | None = None,
     ) -> None:
         self._options = options
         self._store = store
@@ -135,22 +126,16 @@ class Server:
         measured: list[RunMetrics] = []
         pipeline = ServedPipeline(options, store, observer=lambda joined: measured[0].joined(joined))
         self._desk = desk = Desk(options, store, pipeline, self._deliver)
-        sources: list[Source] = [*calibration, desk]
-        metrics = RunMetrics(sources)
+        metrics = RunMetrics([*calibration, desk])
         measured.append(metrics)
-        self._board = board = Board(
-            pipeline,
-            options.model_dump(mode="json", exclude={"connectors"}),  # these may hold secrets
-            lambda: closing_words(pipeline, sources),
-            store.maps(),
-        )
+        routes, watch = ((), _nothing) if pages is None else pages(pipeline, self._stopping)
         self._app = App(
             desk,
             Queries(desk, pipeline, metrics),
             options.columns,
             token=token,
             loopback=loopback,
-            pages=page_routes(board),
+            pages=routes,
         )
         self._error: BaseException | None = None
         self._server: uvicorn.Server | None = None
@@ -162,7 +147,7 @@ class Server:
                 log.warning("drift%s: %s is refuted: %s", which, alarm.assumption, alarm.reason)
             if seconds:  # else it is idle
                 metrics.batch(seconds, outcome)
-            board.take(outcome)
+            watch(outcome)
 
         self._runner = Runner(
             pipeline,
@@ -206,7 +191,7 @@ class Server:
             timeout_graceful_shutdown=_STOP_SECONDS,
         )
         logging.getLogger("uvicorn").handlers = log.handlers
-        self._server = _Listener(config, self._end_board)
+        self._server = uvicorn.Server(config)
         worker = Thread(target=self._work, name="run")
         worker.start()
         try:
@@ -214,6 +199,9 @@ class Server:
         finally:
             self._desk.close()
             await asyncio.to_thread(worker.join)
+
+    def _stopping(self) -> bool:
+        return self._server is not None and self._server.should_exit
 
     def _work(self) -> None:
         """Run, in a thread of its own."""
@@ -230,11 +218,6 @@ class Server:
             self._desk.fail("the server has failed, and ends: what it has answered is kept")
         if self._server is not None:
             self._server.should_exit = True
-
-    def _end_board(self) -> None:
-        """Let those who watch the page go: the server would wait for them."""
-        with suppress(RefusedError):
-            self._desk.ask(self._board.end)
 
     def _deliver(self, answering: list[Callable[[], None]]) -> None:
         def answer() -> None:
@@ -264,3 +247,7 @@ def _warm_up(config: RecalibratorConfig) -> None:
     labels = np.arange(len(scores)) % 3 == 0
     engine.learn_many(scores, labels.astype(np.int8), "target", np.zeros(len(scores)), None)
     engine.published_certificate  # noqa: B018  # it is worked out when it is asked for
+
+
+def _nothing(outcome: Outcome) -> None:
+    """Do nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import subprocess
 import threading
 import time
@@ -12,6 +13,7 @@ from typing import Final, Self
 from tests.command_line import STREAMCAL
 
 _FLIGHTS: Final = Path(__file__).parents[2] / "examples" / "flights"
+_RATE: Final = 5_000  # events per second
 _TICK: Final = 0.05  # seconds
 _HOSTILE: Final = (
     b'{"id":"<img src=x onerror=alert(1)>","score":0.4,"label":7}\nnot JSON <script>alert("raw")</script>\n'
@@ -20,6 +22,11 @@ _HOSTILE: Final = (
 
 def _lines(name: str) -> list[bytes]:
     return gzip.decompress((_FLIGHTS / f"{name}.jsonl.gz").read_bytes()).splitlines(keepends=True)
+
+
+def _time(line: bytes) -> float:
+    time: float = json.loads(line)["time"]
+    return time
 
 
 class LiveFlights:
@@ -31,18 +38,17 @@ class LiveFlights:
         for its files.
     at_once
         events that are there at the beginning.
-    rate
-        further events per second.
+    calibration
+        labelled events that are learned first.
     """
 
-    def __init__(self, folder: Path, at_once: int, rate: int = 5_000) -> None:
+    def __init__(self, folder: Path, at_once: int, calibration: int = 4_000) -> None:
         self._folder = folder
         self._predictions, self._labels = _lines("predictions"), _lines("labels")
-        self._at = 0
-        self._step = round(rate * _TICK / 2)
-        (folder / "source.jsonl").write_bytes(b"".join(_lines("source")[:4_000]))
+        self._at = self._labelled = 0
+        (folder / "source.jsonl").write_bytes(b"".join(_lines("source")[:calibration]))
         self._files = [(folder / name).open("ab", buffering=0) for name in ("p.jsonl", "l.jsonl")]
-        self._write(at_once // 2)
+        self._write(at_once)
         self._files[1].write(_HOSTILE)
         self._stop = threading.Event()
 
@@ -75,16 +81,21 @@ class LiveFlights:
             file.close()
 
     def _write(self, count: int) -> None:
-        """Append so many predictions, and as many labels: each comes within hours of its own."""
-        part = slice(self._at, self._at + count)
-        self._files[0].write(b"".join(self._predictions[part]))
-        self._files[1].write(b"".join(self._labels[part]))
-        self._at += count
+        """Append so many events: half of them predictions, and the labels that had come by then."""
+        part = self._predictions[self._at : self._at + count // 2]
+        if not part:
+            return  # the year is over
+        self._at += len(part)
+        now, first = _time(part[-1]), self._labelled
+        while self._labelled < len(self._labels) and _time(self._labels[self._labelled]) <= now:
+            self._labelled += 1
+        self._files[0].write(b"".join(part))
+        self._files[1].write(b"".join(self._labels[first : self._labelled]))
 
     def _feed(self) -> None:
         start, ticks = time.monotonic(), 0
         while not self._stop.wait(max(0.0, start + ticks * _TICK - time.monotonic())):
-            self._write(self._step)
+            self._write(round(_RATE * _TICK))
             ticks += 1
 
     def _drain(self) -> None:

@@ -15,14 +15,15 @@ from tests.page.flights import LiveFlights
 def main(path: str) -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
-        LiveFlights(Path(folder), at_once=120_000) as run,
+        LiveFlights(Path(folder), at_once=200_000, calibration=60_000) as run,
         sync_playwright() as playwright,
     ):
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"))
         page = browser.new_page(viewport={"width": 1600, "height": 1460})
         page.goto(run.url)
         page.wait_for_function(
-            "() => document.querySelector('#ece .chart').plot?.data[0].length > 25", timeout=300_000
+            "() => document.querySelector('#ece .chart').plot?.data[0].at(-1) > Date.UTC(2013, 8) / 1000",
+            timeout=600_000,
         )
         page.screenshot(path=path)
         browser.close()

@@ -181,7 +181,7 @@ export class Chart {
       legend: { show: false },
       cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
       scales: { x: { time: this.timed, range: about.square ? edge : undefined }, y: { range: edge } },
-      axes: [x, { ...axis, size: 58, values: (_, ticks) => ticks.map((tick) => +tick.toPrecision(6)) }],
+      axes: [x, { ...axis, size: 58, space: about.square ? 55 : 35, values: (_, ticks) => ticks.map((tick) => +tick.toPrecision(6)) }],
       series: [
         {},
         ...this.series.map(({ label, colour, dash, width, points }) => ({

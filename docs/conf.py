@@ -67,6 +67,7 @@ NAVIGATION = {
 
 MORE = [
     "examples/flights/README",
+    "examples/grafana/README",
     "examples/kafka/README",
     "examples/serve/README",
     "examples/spark/README",

@@ -242,6 +242,20 @@ def test_many_clients_share_a_commit(server: Served) -> None:
     assert server.metric("streamcal_batch_seconds_count") - before <= 160
 
 
+def test_the_page_is_there_and_holds_up_no_stop(tmp_path: Path) -> None:
+    served = Served(tmp_path / "store.db")
+    served.predict(id="a", score=0.5)
+    status, page = served.ask("GET", "/")
+    assert (status, page[:15].lower()) == (200, "<!doctype html>")
+    with closing(socket.create_connection(("127.0.0.1", served.port))) as viewer:
+        viewer.sendall(b"GET /page/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        text = viewer.makefile("rb")
+        while not text.readline().startswith(b"data: "):
+            pass
+        assert served.stop()[0] == 0
+        assert b'"state":"ended"' in text.read()
+
+
 def test_it_answers_what_it_took_before_it_stops(tmp_path: Path) -> None:
     served = Served(tmp_path / "store.db")
     body = lines(*({"id": f"s{i}", "score": 0.5} for i in range(10_000)))

@@ -69,6 +69,7 @@ MORE = [
     "examples/flights/README",
     "examples/grafana/README",
     "examples/kafka/README",
+    "examples/serve/README",
     "examples/spark/README",
     "benchmarks/README",
 ]

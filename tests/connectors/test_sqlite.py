@@ -659,3 +659,39 @@ def test_map_versions_are_thinned_alike_however_they_are_committed(tmp_path: Pat
     assert kept[0][0] == 1
     assert kept[0][-500:] == list(range(2101, 2601))
     assert np.diff(kept[0]).max() <= 2600 / 10
+
+
+def test_what_is_kept_lasts_until_the_next_commit(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    store = opened(path)
+    assert store.keep(b"one")
+    assert store.keep(b"two")
+    store.close()
+    store = opened(path)
+    assert store.kept() == [b"one", b"two"]
+    store.tables.flush()
+    assert not store.keep(b"three")  # it would commit what was flushed
+    store.commit(Change({}, b"{}", {}, {}, [], []))
+    assert store.kept() == []
+    store.keep(b"four")
+    store.close()
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE journal SET batch = x'00'")
+    db.close()
+    store = opened(path)
+    with pytest.raises(StoreError, match="table journal does not match its checksum"):
+        store.kept()
+    store.close()
+
+
+def test_a_store_of_version_2_gets_a_journal(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    opened(path).close()
+    with sqlite3.connect(path) as db:
+        db.execute("DROP TABLE journal")
+        db.execute("PRAGMA user_version = 2")
+    db.close()
+    store = opened(path)
+    assert store.keep(b"one")
+    assert store.kept() == [b"one"]
+    store.close()

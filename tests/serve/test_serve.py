@@ -253,7 +253,6 @@ def test_the_page_is_there_and_holds_up_no_stop(tmp_path: Path) -> None:
         while not text.readline().startswith(b"data: "):
             pass
         assert served.stop()[0] == 0
-        assert text.read().endswith(b"0\r\n\r\n")  # the viewer was let go, and will look for the next server
 
 
 def test_it_answers_what_it_took_before_it_stops(tmp_path: Path) -> None:

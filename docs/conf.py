@@ -65,7 +65,13 @@ NAVIGATION = {
 }
 """The pages of docs/ as the side bar groups them."""
 
-MORE = ["examples/flights/README", "examples/kafka/README", "examples/spark/README", "benchmarks/README"]
+MORE = [
+    "examples/flights/README",
+    "examples/grafana/README",
+    "examples/kafka/README",
+    "examples/spark/README",
+    "benchmarks/README",
+]
 MORE += sorted(page.stem for page in Path(__file__).parents[1].glob("*.md") if page.stem != root_doc)
 
 

@@ -53,7 +53,7 @@ def run(picture: Path, report: Path, console: Console) -> None:
 
     Without matplotlib, no picture.
     """
-    refuse_unwritable("--picture", report, "a report", is_report)
+    refuse_unwritable("the report", report, "a report", is_report)
     drawing = can_draw()
     if drawing:
         refuse_unwritable("--picture", picture, "a picture", is_picture)
@@ -97,7 +97,7 @@ def run(picture: Path, report: Path, console: Console) -> None:
         _say(console, f"picture: {picture}")
     words = closing_words(pipeline, [calibration, predictions, labels])
     names = ["the flights from New York in 2013"]
-    write_report("--picture", report, run_report(pipeline, course, names, RunConfig(), words, 0))
+    write_report("the report", report, run_report(pipeline, course, names, RunConfig(), words, 0))
     _say(console, f"report: {report}")
 
 

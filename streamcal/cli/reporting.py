@@ -107,6 +107,11 @@ def report(
     run`, and nothing but the report is written.
     """
     set_up_logging(as_json=False)
+    if (store is None) == (events is None):
+        fail("give either a store, or --events with --labels", EXIT_USAGE)
+    columns = (id_column, score_column, time_column, label_column, key_column, positive)
+    if store is not None and any((labels, source, config, form, final, *columns, mode, window, label_ttl)):
+        fail("a store has its inputs and options: give others with --events, and no store", EXIT_USAGE)
     options = read_options(
         config,
         columns={
@@ -120,10 +125,6 @@ def report(
         recalibrator={"mode": mode, "window": window},
         join={"label_ttl": label_ttl},
     )
-    if (store is None) == (events is None):
-        fail("give either a store, or --events with --labels", EXIT_USAGE)
-    if store is not None and (labels or source):
-        fail("a store needs no --labels and no --source: give them with --events", EXIT_USAGE)
     path = output if output is not None or as_json else Path("report.html")
     stop = Stop()
     connectors = Connectors(options.connectors, stop)

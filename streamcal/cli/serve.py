@@ -6,11 +6,10 @@ import ipaddress
 import logging
 import os
 import stat
-from collections.abc import Callable
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -39,14 +38,8 @@ from streamcal.cli.terminal import (
     stopped,
 )
 from streamcal.errors import OutputError, StoreError
-from streamcal.page.board import Board
-from streamcal.run.closing import closing_words
 from streamcal.run.connectors import Connectors
-from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import JournalStore, StoppedError
-
-if TYPE_CHECKING:
-    from starlette.routing import Route
 
 __all__ = ["serve"]
 
@@ -89,7 +82,6 @@ def serve(
     set_up_logging(as_json=log_json)
     if any(find_spec(name) is None for name in ("starlette", "uvicorn", "httptools", "uvloop")):
         fail(NEEDED, EXIT_USAGE)
-    from streamcal.page.routes import page_routes
     from streamcal.serve.server import Server, listen
 
     options = read_options(
@@ -136,15 +128,7 @@ def serve(
         state = open_store(connectors, store, stack)
         if not isinstance(state, JournalStore):
             fail(f"--store {store}: it cannot keep requests; give a SQLite file", EXIT_USAGE)
-
-        def pages(
-            pipeline: Pipeline, stopping: Callable[[], bool]
-        ) -> tuple[list[Route], Callable[[Outcome], None]]:
-            shown = options.model_dump(mode="json", exclude={"connectors"})  # these may hold secrets
-            board = Board(pipeline, shown, lambda: closing_words(pipeline, calibration), state.maps())
-            return page_routes(board, stopping), board.take
-
-        server = Server(options, state, calibration, token=token, loopback=loopback, pages=pages)
+        server = Server(options, state, calibration, token=token, loopback=loopback)
         name = f"[{host}]" if ":" in host else host
         log.info("listening at http://%s:%s", name, listener.getsockname()[1])
         try:

@@ -120,11 +120,11 @@ def _summary(report: Report) -> Markup:
         claim = view.served.certified
         of_target = claim.domain == "source" and claim.target_risk != "none"
         words = claim.target_risk if of_target else claim.risk
-        where = (
-            f"{1.0 - claim.delta:.0%} sure, {'in the target' if of_target else f'of the map, {claim.domain}'}"
-        )
+        where = "in the target" if of_target else f"by the labels of the {claim.domain}"
         at_most, _, why = words.partition(":")
-        cards.append(_card("Certified risk: at most", at_most, f"{why.strip()} {where}".strip()))
+        cards.append(
+            _card("Certified risk: at most", at_most, f"{why} {1.0 - claim.delta:.0%} sure, {where}".strip())
+        )
     return tag(
         "section",
         tag("p", *_verdict(view), class_="verdict"),
@@ -167,16 +167,30 @@ def _card(name: str, figure: str, beside: str, change: Markup | None = None) -> 
 
 def _doubts(report: Report) -> Markup | None:
     status = report.status
-    notes = [
-        tag(
-            "li",
-            tag("strong", "Refuted: ", alarm.assumption, *_of_key(alarm.key)),
-            f"{alarm.reason}, after {alarm.target_labels:,} labels of the target. {alarm.advice}",
-            class_="alarm",
+    views = {view.key: view.served for view in status.views}
+    now: list[Markup] = []
+    over: list[Markup] = []
+    for alarm in status.alarms:
+        served = views.get(alarm.key) or status.views[0].served
+        # What is certified now does not need the assumption, or assumes it of other labels.
+        ended = (
+            served is not None
+            and served.certified is not None
+            and alarm.assumption not in served.certified.refuted
         )
-        for alarm in status.alarms
-    ]
-    notes += [tag("li", warning) for warning in status.warnings]
+        note = tag(
+            "li",
+            tag(
+                "strong",
+                "An earlier alarm, over now: " if ended else "Refuted: ",
+                alarm.assumption,
+                *_of_key(alarm.key),
+            ),
+            f"{alarm.reason}, after {alarm.target_labels:,} labels of the target. {alarm.advice}",
+            class_="over" if ended else "alarm",
+        )
+        (over if ended else now).append(note)
+    notes = [*now, *(tag("li", warning) for warning in status.warnings), *over]
     return tag("ul", *notes, class_="notes") if notes else None
 
 

@@ -11,7 +11,7 @@ from streamcal.report.drawing import Plot, swatch
 from streamcal.report.markup import Markup, tag
 from streamcal.report.record import DelayQuantile
 from streamcal.report.scales import Axis, count_axis, duration_axis, linear_axis, log_axis, time_axis
-from streamcal.run.status import INTERVAL, Rating, View
+from streamcal.run.status import INTERVAL, Priors, Rating, View
 from streamcal.times import show_duration, show_time
 
 __all__ = ["data_table", "delay_figure", "over_time", "reliability_figures", "version_figures"]
@@ -157,7 +157,7 @@ def over_time(view: View) -> list[Markup]:
 
 
 def version_figures(view: View) -> list[Markup]:
-    """Return what was certified of the map versions, and the weights of the mixture; none without them."""
+    """Return the running prior, what was certified of the versions, and the weights of the mixture."""
     versions = view.versions
     if len(versions.version) < 2:
         return []
@@ -173,6 +173,7 @@ def version_figures(view: View) -> list[Markup]:
     return [
         each
         for each in (
+            _priors(view.priors),
             _certificates(
                 x,
                 at,
@@ -191,6 +192,28 @@ def version_figures(view: View) -> list[Markup]:
         )
         if each is not None
     ]
+
+
+def _priors(priors: Priors) -> Markup | None:
+    """Return the running prior; a store keeps the one of now alone, of which there is no picture."""
+    columns = {"of-source": priors.source, "of-target": priors.target}
+    known = [value for column in columns.values() for value in column if value is not None]
+    if len(priors.labels) < 2 or not known:
+        return None
+    x, at, names = _moments(priors.time, priors.labels, "target labels")
+    plot = Plot(x, linear_axis(known, "", zero=True))
+    for kind, column in columns.items():
+        plot.line(at, column, kind, steps=True)
+    rows = [
+        [name, *("–" if value is None else f"{value:.5f}" for value in values)]
+        for name, *values in zip(names, priors.source, priors.target, strict=True)
+    ]
+    return _figure(
+        "Running prior",
+        plot.svg("Running probability of class 1", "Of source and target, as map versions began."),
+        [("of-source", "source"), ("of-target", "target")],
+        data_table(["at", "source", "target"], rows),
+    )
 
 
 def _certificates(

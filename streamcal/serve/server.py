@@ -13,11 +13,13 @@ from typing import Any, Final
 import numpy as np
 import uvicorn
 import uvloop
-from starlette.routing import BaseRoute
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.engine import Engine
+from streamcal.page.board import Board
+from streamcal.page.routes import page_routes
+from streamcal.run.closing import closing_words
 from streamcal.run.config import RunConfig
 from streamcal.run.metrics import RunMetrics
 from streamcal.run.pipeline import Outcome
@@ -101,9 +103,6 @@ class Server:
         labelled events, learned before requests are taken; at most one source.
     token, loopback
         see `App`.
-    pages
-        given the pipeline, and what tells whether the server is to stop, returns further routes, and what is
-        called after every micro-batch.
     """
 
     def __init__(
@@ -114,10 +113,6 @@ class Server:
         *,
         token: str | None,
         loopback: bool,
-        pages: Callable[
-            [ServedPipeline, Callable[[], bool]], tuple[Sequence[BaseRoute], Callable[[Outcome], None]]
-        ]
-        | None = None,
     ) -> None:
         self._options = options
         self._store = store
@@ -126,16 +121,22 @@ class Server:
         measured: list[RunMetrics] = []
         pipeline = ServedPipeline(options, store, observer=lambda joined: measured[0].joined(joined))
         self._desk = desk = Desk(options, store, pipeline, self._deliver)
-        metrics = RunMetrics([*calibration, desk])
+        sources: list[Source] = [*calibration, desk]
+        metrics = RunMetrics(sources)
         measured.append(metrics)
-        routes, watch = ((), _nothing) if pages is None else pages(pipeline, self._stopping)
+        board = Board(
+            pipeline,
+            options.model_dump(mode="json", exclude={"connectors"}),  # these may hold secrets
+            lambda: closing_words(pipeline, sources),
+            store.maps(),
+        )
         self._app = App(
             desk,
             Queries(desk, pipeline, metrics),
             options.columns,
             token=token,
             loopback=loopback,
-            pages=routes,
+            pages=page_routes(board, self._stopping),
         )
         self._error: BaseException | None = None
         self._server: uvicorn.Server | None = None
@@ -147,7 +148,7 @@ class Server:
                 log.warning("drift%s: %s is refuted: %s", which, alarm.assumption, alarm.reason)
             if seconds:  # else it is idle
                 metrics.batch(seconds, outcome)
-            watch(outcome)
+            board.take(outcome)
 
         self._runner = Runner(
             pipeline,
@@ -247,7 +248,3 @@ def _warm_up(config: RecalibratorConfig) -> None:
     labels = np.arange(len(scores)) % 3 == 0
     engine.learn_many(scores, labels.astype(np.int8), "target", np.zeros(len(scores)), None)
     engine.published_certificate  # noqa: B018  # it is worked out when it is asked for
-
-
-def _nothing(outcome: Outcome) -> None:
-    """Do nothing."""

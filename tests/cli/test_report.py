@@ -294,7 +294,8 @@ def test_the_demo_goes_on_without_matplotlib(tmp_path: Path) -> None:
     shown = table(done)
     assert float(shown["Brier score after"]) < float(shown["Brier score before"])
     assert float(shown["log loss after"]) < float(shown["log loss before"])
-    assert not list(tmp_path.iterdir())
+    assert lines[-1] == "report: report.html"
+    assert [each.name for each in tmp_path.iterdir()] == ["report.html"]
 
 
 def test_a_picture_of_the_demo_that_cannot_be_written_is_refused_before(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from streamcal import RecalibrationMap
+from streamcal.cli.demo import data_folder
 from streamcal.run.config import RunConfig
 from streamcal.testing import NormalPair
 
@@ -39,11 +40,12 @@ ENTRANCES = [*blocks("README.md", "python"), *blocks("README.md", "sh")]
 SHELL = [code for code in blocks("README.md", "sh") if "kafka://" not in code]
 
 
-def test_the_readme_has_four_short_entrances() -> None:
-    """Arrays, river, the command line, Kafka; the last runs in tests/connectors/kafka/test_readme.py."""
-    assert len(ENTRANCES) == 4
-    assert ["streamcal.river" in code for code in ENTRANCES] == [False, True, False, False]
-    assert ["kafka://" in code for code in ENTRANCES] == [False, False, False, True]
+def test_the_readme_has_five_short_entrances() -> None:
+    """Frames, arrays, river, the command line, Kafka, which runs in tests/connectors/kafka/test_readme.py."""
+    assert len(ENTRANCES) == 5
+    assert ["streamcal.backtest" in code for code in ENTRANCES] == [True, False, False, False, False]
+    assert ["streamcal.river" in code for code in ENTRANCES] == [False, False, True, False, False]
+    assert ["kafka://" in code for code in ENTRANCES] == [False, False, False, False, True]
     assert all(len(code.splitlines()) < MOST_LINES for code in ENTRANCES)
 
 
@@ -55,11 +57,29 @@ def test_the_readme_has_four_short_entrances() -> None:
         for number in range(len(blocks(name, "python")))
         if name != "docs/river.md" or number == 0  # the others build on the first: tests/test_river.py
         if name != "docs/spark.md"  # tests/spark/test_page.py
+        if (name, number) != ("README.md", 0)  # the year of flights
     ],
 )
 def test_python_runs(page: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     exec(compile(blocks(page, "python")[number], page, "exec"), {})
+
+
+@pytest.mark.slow
+def test_the_year_of_flights_in_a_notebook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "flights").symlink_to(data_folder())
+    exec(compile(ENTRANCES[0], "README.md", "exec"), {})
+    said = dict(
+        zip(["brier", "ece", "gap"], re.findall(r"(\S+) → (\S+)", capsys.readouterr().out), strict=True)
+    )
+    text = " ".join((ROOT / "README.md").read_text().replace("−", "-").split())
+    assert f"from {float(said['brier'][0]):.4f} to {float(said['brier'][1]):.4f}" in text
+    assert f"from {float(said['ece'][0]):.3f} to {float(said['ece'][1]):.3f}" in text
+    assert f"from {float(said['gap'][0]):+.3f} to {float(said['gap'][1]):+.3f}" in text
+    assert (tmp_path / "calibration.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow

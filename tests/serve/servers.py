@@ -70,9 +70,10 @@ class Served:
         if self.process.poll() is None:
             self.process.send_signal(number)
         assert self.process.stderr is not None
-        with self.process.stderr as stream:
-            said = self.said + stream.read()
-        return self.process.wait(60), said.decode()
+        if not self.process.stderr.closed:
+            with self.process.stderr as stream:
+                self.said += stream.read()
+        return self.process.wait(60), self.said.decode()
 
 
 def exchange(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import sqlite3
@@ -20,7 +19,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from streamcal.run.columns import Columns
 from streamcal.serve.openapi import document
-from tests.command_line import HUMBLE, read_lines, streamcal
+from tests.command_line import read_lines, streamcal
 from tests.serve import fuzz, kill
 from tests.serve.servers import LINES, Served
 
@@ -34,6 +33,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def lines(*events: dict[str, Any]) -> bytes:
     return "\n".join(map(json.dumps, events)).encode()
+
+
+def test_scores_in_percent_and_labels_of_other_classes_do_not_end_it(server: Served) -> None:
+    """These come first, where a run would take them for what most of its events are."""
+    events = [{"id": f"p{i}", "score": 50 + i / 10} for i in range(20)]
+    found = server.ask("POST", "/v1/predictions", lines(*events), LINES)[1]
+    assert {each["status"] for each in found} == {422}
+    labels = [{"id": f"p{i}", "label": -1} for i in range(20)]
+    assert {each["status"] for each in server.ask("POST", "/v1/labels", lines(*labels), LINES)[1]} == {422}
+    assert server.predict(id="p1", score=0.5)[0] == 200
 
 
 def test_a_prediction_is_answered_again_as_before_and_counted_once(server: Served) -> None:
@@ -83,7 +92,7 @@ def test_a_late_label_is_told_so(tmp_path: Path) -> None:
     assert (status, problem["outcome"]) == (410, "late")
     assert "label_ttl is 10 seconds" in problem["detail"]
     assert served.predict(id="a", score=0.5) == answered  # its id is remembered
-    served.stop()
+    assert served.stop(signal.SIGINT)[0] == 130
 
 
 def test_a_batch_is_answered_line_by_line(server: Served) -> None:
@@ -105,18 +114,6 @@ def test_score_and_label_may_come_together(server: Served) -> None:
     assert server.predict(id="e1", score=0.5, label=0)[0] == 409
     assert server.label(id="e1", label=1)[1]["outcome"] == "duplicate"
     assert server.predict(score=0.5, label=1)[1]["id"] is None
-
-
-def test_scores_in_percent_and_labels_of_other_classes_do_not_end_it(tmp_path: Path) -> None:
-    served = Served(tmp_path / "store.db")
-    events = [{"id": f"p{i}", "score": 50 + i / 10} for i in range(20)]
-    assert {each["status"] for each in served.ask("POST", "/v1/predictions", lines(*events), LINES)[1]} == {
-        422
-    }
-    labels = [{"id": f"p{i}", "label": -1} for i in range(20)]
-    assert {each["status"] for each in served.ask("POST", "/v1/labels", lines(*labels), LINES)[1]} == {422}
-    assert served.predict(id="p1", score=0.5)[0] == 200
-    served.stop()
 
 
 @pytest.mark.parametrize(
@@ -245,6 +242,20 @@ def test_many_clients_share_a_commit(server: Served) -> None:
     assert server.metric("streamcal_batch_seconds_count") - before <= 160
 
 
+def test_the_page_is_there_and_holds_up_no_stop(tmp_path: Path) -> None:
+    served = Served(tmp_path / "store.db")
+    served.predict(id="a", score=0.5)
+    status, page = served.ask("GET", "/")
+    assert (status, page[:15].lower()) == (200, "<!doctype html>")
+    with closing(socket.create_connection(("127.0.0.1", served.port))) as viewer:
+        viewer.sendall(b"GET /page/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        text = viewer.makefile("rb")
+        while not text.readline().startswith(b"data: "):
+            pass
+        assert served.stop()[0] == 0
+        assert b'"state":"ended"' in text.read()
+
+
 def test_it_answers_what_it_took_before_it_stops(tmp_path: Path) -> None:
     served = Served(tmp_path / "store.db")
     body = lines(*({"id": f"s{i}", "score": 0.5} for i in range(10_000)))
@@ -318,7 +329,8 @@ def test_a_source_is_learned_first(tmp_path: Path) -> None:
     assert (status, answer["map_version"] > 0) == (200, True)
     assert answer["probability"] < 0.3
     status, certified = served.ask("GET", "/v1/certificate")
-    assert certified["certificate"]["n"] == 3000
+    assert certified["map_version"] == answer["map_version"]
+    assert certified["certificate"]["version"] == answer["map_version"]
     assert served.ask("GET", "/v1/alarms") == (200, [])
     served.stop()
 
@@ -355,8 +367,7 @@ def test_errors_of_users(tmp_path: Path) -> None:
     assert (done.returncode, "at least 16" in done.stderr, "short" in done.stderr) == (2, True, False)
     token.chmod(0)
     done = streamcal("serve", "--store", store, "--token-file", token, humble=True)
-    assert (done.returncode, "cannot be read" in done.stderr) == (2, True)
-    assert HUMBLE or os.geteuid()
+    assert (done.returncode, "not readable" in done.stderr) == (2, True)
 
 
 def test_a_store_of_other_options_is_refused(tmp_path: Path) -> None:

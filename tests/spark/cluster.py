@@ -76,8 +76,8 @@ def drive(folder: Path, checkpoint: Path, workers: int, files: int) -> None:
     spark.stop()
 
 
-def run(folder: Path, checkpoint: Path, workers: int, files: int, kills: int, seed: int) -> None:
-    """Run the driver until it ends by itself, killing on the way."""
+def run(folder: Path, checkpoint: Path, workers: int, files: int, kills: int, seed: int) -> int:
+    """Run the driver until it ends by itself, killing on the way; return the kills that are left."""
     random = np.random.default_rng(seed)
     plan = ["executor", "driver"] * kills
     command = [sys.executable, "-m", "tests.spark.cluster", "--drive", str(folder), str(checkpoint)]
@@ -105,9 +105,7 @@ def run(folder: Path, checkpoint: Path, workers: int, files: int, kills: int, se
                 continue
             print("killed", plan.pop(0), "after", line.decode().strip(), flush=True)
         if driver.wait() == 0:
-            if plan:
-                sys.exit(f"the stream ended before {len(plan)} kills: give more events, or fewer files")
-            return
+            return len(plan)
 
 
 def main() -> None:
@@ -129,7 +127,7 @@ def main() -> None:
         events = write_stream(folder, int(given.events / 1.884), files=64)
         print(f"{len(events):,} events, {given.workers} workers", flush=True)
         began = time.monotonic()
-        run(folder, checkpoint, given.workers, given.files, given.kills, given.seed)
+        left = run(folder, checkpoint, given.workers, given.files, given.kills, given.seed)
         print(f"{time.monotonic() - began:.0f} s with the start of Spark", flush=True)
         join, sketches = one_process(events, CELLS)
         from streamcal.spark import read_state
@@ -148,7 +146,9 @@ def main() -> None:
         print(f"counts equal: {same[0]}; sketches equal: {sum(same[1:])} of {len(same) - 1}")
         print(f"{n:,} answers of {ids:,} ids")
         spark.stop()
-        sys.exit(not (all(same) and n == ids == join.counts.predictions))
+        if left:
+            print(f"the stream ended before {left} of the kills: give more events, or fewer files")
+        sys.exit(bool(left) or not (all(same) and n == ids == join.counts.predictions))
 
 
 if __name__ == "__main__":

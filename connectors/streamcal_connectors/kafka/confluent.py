@@ -70,6 +70,8 @@ _NO_COORDINATOR: Final = frozenset(
     }
 )  # the first group of a cluster, or one whose broker has just started
 
+_STILL_ENDING: Final = frozenset({LibraryError.CONCURRENT_TRANSACTIONS})
+
 # librdkafka logs every attempt to reconnect. Why a cluster is away is asked by a connection of our own.
 _log: Final = logging.getLogger("confluent_kafka")
 _log.addHandler(logging.NullHandler())
@@ -295,7 +297,8 @@ class ConfluentProducer:
 
     def init(self) -> None:
         """See `Producer`."""
-        self._bounded(self._client.init_transactions)
+        # The broker says so while it ends what an earlier producer left open, and librdkafka passes it on.
+        self._bounded(self._client.init_transactions, _STILL_ENDING)
 
     def begin(self) -> None:
         """See `Producer`."""

@@ -32,6 +32,7 @@ log = logging.getLogger("streamcal_connectors")
 _LOOK_SECONDS: Final = 1.0  # between two checks for new and for stalled partitions
 _ASK_SECONDS: Final = 2.0  # without records, after which to check that the cluster is there
 _LAG_SECONDS: Final = 1.0  # time limit of asking the cluster where partitions end
+_FEWEST: Final = 1024  # records of a poll, however little is left
 _SETTLE_SECONDS: Final = 10.0  # a broker that has just started may show fewer records than it has for so long
 
 
@@ -44,6 +45,7 @@ class KafkaConnector:
         self._transactions: dict[int, Transactions] = {}
         self._inputs: list[tuple[Cluster, str]] = []
         self._table: Mapping[str, Any] = {}
+        self._sources: list[KafkaSource] = []
         self._stop: Callable[[], bool] = lambda: False
 
     def set_up(self, options: Mapping[str, Any], stop: Callable[[], bool]) -> None:
@@ -61,7 +63,8 @@ class KafkaConnector:
         parsed = KafkaUrl(url)
         cluster = self._cluster(parsed)
         until_end = parsed.until_end or options.domain == "source"
-        opened = KafkaSource(cluster, parsed, options, until_end=until_end)
+        opened = KafkaSource(cluster, parsed, options, self._sources, until_end=until_end)
+        self._sources.append(opened)
         self._shared(cluster).add_source(opened.name, parsed.topic)
         self._inputs.append((cluster, parsed.topic))
         return opened
@@ -108,7 +111,15 @@ class KafkaSource:
     makes no progress: then a producer has left a transaction open, or the partition has no leader.
     """
 
-    def __init__(self, cluster: Cluster, url: KafkaUrl, options: SourceOptions, *, until_end: bool) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        url: KafkaUrl,
+        options: SourceOptions,
+        siblings: Sequence[KafkaSource],
+        *,
+        until_end: bool,
+    ) -> None:
         self.name = url.name
         self.endless = not until_end
         self._cluster = cluster
@@ -117,6 +128,7 @@ class KafkaSource:
         self._from_latest = url.start == "latest"
         self._values = _values(cluster, options)
         self._waits = False  # for a schema
+        self._siblings = siblings
         self._consumer: Consumer | None = None
         self._next: dict[int, int] = {}  # by partition: the next offset to deliver
         self._last: dict[int, int] | None = None  # where a finite source ends
@@ -243,7 +255,7 @@ class KafkaSource:
         if not self._next or self.ended:
             return ()
         try:
-            found = consumer.poll(timeout, max_events)
+            found = consumer.poll(timeout, self._share(max_events))
         except KafkaError as error:
             if is_out_of_range(error):
                 self._cluster.topic_partitions(consumer, self._topic)
@@ -267,6 +279,11 @@ class KafkaSource:
             return ()
         batches = [self._take(partition.partition, found[partition]) for partition in sorted(found)]
         return [batch for batch in batches if batch.events]
+
+    @property
+    def left(self) -> float:
+        """How many offsets are still to be read, as far as is known."""
+        return 0.0 if self._consumer is None else sum(map(self._left, self._next))
 
     @property
     def ended(self) -> bool:
@@ -329,6 +346,15 @@ class KafkaSource:
         if self._last is not None:
             end = min(end, self._last.get(number, 0))
         return float(max(end - consumer.position(partition), 0))
+
+    def _share(self, most: int) -> int:
+        """Return how many records to read now: in proportion to what is left, beside the other topics.
+
+        So a run that catches up comes to the ends of its topics at the same time. A topic of few labels, read
+        as fast as that of the predictions, would be far ahead: all its labels would be early.
+        """
+        behind = max((each.left for each in self._siblings), default=0.0)
+        return most if behind <= _FEWEST else max(int(most * self.left / behind), _FEWEST)
 
     def _ask_ends(self, numbers: Sequence[int]) -> bool:
         """Ask the cluster where partitions end; return whether it has answered."""

@@ -128,12 +128,12 @@ class FramedValues:
 
     def prepare(self, found: Mapping[Partition, Chunk]) -> bool:
         """Get the schemas of records; see `Values`."""
-        new = {
-            head: (partition, chunk.offsets[chunk.values.index(value)])
-            for partition, chunk in found.items()
-            for value in chunk.values
-            if value is not None and (head := _head(value)) != _PLAIN and head not in self._known
-        }
+        new: dict[bytes, tuple[Partition, int]] = {}
+        for partition, chunk in found.items():
+            for offset, value in zip(chunk.offsets, chunk.values, strict=True):
+                head = _PLAIN if value is None else _head(value)
+                if head != _PLAIN and head not in self._known:
+                    new.setdefault(head, (partition, offset))
         self._unknown = {}
         met: dict[bytes, Exception] = {}
         for head in new:
@@ -153,8 +153,8 @@ class FramedValues:
         for head, why in met.items():
             said = str(why.args[0])
             if not self._known:
-                (topic, partition), offset = new[head]
-                place = f"topic {topic}, partition {partition}, offset {offset}"
+                first, at = new[head]
+                place = f"topic {first.topic}, partition {first.partition}, offset {at}"
                 raise ValueError(f"{place} is of schema {_id_of(head)}: {said}. {_advice(why)}")
             self._unknown[head] = malformed(ValueError(said), b"")
         return True

@@ -25,6 +25,8 @@ from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2, wrappers_pb2
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from streamcal_connectors.kafka.client import Chunk, Partition
 from streamcal_connectors.kafka.config import KafkaConfig, read_kafka_config
 from streamcal_connectors.kafka.registry import open_registry
@@ -39,6 +41,7 @@ from tests.connectors.kafka.fixtures import BOTH, AnyBroker, Topics
 from tests.connectors.kafka.registry import FIRST_ID, SchemaRegistry, schema_registry
 from tests.connectors.kafka.topics import SECRET, opened, put, streamcal, url
 
+DOCS = Path(__file__).parents[3] / "docs" / "kafka.md"
 CONTEXT = SerializationContext("events", MessageField.VALUE)
 FIELD = descriptor_pb2.FieldDescriptorProto
 NOON = datetime(2026, 3, 1, 12, 0, 0, 123_456, tzinfo=UTC)
@@ -187,6 +190,57 @@ class TestSameAsJson:
         schema = {"title": "Prediction", "type": "object", "properties": {"id": {"type": "string"}}}
         serialize = JSONSerializer(json.dumps(schema), SchemaRegistryClient({"url": registry.url}))
         self.check(registry, [serialize(row, CONTEXT) for row in plain(self.COUNT)])
+
+
+NAMES = (
+    st.none() | st.sampled_from(["", "a", "é", "x\ny", "source", "target", "x" * 600]) | st.text(max_size=5)
+)
+ROWS = st.fixed_dictionaries(
+    {
+        "id": NAMES,
+        "score": st.none() | st.floats(-0.5, 1.5) | st.sampled_from([0.0, 1.0, -0.0, 37.5]),
+        "label": st.none() | st.integers(-1, 2),
+        "time": st.none() | st.floats(-1e21, 1e21),
+        "key": NAMES,
+        "domain": NAMES,
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the schema of `ROWS`."""
+    made = tmp_path_factory.mktemp("schemas")
+    kinds = {"score": "double", "label": "int", "time": "double"}
+    names = ("id", "score", "label", "time", "key", "domain")
+    schema = record(*((name, ["null", kinds.get(name, "string")]) for name in names))
+    (made / "17.avsc").write_text(json.dumps(schema))
+    return made
+
+
+class TestOneRule:
+    @given(st.lists(ROWS, max_size=8), st.sampled_from([1, 40]), st.booleans())
+    @settings(max_examples=50, deadline=None)
+    def test_what_is_an_event_in_json_is_one_in_avro(
+        self, folder: Path, rows: list[dict[str, Any]], times: int, positive: bool
+    ) -> None:
+        """The same events, and the same refusals: the reason may name the column besides."""
+        columns = Columns(positive=1 if positive else None)
+        parsed = fastavro.parse_schema(json.loads((folder / "17.avsc").read_text()))
+        raws: list[bytes] = []
+        for row in rows * times:
+            data = io.BytesIO(b"")
+            fastavro.schemaless_writer(data, parsed, row)
+            raws.append(b"\0\0\0\0\x11" + data.getvalue())
+        texts = [msgspec.json.encode({k: v for k, v in row.items() if v is not None}) for row in rows * times]
+        found = list(decoded(values_of(str(folder), columns), raws))
+        wanted = list(JsonValues("target", columns).decode(texts))
+        assert [event for event in found if not isinstance(event, Malformed)] == [
+            event for event in wanted if not isinstance(event, Malformed)
+        ]
+        for mine, his in zip(reasons(found), reasons(wanted), strict=True):
+            assert (mine is None) == (his is None), (mine, his)
+            assert str(mine).partition(", in column")[0] == str(his)
 
 
 class TestAvro:
@@ -446,7 +500,7 @@ class TestRegistry:
         missing = f"the schema registry at {registry.url} has no schema 99"
         message = f"topic events, partition 0, offset 1 is of schema 99: {missing}. Let schema_registry"
         with pytest.raises(ValueError, match=re.escape(message)):
-            decoded(values_of(registry.url), [None, strange])
+            decoded(values_of(registry.url), [None, strange, b"{}", strange])
         values = values_of(registry.url)
         assert reasons(decoded(values, [strange, *raws])) == [
             missing,
@@ -618,3 +672,30 @@ class TestTopics:
         assert (reject["source"], reject["line"]) == (f"{topics['predictions']}/0", 100)
         assert f"not to be decoded with schema {FIRST_ID}" in reject["reason"]
         assert "amount" in done.stdout + done.stderr  # a field that events have not
+
+    def test_the_example_of_the_docs(
+        self,
+        kafka_broker: AnyBroker,
+        new_topic: Topics,
+        registry: SchemaRegistry,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        (code,) = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
+        topic = new_topic("predictions")
+        for there, here in (
+            ("http://registry:8081", registry.url),
+            ("broker:9092", kafka_broker.bootstrap),
+            ('"predictions"', repr(topic)),
+        ):
+            assert there in code
+            code = code.replace(there, here)
+        exec(code, {})
+        monkeypatch.setenv("STREAMCAL_KAFKA_SCHEMA_REGISTRY", registry.url)
+        with opened(kafka_broker, topic, "?until=end") as source:
+            source.seek({})
+            batches: list[Any] = []
+            while not source.ended:
+                batches += source.poll(1000, 0.1)
+        events = [event for batch in batches for event in batch.events]
+        assert events[1] == PredictionEvent("a1", 0.01, 1_772_366_400.001)
+        assert len(events) == 100

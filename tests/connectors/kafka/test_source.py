@@ -25,6 +25,24 @@ from tests.connectors.kafka.topics import ids, offsets, opened, prediction, put,
 pytestmark = pytest.mark.usefixtures("quick_cluster")
 
 
+def test_topics_are_read_in_proportion_to_what_is_left(kafka_broker: AnyBroker, new_topic: Topics) -> None:
+    """Read as fast as the predictions, a quarter as many labels would nearly all be early."""
+    counts = {new_topic("predictions"): 6000, new_topic("labels", 2): 1500}
+    for topic, count in counts.items():
+        put(kafka_broker, topic, [prediction(i) for i in range(count)])
+    connector = KafkaConnector()
+    sources = [connector.source(url(kafka_broker, topic), SourceOptions()) for topic in counts]
+    with closing(sources[0]), closing(sources[1]):
+        assert [source._share(8000) for source in sources] == [8000, 8000]  # nothing is known yet
+        for source in sources:
+            source.seek({})
+        assert [source.left for source in sources] == [6000, 1500]
+        assert [source._share(8000) for source in sources] == [8000, 2000]
+        assert [source._share(3000) for source in sources] == [3000, 1024]
+        read(sources[0], 6000)
+        assert [source._share(8000) for source in sources] == [1024, 8000]
+
+
 @BOTH
 class TestSource:
     def test_several_partitions_each_in_its_order(self, kafka_broker: AnyBroker, new_topic: Topics) -> None:

@@ -1,0 +1,112 @@
+"""How often the state is committed, and a kill between two commits, change nothing of it."""
+
+from __future__ import annotations
+
+import random
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamcal_connectors.sqlite.store import SqliteStore
+
+from streamcal.run.config import RunConfig
+from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
+from streamcal.serve import desk as desk_module
+from streamcal.serve.desk import Desk, Kind, ServedPipeline, replay
+from streamcal.serve.outcomes import Result
+
+OPTIONS = RunConfig.model_validate(
+    {"join": {"label_ttl": 40.0, "max_pending": 60}, "recalibrator": {"mode": "target"}}
+)
+Requests = list[tuple[Kind, list[bytes]]]
+
+
+def requests(count: int, seed: int) -> list[Requests]:
+    """Return micro-batches: new ids, known ones, labels that are early, late, twice, or of another class."""
+    rng = random.Random(seed)
+    made: list[Requests] = []
+    known = 0
+    for moment in range(count):
+        batch: Requests = []
+        for _ in range(rng.randrange(1, 5)):
+            kind: Kind = rng.choice(("predictions", "labels"))
+            lines = []
+            for _ in range(rng.randrange(1, 5)):
+                new = kind == "predictions" and rng.random() < 0.8
+                known += new
+                id_ = known if new else rng.randrange(max(known - 100, 0), known + 5)
+                value = f'"score":{id_ % 97 / 97}' if kind == "predictions" else f'"label":{rng.randrange(2)}'
+                lines.append(f'{{"id":"{id_}",{value},"time":{1e9 + moment}}}'.encode())
+            batch.append((kind, lines))
+        made.append(batch)
+    return made
+
+
+def serve(path: Path, batches: list[Requests], *, kill: bool = False) -> list[Result]:
+    """Serve micro-batches as they are; return the results. A killed server leaves all to the journal."""
+    results: list[Result] = []
+    with closing(SqliteStore(path)) as store:
+        replay(OPTIONS, store)
+        pipeline = ServedPipeline(OPTIONS, store)
+        desk = Desk(OPTIONS, store, pipeline, lambda answering: [each() for each in answering])  # type: ignore[arg-type,return-value]
+        left = iter(batches)
+
+        def feed(*_: Any) -> None:
+            desk.ready = True
+            batch = next(left, None)
+            for kind, lines in batch or ():
+                desk.submit(kind, lines, results.extend)
+            if batch is None:
+                if kill:
+                    raise InterruptedError
+                desk.close()
+
+        def after(*args: Any) -> None:
+            desk.answer(*args)
+            feed()
+
+        feed()
+        runner = Runner(
+            pipeline,
+            Inputs([], [desk]),
+            Outputs(NullSink()),
+            store,
+            clock=time.monotonic,
+            stop=desk.done,
+            after=after,
+            linger=0.0,
+            due=desk.due,
+        )
+        try:
+            runner.run()
+        except InterruptedError:
+            assert kill
+    return results
+
+
+def contents(path: Path) -> Any:
+    with closing(SqliteStore(path, read_only=True)) as store:
+        checkpoint = store.load()
+        tables = [getattr(store.tables, name) for name in ("pending", "early", "settled")]
+        held = [[(id_, repr(entry)) for id_, entry in table.first(1000)] for table in tables]
+        rejects = [(row.line, row.reason) for row in store.rejects()]
+        return dict(checkpoint.engines), checkpoint.run, checkpoint.positions, held, rejects
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_commits_and_kills_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    batches = requests(150, seed)
+    monkeypatch.setattr(desk_module, "_MOST_KEPT", -1)  # a commit each
+    often = serve(tmp_path / "often.db", batches)
+    assert len({type(each) for each in often}) == 3  # of every kind
+    monkeypatch.setattr(desk_module, "_MOST_KEPT", 1 << 30)
+    monkeypatch.setattr(desk_module, "_SECONDS", 1e9)
+    assert serve(tmp_path / "seldom.db", batches) == often
+    assert contents(tmp_path / "seldom.db") == contents(tmp_path / "often.db")
+    killed = tmp_path / "killed.db"
+    answered = serve(killed, batches[:60], kill=True)
+    answered += serve(killed, batches[60:])
+    assert answered == often
+    assert contents(killed) == contents(tmp_path / "often.db")

@@ -100,6 +100,9 @@ def test_every_chart_is_drawn_with_data_and_nothing_is_asked_of_another_host(
                 assert each["values"] >= 5, (name, each)
                 assert each["pixels"] >= 20 or name == "mixture", (name, each)
         assert sum(each["pixels"] > 100 for each in drawn["mixture"]) >= 5
+        for name in list(drawn)[1:]:  # over event time, also where the first map has none
+            first = page.evaluate(f"() => document.querySelector('#{name} .chart').plot.data[0][0]")
+            assert 1.36e9 < first < 1.38e9, name
         before = page.evaluate("document.querySelector('#brier .chart').plot.data[0].length")
         page.wait_for_function(
             f"() => document.querySelector('#brier .chart').plot.data[0].length != {before}", timeout=60_000

@@ -8,8 +8,11 @@ const WALL = matchMedia("(min-width: 960px)"); // where the first chart stands b
 
 // Of all charts over time: the event time if it is known, and else how many labels had joined.
 function abscissa(columns) {
-  const timed = columns.time.length > 0 && columns.time.every((time) => time != null);
-  return { timed, values: timed ? columns.time : columns.labels ?? columns.version };
+  const timed = columns.time.some((time) => time != null);
+  if (!timed) return { timed, values: columns.labels ?? columns.version };
+  // What has no time stands at that of the next, as the map of the calibration before the first event.
+  let next = columns.time.findLast((time) => time != null);
+  return { timed, values: columns.time.map((_, i, all) => (next = all[all.length - 1 - i] ?? next)).reverse() };
 }
 
 const BOTH = [
@@ -98,8 +101,8 @@ export const CHARTS = [
     to: 1,
     stacked: true,
     format: share,
-    series: ({ versions }) => Object.keys(versions.weights).map((label) => ({ label, colour: `--c${hue(label)}` })),
-    data: ({ versions }) => ({ ...abscissa(versions), columns: Object.values(versions.weights) }),
+    series: ({ versions }) => candidates(versions).map((label) => ({ label, colour: `--c${hue(label)}` })),
+    data: ({ versions }) => ({ ...abscissa(versions), columns: candidates(versions).map((label) => versions.weights[label]) }),
   },
 ];
 
@@ -107,6 +110,7 @@ const HUES = [
   "identity", "target/platt/0.99", "target/platt/0.9997", "target/isotonic/1000", "target/isotonic/4000",
   "target/isotonic/16000", "target/uniform/all", "composite/platt/all", "composite/curve/300",
 ];
+const candidates = ({ weights }) => Object.keys(weights).sort((one, other) => hue(one) - hue(other));
 const hue = (label) => Math.max(HUES.indexOf(label.replace(/\/scores$/, "")), 0);
 
 export class Chart {

@@ -55,8 +55,10 @@ def linear_axis(values: Sequence[float], title: str, *, zero: bool = False, most
     """Return an axis that holds some values, at least one, from one round number to another."""
     low, high = min(values), max(values)
     low = min(low, 0.0) if zero else low
-    if not high - low > 1e-12 * max(abs(high), abs(low)):
-        low, high = low - 0.05 * (abs(low) or 1.0), high + 0.05 * (abs(high) or 1.0)
+    size = max(abs(low), abs(high))
+    if high - low <= 1e-12 * max(size, 1.0):  # as good as one value
+        room = 0.05 * size if size > 1e-9 else 0.05
+        low, high = low - room, high + room
     step = _round_step((high - low) / most)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     digits = max(0, -math.floor(math.log10(step) + 1e-9))

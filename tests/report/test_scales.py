@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamcal.report.scales import Axis, count_axis, duration_axis, linear_axis, log_axis, time_axis
@@ -21,6 +21,10 @@ def holds(axis: Axis, values: list[float], most: int) -> None:
 
 
 @given(st.lists(finite, min_size=1, max_size=20), st.booleans())
+@example([0.0, 5e-324], False)
+@example([0.0, 1e-13], True)
+@example([1e-10, 1e-10], False)
+@example([1e15, 1e15], False)
 def test_a_linear_axis_holds_its_values(values: list[float], zero: bool) -> None:
     axis = linear_axis(values, "", zero=zero)
     holds(axis, values, 9)

@@ -17,7 +17,6 @@ from streamcal.engine.engine import Engine
 from streamcal.events import Domain
 from streamcal.join.join import Join
 from streamcal.join.stretches import Answered, Indices, Stretch
-from streamcal.join.tables import Pending
 from streamcal.sketch.arrays import Counts, Labels, Scores
 
 __all__ = ["Stretched", "stretch"]
@@ -73,14 +72,8 @@ def stretch(
     domain, scores = block.domain, block.scores
     predicted, labelled = ~np.isnan(scores), block.labels != NO_LABEL
 
-    def alike(waiting: Sequence[Pending | None]) -> int:
-        for number, each in enumerate(waiting):
-            if each is not None and each.domain != domain:
-                return number
-        return len(waiting)
-
     def looked(size: int) -> Stretch:
-        return join.look(block.ids[:size], predicted[:size], labelled[:size], block.times[:size], alike)
+        return join.look(block.ids[:size], predicted[:size], labelled[:size], block.times[:size], domain)
 
     size = len(block)
     if block.keys is None and None in known:  # most often all is of one key: its engine says how far to look
@@ -106,12 +99,9 @@ def stretch(
         which[asked] = answers.which + len(versions)
         versions += [answers.version] * len(answers.weights)
         weights.append(answers.weights)
-    moments = times.tolist()
-    if np.isnan(times).any():
-        moments = [None if moment != moment else moment for moment in moments]
-    keys = [None] * len(at) if block.keys is None else [block.keys[index] for index in at.tolist()]
-    answered = Answered(given.tolist(), probabilities.tolist(), moments, seen.tolist(), domain, keys)
-    join.take(found, answered, labels.tolist())
+    keys = None if block.keys is None else [block.keys[index] for index in at.tolist()]
+    answered = Answered(given, probabilities, times, seen, domain, keys)
+    join.take(found, answered, labels)
     joined = _joins(found, answered, labels) if len(ends) else _NO_JOINS
     for key, (_, learned) in groups.items():
         if len(learned):
@@ -135,17 +125,21 @@ def _grouped(
     domain: Domain,
 ) -> tuple[dict[str | None, tuple[Indices, Indices]], int]:
     """Return the numbers of the predictions and labels of each key; and how many events may be taken."""
-    own = found.own or [-1] * len(found.ends)
-    asked: dict[str | None, Indices | list[int]] = {}
-    learned: dict[str | None, list[int]] = {}
-    if keys is None:
-        asked[None] = np.arange(len(found.at))
+    waiting, own = found.waiting.keys, found.own
+    if keys is None and waiting is None:
+        asked: dict[str | None, Indices | list[int]] = {None: np.arange(len(found.at))}
+        learned: dict[str | None, Indices | list[int]] = {None: np.arange(len(found.ends))}
     else:
-        for number, index in enumerate(found.at.tolist()):
-            asked.setdefault(keys[index], []).append(number)  # type: ignore[union-attr]
-    for number, (mine, waiting) in enumerate(zip(own, found.waiting, strict=True)):
-        key = waiting.key if waiting is not None else None if keys is None else keys[found.at[mine]]
-        learned.setdefault(key, []).append(number)
+        asked = _numbered([None] * len(found.at) if keys is None else [keys[at] for at in found.at.tolist()])
+        mine = [-1] * len(found.ends) if own is None else own.tolist()
+        learned = _numbered(
+            [
+                (None if waiting is None else waiting[number])
+                if own_number < 0
+                else (None if keys is None else keys[found.at[own_number]])
+                for number, own_number in enumerate(mine)
+            ]
+        )
     groups, size = dict[str | None, tuple[Indices, Indices]](), found.size
     for key in {**asked, **learned}:
         group = np.array(asked.get(key, ()), np.intp), np.array(learned.get(key, ()), np.intp)
@@ -165,22 +159,20 @@ def _end(room: tuple[int, int | None], at: Indices, ends: Indices, size: int) ->
     return min(size, int(at[predictions])) if predictions is not None and len(at) > predictions else size
 
 
+def _numbered(keys: Sequence[str | None]) -> dict[str | None, Indices | list[int]]:
+    """Return the numbers at which each key stands."""
+    numbers: dict[str | None, Any] = {}
+    for number, key in enumerate(keys):
+        numbers.setdefault(key, []).append(number)
+    return numbers
+
+
 def _joins(found: Stretch, answered: Answered, labels: Labels) -> Joins:
     """Return the labels with what was forecast of their predictions."""
-    if found.own is None:
-        met: Sequence[Any] = found.waiting
-        return Joins(
-            np.array([each.score for each in met]),
-            np.array([each.probability for each in met]),
-            labels,
-            np.array([each.seen for each in met]),
-        )
-    scores, probabilities, _, seen, *_ = answered
-    rows = [
-        (each.score, each.probability, each.seen)
-        if each is not None
-        else (scores[own], probabilities[own], seen[own])
-        for own, each in zip(found.own, found.waiting, strict=True)
-    ]
-    columns = zip(*rows, strict=True)
-    return Joins(np.array(next(columns)), np.array(next(columns)), labels, np.array(next(columns)))
+    waiting, own = found.waiting, found.own
+    columns = waiting.scores, waiting.probabilities, waiting.seen
+    if own is not None and len(found.at):
+        here = answered.scores, answered.probabilities, answered.seen
+        columns = tuple(np.where(own < 0, one, each[own]) for one, each in zip(columns, here, strict=True))  # type: ignore[assignment]
+    scores, probabilities, seen = columns
+    return Joins(scores, probabilities, labels, seen)

@@ -5,6 +5,7 @@ One engine a ``key``; one join for all, since a label names only its prediction'
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -126,7 +127,7 @@ class Pipeline:
         self._unpublished: dict[str | None, None] = {}
         self._stored = False
         self._taken: tuple[int, Iterator[object]] = (0, iter(()))  # events, and those of the last batch
-        self._unrated: tuple[list[float], list[float], list[int]] = ([], [], [])
+        self._unrated = array("d"), array("d"), array("b")
         self._quality = Quality()
         columns = columns or Columns()
         self._positive = columns.positive
@@ -247,7 +248,7 @@ class Pipeline:
         """Take events of the deployment: answer predictions, join labels, learn. Raises as `calibrate`."""
         meanings = self.tally.deployment
         events = self._understood(batch, meanings)
-        if self._tables is not None:
+        if self._tables is not None:  # else right before they are needed, see `_step`
             ids = events.ids if isinstance(events, Block) else [event.id for event in events]
             self._join.prefetch([id_ for id_ in ids if id_ is not None])
         expired = self._join.advance(batch.watermark)
@@ -276,6 +277,9 @@ class Pipeline:
     ) -> None:
         """Take events of a batch, with their indices, one at a time; add their answers to a list."""
         rejects, meanings = outcome.rejects, self.tally.deployment
+        if self._join.prefetches_parts:
+            events = list(events)
+            self._join.prefetch([event.id for _, event in events if event.id is not None])
         join, engine_of, row_of = self._join, self._engines.of, self._row_of
         known, admits = self._engines.known, self._engines.admits
         timed = self._timed
@@ -316,6 +320,7 @@ class Pipeline:
     def _stride(self, batch: MicroBatch, block: Block, outcome: Outcome, answers: Answers) -> None:
         """Take events as `_step` does, in stretches where that can be."""
         at, size, steps = 0, _STRIDE, _STEPS
+        self._join.lay_out()
         before = self._taken[0] - len(block)
         while at < len(block):
             self._taken = before + at, iter(())
@@ -349,9 +354,9 @@ class Pipeline:
             answered.times,
             taken.versions,
             taken.weights,
-            taken.which.tolist(),
+            taken.which,
         )
-        if not taken.events.names:
+        if not len(taken.events.names):
             pass
         elif self._row_of is None:
             rows.add(columns)
@@ -359,10 +364,8 @@ class Pipeline:
             kept = block.kept or [()] * len(block)
             passing = [kept[index] for index in taken.events.at.tolist()]
             rows.single.extend(map(self._row_of, columns.rows(), passing))
-        scores, probabilities, labels = self._unrated
-        scores.extend(joined.scores.tolist())
-        probabilities.extend(joined.probabilities.tolist())
-        labels.extend(joined.labels.tolist())
+        for waiting, more in zip(self._unrated, joined[:3], strict=True):
+            waiting.frombytes(more.tobytes())
         return taken.events.size
 
     def end(self) -> None:
@@ -475,10 +478,10 @@ class Pipeline:
 
     def _rate(self) -> None:
         """Rate the forecasts whose labels have come."""
-        scores, probabilities, labels = self._unrated
+        scores, probabilities, labels = map(np.array, self._unrated)
         self._quality.before.add(scores, labels)
         self._quality.after.add(probabilities, labels)
-        self._unrated = ([], [], [])
+        self._unrated = array("d"), array("d"), array("b")
 
     def _note(self, rejects: Sequence[RejectRow]) -> None:
         count_reasons(self.reasons, (row.reason for row in rejects))

@@ -6,7 +6,6 @@ micro-batches: a run that was killed and resumed gives the figures of one that w
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Final, Self
 
@@ -43,6 +42,7 @@ _LEAST: Final = 1e-15
 _GRAIN: Final = 2.0**-24
 
 Values = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.int8]
 
 
 class Figures(msgspec.Struct):
@@ -126,15 +126,12 @@ class ForecastQuality:
             self._latest_gap,
         )
 
-    def add(self, forecasts: Sequence[float], labels: Sequence[int]) -> None:
+    def add(self, forecasts: Sequence[float] | Values, labels: Sequence[int] | Labels) -> None:
         """Add forecasts in [0, 1] with their labels, 0 or 1, in the order in which the labels came."""
         if not len(forecasts):
             return
-        losses = [
-            -math.log(max(forecast if label else 1.0 - forecast, _LEAST))
-            for forecast, label in zip(forecasts, labels, strict=True)
-        ]
-        values = np.array(forecasts, np.float64)
+        values, labels = np.asarray(forecasts, np.float64), np.asarray(labels, np.int8)
+        losses = -np.log(np.maximum(np.where(labels == 1, values, 1.0 - values), _LEAST))
         rounded = np.rint(values / _GRAIN) * _GRAIN
         self._log_losses = _sum_on(self._log_losses, losses)
         self._squares = _sum_on(self._squares, (values - labels) ** 2)
@@ -207,7 +204,7 @@ class ForecastQuality:
         self._latest_gap = float(gaps[-1])
         self._open_gap = float(sums[-1] - ends[-1])
 
-    def _add_to_cells(self, values: Values, rounded: Values, labels: Sequence[int]) -> None:
+    def _add_to_cells(self, values: Values, rounded: Values, labels: Labels) -> None:
         held, level = self._sketch.cells, self._sketch.level
         self._sketch.add(values, labels)
         cells, risen = self._sketch.cells, self._sketch.level - level

@@ -1,0 +1,98 @@
+"""IdSlots: which row holds an id, for many ids at once: a hash table of one array.
+
+Open addressing with linear steps. A slot holds a row number and 32 bits of the hash, so that most slots of
+other ids are told without looking at the row. Rows die in the order of their numbers, or nearly so: a slot of
+a row below the first that lives is free again, and nothing has to be removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from streamcal.texts import Hashes, Indices
+
+__all__ = ["MAX_ROW", "IdSlots"]
+
+MAX_ROW: Final = (1 << 32) - 1
+
+_SLOTS_A_ROW: Final = 2  # at least, once as many rows live as may
+_FULLEST: Final = 0.5  # of the slots that were ever taken
+_HALF: Final = np.uint64(32)
+_ROW: Final = np.uint64(MAX_ROW)
+
+Same = Callable[[Indices, Indices], npt.NDArray[np.bool_]]
+
+
+class IdSlots:
+    """Row numbers by the hash of their ids.
+
+    Parameters
+    ----------
+    rows
+        how many may live.
+    """
+
+    __slots__ = ("_mask", "_slots", "_taken")
+
+    def __init__(self, rows: int) -> None:
+        size = 1 << (_SLOTS_A_ROW * rows).bit_length()
+        self._slots: Hashes = np.zeros(size, np.uint64)
+        self._mask = np.uint64(size - 1)
+        self._taken = 0  # slots that were ever taken
+
+    def has_room(self, more: int) -> bool:
+        """Whether so many rows can be added; else the table has to be made anew from the rows that live."""
+        return self._taken + more <= _FULLEST * len(self._slots)
+
+    def find(self, hashes: Hashes, first: int, same: Same) -> Indices:
+        """Return the row of each id, int64[n]; 0 where there is none.
+
+        Parameters
+        ----------
+        hashes
+            of the ids.
+        first
+            no row below lives.
+        same
+            of some of the ids, given as indices, and of a row for each: whether that row lives and has it.
+        """
+        rows = np.zeros(len(hashes), np.int64)
+        tags = hashes >> _HALF
+        places = (hashes & self._mask).astype(np.int64)
+        some: Indices | None = None  # those still looked for; None: all
+        while len(places):
+            slots = self._slots[places]
+            on = slots != 0
+            alike = np.flatnonzero(slots >> _HALF == tags)
+            if len(alike):
+                found = (slots[alike] & _ROW).astype(np.int64)
+                live = found >= first
+                alike, found = alike[live], found[live]
+                numbers = alike if some is None else some[alike]
+                agree = same(numbers, found)
+                rows[numbers[agree]] = found[agree]
+                on[alike[agree]] = False
+            left = np.flatnonzero(on)
+            some = left if some is None else some[left]
+            tags, places = tags[left], places[left] + 1 & int(self._mask)
+        return rows
+
+    def add(self, hashes: Hashes, rows: Indices, first: int) -> None:
+        """Add rows of ids that none of the rows from ``first`` on has, and no two of them alike."""
+        values = hashes & ~_ROW | rows.astype(np.uint64)
+        places = (hashes & self._mask).astype(np.int64)
+        least = np.uint64(first)
+        while len(places):
+            before = self._slots[places]
+            free = before & _ROW < least
+            open_, asked = places[free], values[free]
+            self._slots[open_] = asked  # of several for one slot, the last stays
+            stay = self._slots[open_] == asked
+            self._taken += int(np.count_nonzero(before[free][stay] == 0))
+            left = ~free
+            left[np.flatnonzero(free)[~stay]] = True
+            values, places = values[left], places[left] + 1 & int(self._mask)

@@ -56,9 +56,9 @@ class Texts(Sequence[str | None]):
         if isinstance(values, cls):
             return values
         values = values if isinstance(values, list) else list(values)
+        filled: list[str] = values  # type: ignore[assignment]
         try:
-            joined = "".join(values)
-            filled = values
+            joined = "".join(filled)
         except TypeError:  # None among them
             filled = [value or "" for value in values]
             joined = "".join(filled)
@@ -178,7 +178,7 @@ def same_bytes(one: Bytes, ones: Indices, other: Bytes, others: Indices, sizes: 
     same = np.ones(len(sizes), np.bool_)
     mine, theirs = _words(one), _words(other)
     for offset in range(0, int(sizes.max(initial=0)), _WORD):
-        some = np.flatnonzero(same & (sizes > offset))
+        some = (same & (sizes > offset)).nonzero()[0]
         unlike = mine[ones[some] + offset] ^ theirs[others[some] + offset]
         same[some[unlike & _MASKS[np.minimum(sizes[some] - offset, _WORD)] != 0]] = False
     return same

@@ -28,8 +28,9 @@ from streamcal.texts import PADDING, Indices, Texts, gathered, same_bytes
 __all__ = ["DenseTables"]
 
 _ROWS: Final = 1 << 16  # of a new ring
-_BYTES: Final = 1 << 20  # for the ids of a new ring
-_FULL: Final = 0.75  # of a ring that was just made
+_BYTES: Final = 24 * _ROWS  # for their ids
+_SPARE: Final = 1.1  # more room for ids: they may be longer later
+_MORE: Final = 1 << 20  # a ring grows fast up to so much more, and from there on by a third
 _AT_ONCE: Final = 1 << 16  # rows that are looked through, or moved, at a time
 _READ_AHEAD: Final = 64
 
@@ -194,7 +195,7 @@ class DenseTables:
             return
         ids = Texts.of(list(entries))
         rows = self._find(ids)
-        new = np.flatnonzero(rows == 0)
+        new = (rows == 0).nonzero()[0]
         added, moved = self._append(ids.take(new))
         rows = moved(rows)
         rows[new] = added
@@ -240,17 +241,17 @@ class DenseTables:
 
     def leave(self, marked: Texts, waiting: Waiting, count: int) -> Mask:  # noqa: ARG002
         """Return which labels are for one of the first so many that wait."""
-        last = self._first_waiting(count)[-1]
-        return waiting.found & (waiting.rows <= last)
+        first: Mask = waiting.found & (waiting.rows <= self._first_waiting(count)[-1])
+        return first
 
     def take(self, made: Stretch, answered: Answered, since: Floats, settling: Settling) -> None:
         """Let the tables be as after a stretch; see `BulkTables`."""
         named = made.names.sizes > 0
         everything = bool(named.all())
-        names = made.names if everything else made.names.take(np.flatnonzero(named))
+        names = made.names if everything else made.names.take(named.nonzero()[0])
         self._forget(self._ended.pop(made.forgotten))
         leaving = self._first_waiting(settling.expiries)
-        labelled = np.flatnonzero(made.labelled.sizes)
+        labelled = made.labelled.sizes.nonzero()[0]
         held = made.waiting.rows[labelled]
         added, moved = self._append(names)
         leaving, held = moved(leaving), moved(held)
@@ -266,7 +267,7 @@ class DenseTables:
             domain=DOMAINS.index(answered.domain),
         )
         if answered.keys is not None:
-            keys = answered.keys if everything else [answered.keys[index] for index in np.flatnonzero(named)]
+            keys = answered.keys if everything else [answered.keys[index] for index in named.nonzero()[0].tolist()]
             self._write_keys(added, keys)
         if made.own is not None:
             numbers = np.cumsum(named) - 1
@@ -325,10 +326,10 @@ class DenseTables:
 
     def _find(self, ids: Texts) -> Indices:
         def same(numbers: Indices, rows: Indices) -> Mask:
-            agree = (self._of("state", rows) != _GONE) & (self._of("hash", rows) == hashes[numbers])
+            agree: Mask = (self._of("state", rows) != _GONE) & (self._of("hash", rows) == hashes[numbers])
             sizes = ids.sizes[numbers]
             agree &= self._of("size", rows) == sizes
-            some = np.flatnonzero(agree)
+            some = agree.nonzero()[0]
             known = self._ids(rows[some])
             agree[some] = same_bytes(ids.data, ids.starts[numbers[some]], known.data, known.starts, sizes[some])
             return agree
@@ -408,8 +409,8 @@ class DenseTables:
         rows = rows[self._of("state", rows) != _GONE] if len(rows) else rows
         at = self._at(rows) if len(rows) else rows
         count, before = len(rows), self._size
-        size = max(before, int((count + more) / _FULL))
-        starts, text = self._moved_text(rows, more_bytes)
+        size = max(before, _roomy(count + more))
+        starts, text = self._moved_text(rows, more_bytes, size / (count + more))
         for name, column in self._columns.items():
             moved = np.zeros(size, column.dtype)
             moved[1 : count + 1] = starts if name == "start" else column[at]
@@ -435,14 +436,17 @@ class DenseTables:
             self._slots.add(self._columns["hash"][some], some, 1)
         return renumbered
 
-    def _moved_text(self, rows: Indices, more: int) -> tuple[Indices, npt.NDArray[np.uint8]]:
-        """Return the ids of rows one behind the other, with room for more bytes, and where each begins."""
+    def _moved_text(self, rows: Indices, more: int, times: float) -> tuple[Indices, npt.NDArray[np.uint8]]:
+        """Return the ids of rows one behind the other, and where each begins.
+
+        There is room for so many more bytes, and for so many times those of all.
+        """
         if not len(rows):
-            return np.zeros(0, np.int64), np.zeros(max(_BYTES, 2 * more) + PADDING, np.uint8)
+            return np.zeros(0, np.int64), np.zeros(int(_SPARE * times * more) + PADDING, np.uint8)
         sizes = self._of("size", rows).astype(np.int64)
         ends = np.cumsum(sizes)
         before = len(self._text) - PADDING
-        size = max(before, int((int(ends[-1]) + more) / _FULL))
+        size = max(before, int(_SPARE * times * (int(ends[-1]) + more)))
         text = np.zeros(size + PADDING, np.uint8)
         for start in range(0, len(rows), _AT_ONCE):
             data, _ = gathered(self._ids(rows[start : start + _AT_ONCE]))
@@ -490,6 +494,11 @@ class _SettledRows:
     def extent(self) -> tuple[int, int]:
         """Return how many there are, and the largest number."""
         return len(self._tables._ended), self._tables._ended.popped + len(self._tables._ended)
+
+
+def _roomy(size: int) -> int:
+    """Return the size of a new ring for so much."""
+    return size + max(size // 3, min(3 * size, _MORE))
 
 
 def _unmoved(rows: Indices) -> Indices:

@@ -1,6 +1,6 @@
 """IdSlots: which row holds an id, for many ids at once: a hash table of one array.
 
-Open addressing with linear steps. A slot holds a row number and 32 bits of the hash, so that most slots of
+Open addressing with steps that depend on the hash. A slot holds a row number and 32 bits of the hash, so that most slots of
 other ids are told without looking at the row. Rows die in the order of their numbers, or nearly so: a slot of
 a row below the first that lives is free again, and nothing has to be removed.
 """
@@ -23,6 +23,7 @@ _SLOTS_A_ROW: Final = 2  # at least, once as many rows live as may
 _FULLEST: Final = 0.5  # of the slots that were ever taken
 _HALF: Final = np.uint64(32)
 _ROW: Final = np.uint64(MAX_ROW)
+_ONE: Final = np.uint64(1)
 
 Same = Callable[[Indices, Indices], npt.NDArray[np.bool_]]
 
@@ -61,14 +62,14 @@ class IdSlots:
             of some of the ids, given as indices, and of a row for each: whether that row lives and has it.
         """
         rows = np.zeros(len(hashes), np.int64)
-        tags = hashes >> _HALF
-        places = (hashes & self._mask).astype(np.int64)
+        tags, mask = hashes >> _HALF, self._mask
+        places = hashes & mask
         some: Indices | None = None  # those still looked for; None: all
         while len(places):
             slots = self._slots[places]
             on = slots != 0
-            alike = np.flatnonzero(slots >> _HALF == tags)
-            if len(alike):
+            alike = (slots >> _HALF == tags).nonzero()[0]
+            if alike.size:
                 found = (slots[alike] & _ROW).astype(np.int64)
                 live = found >= first
                 alike, found = alike[live], found[live]
@@ -76,23 +77,26 @@ class IdSlots:
                 agree = same(numbers, found)
                 rows[numbers[agree]] = found[agree]
                 on[alike[agree]] = False
-            left = np.flatnonzero(on)
+            left = on.nonzero()[0]
             some = left if some is None else some[left]
-            tags, places = tags[left], places[left] + 1 & int(self._mask)
+            tags = tags[left]
+            places = places[left] + (tags | _ONE) & mask
         return rows
 
     def add(self, hashes: Hashes, rows: Indices, first: int) -> None:
         """Add rows of ids that none of the rows from ``first`` on has, and no two of them alike."""
-        values = hashes & ~_ROW | rows.astype(np.uint64)
-        places = (hashes & self._mask).astype(np.int64)
-        least = np.uint64(first)
+        tags, mask = hashes & ~_ROW, self._mask
+        values, steps = tags | rows.astype(np.uint64), hashes >> _HALF | _ONE
+        places, least = hashes & mask, np.uint64(first)
         while len(places):
             before = self._slots[places]
-            free = before & _ROW < least
+            free = (before & _ROW < least).nonzero()[0]
             open_, asked = places[free], values[free]
             self._slots[open_] = asked  # of several for one slot, the last stays
             stay = self._slots[open_] == asked
-            self._taken += int(np.count_nonzero(before[free][stay] == 0))
-            left = ~free
-            left[np.flatnonzero(free)[~stay]] = True
-            values, places = values[left], places[left] + 1 & int(self._mask)
+            placed = free[stay]
+            self._taken += int(np.count_nonzero(before[placed] == 0))
+            left = np.ones(len(places), np.bool_)
+            left[placed] = False
+            values, steps = values[left], steps[left]
+            places = places[left] + steps & mask

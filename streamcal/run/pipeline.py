@@ -364,8 +364,10 @@ class Pipeline:
             kept = block.kept or [()] * len(block)
             passing = [kept[index] for index in taken.events.at.tolist()]
             rows.single.extend(map(self._row_of, columns.rows(), passing))
-        for waiting, more in zip(self._unrated, joined[:3], strict=True):
-            waiting.frombytes(more.tobytes())
+        scores, probabilities, labels = self._unrated
+        scores.frombytes(joined.scores.tobytes())
+        probabilities.frombytes(joined.probabilities.tobytes())
+        labels.frombytes(joined.labels.tobytes())
         return taken.events.size
 
     def end(self) -> None:

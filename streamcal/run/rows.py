@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice, repeat
 from typing import Any, NamedTuple, overload
 
@@ -62,10 +62,13 @@ class AnswerColumns(NamedTuple):
         encode = msgspec.json.encode
         numbers = iter(encode(self.weights.ravel().tolist())[1:-1].split(b","))
         which = self.which.tolist()
-        key_of = {} if self.keys is None else dict(zip(which, self.keys, strict=True))
+        keys: Iterable[bytes] = repeat(b"null")
+        if self.keys is not None:
+            key_of = dict(zip(which, self.keys, strict=True))
+            keys = map(encode, map(key_of.get, range(len(self.versions))))
         shared = [
-            msgspec.Raw(b'%d,"weights":[%b,%b],"key":%b' % (version, w0, w1, encode(key_of.get(number))))
-            for number, (version, w0, w1) in enumerate(zip(self.versions, numbers, numbers, strict=True))
+            msgspec.Raw(b'%d,"weights":[%b,%b],"key":%b' % each)
+            for each in zip(self.versions, numbers, numbers, keys, strict=False)
         ]
         each = repeat(shared[0]) if len(shared) == 1 else [shared[index] for index in which]
         scores, probabilities = self.scores.tolist(), self.probabilities.tolist()

@@ -57,7 +57,8 @@ def run(folder: Path, mode: str, *, stores: bool) -> tuple[int, float]:
     source = connectors.source(str(folder / "source.jsonl"), SourceOptions(domain="source"))
     sources = [connectors.source(str(folder / f"{each}.jsonl")) for each in ("events", "labels")]
     outputs = Outputs(connectors.sink(str(folder / "out.jsonl")))
-    pipeline = Pipeline(RecalibratorConfig(mode=mode), tables=store.tables if store else None)  # type: ignore[arg-type]
+    tables = store.tables if store else None
+    pipeline = Pipeline(RecalibratorConfig(mode=mode), tables=tables, tells_maps=stores)  # type: ignore[arg-type]
     begun: list[float] = []
 
     def after(_: Outcome, __: float) -> None:

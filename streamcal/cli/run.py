@@ -220,6 +220,7 @@ def run(
             tables=state.tables if state else None,
             keys=options.keys,
             columns=options.columns,
+            tells_maps=not (state is None and outputs.maps is None and measured is None),
         )
         with Meter(pipeline, sources, live=not log_json) as meter:
             after = _Watch(pipeline, meter, measured, show_rejects=rejects is None)

@@ -106,6 +106,9 @@ class Pipeline:
         how many there may be, and how many engines stay in memory.
     columns
         which label is positive, and what rows of answers keep of events.
+    tells_maps
+        whether anyone reads `Outcome.maps`. If not, versions get neither a row nor the certificate of their
+        time, which takes longer than all else of a version; their maps are the same.
     """
 
     def __init__(
@@ -116,7 +119,10 @@ class Pipeline:
         tables: Tables | None = None,
         keys: KeysConfig | None = None,
         columns: Columns | None = None,
+        *,
+        tells_maps: bool = True,
     ) -> None:
+        self._tells_maps = tells_maps
         self._config = config or RecalibratorConfig()
         self._timed = any(map(self._config.needs_time, DOMAINS))
         self._observer = observer
@@ -237,7 +243,7 @@ class Pipeline:
     def calibrated(self) -> list[MapRow]:
         """End the calibration: return the maps that it has formed."""
         rows = []
-        for key in self._unpublished:
+        for key in self._unpublished if self._tells_maps else ():
             engine = self._engines.of(key)  # it may raise an alarm: it is changed
             certificate = engine.published_certificate if self._certifies(key) else None
             rows.append(self._map_row(MapPublished(engine.map, certificate, key, engine.mixing)))
@@ -313,6 +319,8 @@ class Pipeline:
                 elif isinstance(each, Rejected):
                     rejects.append(self._reject(each.event.origin, each.reason))
                 elif isinstance(each, MapPublished):
+                    if not self._tells_maps:
+                        continue
                     outcome.maps.append(self._map_row(each))
                 elif isinstance(each, DriftAlarm):
                     outcome.alarms.append(each)
@@ -489,7 +497,7 @@ class Pipeline:
         count_reasons(self.reasons, (row.reason for row in rejects))
 
     def _certifies(self, key: str | None) -> bool:
-        return key is None or len(self._engines) <= self._keys.certified
+        return self._tells_maps and (key is None or len(self._engines) <= self._keys.certified)
 
     def _learns_whole(self, block: Block) -> bool:
         """Whether a block of the source of calibration is one run of labelled events, none to be rejected."""

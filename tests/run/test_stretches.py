@@ -285,3 +285,16 @@ def test_label_times_that_go_back() -> None:
     predictions = [PredictionEvent(f"i{n}", n / 40, float(n)) for n in range(40)]
     labels = [LabelEvent(f"i{n}", n % 2, 100.0 - n if n < 39 else None) for n in range(40)]
     assert_same([*predictions, *labels], config=RecalibratorConfig(mode="source"))
+
+
+@pytest.mark.parametrize("mode", ["auto", "composite"])
+def test_what_nobody_reads_of_versions_changes_nothing_else(mode: Any) -> None:
+    batches = [MicroBatch(delayed(3_000), {}, {}, {}, TimesRead(), [(_Batch(0), 0)], [0], None)]  # type: ignore[list-item]
+    found = []
+    for told in (True, False):
+        pipeline = Pipeline(RecalibratorConfig(mode=mode), tells_maps=told)
+        outcome = pipeline.process(batches[0])
+        engine = pipeline.engines[None]
+        found.append((outcome.answers, outcome.rejects, outcome.alarms, engine.map, engine.certificate))
+        assert bool(outcome.maps) == told
+    assert found[0] == found[1]

@@ -100,6 +100,11 @@ class Answers(Sequence[Recalibrated]):
         last = self._parts[-1]
         return last if isinstance(last, list) else []
 
+    @property
+    def parts(self) -> Sequence[list[Recalibrated] | AnswerColumns]:
+        """All rows, in order."""
+        return self._parts
+
     def add(self, columns: AnswerColumns) -> None:
         """Append answers as columns."""
         self._parts.append(columns)

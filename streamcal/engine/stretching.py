@@ -1,7 +1,7 @@
 """Many events through join and engine at once: a stretch in which nothing is due.
 
 The rules are those of `streamcal.engine.stepping`, and stay there: a stretch ends before the first event that
-may begin a map version, raise an alarm, expire a label or be rejected. What comes out of it and what state it
+may expire a label or be rejected, and with the first label that may begin a map version or raise an alarm. What comes out of it and what state it
 leaves are those of `step` for each of its events in turn.
 """
 
@@ -13,9 +13,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from streamcal.blocks import NO_LABEL, Block
+from streamcal.engine.emissions import Emission
 from streamcal.engine.engine import Engine
 from streamcal.events import Domain
-from streamcal.join.join import Join
+from streamcal.join.join import Join, Joined
 from streamcal.join.stretches import Answered, Indices, Stretch
 from streamcal.sketch.arrays import Counts, Labels, Scores
 
@@ -48,6 +49,10 @@ class Stretched(NamedTuple):
     which: Indices
     """Of each prediction, the number of its version and weights."""
     joined: Joins
+    is_due: bool
+    """Whether it ended with a label with which something was due …"""
+    emissions: tuple[Emission, ...]
+    """… and what came of that."""
 
 
 def stretch(
@@ -103,18 +108,21 @@ def stretch(
     answered = Answered(given, probabilities, times, seen, domain, keys)
     join.take(found, answered, labels)
     joined = _joins(found, answered, labels) if len(ends) else _NO_JOINS
+    is_due, emissions = False, tuple[Emission, ...]()
     for key, (_, learned) in groups.items():
-        if len(learned):
-            latest = float(np.fmax.reduce(block.times[ends[learned]]))
-            engine_of(key).learn_joined(
-                joined.scores[learned],
-                labels[learned],
-                domain,
-                None if latest != latest else latest,
-                joined.seen[learned],
-            )
+        if not len(learned):
+            continue
+        engine = engine_of(key)
+        count = engine.room(domain)[0]
+        free = learned[:count]
+        if len(free):
+            latest = float(np.fmax.reduce(block.times[ends[free]]))
+            time = None if latest != latest else latest
+            engine.learn_joined(joined.scores[free], labels[free], domain, time, joined.seen[free])
+        if len(learned) > count:  # the last event of all
+            is_due, emissions = True, engine.learn(_last(joined, float(block.times[ends[-1]]), domain, key))
     pairs = np.concatenate(weights) if weights else np.zeros((0, 2))
-    return Stretched(found, answered, versions, pairs, which, joined)
+    return Stretched(found, answered, versions, pairs, which, joined, is_due, emissions)
 
 
 def _grouped(
@@ -153,9 +161,9 @@ def _grouped(
 
 
 def _end(room: tuple[int, int | None], at: Indices, ends: Indices, size: int) -> int:
-    """Return how many events may come before something is due, by the predictions and labels of a key."""
+    """Return how many events a stretch may have, by the predictions and labels of a key."""
     labels, predictions = room
-    size = min(size, int(ends[labels])) if len(ends) > labels else size
+    size = min(size, int(ends[labels]) + 1) if len(ends) > labels else size
     return min(size, int(at[predictions])) if predictions is not None and len(at) > predictions else size
 
 
@@ -165,6 +173,13 @@ def _numbered(keys: Sequence[str | None]) -> dict[str | None, Indices | list[int
     for number, key in enumerate(keys):
         numbers.setdefault(key, []).append(number)
     return numbers
+
+
+def _last(joined: Joins, time: float, domain: Domain, key: str | None) -> Joined:
+    """Return the last of the joins, whose label came at this time; NaN: none."""
+    score, probability, label, seen = (column[-1].item() for column in joined)
+    moment = None if time != time else time
+    return Joined(score, probability, label, domain, None, moment, seen, key)
 
 
 def _joins(found: Stretch, answered: Answered, labels: Labels) -> Joins:

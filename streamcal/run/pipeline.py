@@ -18,7 +18,7 @@ import numpy as np
 from streamcal.blocks import NO_LABEL, Block
 from streamcal.engine.checked import lacks_time
 from streamcal.engine.config import RecalibratorConfig
-from streamcal.engine.emissions import DriftAlarm, MapPublished, Recalibrated, Rejected
+from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Recalibrated, Rejected
 from streamcal.engine.engine import Engine
 from streamcal.engine.stepping import step
 from streamcal.engine.stretching import stretch
@@ -318,25 +318,29 @@ class Pipeline:
                         self._observer(each)
                 elif isinstance(each, Rejected):
                     rejects.append(self._reject(each.event.origin, each.reason))
-                elif isinstance(each, MapPublished):
-                    if not self._tells_maps:
-                        continue
-                    outcome.maps.append(self._map_row(each))
-                elif isinstance(each, DriftAlarm):
-                    outcome.alarms.append(each)
+                else:
+                    self._tell(each, outcome)
+
+    def _tell(self, emission: Emission, outcome: Outcome) -> None:
+        """Take what an engine said beside answers into an outcome."""
+        if isinstance(emission, MapPublished) and self._tells_maps:
+            outcome.maps.append(self._map_row(emission))
+        elif isinstance(emission, DriftAlarm):
+            outcome.alarms.append(emission)
 
     def _stride(self, batch: MicroBatch, block: Block, outcome: Outcome, answers: Answers) -> None:
         """Take events as `_step` does, in stretches where that can be."""
         at, size, steps = 0, _STRIDE, _STEPS
         self._join.lay_out()
+        block.ids.hashes()  # once for all its parts
         before = self._taken[0] - len(block)
         while at < len(block):
             self._taken = before + at, iter(())
             part = block[at : at + size]
-            done = self._stretch(part, answers)
+            done, is_due = self._stretch(part, outcome, answers)
             at += done
             size = min(2 * max(size if done == len(part) else done, _SHORT), _LONGEST)
-            if done == len(part):
+            if done == len(part) or (is_due and done >= _SHORT):
                 continue
             # One event is one for `step`. Where stretches are short, many are.
             steps = _STEPS if done >= _SHORT else min(2 * steps, _STRIDE)
@@ -345,14 +349,14 @@ class Pipeline:
             at += count
         self._taken = before + len(block), iter(())
 
-    def _stretch(self, block: Block, rows: Answers) -> int:
-        """Take the stretch that a block begins with; return how many events it has."""
+    def _stretch(self, block: Block, outcome: Outcome, rows: Answers) -> tuple[int, bool]:
+        """Take the stretch that a block begins with; return its length, and whether its last label was due."""
         end = min(block.others, default=len(block))
         if not end or block.domains is not None:
-            return 0
+            return 0, False
         taken = stretch(block[:end], self._join, self._engines.of, self._engines.known)
         if taken is None:
-            return 0
+            return 0, False
         answered, joined = taken.answered, taken.joined
         columns = AnswerColumns(
             taken.events.names,
@@ -376,7 +380,9 @@ class Pipeline:
         scores.frombytes(joined.scores.tobytes())
         probabilities.frombytes(joined.probabilities.tobytes())
         labels.frombytes(joined.labels.tobytes())
-        return taken.events.size
+        for emission in taken.emissions:
+            self._tell(emission, outcome)
+        return taken.events.size, taken.is_due
 
     def end(self) -> None:
         """Say that the inputs have come to their end, before what was taken last is committed.

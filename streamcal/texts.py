@@ -78,7 +78,7 @@ class Texts(Sequence[str | None]):
     @overload
     def __getitem__(self, index: slice) -> Self: ...
 
-    def __getitem__(self, index: int | slice) -> str | None | Self:
+    def __getitem__(self, index: int | slice) -> str | Self | None:
         if isinstance(index, slice):
             listed = None if self._listed is None else self._listed[index]
             part = type(self)(self.data, self.starts[index], self.sizes[index], listed)
@@ -108,9 +108,7 @@ class Texts(Sequence[str | None]):
                 text = joined.decode()
                 self._listed = [text[start:end] or None for start, end in bounds]
             else:
-                self._listed = [
-                    joined[start:end].decode(errors=_LOSSLESS) or None for start, end in bounds
-                ]
+                self._listed = [joined[start:end].decode(errors=_LOSSLESS) or None for start, end in bounds]
         return self._listed
 
     def take(self, where: npt.NDArray[np.intp]) -> Self:
@@ -173,7 +171,9 @@ def gathered(texts: Texts) -> tuple[Bytes, Indices]:
     return data[where], sizes
 
 
-def same_bytes(one: Bytes, ones: Indices, other: Bytes, others: Indices, sizes: Indices) -> npt.NDArray[np.bool_]:
+def same_bytes(
+    one: Bytes, ones: Indices, other: Bytes, others: Indices, sizes: Indices
+) -> npt.NDArray[np.bool_]:
     """Return whether texts of the same sizes in two buffers are the same, bool[n]."""
     same = np.ones(len(sizes), np.bool_)
     mine, theirs = _words(one), _words(other)

@@ -1,8 +1,9 @@
 """Many events through join and engine at once: a stretch in which nothing is due.
 
-The rules are those of `streamcal.engine.stepping`, and stay there: a stretch ends before the first event that
-may expire a label or be rejected, and with the first label that may begin a map version or raise an alarm. What comes out of it and what state it
-leaves are those of `step` for each of its events in turn.
+The rules are those of `streamcal.engine.stepping`, and stay there. A stretch ends before the first event that
+may expire a label, be rejected, or fill a block of scores, and with the first label with which a map version
+may begin or an alarm be raised. What comes out of it and what state it leaves are those of `step` for each of
+its events in turn.
 """
 
 from __future__ import annotations

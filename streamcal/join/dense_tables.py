@@ -20,6 +20,7 @@ import numpy.typing as npt
 from streamcal.events import DOMAINS, Domain
 from streamcal.join.entry_tables import optional
 from streamcal.join.id_slots import MAX_ROW, IdSlots
+from streamcal.join.row_queue import RowQueue
 from streamcal.join.stored_table import StoredTable
 from streamcal.join.stretches import Answered, Floats, Mask, Settling, Stretch, Waiting
 from streamcal.join.tables import MemoryTables, Pending, Settled
@@ -53,36 +54,6 @@ _COLUMNS: Final[dict[str, Any]] = {
 Moved: TypeAlias = Callable[[Indices], Indices]
 
 
-class _Queue:
-    """Row numbers, first in, first out."""
-
-    def __init__(self) -> None:
-        self._rows: Indices = np.zeros(0, np.int64)
-        self._begin = self._end = 0
-        self.popped = 0
-
-    def __len__(self) -> int:
-        return self._end - self._begin
-
-    @property
-    def rows(self) -> Indices:
-        return self._rows[self._begin : self._end]
-
-    def push(self, rows: Indices) -> None:
-        if self._end + len(rows) > len(self._rows):
-            kept = self.rows
-            longer = np.empty(max(_ROWS, (len(kept) + len(rows)) * 5 // 4), np.int64)
-            longer[: len(kept)] = kept
-            self._rows, self._begin, self._end = longer, 0, len(kept)
-        self._rows[self._end : self._end + len(rows)] = rows
-        self._end += len(rows)
-
-    def pop(self, count: int) -> Indices:
-        self._begin += count
-        self.popped += count
-        return self._rows[self._begin - count : self._begin]
-
-
 class DenseTables:
     """`Tables` in memory, as columns, for many events at a time; see `streamcal.join.stretches.BulkTables`.
 
@@ -107,7 +78,7 @@ class DenseTables:
         self._oldest = 1  # … and none below waits
         self._next = 1
         self._waiting = 0
-        self._ended = _Queue()
+        self._ended = RowQueue()
         self.early = tables.early
         self._asked: Texts = Texts.of([])
         self._renew(_ROWS, _BYTES)
@@ -267,7 +238,11 @@ class DenseTables:
             domain=DOMAINS.index(answered.domain),
         )
         if answered.keys is not None:
-            keys = answered.keys if everything else [answered.keys[index] for index in named.nonzero()[0].tolist()]
+            keys = (
+                answered.keys
+                if everything
+                else [answered.keys[index] for index in named.nonzero()[0].tolist()]
+            )
             self._write_keys(added, keys)
         if made.own is not None:
             numbers = np.cumsum(named) - 1
@@ -278,9 +253,7 @@ class DenseTables:
         states[len(leaving) :] = _ENDED + settling.labels[labelled]
         moments = np.concatenate((settling.expired_at, settling.labelled_at[labelled]))
         if len(leaving) and len(held):
-            order = np.argsort(
-                np.concatenate((settling.expired_by, made.ends[labelled])), kind="stable"
-            )
+            order = np.argsort(np.concatenate((settling.expired_by, made.ends[labelled])), kind="stable")
             rows, states, moments = rows[order], states[order], moments[order]
         self._write(rows, state=states, since=moments)
         self._ended.push(rows)
@@ -331,7 +304,9 @@ class DenseTables:
             agree &= self._of("size", rows) == sizes
             some = agree.nonzero()[0]
             known = self._ids(rows[some])
-            agree[some] = same_bytes(ids.data, ids.starts[numbers[some]], known.data, known.starts, sizes[some])
+            agree[some] = same_bytes(
+                ids.data, ids.starts[numbers[some]], known.data, known.starts, sizes[some]
+            )
             return agree
 
         hashes = ids.hashes()
@@ -404,7 +379,7 @@ class DenseTables:
         return begin + more - oldest <= size
 
     def _renew(self, more: int, more_bytes: int) -> Moved:
-        """Number the rows that live anew, in a ring with room for so many more."""
+        """Give the rows that live new numbers, in a ring with room for so many more."""
         rows = np.arange(self._first, self._next)
         rows = rows[self._of("state", rows) != _GONE] if len(rows) else rows
         at = self._at(rows) if len(rows) else rows
@@ -427,7 +402,7 @@ class DenseTables:
             known: Indices = new_of[old - old // before * before].astype(np.int64) if len(old) else old
             return known
 
-        self._ended.rows[:] = renumbered(self._ended.rows)
+        self._ended.rows[:] = renumbered(self._ended.rows)  # in their place
         self._oldest = 1 + int(np.searchsorted(rows, self._oldest))
         self._first, self._next, self._size = 1, count + 1, size
         self._slots = IdSlots(size)

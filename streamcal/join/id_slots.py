@@ -1,8 +1,8 @@
 """IdSlots: which row holds an id, for many ids at once: a hash table of one array.
 
-Open addressing with steps that depend on the hash. A slot holds a row number and 32 bits of the hash, so that most slots of
-other ids are told without looking at the row. Rows die in the order of their numbers, or nearly so: a slot of
-a row below the first that lives is free again, and nothing has to be removed.
+Open addressing with steps that depend on the hash. A slot holds a row number and 32 bits of the hash, so that
+most slots of other ids are told without looking at the row. Rows die in the order of their numbers, or nearly
+so: a slot of a row below the first that lives is free again, and nothing has to be removed.
 """
 
 from __future__ import annotations

@@ -20,11 +20,11 @@ from collections.abc import Callable, Collection
 from typing import Annotated, Final, Self, TypeAlias, TypeVar
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field
 
 from streamcal.errors import DamagedStateError
 from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, Origin, PredictionEvent
 from streamcal.join.clock import ExpiryClock
+from streamcal.join.config import JoinConfig
 from streamcal.join.dense_tables import DenseTables
 from streamcal.join.entry_tables import EntryTables
 from streamcal.join.guard import GuardState, TimeGuard
@@ -55,24 +55,6 @@ class Rejected(msgspec.Struct, frozen=True):
 
     event: Event
     reason: str
-
-
-class JoinConfig(BaseModel):
-    """Options of the join of predictions and labels."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, ser_json_inf_nan="strings")
-
-    label_ttl: Annotated[float, Field(gt=0.0, allow_inf_nan=False, strict=False)] = 30 * 86_400.0
-    """Seconds of event time after which a prediction stops waiting for its label, and a label for its
-    prediction. Events without a time do not expire by time."""
-
-    max_pending: Annotated[int, Field(ge=1)] = 1_000_000
-    """How many predictions, how many early labels, and how many settled ids (kept to tell duplicates)
-    are remembered at most; beyond it the oldest go first, counted like those that expire."""
-
-    max_jump: Annotated[float, Field(gt=0.0, strict=False)] | None = 30 * 86_400.0
-    """Seconds by which an event's time may be past those before it, see `streamcal.join.guard`; an event
-    farther ahead is rejected. None or inf: any time is believed."""
 
 
 class Joined(msgspec.Struct, frozen=True, gc=False):
@@ -367,9 +349,7 @@ class Join:
         tables.settle()
         return tables
 
-    def look(
-        self, ids: Texts, predicted: Mask, labelled: Mask, times: Floats, domain: Domain
-    ) -> Stretch:
+    def look(self, ids: Texts, predicted: Mask, labelled: Mask, times: Floats, domain: Domain) -> Stretch:
         """Return the stretch of the common case that events begin with; see `streamcal.join.stretches`."""
         most = self._config.max_pending
         return look(ids, predicted, labelled, times, domain, self._bulk, self._clock, most)

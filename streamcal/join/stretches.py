@@ -345,6 +345,4 @@ def take(made: Stretch, answered: Answered, labels: Labels, tables: BulkTables, 
         moved = np.full(made.size, np.nan if now is None else now)
     steps = np.zeros(0, np.intp) if made.expired is None else np.diff(made.expired, prepend=0)
     by = np.repeat(np.arange(len(steps)), steps)
-    tables.take(
-        made, answered, moved[made.at], Settling(len(by), by, moved[by], labels, moved[made.ends])
-    )
+    tables.take(made, answered, moved[made.at], Settling(len(by), by, moved[by], labels, moved[made.ends]))

@@ -228,9 +228,7 @@ class JsonDecoder:
         count = len(wires)
         scores = np.fromiter(map(_score_of, wires), np.float64, count)
         times = np.array(list(map(_time_of, wires)), np.float64)  # None becomes NaN
-        return Block(
-            list(map(_id_of, wires)), scores, np.full(count, NO_LABEL, np.int8), times, self._domain
-        )
+        return Block(list(map(_id_of, wires)), scores, np.full(count, NO_LABEL, np.int8), times, self._domain)
 
     def _of_any_kind(self, block: bytes) -> list[Event] | None:
         self._only = None

@@ -17,7 +17,7 @@ from typing import Final
 from streamcal.engine.engine import Engine
 from streamcal.run.config import KeysConfig
 
-__all__ = ["KeyedEngines"]
+__all__ = ["EnginesView", "KeyedEngines"]
 
 _ROOM: Final = 4
 
@@ -143,3 +143,19 @@ class KeyedEngines:
 
     def _in_store(self, key: Key) -> bytes | None:
         return None if self._stored is None else self._stored[key]
+
+
+class EnginesView(Mapping[str | None, Engine]):
+    """The engine of every key, to look at; one that is parked is made when it is asked for, and not kept."""
+
+    def __init__(self, engines: KeyedEngines) -> None:
+        self._engines = engines
+
+    def __getitem__(self, key: str | None) -> Engine:
+        return self._engines.peek(key)
+
+    def __iter__(self) -> Iterator[str | None]:
+        return iter(self._engines)
+
+    def __len__(self) -> int:
+        return len(self._engines)

@@ -24,17 +24,19 @@ from streamcal.engine.stepping import step
 from streamcal.engine.stretching import stretch
 from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain, Event, LabelEvent, LabelledEvent, Origin
-from streamcal.join.join import Join, JoinConfig, JoinCounts, Joined, JoinState
+from streamcal.join.join import Join, JoinConfig, JoinCounts, Joined
 from streamcal.join.tables import Tables
 from streamcal.run.codec import Malformed
 from streamcal.run.columns import Columns
 from streamcal.run.config import KeysConfig
 from streamcal.run.doubts import Meanings
-from streamcal.run.engines import KeyedEngines
+from streamcal.run.engines import EnginesView, KeyedEngines
 from streamcal.run.order import MicroBatch
-from streamcal.run.quality import Quality, QualityState
+from streamcal.run.outcome import Outcome, PipelineState
+from streamcal.run.quality import Quality
 from streamcal.run.reasons import count_reasons
-from streamcal.run.rows import AnswerColumns, Answers, MapRow, RejectRow, answer_rows, reject_row
+from streamcal.run.rows import AnswerColumns, Answers, MapRow, RejectRow, answer_rows, map_row, reject_row
+from streamcal.run.striding import stride
 from streamcal.run.tally import Tally
 from streamcal.sketch import checks
 from streamcal.sketch.arrays import Labels, Scores
@@ -43,52 +45,7 @@ from streamcal.values import class_name
 
 __all__ = ["Outcome", "Pipeline", "PipelineState"]
 
-_STRIDE: Final = 1024  # events at first looked at for a stretch
-_LONGEST: Final = 1 << 16
-_SHORT: Final = 64  # a stretch of fewer events takes longer than they would one by one
-_STEPS: Final = 64  # events that are taken one by one after a short stretch, and twice as many after the next
 _UNRATED: Final = 4096  # joined labels that may wait until they are rated, all at once
-
-
-class Outcome(msgspec.Struct):
-    """What a micro-batch gave: rows for the sinks."""
-
-    answers: Sequence[Recalibrated]
-    rejects: list[RejectRow]
-    maps: list[MapRow]
-    alarms: list[DriftAlarm] = []
-    doubtful: bool = False
-    """Whether `Pipeline.end` may refuse this batch, if it is the last."""
-
-
-class PipelineState(msgspec.Struct):
-    """All but engines and tables."""
-
-    join: JoinState
-    tally: Tally
-    unpublished: list[str | None] = []
-    """Keys for which calibration has formed a map that was not published yet."""
-    reasons: dict[str, int] = {}
-    """How many events were rejected, by the kind of the reason."""
-    quality: QualityState | None = None
-    positive: str = "1"
-    """The class that counts as 1."""
-
-
-class _Engines(Mapping[str | None, Engine]):
-    """The engine of every key, to look at; one that is parked is made when it is asked for, and not kept."""
-
-    def __init__(self, engines: KeyedEngines) -> None:
-        self._engines = engines
-
-    def __getitem__(self, key: str | None) -> Engine:
-        return self._engines.peek(key)
-
-    def __iter__(self) -> Iterator[str | None]:
-        return iter(self._engines)
-
-    def __len__(self) -> int:
-        return len(self._engines)
 
 
 class Pipeline:
@@ -165,7 +122,7 @@ class Pipeline:
     @property
     def engines(self) -> Mapping[str | None, Engine]:
         """The engine of every key seen, to look at: in the order of their first event."""
-        return _Engines(self._engines)
+        return EnginesView(self._engines)
 
     @property
     def engines_in_memory(self) -> int:
@@ -246,7 +203,8 @@ class Pipeline:
         for key in self._unpublished if self._tells_maps else ():
             engine = self._engines.of(key)  # it may raise an alarm: it is changed
             certificate = engine.published_certificate if self._certifies(key) else None
-            rows.append(self._map_row(MapPublished(engine.map, certificate, key, engine.mixing)))
+            published = MapPublished(engine.map, certificate, key, engine.mixing)
+            rows.append(map_row(published, self._join.clock))
         self._unpublished = {}
         return rows
 
@@ -324,33 +282,28 @@ class Pipeline:
     def _tell(self, emission: Emission, outcome: Outcome) -> None:
         """Take what an engine said beside answers into an outcome."""
         if isinstance(emission, MapPublished) and self._tells_maps:
-            outcome.maps.append(self._map_row(emission))
+            outcome.maps.append(map_row(emission, self._join.clock))
         elif isinstance(emission, DriftAlarm):
             outcome.alarms.append(emission)
 
     def _stride(self, batch: MicroBatch, block: Block, outcome: Outcome, answers: Answers) -> None:
         """Take events as `_step` does, in stretches where that can be."""
-        at, size, steps = 0, _STRIDE, _STEPS
+        before = self._taken[0] - len(block)
         self._join.lay_out()
         block.ids.hashes()  # once for all its parts
-        before = self._taken[0] - len(block)
-        while at < len(block):
+
+        def stretch_at(at: int, end: int) -> tuple[int, bool]:
             self._taken = before + at, iter(())
-            part = block[at : at + size]
-            done, is_due = self._stretch(part, outcome, answers)
-            at += done
-            size = min(2 * max(size if done == len(part) else done, _SHORT), _LONGEST)
-            if done == len(part) or (is_due and done >= _SHORT):
-                continue
-            # One event is one for `step`. Where stretches are short, many are.
-            steps = _STEPS if done >= _SHORT else min(2 * steps, _STRIDE)
-            count = 1 if done >= _SHORT else steps
-            self._step(batch, enumerate(block[at : at + count], at), outcome, answers.single)
-            at += count
+            return self._stretch(block[at:end], outcome, answers)
+
+        def step_at(at: int, end: int) -> None:
+            self._step(batch, enumerate(block[at:end], at), outcome, answers.single)
+
+        stride(len(block), stretch_at, step_at)
         self._taken = before + len(block), iter(())
 
     def _stretch(self, block: Block, outcome: Outcome, rows: Answers) -> tuple[int, bool]:
-        """Take the stretch that a block begins with; return its length, and whether its last label was due."""
+        """Take the stretch that a block begins with; return how long it is, and whether a label ended it."""
         end = min(block.others, default=len(block))
         if not end or block.domains is not None:
             return 0, False
@@ -527,17 +480,6 @@ class Pipeline:
             self.tally.source_labels += len(scores)
             if engine.version != version:
                 self._unpublished[key] = None
-
-    def _map_row(self, emission: MapPublished) -> MapRow:
-        certificate = emission.certificate
-        return MapRow(
-            emission.map.version,
-            emission.key,
-            self._join.clock,
-            msgspec.Raw(emission.map.model_dump_json().encode()),
-            msgspec.Raw(b"null" if certificate is None else certificate.model_dump_json().encode()),
-            msgspec.Raw(msgspec.json.encode(emission.mixture)),
-        )
 
     def _refuse(self, origin: Origin, key: str | None) -> RejectRow:
         self.tally.refused += 1

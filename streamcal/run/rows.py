@@ -10,11 +10,20 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.engine.emissions import Recalibrated
+from streamcal.engine.emissions import MapPublished, Recalibrated
 from streamcal.events import Kept, KeptValue, Origin
 from streamcal.texts import Texts
 
-__all__ = ["AnswerColumns", "Answers", "MapRow", "Recalibrated", "RejectRow", "answer_rows", "reject_row"]
+__all__ = [
+    "AnswerColumns",
+    "Answers",
+    "MapRow",
+    "Recalibrated",
+    "RejectRow",
+    "answer_rows",
+    "map_row",
+    "reject_row",
+]
 
 
 Floats = npt.NDArray[np.float64]
@@ -168,6 +177,19 @@ def reject_row(origin: Origin | None, reason: str) -> RejectRow:
     if origin is None:
         return RejectRow("", 0, reason, "")
     return RejectRow(origin.source, origin.line, reason, origin.raw.decode("utf-8", "backslashreplace"))
+
+
+def map_row(emission: MapPublished, time: float | None) -> MapRow:
+    """Return the row of a version that was published at an event time."""
+    certificate = emission.certificate
+    return MapRow(
+        emission.map.version,
+        emission.key,
+        time,
+        msgspec.Raw(emission.map.model_dump_json().encode()),
+        msgspec.Raw(b"null" if certificate is None else certificate.model_dump_json().encode()),
+        msgspec.Raw(msgspec.json.encode(emission.mixture)),
+    )
 
 
 def answer_rows(keep: Sequence[str]) -> Callable[[Recalibrated, Kept], Recalibrated]:

@@ -28,7 +28,7 @@ from streamcal import (
 from streamcal.blocks import Block
 from streamcal.engine.stretching import stretch
 from streamcal.events import Event, Origin
-from streamcal.run import codec
+from streamcal.run import codec, striding
 from streamcal.run import pipeline as pipeline_module
 from streamcal.run.apply import FixedMap, apply_maps
 from streamcal.run.codec import Malformed
@@ -45,9 +45,9 @@ Stream = Sequence[Event | Malformed]
 @pytest.fixture(autouse=True)
 def short_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Try a stretch again behind every event that was none."""
-    monkeypatch.setattr(pipeline_module, "_SHORT", 1)
-    monkeypatch.setattr(pipeline_module, "_STEPS", 1)
-    monkeypatch.setattr(pipeline_module, "_STRIDE", 16)
+    monkeypatch.setattr(striding, "_SHORT", 1)
+    monkeypatch.setattr(striding, "_STEPS", 1)
+    monkeypatch.setattr(striding, "_FIRST", 16)
 
 
 class _Batch:

@@ -31,7 +31,7 @@ __all__ = ["DenseTables"]
 _ROWS: Final = 1 << 16  # of a new ring
 _BYTES: Final = 24 * _ROWS  # for their ids
 _SPARE: Final = 1.1  # more room for ids: they may be longer later
-_MORE: Final = 1 << 20  # a ring grows fast up to so much more, and from there on by a third
+_MORE: Final = 1 << 19  # a ring grows fast up to so much more, and from there on by a third
 _AT_ONCE: Final = 1 << 16  # rows that are looked through, or moved, at a time
 _READ_AHEAD: Final = 64
 
@@ -39,7 +39,6 @@ _GONE, _WAITS, _ENDED, _EXPIRED = 0, 1, 2, 4  # and `_ENDED` + 1: with label 1
 
 _COLUMNS: Final[dict[str, Any]] = {
     "state": np.uint8,
-    "hash": np.uint64,
     "start": np.int64,
     "size": np.uint16,
     "since": np.float64,
@@ -299,7 +298,7 @@ class DenseTables:
 
     def _find(self, ids: Texts) -> Indices:
         def same(numbers: Indices, rows: Indices) -> Mask:
-            agree: Mask = (self._of("state", rows) != _GONE) & (self._of("hash", rows) == hashes[numbers])
+            agree: Mask = self._of("state", rows) != _GONE
             sizes = ids.sizes[numbers]
             agree &= self._of("size", rows) == sizes
             some = agree.nonzero()[0]
@@ -362,7 +361,7 @@ class DenseTables:
         rows = np.arange(self._next, self._next + count)
         hashes = ids.hashes()
         starts = self._text_end + np.cumsum(sizes) - sizes
-        self._write(rows, state=_GONE, hash=hashes, start=starts, size=sizes)
+        self._write(rows, state=_GONE, start=starts, size=sizes)
         self._slots.add(hashes, rows, self._first)
         self._next += count
         self._text_end += bytes_
@@ -385,6 +384,7 @@ class DenseTables:
         at = self._at(rows) if len(rows) else rows
         count, before = len(rows), self._size
         size = max(before, _roomy(count + more))
+        self._slots = IdSlots(size)  # now, so that no two are in memory
         starts, text = self._moved_text(rows, more_bytes, size / (count + more))
         for name, column in self._columns.items():
             moved = np.zeros(size, column.dtype)
@@ -405,10 +405,9 @@ class DenseTables:
         self._ended.rows[:] = renumbered(self._ended.rows)  # in their place
         self._oldest = 1 + int(np.searchsorted(rows, self._oldest))
         self._first, self._next, self._size = 1, count + 1, size
-        self._slots = IdSlots(size)
         for start in range(1, count + 1, _AT_ONCE):
             some = np.arange(start, min(start + _AT_ONCE, count + 1))
-            self._slots.add(self._columns["hash"][some], some, 1)
+            self._slots.add(self._ids(some).hashes(), some, 1)
         return renumbered
 
     def _moved_text(self, rows: Indices, more: int, times: float) -> tuple[Indices, npt.NDArray[np.uint8]]:

@@ -14,10 +14,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.engine import Engine
 from streamcal.run.config import KeysConfig
 
-__all__ = ["EnginesView", "KeyedEngines"]
+__all__ = ["EnginesView", "KeyedEngines", "check_options"]
 
 _ROOM: Final = 4
 
@@ -159,3 +160,12 @@ class EnginesView(Mapping[str | None, Engine]):
 
     def __len__(self) -> int:
         return len(self._engines)
+
+
+def check_options(stored: RecalibratorConfig, wanted: RecalibratorConfig, key: str | None) -> None:
+    """Raise ValueError if an engine was stored with other options than those of a run; it names them."""
+    before, now = stored.model_dump(), wanted.model_dump()
+    unlike = [f"{name} ({before[name]!r}, now {now[name]!r})" for name in now if before[name] != now[name]]
+    if unlike:
+        which = "" if key is None else f" of key {key!r}"
+        raise ValueError(f"the stored engine{which} was made with other options: {', '.join(unlike)}")

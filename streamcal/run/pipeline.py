@@ -30,7 +30,7 @@ from streamcal.run.codec import Malformed
 from streamcal.run.columns import Columns
 from streamcal.run.config import KeysConfig
 from streamcal.run.doubts import Meanings
-from streamcal.run.engines import EnginesView, KeyedEngines
+from streamcal.run.engines import EnginesView, KeyedEngines, check_options
 from streamcal.run.order import MicroBatch
 from streamcal.run.outcome import Outcome, PipelineState
 from streamcal.run.quality import Quality
@@ -212,13 +212,13 @@ class Pipeline:
         """Take events of the deployment: answer predictions, join labels, learn. Raises as `calibrate`."""
         meanings = self.tally.deployment
         events = self._understood(batch, meanings)
-        if self._tables is not None:  # else right before they are needed, see `_step`
-            ids = events.ids if isinstance(events, Block) else [event.id for event in events]
-            self._join.prefetch([id_ for id_ in ids if id_ is not None])
+        in_columns = isinstance(events, Block) and not self._timed and self._observer is None
+        if self._tables is not None or (self._join.prefetches_parts and not in_columns):
+            self._prefetch(events)
         expired = self._join.advance(batch.watermark)
         outcome = Outcome([], [self._reject(each.event.origin, each.reason) for each in expired], [])
         taking = self._begin(batch, events)
-        if isinstance(events, Block) and not self._timed and self._observer is None:
+        if isinstance(events, Block) and in_columns:
             outcome.answers = answers = Answers()
             self._stride(batch, events, outcome, answers)
         else:
@@ -241,9 +241,6 @@ class Pipeline:
     ) -> None:
         """Take events of a batch, with their indices, one at a time; add their answers to a list."""
         rejects, meanings = outcome.rejects, self.tally.deployment
-        if self._join.prefetches_parts:
-            events = list(events)
-            self._join.prefetch([event.id for _, event in events if event.id is not None])
         join, engine_of, row_of = self._join, self._engines.of, self._row_of
         known, admits = self._engines.known, self._engines.admits
         timed = self._timed
@@ -297,10 +294,17 @@ class Pipeline:
             return self._stretch(block[at:end], outcome, answers)
 
         def step_at(at: int, end: int) -> None:
-            self._step(batch, enumerate(block[at:end], at), outcome, answers.single)
+            part = block[at:end]
+            if self._join.prefetches_parts:
+                self._prefetch(part)
+            self._step(batch, enumerate(part, at), outcome, answers.single)
 
         stride(len(block), stretch_at, step_at)
         self._taken = before + len(block), iter(())
+
+    def _prefetch(self, events: Sequence[Event | Malformed]) -> None:
+        ids = events.ids if isinstance(events, Block) else [event.id for event in events]
+        self._join.prefetch([id_ for id_ in ids if id_ is not None])
 
     def _stretch(self, block: Block, outcome: Outcome, rows: Answers) -> tuple[int, bool]:
         """Take the stretch that a block begins with; return how long it is, and whether a label ended it."""
@@ -442,7 +446,7 @@ class Pipeline:
         if data is None:
             return Engine(self._config, key, certifies)
         engine = Engine.from_bytes(data, key, certifies)
-        _check_options(engine.config, self._config, key)
+        check_options(engine.config, self._config, key)
         return engine
 
     def _rate(self) -> None:
@@ -491,11 +495,3 @@ class Pipeline:
     def _reject(self, origin: Origin | None, reason: str) -> RejectRow:
         self.tally.rejected += 1
         return reject_row(origin, reason)
-
-
-def _check_options(stored: RecalibratorConfig, wanted: RecalibratorConfig, key: str | None) -> None:
-    before, now = stored.model_dump(), wanted.model_dump()
-    unlike = [f"{name} ({before[name]!r}, now {now[name]!r})" for name in now if before[name] != now[name]]
-    if unlike:
-        which = "" if key is None else f" of key {key!r}"
-        raise ValueError(f"the stored engine{which} was made with other options: {', '.join(unlike)}")

@@ -17,12 +17,13 @@ from streamcal.texts import Hashes, Indices
 
 __all__ = ["MAX_ROW", "IdSlots"]
 
-MAX_ROW: Final = (1 << 32) - 1
+MAX_ROW: Final = (1 << 31) - 1
+"""The largest row number."""
 
 _SLOTS_A_ROW: Final = 2  # at least, once as many rows live as may
 _FULLEST: Final = 0.5  # of the slots that were ever taken
 _HALF: Final = np.uint64(32)
-_ROW: Final = np.uint64(MAX_ROW)
+_ROW: Final = np.uint64((1 << 32) - 1)
 _ONE: Final = np.uint64(1)
 
 Same = Callable[[Indices, Indices], npt.NDArray[np.bool_]]

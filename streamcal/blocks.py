@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.events import Domain, Kept, LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.texts import Texts
 
 __all__ = ["FEWEST", "NO_LABEL", "Block"]
 
@@ -49,7 +50,7 @@ class Block(Sequence[Any]):
 
     def __init__(
         self,
-        ids: list[str | None],
+        ids: Sequence[str | None],
         scores: npt.NDArray[np.float64],
         labels: npt.NDArray[np.int8],
         times: npt.NDArray[np.float64],
@@ -59,7 +60,8 @@ class Block(Sequence[Any]):
         kept: list[Kept] | None = None,
         others: Mapping[int, object] | None = None,
     ) -> None:
-        self.ids, self.scores, self.labels, self.times = ids, scores, labels, times
+        self.ids = Texts.of(ids)
+        self.scores, self.labels, self.times = scores, labels, times
         self.keys, self.domain, self.domains, self.kept = keys, domain, domains, kept
         self.others: Mapping[int, object] = others or {}
 
@@ -98,9 +100,8 @@ class Block(Sequence[Any]):
         blocks = [cls.of(part, domain) for part in parts]
         if len(blocks) == 1:
             return blocks[0]
-        ids, others, start = list[str | None](), dict[int, object](), 0
+        others, start = dict[int, object](), 0
         for block in blocks:
-            ids += block.ids
             others.update({start + index: other for index, other in block.others.items()})
             start += len(block)
         keys = domains = kept = None
@@ -111,7 +112,7 @@ class Block(Sequence[Any]):
         if any(block.kept is not None for block in blocks):
             kept = [each for block in blocks for each in block.kept or [()] * len(block)]
         return cls(
-            ids,
+            Texts.joined([block.ids for block in blocks]),
             np.concatenate([block.scores for block in blocks]),
             np.concatenate([block.labels for block in blocks]),
             np.concatenate([block.times for block in blocks]),
@@ -154,7 +155,7 @@ class Block(Sequence[Any]):
     def __iter__(self) -> Iterator[Any]:
         others = self.others
         columns = zip(
-            self.ids,
+            self.ids.tolist(),
             self.scores.tolist(),
             self.labels.tolist(),
             self.times.tolist(),
@@ -176,12 +177,12 @@ class Block(Sequence[Any]):
 
     def take(self, order: npt.NDArray[np.intp]) -> Block:
         """Return the events in another order: those at these indices, each once."""
-        where = order.tolist()
+        where = order.tolist() if self.others or self.keys or self.domains or self.kept else []
         others = {}
         if self.others:
             others = {now: self.others[at] for now, at in enumerate(where) if at in self.others}
         return Block(
-            _taken(self.ids, where),
+            self.ids.take(order),
             self.scores[order],
             self.labels[order],
             self.times[order],
@@ -194,12 +195,13 @@ class Block(Sequence[Any]):
 
     def with_times(self, times: npt.NDArray[np.float64], others: Mapping[int, object]) -> Block:
         """Return the events with other times, and more of what no column holds."""
-        ids = self.ids
+        ids: Sequence[str | None] = self.ids
         scores, labels = self.scores, self.labels
         if others:
-            ids, scores, labels = list(ids), scores.copy(), labels.copy()
+            listed, scores, labels = list(self.ids), scores.copy(), labels.copy()
             for index in others:
-                ids[index], scores[index], labels[index] = None, np.nan, NO_LABEL
+                listed[index], scores[index], labels[index] = None, np.nan, NO_LABEL
+            ids = listed
         return Block(
             ids,
             scores,

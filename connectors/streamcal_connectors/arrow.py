@@ -9,14 +9,31 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from streamcal.run.columns import Role
+from streamcal.texts import PADDING, Texts, gathered
 from streamcal.times import seconds_of_moments
 from streamcal.values import shown
 
-__all__ = ["as_kept", "as_role", "check_kept_type", "check_role", "from_kept", "kept_type", "values_of"]
+__all__ = [
+    "as_kept",
+    "as_role",
+    "check_kept_type",
+    "check_role",
+    "from_kept",
+    "kept_type",
+    "numbers_of",
+    "texts_column",
+    "texts_of",
+    "values_of",
+]
+
+_PRINTABLE: Final = b" ~"  # from the first to the last
+_MOST_BYTES: Final = (1 << 31) - 1  # of the texts of a column
 
 _RULES: Final[dict[Role, str]] = {
     "id": "an id must be a text or a whole number",
@@ -145,6 +162,51 @@ def values_of(column: Any) -> list[Any]:
         kind = pa.binary_view() if view else pa.large_binary() if large else pa.binary()
         return [_text(value) for value in column.cast(kind).to_pylist()]
     return values
+
+
+def texts_of(column: Any) -> Texts | None:
+    """Return a column of texts, if none is missing and all bytes are printable characters."""
+    types = pa.types
+    if column.null_count or not (types.is_string(column.type) or types.is_large_string(column.type)):
+        return None
+    _, ends, data = column.buffers()
+    count, kind = len(column), np.int64 if types.is_large_string(column.type) else np.int32
+    bounds = np.frombuffer(ends, kind, count + 1, column.offset * np.dtype(kind).itemsize).astype(np.int64)
+    first, last = int(bounds[0]), int(bounds[-1])
+    text = np.zeros(last - first + PADDING, np.uint8)
+    text[: last - first] = np.frombuffer(data, np.uint8, last - first, first) if last > first else 0
+    known = text[: last - first]
+    if not ((known >= _PRINTABLE[0]) & (known <= _PRINTABLE[-1])).all():
+        return None
+    return Texts(text, bounds[:-1] - first, np.diff(bounds))
+
+
+def numbers_of(column: Any) -> npt.NDArray[np.float64] | None:
+    """Return a column of numbers, NaN where there is none; None if it is no such column, or has a NaN."""
+    types = pa.types
+    if types.is_boolean(column.type) or types.is_integer(column.type):
+        column = column.cast(pa.float64(), safe=False)
+    if not types.is_float64(column.type):
+        return None
+    missing = column.null_count
+    if missing:
+        column = pc.fill_null(column, float("nan"))
+    numbers = np.frombuffer(column.buffers()[1], np.float64, len(column), 8 * column.offset)
+    return numbers if int(np.count_nonzero(np.isnan(numbers))) == missing else None
+
+
+def texts_column(texts: Texts) -> Any:
+    """Return texts as a column, null in the place of None."""
+    data, sizes = gathered(texts)
+    if len(data) > _MOST_BYTES:
+        return pa.array(texts.tolist(), pa.string())
+    bounds = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(sizes, out=bounds[1:])
+    missing = sizes == 0
+    packed = pa.py_buffer(np.packbits(~missing, bitorder="little")) if missing.any() else None
+    return pa.Array.from_buffers(
+        pa.string(), len(sizes), [packed, pa.py_buffer(bounds), pa.py_buffer(np.ascontiguousarray(data))]
+    )
 
 
 def _text(value: bytes | None) -> str | bytes | None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyarrow import ipc
@@ -24,13 +25,16 @@ from pyarrow import ipc
 from streamcal.errors import OutputError
 from streamcal.run.columns import ANSWER_FIELDS
 from streamcal.run.ports import Position, Positions, SinkOptions
-from streamcal_connectors.arrow import from_kept
+from streamcal.run.rows import AnswerColumns, Answers
+from streamcal_connectors.arrow import from_kept, texts_column
 from streamcal_connectors.formats import TableKind
 from streamcal_connectors.record_batches import brief, open_table
 
 __all__ = ["TableSink"]
 
 _GROUP_ROWS: Final = 1 << 17  # of a row group or record batch: rows that come one by one make no small ones
+
+_DISTINCT: Final = {"id", "score", "weights", "time"}
 
 log = logging.getLogger("streamcal_connectors")
 
@@ -58,7 +62,8 @@ class TableSink:
         self._path = Path(os.path.realpath(path))
         self._kind = kind
         self._schema = _schema(options.kept or {})
-        self._rows: list[msgspec.Struct] = []
+        self._rows: list[msgspec.Struct] = []  # the last ones, not in columns yet
+        self._batches: list[Any] = []
         self._writer: Any = None
         self._has_rows = self._failed = self._closed = False
         if self._path.is_dir():
@@ -100,9 +105,14 @@ class TableSink:
 
     def write(self, rows: Sequence[msgspec.Struct]) -> None:
         """Take rows."""
-        self._rows += rows
+        for part in rows.parts if isinstance(rows, Answers) else (rows,):
+            if isinstance(part, AnswerColumns):
+                self._take_rows()
+                self._batches.append(_answers(part, self._schema))
+            else:
+                self._rows += part
         self._has_rows = self._has_rows or bool(rows)
-        if len(self._rows) >= _GROUP_ROWS:
+        if len(self._rows) + sum(map(len, self._batches)) >= _GROUP_ROWS:
             self._flush()
 
     def commit(self, positions: Mapping[str, Positions]) -> Position:  # noqa: ARG002
@@ -143,20 +153,31 @@ class TableSink:
         where = str(self._beside)
         with _said():
             if self._kind == "parquet":
-                return pq.ParquetWriter(where, self._schema, write_page_checksum=True)
+                # Where hardly a value comes twice, a dictionary takes time and no less room.
+                alike = [name for name in self._schema.names if name not in _DISTINCT]
+                return pq.ParquetWriter(where, self._schema, write_page_checksum=True, use_dictionary=alike)
             return ipc.new_file(where, self._schema)
 
     def _flush(self) -> None:
         """Write the rows as one row group or record batch."""
-        if not self._rows:
-            return
         try:
+            self._take_rows()
+            if not self._batches:
+                return
             with _said():
-                self._writer.write_batch(self._batch())
+                whole = pa.Table.from_batches(self._batches, self._schema).combine_chunks()
+                self._writer.write_batch(whole.to_batches()[0])
         except BaseException:
             self._failed = True
             raise
-        self._rows = []
+        self._batches = []
+
+    def _take_rows(self) -> None:
+        """Bring the last rows into columns."""
+        if self._rows:
+            with _said():
+                self._batches.append(self._batch())
+            self._rows = []
 
     def _batch(self) -> Any:
         rows: Sequence[Any] = self._rows
@@ -203,6 +224,22 @@ def _schema(kept: Mapping[str, Any]) -> Any:
     return pa.schema(
         [*fields, *((name, pa.string() if kind is None else kind) for name, kind in kept.items())]
     )
+
+
+def _answers(columns: AnswerColumns, schema: Any) -> Any:
+    """Return answers as a record batch."""
+    count, keys = len(columns.ids), columns.keys
+    weights = columns.weights[columns.which].ravel()
+    arrays = {
+        "id": texts_column(columns.ids),
+        "score": pa.array(columns.scores),
+        "probability": pa.array(columns.probabilities),
+        "map_version": pa.array(np.array(columns.versions, np.int64)[columns.which]),
+        "weights": pa.ListArray.from_arrays(np.arange(0, 2 * count + 1, 2, dtype=np.int32), weights),
+        "key": pa.nulls(count, pa.string()) if keys is None else pa.array(keys, pa.string()),
+        "time": pa.array(columns.times, mask=np.isnan(columns.times)),
+    }
+    return pa.RecordBatch.from_arrays([arrays[name] for name in ANSWER_FIELDS], schema=schema)
 
 
 def _column(values: list[Any], field: Any, *, is_kept: bool) -> Any:

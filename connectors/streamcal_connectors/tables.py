@@ -10,13 +10,23 @@ from typing import Annotated, Any
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from streamcal.blocks import Block
 from streamcal.events import Event, Origin
 from streamcal.run.codec import Malformed
 from streamcal.run.columns import ANSWER_FIELDS, Role
 from streamcal.run.ports import Positions, SourceOptions
 from streamcal.run.table_codec import RowsDecoder
 from streamcal.values import shown
-from streamcal_connectors.arrow import as_kept, as_role, check_kept_type, check_role, kept_type, values_of
+from streamcal_connectors.arrow import (
+    as_kept,
+    as_role,
+    check_kept_type,
+    check_role,
+    kept_type,
+    numbers_of,
+    texts_of,
+    values_of,
+)
 from streamcal_connectors.formats import TableKind
 from streamcal_connectors.record_batches import Piece, brief, open_table
 
@@ -214,14 +224,27 @@ class TableSource:
     def _events(self, piece: Piece) -> Sequence[Event | Malformed]:
         batch, decoder = piece.batch, self._decoder
         names, rows = batch.schema.names, len(batch)
-        roles: dict[Role, list[Any]] = {
-            role: values_of(as_role(role, batch.column(name))) for role, name in decoder.roles.items()
-        }
+        columns = {role: as_role(role, batch.column(name)) for role, name in decoder.roles.items()}
+        block = None if decoder.kept else self._arrays(columns)
+        if block is not None:
+            return block
+        roles = {role: values_of(column) for role, column in columns.items()}
         kept = [
             self._passing(name, batch.column(name)) if name in names else [None] * rows
             for name in decoder.kept
         ]
         return decoder.decode(roles, kept, rows)
+
+    def _arrays(self, columns: Mapping[Role, Any]) -> Block | None:
+        """Return the events without an object for each, if they are as most are."""
+        if "id" not in columns or not columns.keys() <= {"id", "score", "label", "time"}:
+            return None
+        ids = texts_of(columns["id"])
+        numbers = {role: numbers_of(column) for role, column in columns.items() if role != "id"}
+        if ids is None or any(each is None for each in numbers.values()):
+            return None
+        given = numbers.get("score"), numbers.get("label"), numbers.get("time")
+        return self._decoder.decode_arrays(ids, *given)
 
     def _passing(self, name: str, column: Any) -> list[Any]:
         try:

@@ -245,6 +245,7 @@ def run(
             tables=state.tables if state else None,
             keys=options.keys,
             columns=options.columns,
+            tells_maps=any((state, outputs.maps, outputs.alarms, measured, server, report)),
         )
         board = None
         if server is not None:

@@ -1,8 +1,9 @@
 """Many events through join and engine at once: a stretch in which nothing is due.
 
-The rules are those of `streamcal.engine.stepping`, and stay there: a stretch ends before the first event that
-may begin a map version, raise an alarm, expire a label or be rejected. What comes out of it and what state it
-leaves are those of `step` for each of its events in turn.
+The rules are those of `streamcal.engine.stepping`, and stay there. A stretch ends before the first event that
+may expire a label, be rejected, or fill a block of scores, and with the first label with which a map version
+may begin or an alarm be raised. What comes out of it and what state it leaves are those of `step` for each of
+its events in turn.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from streamcal.blocks import NO_LABEL, Block
+from streamcal.engine.emissions import Emission
 from streamcal.engine.engine import Engine
 from streamcal.events import Domain
-from streamcal.join.join import Join
+from streamcal.join.join import Join, Joined
 from streamcal.join.stretches import Answered, Indices, Stretch
-from streamcal.join.tables import Pending
 from streamcal.sketch.arrays import Counts, Labels, Scores
 
 __all__ = ["Stretched", "stretch"]
@@ -51,8 +52,12 @@ class Stretched(NamedTuple):
     which: Indices
     """Of each prediction, the number of its version and weights."""
     joined: Joins
-    learned: dict[str | None, Indices]
-    """By key: the numbers of its joined labels."""
+    keys: Sequence[str | None]
+    """Of the joins."""
+    is_due: bool
+    """Whether it ended with a label with which something was due …"""
+    emissions: tuple[Emission, ...]
+    """… and what came of that."""
 
 
 def stretch(
@@ -77,14 +82,8 @@ def stretch(
     domain, scores = block.domain, block.scores
     predicted, labelled = ~np.isnan(scores), block.labels != NO_LABEL
 
-    def alike(waiting: Sequence[Pending | None]) -> int:
-        for number, each in enumerate(waiting):
-            if each is not None and each.domain != domain:
-                return number
-        return len(waiting)
-
     def looked(size: int) -> Stretch:
-        return join.look(block.ids[:size], predicted[:size], labelled[:size], block.times[:size], alike)
+        return join.look(block.ids[:size], predicted[:size], labelled[:size], block.times[:size], domain)
 
     size = len(block)
     if block.keys is None and None in known:  # most often all is of one key: its engine says how far to look
@@ -110,26 +109,29 @@ def stretch(
         which[asked] = answers.which + len(versions)
         versions += [answers.version] * len(answers.weights)
         weights.append(answers.weights)
-    moments = times.tolist()
-    if np.isnan(times).any():
-        moments = [None if moment != moment else moment for moment in moments]
-    keys = [None] * len(at) if block.keys is None else [block.keys[index] for index in at.tolist()]
-    answered = Answered(given.tolist(), probabilities.tolist(), moments, seen.tolist(), domain, keys)
-    join.take(found, answered, labels.tolist())
+    keys = None if block.keys is None else [block.keys[index] for index in at.tolist()]
+    answered = Answered(given, probabilities, times, seen, domain, keys)
+    join.take(found, answered, labels)
     joined = _joins(found, answered, labels) if len(ends) else _NO_JOINS
+    is_due, emissions = False, tuple[Emission, ...]()
     for key, (_, learned) in groups.items():
-        if len(learned):
-            latest = float(np.fmax.reduce(block.times[ends[learned]]))
-            engine_of(key).learn_joined(
-                joined.scores[learned],
-                labels[learned],
-                domain,
-                None if latest != latest else latest,
-                joined.seen[learned],
-            )
+        if not len(learned):
+            continue
+        engine = engine_of(key)
+        count = engine.room(domain)[0]
+        free = learned[:count]
+        if len(free):
+            latest = float(np.fmax.reduce(block.times[ends[free]]))
+            time = None if latest != latest else latest
+            engine.learn_joined(joined.scores[free], labels[free], domain, time, joined.seen[free])
+        if len(learned) > count:  # the last event of all
+            is_due, emissions = True, engine.learn(_last(joined, float(block.times[ends[-1]]), domain, key))
     pairs = np.concatenate(weights) if weights else np.zeros((0, 2))
-    learned_by = {key: learned for key, (_, learned) in groups.items() if len(learned)}
-    return Stretched(found, answered, versions, pairs, which, joined, learned_by)
+    joined_keys: list[str | None] = [None] * len(ends)
+    for key, (_, learned) in groups.items() if groups.keys() != {None} else ():
+        for number in learned.tolist():
+            joined_keys[number] = key
+    return Stretched(found, answered, versions, pairs, which, joined, joined_keys, is_due, emissions)
 
 
 def _grouped(
@@ -140,17 +142,21 @@ def _grouped(
     domain: Domain,
 ) -> tuple[dict[str | None, tuple[Indices, Indices]], int]:
     """Return the numbers of the predictions and labels of each key; and how many events may be taken."""
-    own = found.own or [-1] * len(found.ends)
-    asked: dict[str | None, Indices | list[int]] = {}
-    learned: dict[str | None, list[int]] = {}
-    if keys is None:
-        asked[None] = np.arange(len(found.at))
+    waiting, own = found.waiting.keys, found.own
+    if keys is None and waiting is None:
+        asked: dict[str | None, Indices | list[int]] = {None: np.arange(len(found.at))}
+        learned: dict[str | None, Indices | list[int]] = {None: np.arange(len(found.ends))}
     else:
-        for number, index in enumerate(found.at.tolist()):
-            asked.setdefault(keys[index], []).append(number)  # type: ignore[union-attr]
-    for number, (mine, waiting) in enumerate(zip(own, found.waiting, strict=True)):
-        key = waiting.key if waiting is not None else None if keys is None else keys[found.at[mine]]
-        learned.setdefault(key, []).append(number)
+        asked = _numbered([None] * len(found.at) if keys is None else [keys[at] for at in found.at.tolist()])
+        mine = [-1] * len(found.ends) if own is None else own.tolist()
+        learned = _numbered(
+            [
+                (None if waiting is None else waiting[number])
+                if own_number < 0
+                else (None if keys is None else keys[found.at[own_number]])
+                for number, own_number in enumerate(mine)
+            ]
+        )
     groups, size = dict[str | None, tuple[Indices, Indices]](), found.size
     for key in {**asked, **learned}:
         group = np.array(asked.get(key, ()), np.intp), np.array(learned.get(key, ()), np.intp)
@@ -164,31 +170,33 @@ def _grouped(
 
 
 def _end(room: tuple[int, int | None], at: Indices, ends: Indices, size: int) -> int:
-    """Return how many events may come before something is due, by the predictions and labels of a key."""
+    """Return how many events a stretch may have, by the predictions and labels of a key."""
     labels, predictions = room
-    size = min(size, int(ends[labels])) if len(ends) > labels else size
+    size = min(size, int(ends[labels]) + 1) if len(ends) > labels else size
     return min(size, int(at[predictions])) if predictions is not None and len(at) > predictions else size
+
+
+def _numbered(keys: Sequence[str | None]) -> dict[str | None, Indices | list[int]]:
+    """Return the numbers at which each key stands."""
+    numbers: dict[str | None, Any] = {}
+    for number, key in enumerate(keys):
+        numbers.setdefault(key, []).append(number)
+    return numbers
+
+
+def _last(joined: Joins, time: float, domain: Domain, key: str | None) -> Joined:
+    """Return the last of the joins, whose label came at this time; NaN: none."""
+    score, probability, label, seen, predicted_at = (column[-1].item() for column in joined)
+    before, at = (None if moment != moment else moment for moment in (predicted_at, time))
+    return Joined(score, probability, label, domain, before, at, seen, key)
 
 
 def _joins(found: Stretch, answered: Answered, labels: Labels) -> Joins:
     """Return the labels with what was forecast of their predictions."""
-    if found.own is None:
-        met: Sequence[Any] = found.waiting
-        return Joins(
-            np.array([each.score for each in met]),
-            np.array([each.probability for each in met]),
-            labels,
-            np.array([each.seen for each in met]),
-            np.array([each.time for each in met], np.float64),
-        )
-    scores, probabilities, times, seen, *_ = answered
-    rows = [
-        (each.score, each.probability, each.seen, each.time)
-        if each is not None
-        else (scores[own], probabilities[own], seen[own], times[own])
-        for own, each in zip(found.own, found.waiting, strict=True)
-    ]
-    forecasts, given, observed, moments = zip(*rows, strict=True)
-    return Joins(
-        np.array(forecasts), np.array(given), labels, np.array(observed), np.array(moments, np.float64)
-    )
+    waiting, own = found.waiting, found.own
+    columns = waiting.scores, waiting.probabilities, waiting.seen, waiting.times
+    if own is not None and len(found.at):
+        here = answered.scores, answered.probabilities, answered.seen, answered.times
+        columns = tuple(np.where(own < 0, one, each[own]) for one, each in zip(columns, here, strict=True))  # type: ignore[assignment]
+    scores, probabilities, seen, times = columns
+    return Joins(scores, probabilities, labels, seen, times)

@@ -16,18 +16,21 @@ At most ``max_pending`` entries of each kind wait, in memory or in a store (`str
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import Annotated, Final, Self, TypeAlias, TypeVar
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field
 
 from streamcal.errors import DamagedStateError
 from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, Origin, PredictionEvent
 from streamcal.join.clock import ExpiryClock
+from streamcal.join.config import JoinConfig
+from streamcal.join.dense_tables import DenseTables
+from streamcal.join.entry_tables import EntryTables
 from streamcal.join.guard import GuardState, TimeGuard
-from streamcal.join.stretches import Answered, Floats, Mask, Stretch, look, take
-from streamcal.join.tables import Early, MemoryTable, MemoryTables, Pending, Settled, Tables
+from streamcal.join.stretches import Answered, BulkTables, Floats, Labels, Mask, Stretch, look, take
+from streamcal.join.tables import E, Early, MemoryTable, MemoryTables, Pending, Settled, Table, Tables
+from streamcal.texts import Texts
 from streamcal.times import show_duration, show_time
 
 __all__ = ["Join", "JoinConfig", "JoinCounts", "JoinState", "Joined", "OriginOf", "Rejected"]
@@ -52,24 +55,6 @@ class Rejected(msgspec.Struct, frozen=True):
 
     event: Event
     reason: str
-
-
-class JoinConfig(BaseModel):
-    """Options of the join of predictions and labels."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, ser_json_inf_nan="strings")
-
-    label_ttl: Annotated[float, Field(gt=0.0, allow_inf_nan=False, strict=False)] = 30 * 86_400.0
-    """Seconds of event time after which a prediction stops waiting for its label, and a label for its
-    prediction. Events without a time do not expire by time."""
-
-    max_pending: Annotated[int, Field(ge=1)] = 1_000_000
-    """How many predictions, how many early labels, and how many settled ids (kept to tell duplicates)
-    are remembered at most; beyond it the oldest go first, counted like those that expire."""
-
-    max_jump: Annotated[float, Field(gt=0.0, strict=False)] | None = 30 * 86_400.0
-    """Seconds by which an event's time may be past those before it, see `streamcal.join.guard`; an event
-    farther ahead is rejected. None or inf: any time is believed."""
 
 
 class Joined(msgspec.Struct, frozen=True, gc=False):
@@ -359,20 +344,30 @@ class Join:
 
     # Many events at a time
 
-    def look(
-        self,
-        ids: list[str | None],
-        predicted: Mask,
-        labelled: Mask,
-        times: Floats,
-        alike: Callable[[Sequence[Pending | None]], int],
-    ) -> Stretch:
-        """Return the stretch of the common case that events begin with; see `streamcal.join.stretches`."""
-        return look(
-            ids, predicted, labelled, times, self._tables, self._clock, self._config.max_pending, alike
-        )
+    def lay_out(self) -> None:
+        """Keep what is in memory as columns from now on: `prefetch` must be called before single events."""
+        if isinstance(self._tables, MemoryTables):
+            self._tables = DenseTables(self._tables)
 
-    def take(self, stretch: Stretch, answered: Answered, labels: list[int]) -> None:
+    @property
+    def prefetches_parts(self) -> bool:
+        """Whether the ids of single events have to be prefetched right before them."""
+        return isinstance(self._tables, DenseTables)
+
+    @property
+    def _bulk(self) -> BulkTables:
+        tables = self._tables
+        if not isinstance(tables, DenseTables):
+            return EntryTables(tables)
+        tables.settle()
+        return tables
+
+    def look(self, ids: Texts, predicted: Mask, labelled: Mask, times: Floats, domain: Domain) -> Stretch:
+        """Return the stretch of the common case that events begin with; see `streamcal.join.stretches`."""
+        most = self._config.max_pending
+        return look(ids, predicted, labelled, times, domain, self._bulk, self._clock, most)
+
+    def take(self, stretch: Stretch, answered: Answered, labels: Labels) -> None:
         """Take the events of a stretch that `look` gave, answered: as each in turn would be.
 
         Parameters
@@ -380,14 +375,14 @@ class Join:
         stretch, answered
             nothing has changed since.
         labels
-            0 or 1, one for each label of the stretch.
+            int8[k], 0 or 1, one for each label of the stretch.
         """
         counts = self._counts
         counts.predictions += len(stretch.at)
         counts.labels += len(labels)
         counts.joined += len(labels)
         counts.expired += 0 if stretch.expired is None else int(stretch.expired[-1])
-        take(stretch, answered, labels, self._tables, self._clock.time)
+        take(stretch, answered, labels, self._bulk, self._clock.time)
         self._room = self._settled_room = 0
         if stretch.clock is not None and self._clock.move(float(stretch.clock[-1])):
             self._expire()  # all that was due has gone: it works out when to look again
@@ -395,16 +390,16 @@ class Join:
     # State
 
     def to_bytes(self) -> bytes:
-        """Return the state as JSON; equal states give equal bytes. Of tables in a store, what is at hand."""
+        """Return the state as JSON; equal states give equal bytes."""
         tables = self._tables
         return msgspec.json.encode(
             _State(
                 self._clock.time,
                 self._clock.start,
                 self._counts,
-                tables.pending.entries,
-                tables.early.entries,
-                tables.settled.entries,
+                _entries(tables.pending),
+                _entries(tables.early),
+                _entries(tables.settled),
                 self.guard.state,
             )
         )
@@ -495,6 +490,10 @@ class Join:
     def _bounds(self) -> str:
         ttl, most = show_duration(self._config.label_ttl), self._config.max_pending
         return f"label_ttl is {ttl}, max_pending {most:,}"
+
+
+def _entries(table: Table[E]) -> dict[str, E]:
+    return table.entries if isinstance(table, MemoryTable) else dict(table.first(len(table)))
 
 
 def _with_origin(event: T, origin_of: OriginOf | None) -> T:

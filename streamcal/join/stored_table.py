@@ -55,6 +55,13 @@ class StoredTable(Generic[E]):
     def __len__(self) -> int:
         return self._stored - len(self._loaded) + len(self.entries)
 
+    @property
+    def is_changed(self) -> bool:
+        """Whether anything was put or removed since `changes`."""
+        entries = self.entries
+        same = len(entries) == len(self._loaded)
+        return not (same and all(entries.get(id_) is entry for id_, (_, entry) in self._loaded.items()))
+
     def take(self, rows: Iterable[tuple[int, str, E]]) -> None:
         """Make (seq, id, entry) of the store ready to be looked up."""
         for seq, id_, entry in rows:

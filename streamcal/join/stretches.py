@@ -4,22 +4,36 @@ The common case is a prediction whose id is new, and a label whose prediction wa
 (a label that is early, late or a duplicate, a prediction whose id is known, a label that expires) is for
 `Join`, one event at a time. So `look` ends a stretch before the first event that may be anything else, and
 within a stretch no rule but this one applies: the oldest leave a table that is full, or whose time is up.
+
+What the tables hold is asked of `BulkTables`: columns in memory, or the objects of a store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import repeat
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from streamcal.events import Domain
 from streamcal.join.clock import ExpiryClock
-from streamcal.join.tables import MemoryTables, Pending, Settled, Table, Tables
+from streamcal.join.tables import Early, Table
+from streamcal.texts import Texts, same_bytes
 
-__all__ = ["Answered", "Stretch", "look", "take"]
+__all__ = [
+    "Answered",
+    "BulkTables",
+    "Floats",
+    "Indices",
+    "Labels",
+    "Mask",
+    "Settling",
+    "Stretch",
+    "Waiting",
+    "look",
+    "take",
+]
 
 _FRONT: Final = 256  # entries at the old end of a table that are looked at first
 _WAITED: Final = -1
@@ -27,21 +41,54 @@ _WAITED: Final = -1
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
-
-E = TypeVar("E", Pending, Settled)
+Labels = npt.NDArray[np.int8]
 
 
 class Answered(NamedTuple):
     """The predictions of a stretch, answered; one of each."""
 
-    scores: Sequence[float]
-    probabilities: Sequence[float]
-    times: Sequence[float | None]
-    seen: Sequence[int]
+    scores: Floats
+    probabilities: Floats
+    times: Floats
+    """NaN: none."""
+    seen: npt.NDArray[np.int64]
     """How many target scores had been observed before each."""
     domain: Domain
     """Of all of them."""
-    keys: Sequence[str | None]
+    keys: Sequence[str | None] | None
+    """None: none has one."""
+
+
+class Waiting(NamedTuple):
+    """The predictions that wait for some labels; what is said of one that does not wait means nothing."""
+
+    found: Mask
+    """Of each label, whether its prediction waits."""
+    rows: Any
+    """Where the tables have them: int64[k], or a list."""
+    scores: Floats
+    probabilities: Floats
+    seen: npt.NDArray[np.int64]
+    times: Floats
+    """Of the predictions; NaN: none."""
+    keys: Sequence[str | None] | None
+    """None: none has one."""
+    alike: int
+    """How many, from the first on, are of the domain of the stretch, if they wait."""
+
+    def cut(self, size: int) -> Waiting:
+        """Return the first so many."""
+        keys = None if self.keys is None else self.keys[:size]
+        return Waiting(
+            self.found[:size],
+            self.rows[:size],
+            self.scores[:size],
+            self.probabilities[:size],
+            self.seen[:size],
+            self.times[:size],
+            keys,
+            min(self.alike, size),
+        )
 
 
 class Stretch(NamedTuple):
@@ -50,15 +97,15 @@ class Stretch(NamedTuple):
     size: int
     at: Indices
     """Which of the events are predictions."""
-    names: list[str | None]
+    names: Texts
     """Their ids."""
     ends: Indices
     """Which of the events are labels; an event may be both."""
-    labelled: list[str | None]
+    labelled: Texts
     """Their ids."""
-    waiting: list[Pending | None]
+    waiting: Waiting
     """Of each label, its prediction, if that waited before."""
-    own: list[int] | None
+    own: Indices | None
     """Of each label, the number of its prediction in the stretch, or −1; None: all of them waited before."""
     clock: Floats | None
     """The clock at each event; None: it does not move."""
@@ -69,14 +116,14 @@ class Stretch(NamedTuple):
 
     def cut(self, size: int) -> Stretch:
         """Return its beginning, of so many events."""
-        at, ends = np.searchsorted(self.at, size), np.searchsorted(self.ends, size)
+        at, ends = int(np.searchsorted(self.at, size)), int(np.searchsorted(self.ends, size))
         return Stretch(
             size,
             self.at[:at],
             self.names[:at],
             self.ends[:ends],
             self.labelled[:ends],
-            self.waiting[:ends],
+            self.waiting.cut(ends),
             self.own if self.own is None else self.own[:ends],
             self.clock if self.clock is None else self.clock[:size],
             self.expired if self.expired is None else self.expired[:size],
@@ -84,15 +131,71 @@ class Stretch(NamedTuple):
         )
 
 
+class Settling(NamedTuple):
+    """When and how predictions end in a stretch."""
+
+    expiries: int
+    """So many of those that waited longest expire."""
+    expired_by: Indices
+    """Of each of them, the event before whose label, if any, it does."""
+    expired_at: Floats
+    """… and the clock then; NaN: none."""
+    labels: Labels
+    labelled_at: Floats
+    """The clock at each label; NaN: none."""
+
+
+class BulkTables(Protocol):
+    """The join's tables for many events at a time."""
+
+    in_portions: bool
+    """Whether what expires by time has to be flushed in portions, which no stretch does."""
+
+    @property
+    def early(self) -> Table[Early]:
+        """Labels that wait for their prediction."""
+
+    def counts(self) -> tuple[int, int]:
+        """Return how many predictions wait, and how many have ended."""
+
+    def new(self, names: Texts) -> int:
+        """Return how many predictions, from the first on, have an id that no table has, or none.
+
+        Whether an id comes twice among them is not asked here.
+        """
+
+    def waiting(self, marked: Texts, domain: Domain) -> Waiting:
+        """Return the predictions that wait for labels with these ids; None waits for none."""
+
+    def since(self, count: int, *, ended: bool) -> Floats:
+        """Return since when the first so many that wait, or have ended, do; of fewer all. NaN: no time."""
+
+    def leave(self, marked: Texts, waiting: Waiting, count: int) -> Mask:
+        """Return which labels are for one of the first so many that wait, at least one, bool[k]."""
+
+    def take(self, made: Stretch, answered: Answered, since: Floats, settling: Settling) -> None:
+        """Let the tables be as after a stretch.
+
+        Parameters
+        ----------
+        made
+            what `look` gave; nothing was changed since.
+        answered
+            its predictions, which wait ``since`` these times (NaN: no time), float64[m].
+        settling
+            when they, and others, end.
+        """
+
+
 def look(
-    ids: list[str | None],
+    ids: Texts,
     predicted: Mask,
     labelled: Mask,
     times: Floats,
-    tables: Tables,
+    domain: Domain,
+    tables: BulkTables,
     clock: ExpiryClock,
     max_pending: int,
-    alike: Callable[[Sequence[Pending | None]], int],
 ) -> Stretch:
     """Return the stretch that these events begin with; nothing changes.
 
@@ -104,46 +207,45 @@ def look(
         bool[n]: which events are predictions, and which are labels.
     times
         float64[n], NaN: none.
+    domain
+        of the predictions, and of those that labels may meet.
     tables, clock, max_pending
         of the join.
-    alike
-        how many of the predictions that labels meet, from the first on, may be in one stretch; None stands
-        for one of the events.
     """
     moved, size = _moved(times, clock)
     at, ends = np.flatnonzero(predicted[:size]), np.flatnonzero(labelled[:size])
-    names, whole = _new(_chosen(ids, at), tables)
+    ids.hashes()  # once for all its parts
+    names = _chosen(ids, at)
+    whole = min(tables.new(names), _distinct(names))
     if whole < len(at):
         size = int(at[whole])
     ends = ends[: np.searchsorted(ends, size)]
     marked = _chosen(ids, ends)
-    waiting, own, whole = _met(marked, ends, names, at, tables)
-    whole = min(whole, alike(waiting))
+    waiting = tables.waiting(marked, domain)
+    own, whole = _met(marked, ends, names, at, waiting.found)
+    whole = min(whole, waiting.alike)
     if whole < len(ends):
         size = int(ends[whole])
     made = Stretch(size, at, names, ends, marked, waiting, own, moved, None, 0).cut(size)
     return _bounded(made, tables, clock, max_pending)
 
 
-def _chosen(ids: list[str | None], where: Indices) -> list[str | None]:
+def _chosen(ids: Texts, where: Indices) -> Texts:
     """Return the ids at some indices."""
-    return ids if len(where) == len(ids) else [ids[index] for index in where.tolist()]
+    return ids if len(where) == len(ids) else ids.take(where)
 
 
-def _new(names: list[str | None], tables: Tables) -> tuple[list[str | None], int]:
-    """Return the ids of predictions, and how many of them, from the first on, are new."""
-    known = [table.entries for table in (tables.pending, tables.settled, tables.early) if table.entries]
-    each = set(names)
-    anonymous = names.count(None) - 1 if None in each else 0
-    if len(each) + anonymous == len(names) and all(table.keys().isdisjoint(each) for table in known):
-        return names, len(names)
-    seen = set[str]()
-    for number, id_ in enumerate(names):
-        if id_ is not None:
-            if id_ in seen or any(id_ in table for table in known):
-                return names, number
-            seen.add(id_)
-    return names, len(names)
+def _distinct(ids: Texts) -> int:
+    """Return how many ids, from the first on, are distinct, as far as hashes tell; None is none."""
+    hashes = ids.hashes()
+    named = ids.sizes > 0
+    alone = bool(named.all())
+    ordered = np.sort(hashes if alone else hashes[named])
+    if not (ordered[1:] == ordered[:-1]).any():
+        return len(ids)
+    order = np.argsort(hashes, kind="stable")
+    again = order[1:][hashes[order[1:]] == hashes[order[:-1]]]
+    return int(again[named[again]].min(initial=len(ids)))
 
 
 def _moved(times: Floats, clock: ExpiryClock) -> tuple[Floats | None, int]:
@@ -157,33 +259,35 @@ def _moved(times: Floats, clock: ExpiryClock) -> tuple[Floats | None, int]:
     return moved, len(times)
 
 
-def _met(
-    marked: list[str | None], ends: Indices, names: list[str | None], at: Indices, tables: Tables
-) -> tuple[list[Pending | None], list[int] | None, int]:
-    """Return what labels meet, and how many of them, from the first on, meet something."""
-    pending = tables.pending.entries
-    waiting: list[Pending | None] = list(map(pending.get, marked))  # type: ignore[arg-type]
-    twice = len(set(marked)) < len(marked)
-    if not twice and not any(found is None for found in waiting):
-        return waiting, None, len(marked)
-    number = dict(zip(names, range(len(names)), strict=True))
-    own, taken = list[int](), set[str]()
-    for index, id_, found in zip(ends.tolist(), marked, waiting, strict=True):
-        if id_ is None:  # with its prediction
-            own.append(int(np.searchsorted(at, index)))
-            continue
-        mine = _WAITED if found is not None else number.get(id_, len(at))
-        if id_ in taken or (found is None and (mine >= len(at) or at[mine] > index)):
-            break
-        taken.add(id_)
-        own.append(mine)
-    return waiting, own, len(own)
+def _met(marked: Texts, ends: Indices, names: Texts, at: Indices, found: Mask) -> tuple[Indices | None, int]:
+    """Return the numbers of the predictions that labels meet, and how many labels meet something."""
+    whole = _distinct(marked)
+    if found.all():
+        return None, whole
+    own = np.full(len(marked), _WAITED, np.intp)
+    alone = marked.sizes == 0  # with its prediction
+    own[alone] = np.searchsorted(at, ends[alone])
+    missing = np.flatnonzero(~(found | alone))
+    if len(missing) and len(at):
+        hashes, known = marked.hashes()[missing], names.hashes()
+        order = np.argsort(known)
+        place = np.minimum(np.searchsorted(known, hashes, sorter=order), len(order) - 1)
+        mine = order[place]
+        met = (known[mine] == hashes) & (at[mine] <= ends[missing])
+        met &= names.sizes[mine] == marked.sizes[missing]
+        some = np.flatnonzero(met)
+        asked, here = missing[some], mine[some]
+        met[some] = same_bytes(
+            names.data, names.starts[here], marked.data, marked.starts[asked], names.sizes[here]
+        )
+        own[missing[met]] = mine[met]
+        missing = missing[~met]
+    return own, min(whole, int(missing[0])) if len(missing) else whole
 
 
-def _bounded(made: Stretch, tables: Tables, clock: ExpiryClock, most: int) -> Stretch:
+def _bounded(made: Stretch, tables: BulkTables, clock: ExpiryClock, most: int) -> Stretch:
     """Return the stretch with what leaves the tables in it; cut off where that is not only the oldest."""
-    pending, settled = tables.pending, tables.settled
-    held, remembered = len(pending), len(settled)
+    held, remembered = tables.counts()
     due = made.clock is not None and len(made.clock) > 0 and made.clock[-1] > clock.next_look
     if not due and held + len(made.at) <= most and remembered + len(made.ends) <= most:
         return made
@@ -191,14 +295,13 @@ def _bounded(made: Stretch, tables: Tables, clock: ExpiryClock, most: int) -> St
         return made.cut(0)
     put, gone = np.zeros(made.size, np.intp), np.zeros(made.size, np.intp)
     put[made.at] = gone[made.ends] = 1
-    if None in made.labelled:  # these never wait
-        alone = [index for index, id_ in zip(made.ends, made.labelled, strict=True) if id_ is None]
-        put[alone] = gone[alone] = 0
+    alone = made.ends[made.labelled.sizes == 0]  # these never wait
+    put[alone] = gone[alone] = 0
     settling = np.cumsum(gone)
     expired = np.maximum.accumulate(np.maximum(held + np.cumsum(put) - (settling - gone) - most, 0))
     reached = None
     if due and made.clock is not None:
-        if not isinstance(tables, MemoryTables):  # what expires by time is flushed in portions
+        if tables.in_portions:
             whole = int(np.searchsorted(made.clock, clock.next_look, "right"))
             return _bounded(made.cut(whole), tables, clock, most)
         reached = np.minimum(made.clock, clock.watermark)
@@ -209,96 +312,40 @@ def _bounded(made: Stretch, tables: Tables, clock: ExpiryClock, most: int) -> St
         whole = int(np.searchsorted(reached, min(ends), "right"))
         if whole < made.size:
             return _bounded(made.cut(whole), tables, clock, most)
-    front = _front(pending, int(expired[-1]), clock, reached)
     if reached is not None:
-        passed = np.searchsorted([clock.end_of(entry.since) for _, entry in front], reached)
-        expired = np.maximum.accumulate(np.maximum(expired, passed))
-    last = _front(settled, int(remembered + expired[-1] + settling[-1] - most), clock, reached)
+        front = _ends(tables, int(expired[-1]), clock, reached, ended=False)
+        expired = np.maximum.accumulate(np.maximum(expired, np.searchsorted(front, reached)))
     forgotten = np.maximum(remembered + expired + settling - most, 0)
     if reached is not None:
-        passed = np.searchsorted([clock.end_of(entry.since) for _, entry in last], reached)
-        forgotten = np.maximum(forgotten, passed)
+        last = _ends(tables, int(forgotten[-1]), clock, reached, ended=True)
+        forgotten = np.maximum(forgotten, np.searchsorted(last, reached))
     whole = int(np.searchsorted(expired, held, "right"))
     whole = min(whole, int(np.searchsorted(np.maximum.accumulate(forgotten), remembered, "right")))
-    leaving = {id_ for id_, _ in front[: int(expired[-1])]}
-    if not leaving.isdisjoint(made.labelled):  # it may be late, or its prediction leaves in another way
-        first = next(number for number, id_ in enumerate(made.labelled) if id_ in leaving)
-        whole = min(whole, int(made.ends[first]))
+    if expired[-1] and len(made.ends) and held:
+        leaving = tables.leave(made.labelled, made.waiting, min(int(expired[-1]), held))
+        if leaving.any():  # it may be late, or its prediction leaves in another way
+            whole = min(whole, int(made.ends[leaving.argmax()]))
     if whole < made.size:
         return _bounded(made.cut(whole), tables, clock, most)
     return made._replace(expired=expired, forgotten=int(forgotten.max()))
 
 
-def _front(table: Table[E], least: int, clock: ExpiryClock, reached: Floats | None) -> list[tuple[str, E]]:
-    """Return the oldest entries of a table: so many, and all whose time is up in the stretch."""
+def _ends(tables: BulkTables, least: int, clock: ExpiryClock, reached: Floats, *, ended: bool) -> Floats:
+    """Return when the time of the oldest is up: of so many, and of all for which it is in the stretch."""
     count = max(least, _FRONT)
     while True:
-        front = table.first(count)
-        if len(front) < count or reached is None or clock.end_of(front[-1][1].since) >= reached[-1]:
-            return front
+        since = tables.since(count, ended=ended)
+        ends = np.where(np.isnan(since), clock.end_of(None), since + clock.ttl)
+        if len(ends) < count or ends[-1] >= reached[-1]:
+            return ends
         count *= 2
 
 
-def take(
-    made: Stretch,
-    answered: Answered,
-    labels: list[int],
-    tables: Tables,
-    now: float | None,
-) -> None:
-    """Let the tables be as after the events of a stretch.
-
-    Parameters
-    ----------
-    made
-        what `look` gave; nothing was changed since.
-    answered
-        its predictions.
-    labels
-        one for each of its labels.
-    tables
-        of the join.
-    now
-        the clock before the stretch.
-    """
-    pending, settled = tables.pending, tables.settled
-    expiries = 0 if made.expired is None else int(made.expired[-1])
-    leaving = pending.pop_first(expiries)
-    settled.pop_first(made.forgotten)
+def take(made: Stretch, answered: Answered, labels: Labels, tables: BulkTables, now: float | None) -> None:
+    """Let the tables be as after the events of a stretch; ``now``: the clock before it; see `BulkTables`."""
     moved = made.clock
-    since: Iterable[float | None] = repeat(now)
-    if moved is not None:
-        since = moved[made.at].tolist()
-        since = answered.times if since == answered.times else since  # the usual: no number is held twice
-    entries = map(
-        Pending,
-        since,
-        answered.scores,
-        answered.probabilities,
-        repeat(answered.domain),
-        answered.keys,
-        answered.times,
-        answered.seen,
-    )
-    if made.own is None:
-        for id_ in made.labelled:
-            del pending.entries[id_]  # type: ignore[arg-type]  # each has waited
-        pending.entries.update(zip(made.names, entries, strict=False))  # type: ignore[arg-type]
-    else:
-        waits = dict(zip(made.names, entries, strict=False))
-        for id_, own in zip(made.labelled, made.own, strict=True):
-            (pending.entries if own == _WAITED else waits).pop(id_, None)  # type: ignore[arg-type]
-        pending.entries.update(waits)  # type: ignore[arg-type]
-    ends, names, outcomes = made.ends, made.labelled, list[int | None](labels)
-    if made.expired is not None and expiries:
-        steps = np.diff(made.expired, prepend=0)
-        both = np.concatenate((np.repeat(np.arange(made.size), steps), ends))
-        order = np.argsort(both, kind="stable")
-        names, outcomes = [*leaving, *names], [*repeat(None, expiries), *outcomes]
-        ends, where = both[order], order.tolist()
-        names = [names[index] for index in where]
-        outcomes = [outcomes[index] for index in where]
-    moments = repeat(now) if moved is None else moved[ends].tolist()
-    ended = dict(zip(names, map(Settled, moments, outcomes), strict=False))
-    ended.pop(None, None)
-    settled.entries.update(ended)  # type: ignore[arg-type]
+    if moved is None:
+        moved = np.full(made.size, np.nan if now is None else now)
+    steps = np.zeros(0, np.intp) if made.expired is None else np.diff(made.expired, prepend=0)
+    by = np.repeat(np.arange(len(steps)), steps)
+    tables.take(made, answered, moved[made.at], Settling(len(by), by, moved[by], labels, moved[made.ends]))

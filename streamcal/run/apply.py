@@ -161,18 +161,17 @@ def _apply_at_once(maps: Maps, block: Block) -> Answers | None:
     )
     if found is None or not plain:
         return None
-    moments = [None if time != time else time for time in times.tolist()]  # NaN
     answers = Answers()
     answers.add(
         AnswerColumns(
             block.ids,
-            scores.tolist(),
-            found.predict_many(scores).tolist(),
-            [None] * len(scores),
-            moments,
+            scores,
+            found.predict_many(scores),
+            None,
+            times,
             [found.version],
             np.array([found.weights]),
-            [0] * len(scores),
+            np.zeros(len(scores), np.intp),
         )
     )
     return answers

@@ -62,9 +62,10 @@ class JsonDecoder:
         self._fields = Fields(columns, domain)
         self._is_quick = not self._fields.doubled
         keep = columns.keep if self._is_quick else ()  # a struct cannot hold a field twice
-        prediction, label, both, wire = _wire_types(columns.names, keep)
+        bare, prediction, label, both, wire = _wire_types(columns.names, keep)
         decoder = msgspec.json.Decoder(wire)
         self._decode, self._decode_lines = decoder.decode, decoder.decode_lines
+        self._decode_bare = None if keep else msgspec.json.Decoder(bare).decode_lines
         self._decode_predictions = msgspec.json.Decoder(prediction).decode_lines
         self._decode_labels = msgspec.json.Decoder(label).decode_lines
         self._decode_both = msgspec.json.Decoder(both).decode_lines
@@ -113,6 +114,9 @@ class JsonDecoder:
         """Return the lines as columns, if they are of the kind of those before them."""
         try:
             if self._only is PredictionEvent:
+                bare = self._bare(block)
+                if bare is not None:
+                    return bare
                 wires = self._decode_predictions(block)
                 scores = np.array([wire.score for wire in wires], np.float64)
                 labels = np.full(len(wires), NO_LABEL, np.int8)
@@ -144,6 +148,20 @@ class JsonDecoder:
             None if domains.count(None) == len(domains) else [domain or self._domain for domain in domains],
             None if self._kept is None else list(map(self._kept, wires)),
         )
+
+    def _bare(self, block: bytes) -> Block | None:
+        """Return the predictions as columns, if none has more than id, score and time: as most often."""
+        if self._decode_bare is None:
+            return None
+        try:
+            wires = self._decode_bare(block)
+        except msgspec.DecodeError:
+            self._decode_bare = None  # not to be tried at every block
+            return None
+        count = len(wires)
+        scores = np.fromiter(map(_score_of, wires), np.float64, count)
+        times = np.array(list(map(_time_of, wires)), np.float64)  # None becomes NaN
+        return Block(list(map(_id_of, wires)), scores, np.full(count, NO_LABEL, np.int8), times, self._domain)
 
     def _of_any_kind(self, block: bytes) -> list[Event] | None:
         self._only = None
@@ -255,8 +273,14 @@ class CsvDecoder:
             return malformed(error, raw)
 
 
-def _wire_types(names: Mapping[Role, str], keep: Sequence[str]) -> tuple[Any, Any, Any, Any]:
-    """Return what a line is decoded into: a prediction, a label, both in one, and an event of any kind."""
+_id_of, _score_of, _time_of = attrgetter("id"), attrgetter("score"), attrgetter("time")
+
+
+def _wire_types(names: Mapping[Role, str], keep: Sequence[str]) -> tuple[Any, Any, Any, Any, Any]:
+    """Return what a line is decoded into.
+
+    A prediction with a time at most, any prediction, a label, both in one, and an event of any kind.
+    """
     last: list[tuple[str, Any, Any]] = [
         ("time", _Time | None, None),
         ("key", _Key | None, None),
@@ -276,6 +300,7 @@ def _wire_types(names: Mapping[Role, str], keep: Sequence[str]) -> tuple[Any, An
     rename: dict[str, str] = {f"kept_{index}": name for index, name in enumerate(keep)}
     rename.update(names.items())
     return (
+        msgspec.defstruct("Bare", prediction[:3], rename=rename, forbid_unknown_fields=True, gc=False),
         msgspec.defstruct("Prediction", prediction, rename=rename, forbid_unknown_fields=True, gc=False),
         msgspec.defstruct("Label", label, rename=rename, forbid_unknown_fields=True, gc=False),
         msgspec.defstruct("Both", both, rename=rename, forbid_unknown_fields=True, gc=False),

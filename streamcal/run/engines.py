@@ -14,10 +14,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.engine import Engine
 from streamcal.run.config import KeysConfig
 
-__all__ = ["KeyedEngines"]
+__all__ = ["EnginesView", "KeyedEngines", "check_options"]
 
 _ROOM: Final = 4
 
@@ -143,3 +144,28 @@ class KeyedEngines:
 
     def _in_store(self, key: Key) -> bytes | None:
         return None if self._stored is None else self._stored[key]
+
+
+class EnginesView(Mapping[str | None, Engine]):
+    """The engine of every key, to look at; one that is parked is made when it is asked for, and not kept."""
+
+    def __init__(self, engines: KeyedEngines) -> None:
+        self._engines = engines
+
+    def __getitem__(self, key: str | None) -> Engine:
+        return self._engines.peek(key)
+
+    def __iter__(self) -> Iterator[str | None]:
+        return iter(self._engines)
+
+    def __len__(self) -> int:
+        return len(self._engines)
+
+
+def check_options(stored: RecalibratorConfig, wanted: RecalibratorConfig, key: str | None) -> None:
+    """Raise ValueError if an engine was stored with other options than those of a run; it names them."""
+    before, now = stored.model_dump(), wanted.model_dump()
+    unlike = [f"{name} ({before[name]!r}, now {now[name]!r})" for name in now if before[name] != now[name]]
+    if unlike:
+        which = "" if key is None else f" of key {key!r}"
+        raise ValueError(f"the stored engine{which} was made with other options: {', '.join(unlike)}")

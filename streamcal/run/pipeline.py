@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from operator import length_hint
-from typing import Final, NamedTuple, Self
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -17,97 +17,36 @@ import numpy as np
 from streamcal.blocks import NO_LABEL, Block
 from streamcal.engine.checked import lacks_time
 from streamcal.engine.config import RecalibratorConfig
-from streamcal.engine.emissions import DriftAlarm, MapPublished, Recalibrated, Rejected
+from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Recalibrated, Rejected
 from streamcal.engine.engine import Engine
 from streamcal.engine.stepping import step
 from streamcal.engine.stretching import stretch
 from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain, Event, LabelEvent, LabelledEvent, Origin
-from streamcal.join.join import Join, JoinConfig, JoinCounts, Joined, JoinState
+from streamcal.join.join import Join, JoinConfig, JoinCounts, Joined
 from streamcal.join.tables import Tables
 from streamcal.run.alarms import alarm_row
 from streamcal.run.columns import Columns
 from streamcal.run.config import KeysConfig
 from streamcal.run.doubts import Meanings
-from streamcal.run.engines import KeyedEngines
+from streamcal.run.engines import EnginesView, KeyedEngines, check_options
 from streamcal.run.event_fields import Malformed
 from streamcal.run.order import MicroBatch
-from streamcal.run.quality import Quality, QualityState, Unrated
+from streamcal.run.outcome import Moment, Outcome, PipelineState
+from streamcal.run.quality import Quality, Unrated
 from streamcal.run.reasons import count_reasons
-from streamcal.run.rows import AlarmRow, AnswerColumns, Answers, MapRow, RejectRow, answer_rows, reject_row
+from streamcal.run.rows import AlarmRow, AnswerColumns, Answers, RejectRow, answer_rows, map_row, reject_row
+from streamcal.run.striding import stride
 from streamcal.run.tally import Tally
 from streamcal.sketch import checks
 from streamcal.sketch.arrays import Labels, Scores
 from streamcal.sketch.decoding import decoded
 from streamcal.values import class_name
 
-__all__ = ["Moment", "Outcome", "Pipeline", "PipelineState"]
+__all__ = ["Outcome", "Pipeline", "PipelineState"]
 
-_STRIDE: Final = 1024  # events at first looked at for a stretch
-_LONGEST: Final = 1 << 16
-_SHORT: Final = 64  # a stretch of fewer events takes longer than they would one by one
-_STEPS: Final = 64  # events that are taken one by one after a short stretch, and twice as many after the next
 _UNRATED: Final = 4096  # joined labels that may wait until they are rated, all at once
-
-
-class Moment(NamedTuple):
-    """The running priors of a key at one moment."""
-
-    labels: int
-    """Target labels so far."""
-    time: float | None
-    """The latest event time."""
-    source: float | None
-    target: float | None
-
-    @classmethod
-    def of(cls, engine: Engine, clock: float | None) -> Self:
-        """Return those of an engine now."""
-        target = engine.target
-        return cls(target.labels, clock, engine.source.prior, target.prior)
-
-
-class Outcome(msgspec.Struct):
-    """What a micro-batch gave: rows for the sinks."""
-
-    answers: Sequence[Recalibrated]
-    rejects: list[RejectRow]
-    maps: list[MapRow]
-    alarms: list[AlarmRow] = []
-    doubtful: bool = False
-    """Whether `Pipeline.end` may refuse this batch, if it is the last."""
-    moments: list[Moment] = []
-    """The priors as each of the maps began."""
-
-
-class PipelineState(msgspec.Struct):
-    """All but engines and tables."""
-
-    join: JoinState
-    tally: Tally
-    unpublished: list[str | None] = []
-    """Keys for which calibration has formed a map that was not published yet."""
-    reasons: dict[str, int] = {}
-    """How many events were rejected, by the kind of the reason."""
-    quality: QualityState | None = None
-    positive: str = "1"
-    """The class that counts as 1."""
-
-
-class _Engines(Mapping[str | None, Engine]):
-    """The engine of every key, to look at; one that is parked is made when it is asked for, and not kept."""
-
-    def __init__(self, engines: KeyedEngines) -> None:
-        self._engines = engines
-
-    def __getitem__(self, key: str | None) -> Engine:
-        return self._engines.peek(key)
-
-    def __iter__(self) -> Iterator[str | None]:
-        return iter(self._engines)
-
-    def __len__(self) -> int:
-        return len(self._engines)
+_NO_TIME: Final = float("nan")
 
 
 class Pipeline:
@@ -125,6 +64,10 @@ class Pipeline:
         how many there may be, and how many engines stay in memory.
     columns
         which label is positive, and what rows of answers keep of events.
+    tells_maps
+        whether anyone reads `Outcome.maps`. If not, versions get neither a row nor the certificate of their
+        time, which takes longer than all else of a version; their maps are the same. What their certificates
+        would have refuted is told by `close`.
     """
 
     def __init__(
@@ -135,7 +78,10 @@ class Pipeline:
         tables: Tables | None = None,
         keys: KeysConfig | None = None,
         columns: Columns | None = None,
+        *,
+        tells_maps: bool = True,
     ) -> None:
+        self._tells_maps = tells_maps
         self._config = config or RecalibratorConfig()
         self._timed = any(map(self._config.needs_time, DOMAINS))
         self._observer = observer
@@ -178,7 +124,7 @@ class Pipeline:
     @property
     def engines(self) -> Mapping[str | None, Engine]:
         """The engine of every key seen, to look at: in the order of their first event."""
-        return _Engines(self._engines)
+        return EnginesView(self._engines)
 
     @property
     def engines_in_memory(self) -> int:
@@ -256,11 +202,12 @@ class Pipeline:
     def calibrated(self) -> Outcome:
         """End the calibration: return the maps that it has formed, and the alarms of their certificates."""
         outcome = Outcome([], [], [])
-        for key in self._unpublished:
+        for key in self._unpublished if self._tells_maps else ():
             engine = self._engines.of(key)
             alarms = len(engine.alarms)
             certificate = engine.published_certificate if self._certifies(key) else None
-            outcome.maps.append(self._map_row(MapPublished(engine.map, certificate, key, engine.mixing)))
+            published = MapPublished(engine.map, certificate, key, engine.mixing)
+            outcome.maps.append(map_row(published, self._join.clock))
             self._raise(outcome, key, engine, alarms)
         self._unpublished = {}
         return outcome
@@ -269,13 +216,13 @@ class Pipeline:
         """Take events of the deployment: answer predictions, join labels, learn. Raises as `calibrate`."""
         meanings = self.tally.deployment
         events = self._understood(batch, meanings)
-        if self._tables is not None:
-            ids = events.ids if isinstance(events, Block) else [event.id for event in events]
-            self._join.prefetch([id_ for id_ in ids if id_ is not None])
+        in_columns = isinstance(events, Block) and not self._timed and self._observer is None
+        if self._tables is not None or (self._join.prefetches_parts and not in_columns):
+            self._prefetch(events)
         expired = self._join.advance(batch.watermark)
         outcome = Outcome([], [self._reject(each.event.origin, each.reason) for each in expired], [])
         taking = self._begin(batch, events)
-        if isinstance(events, Block) and not self._timed and self._observer is None:
+        if isinstance(events, Block) and in_columns:
             outcome.answers = answers = Answers()
             self._stride(batch, events, outcome, answers)
         else:
@@ -327,45 +274,54 @@ class Pipeline:
                     probabilities.append(each.probability)
                     labels.append(each.label)
                     keys.append(each.key)
-                    predicted_at.append(each.predicted_at)
-                    labelled_at.append(each.labelled_at)
+                    predicted_at.append(_NO_TIME if each.predicted_at is None else each.predicted_at)
+                    labelled_at.append(_NO_TIME if each.labelled_at is None else each.labelled_at)
                     if self._observer is not None:
                         self._observer(each)
                 elif isinstance(each, Rejected):
                     rejects.append(self._reject(each.event.origin, each.reason))
-                elif isinstance(each, MapPublished):
-                    outcome.maps.append(self._map_row(each))
-                    outcome.moments.append(Moment.of(engine_of(each.key), join.clock))
-                elif isinstance(each, DriftAlarm):
-                    outcome.alarms.append(self._alarm_row(each))
+                else:
+                    self._tell(each, outcome)
+
+    def _tell(self, emission: Emission, outcome: Outcome) -> None:
+        """Take what an engine said beside answers into an outcome."""
+        if isinstance(emission, MapPublished) and self._tells_maps:
+            outcome.maps.append(map_row(emission, self._join.clock))
+            outcome.moments.append(Moment.of(self._engines.of(emission.key), self._join.clock))
+        elif isinstance(emission, DriftAlarm):
+            outcome.alarms.append(self._alarm_row(emission))
 
     def _stride(self, batch: MicroBatch, block: Block, outcome: Outcome, answers: Answers) -> None:
         """Take events as `_step` does, in stretches where that can be."""
-        at, size, steps = 0, _STRIDE, _STEPS
         before = self._taken[0] - len(block)
-        while at < len(block):
+        self._join.lay_out()
+        block.ids.hashes()  # once for all its parts
+
+        def stretch_at(at: int, end: int) -> tuple[int, bool]:
             self._taken = before + at, iter(())
-            part = block[at : at + size]
-            done = self._stretch(part, answers)
-            at += done
-            size = min(2 * max(size if done == len(part) else done, _SHORT), _LONGEST)
-            if done == len(part):
-                continue
-            # One event is one for `step`. Where stretches are short, many are.
-            steps = _STEPS if done >= _SHORT else min(2 * steps, _STRIDE)
-            count = 1 if done >= _SHORT else steps
-            self._step(batch, enumerate(block[at : at + count], at), outcome, answers.single)
-            at += count
+            return self._stretch(block[at:end], outcome, answers)
+
+        def step_at(at: int, end: int) -> None:
+            part = block[at:end]
+            if self._join.prefetches_parts:
+                self._prefetch(part)
+            self._step(batch, enumerate(part, at), outcome, answers.single)
+
+        stride(len(block), stretch_at, step_at)
         self._taken = before + len(block), iter(())
 
-    def _stretch(self, block: Block, rows: Answers) -> int:
-        """Take the stretch that a block begins with; return how many events it has."""
+    def _prefetch(self, events: Sequence[Event | Malformed]) -> None:
+        ids = events.ids if isinstance(events, Block) else [event.id for event in events]
+        self._join.prefetch([id_ for id_ in ids if id_ is not None])
+
+    def _stretch(self, block: Block, outcome: Outcome, rows: Answers) -> tuple[int, bool]:
+        """Take the stretch that a block begins with; return how long it is, and whether a label ended it."""
         end = min(block.others, default=len(block))
         if not end or block.domains is not None:
-            return 0
+            return 0, False
         taken = stretch(block[:end], self._join, self._engines.of, self._engines.known)
         if taken is None:
-            return 0
+            return 0, False
         answered, joined = taken.answered, taken.joined
         columns = AnswerColumns(
             taken.events.names,
@@ -375,9 +331,9 @@ class Pipeline:
             answered.times,
             taken.versions,
             taken.weights,
-            taken.which.tolist(),
+            taken.which,
         )
-        if not taken.events.names:
+        if not len(taken.events.names):
             pass
         elif self._row_of is None:
             rows.add(columns)
@@ -386,18 +342,15 @@ class Pipeline:
             passing = [kept[index] for index in taken.events.at.tolist()]
             rows.single.extend(map(self._row_of, columns.rows(), passing))
         unrated = self._unrated
-        unrated.scores.extend(joined.scores.tolist())
-        unrated.probabilities.extend(joined.probabilities.tolist())
-        unrated.labels.extend(joined.labels.tolist())
-        unrated.predicted_at.extend(joined.predicted_at.tolist())
-        unrated.labelled_at.extend(block.times[taken.events.ends].tolist())
-        joined_keys: list[str | None] = [None] * len(joined.labels)
-        for key, numbers in taken.learned.items():
-            if key is not None:
-                for number in numbers.tolist():
-                    joined_keys[number] = key
-        unrated.keys.extend(joined_keys)
-        return taken.events.size
+        unrated.scores.frombytes(joined.scores.tobytes())
+        unrated.probabilities.frombytes(joined.probabilities.tobytes())
+        unrated.labels.frombytes(joined.labels.tobytes())
+        unrated.keys.extend(taken.keys)
+        unrated.predicted_at.frombytes(joined.predicted_at.tobytes())
+        unrated.labelled_at.frombytes(block.times[taken.events.ends].tobytes())
+        for emission in taken.emissions:
+            self._tell(emission, outcome)
+        return taken.events.size, taken.is_due
 
     def end(self) -> None:
         """Say that the inputs have come to their end, before what was taken last is committed.
@@ -410,11 +363,21 @@ class Pipeline:
         self.tally.calibration.end(self._positive)
         self.tally.deployment.end(self._positive)
 
-    def close(self) -> list[RejectRow]:
-        """End the stream: return a reject for every label that still waits for its prediction."""
+    def close(self) -> Outcome:
+        """End the stream: return a reject for every label that still waits for its prediction.
+
+        And the alarms that the certificates of versions would have raised, if nobody read them.
+        """
         rejects = [self._reject(each.event.origin, each.reason) for each in self._join.close()]
         self._note(rejects)
-        return rejects
+        outcome = Outcome([], rejects, [])
+        if not self._tells_maps and len(self._engines) <= self._keys.certified:
+            for key in list(self._engines):
+                engine = self._engines.of(key)
+                alarms = len(engine.alarms)
+                engine.published_certificate  # noqa: B018  # asked for, it may raise one
+                self._raise(outcome, key, engine, alarms)
+        return outcome
 
     # State
 
@@ -504,7 +467,7 @@ class Pipeline:
         if data is None:
             return Engine(self._config, key, certifies)
         engine = Engine.from_bytes(data, key, certifies)
-        _check_options(engine.config, self._config, key)
+        check_options(engine.config, self._config, key)
         return engine
 
     def _rate(self) -> None:
@@ -516,7 +479,7 @@ class Pipeline:
         count_reasons(self.reasons, (row.reason for row in rejects))
 
     def _certifies(self, key: str | None) -> bool:
-        return key is None or len(self._engines) <= self._keys.certified
+        return self._tells_maps and (key is None or len(self._engines) <= self._keys.certified)
 
     def _learns_whole(self, block: Block) -> bool:
         """Whether a block of the source of calibration is one run of labelled events, none to be rejected."""
@@ -543,17 +506,6 @@ class Pipeline:
             if engine.version != version:
                 self._unpublished[key] = None
 
-    def _map_row(self, emission: MapPublished) -> MapRow:
-        certificate = emission.certificate
-        return MapRow(
-            emission.map.version,
-            emission.key,
-            self._join.clock,
-            msgspec.Raw(emission.map.model_dump_json().encode()),
-            msgspec.Raw(b"null" if certificate is None else certificate.model_dump_json().encode()),
-            msgspec.Raw(msgspec.json.encode(emission.mixture)),
-        )
-
     def _alarm_row(self, alarm: DriftAlarm) -> AlarmRow:
         return alarm_row(alarm, self._engines.of(alarm.key).alarms, self._join.clock)
 
@@ -572,11 +524,3 @@ class Pipeline:
     def _reject(self, origin: Origin | None, reason: str) -> RejectRow:
         self.tally.rejected += 1
         return reject_row(origin, reason)
-
-
-def _check_options(stored: RecalibratorConfig, wanted: RecalibratorConfig, key: str | None) -> None:
-    before, now = stored.model_dump(), wanted.model_dump()
-    unlike = [f"{name} ({before[name]!r}, now {now[name]!r})" for name in now if before[name] != now[name]]
-    if unlike:
-        which = "" if key is None else f" of key {key!r}"
-        raise ValueError(f"the stored engine{which} was made with other options: {', '.join(unlike)}")

@@ -6,7 +6,7 @@ micro-batches: a run that was killed and resumed gives the figures of one that w
 
 from __future__ import annotations
 
-import math
+from array import array
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Self
 
@@ -46,6 +46,7 @@ _CELLS: Final = 512  # of the sketch that the bins are made of: some kilobytes o
 _LEAST: Final = 1e-15
 
 Values = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.int8]
 
 
 class Figures(msgspec.Struct):
@@ -129,20 +130,17 @@ class ForecastQuality:
             self._latest_gap,
         )
 
-    def add(self, forecasts: Sequence[float], labels: Sequence[int]) -> list[float]:
+    def add(self, forecasts: Sequence[float] | Values, labels: Sequence[int] | Labels) -> Values:
         """Add forecasts in [0, 1] with their labels, 0 or 1, in the order in which the labels came.
 
         Returns
         -------
-        Their log losses.
+        Their log losses: float64[n].
         """
-        if not len(forecasts):
-            return []
-        losses = [
-            -math.log(max(forecast if label else 1.0 - forecast, _LEAST))
-            for forecast, label in zip(forecasts, labels, strict=True)
-        ]
-        values = np.array(forecasts, np.float64)
+        values, labels = np.asarray(forecasts, np.float64), np.asarray(labels, np.int8)
+        losses: Values = -np.log(np.maximum(np.where(labels == 1, values, 1.0 - values), _LEAST))
+        if not len(values):
+            return losses
         rounded = np.rint(values / GRAIN) * GRAIN
         self._log_losses = _sum_on(self._log_losses, losses)
         self._squares = _sum_on(self._squares, (values - labels) ** 2)
@@ -224,7 +222,7 @@ class ForecastQuality:
         self._latest_gap = float(gaps[-1])
         self._open_gap = float(sums[-1] - ends[-1])
 
-    def _add_to_cells(self, values: Values, rounded: Values, labels: Sequence[int]) -> None:
+    def _add_to_cells(self, values: Values, rounded: Values, labels: Labels) -> None:
         held, level = self._sketch.cells, self._sketch.level
         self._sketch.add(values, labels)
         cells, risen = self._sketch.cells, self._sketch.level - level
@@ -236,17 +234,19 @@ class ForecastQuality:
 class Unrated(NamedTuple):
     """Joined labels that were not rated yet, with what was forecast: columns, in the order of the labels."""
 
-    scores: list[float]
-    probabilities: list[float]
-    labels: list[int]
+    scores: array[float]
+    probabilities: array[float]
+    labels: array[int]
     keys: list[str | None]
-    predicted_at: list[float | None]
-    labelled_at: list[float | None]
+    predicted_at: array[float]
+    """NaN: none."""
+    labelled_at: array[float]
+    """NaN: none."""
 
     @classmethod
     def none(cls) -> Self:
         """Return empty columns."""
-        return cls([], [], [], [], [], [])
+        return cls(array("d"), array("d"), array("b"), [], array("d"), array("d"))
 
 
 class QualityState(msgspec.Struct):
@@ -282,23 +282,19 @@ class Quality(msgspec.Struct):
         """Add joined labels."""
         if not unrated.labels:
             return
-        losses = np.array(
-            [
-                self.before.add(unrated.scores, unrated.labels),
-                self.after.add(unrated.probabilities, unrated.labels),
-            ]
-        )
         forecasts = np.array([unrated.scores, unrated.probabilities])
-        labels, times = np.array(unrated.labels, np.float64), np.array(unrated.labelled_at, np.float64)
-        self.history.add(forecasts, losses, labels, times)
-        self.delays.add(times - np.array(unrated.predicted_at, np.float64))
+        labels, times = np.array(unrated.labels, np.int8), np.array(unrated.labelled_at)
+        losses = np.stack([self.before.add(forecasts[0], labels), self.after.add(forecasts[1], labels)])
+        labels_01 = labels.astype(np.float64)
+        self.history.add(forecasts, losses, labels_01, times)
+        self.delays.add(times - np.array(unrated.predicted_at))
         named = dict.fromkeys(key for key in unrated.keys if key is not None)
         for key in named:
             if key not in self.by_key and len(self.by_key) < RATED_KEYS:
                 self.by_key[key] = History()
             if key in self.by_key:
                 own = np.array([each == key for each in unrated.keys])
-                self.by_key[key].add(forecasts[:, own], losses[:, own], labels[own], times[own])
+                self.by_key[key].add(forecasts[:, own], losses[:, own], labels_01[own], times[own])
 
     @property
     def state(self) -> QualityState:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice, repeat
 from typing import Any, NamedTuple, overload
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.engine.emissions import Recalibrated
+from streamcal.engine.emissions import MapPublished, Recalibrated
 from streamcal.events import Kept, KeptValue, Origin
+from streamcal.texts import Texts
 
 __all__ = [
     "AlarmRow",
@@ -21,51 +22,67 @@ __all__ = [
     "Recalibrated",
     "RejectRow",
     "answer_rows",
+    "map_row",
     "reject_row",
 ]
+
+
+Floats = npt.NDArray[np.float64]
 
 
 class AnswerColumns(NamedTuple):
     """Answers as columns; what many of them share is numbered."""
 
-    ids: Sequence[str | None]
-    scores: Sequence[float]
-    probabilities: Sequence[float]
-    keys: Sequence[str | None]
-    times: Sequence[float | None]
+    ids: Texts
+    scores: Floats
+    probabilities: Floats
+    keys: Sequence[str | None] | None
+    """None: none has one."""
+    times: Floats
+    """NaN: none."""
     versions: Sequence[int]
     """Those of the maps that answered."""
-    weights: npt.NDArray[np.float64]
+    weights: Floats
     """Those of the shift correction, float64[m, 2]: of each version."""
-    which: Sequence[int]
+    which: npt.NDArray[np.intp]
     """Of each answer, the number of its version and weights; those of two keys differ in it."""
+
+    @property
+    def moments(self) -> list[float | None]:
+        """The times, None where there is none."""
+        times: list[float | None] = self.times.tolist()
+        return [None if time != time else time for time in times] if np.isnan(self.times).any() else times
 
     def rows(self) -> Iterator[Recalibrated]:
         """Return them one by one."""
-        known = list(map(tuple, self.weights.tolist()))
-        weights = [known[index] for index in self.which]
+        known, which = list(map(tuple, self.weights.tolist())), self.which.tolist()
         return map(
             Recalibrated,
-            self.ids,
-            self.scores,
-            self.probabilities,
-            [self.versions[index] for index in self.which],
-            weights,
-            self.keys,
-            self.times,
+            self.ids.tolist(),
+            self.scores.tolist(),
+            self.probabilities.tolist(),
+            [self.versions[index] for index in which],
+            [known[index] for index in which],
+            self.keys or repeat(None),
+            self.moments,
         )
 
     def lines(self) -> Iterator[msgspec.Struct]:
         """Return rows of the same JSON, in which what many of them share is text already."""
         encode = msgspec.json.encode
         numbers = iter(encode(self.weights.ravel().tolist())[1:-1].split(b","))
-        key_of = dict(zip(self.which, self.keys, strict=True))
+        which = self.which.tolist()
+        keys: Iterable[bytes] = repeat(b"null")
+        if self.keys is not None:
+            key_of = dict(zip(which, self.keys, strict=True))
+            keys = map(encode, map(key_of.get, range(len(self.versions))))
         shared = [
-            msgspec.Raw(b'%d,"weights":[%b,%b],"key":%b' % (version, w0, w1, encode(key_of.get(number))))
-            for number, (version, w0, w1) in enumerate(zip(self.versions, numbers, numbers, strict=True))
+            msgspec.Raw(b'%d,"weights":[%b,%b],"key":%b' % each)
+            for each in zip(self.versions, numbers, numbers, keys, strict=False)
         ]
-        each = [shared[index] for index in self.which]
-        return map(_Line, self.ids, self.scores, self.probabilities, each, self.times)
+        each = repeat(shared[0]) if len(shared) == 1 else [shared[index] for index in which]
+        scores, probabilities = self.scores.tolist(), self.probabilities.tolist()
+        return map(_Line, self.ids.tolist(), scores, probabilities, each, self.moments)
 
 
 class _Line(msgspec.Struct, frozen=True, gc=False):
@@ -92,6 +109,11 @@ class Answers(Sequence[Recalibrated]):
             self._parts.append([])
         last = self._parts[-1]
         return last if isinstance(last, list) else []
+
+    @property
+    def parts(self) -> Sequence[list[Recalibrated] | AnswerColumns]:
+        """All rows, in order."""
+        return self._parts
 
     def add(self, columns: AnswerColumns) -> None:
         """Append answers as columns."""
@@ -175,6 +197,19 @@ def reject_row(origin: Origin | None, reason: str) -> RejectRow:
     if origin is None:
         return RejectRow("", 0, reason, "")
     return RejectRow(origin.source, origin.line, reason, origin.raw.decode("utf-8", "backslashreplace"))
+
+
+def map_row(emission: MapPublished, time: float | None) -> MapRow:
+    """Return the row of a version that was published at an event time."""
+    certificate = emission.certificate
+    return MapRow(
+        emission.map.version,
+        emission.key,
+        time,
+        msgspec.Raw(emission.map.model_dump_json().encode()),
+        msgspec.Raw(b"null" if certificate is None else certificate.model_dump_json().encode()),
+        msgspec.Raw(msgspec.json.encode(emission.mixture)),
+    )
 
 
 def answer_rows(keep: Sequence[str]) -> Callable[[Recalibrated, Kept], Recalibrated]:

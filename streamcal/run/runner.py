@@ -191,8 +191,7 @@ class Runner:
             self._publish()
             finished = self._phase(deployment, self._pipeline.process)
         if finished and self._store is None:
-            rejects = self._pipeline.close()  # with a store, they keep waiting
-            outcome = Outcome([], rejects, [])
+            outcome = self._pipeline.close()  # with a store, labels keep waiting
             self._commit(outcome, None)
             self._after(outcome, 0.0)
         if self._settled() or self._ends_uncommitted:

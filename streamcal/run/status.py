@@ -22,7 +22,8 @@ from streamcal.engine.engine import Engine
 from streamcal.join.join import JoinCounts
 from streamcal.run.alarms import ADVICE
 from streamcal.run.history import Curve, History, Totals
-from streamcal.run.pipeline import Moment, Outcome, Pipeline
+from streamcal.run.outcome import Moment, Outcome
+from streamcal.run.pipeline import Pipeline
 from streamcal.run.quality import ECE_BINS, Figures, ForecastQuality
 from streamcal.run.reasons import kind_of
 from streamcal.run.rows import AlarmRow, MapRow, RejectRow

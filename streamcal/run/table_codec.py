@@ -13,18 +13,22 @@ from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from streamcal.blocks import FEWEST, NO_LABEL, Block
 from streamcal.events import Domain, Event, Kept
 from streamcal.fields import check_domain, check_key
 from streamcal.run.columns import MAX_KEPT_BYTES, Columns, Role, check_header
 from streamcal.run.event_fields import Fields, Malformed, check_kept, count_names, malformed
+from streamcal.texts import Texts
 from streamcal.times import LATEST
 from streamcal.values import MAX_NAME_CHARACTERS, shown
 
 __all__ = ["RowsDecoder"]
 
 _NOTHING: Final = repeat(None)
+
+Floats = npt.NDArray[np.float64]
 
 
 class RowsDecoder:
@@ -105,6 +109,35 @@ class RowsDecoder:
             self.row({name: value for name, value in zip(names, row, strict=True) if value is not None}, also)
             for row, also in zip(rows_of, kept_of, strict=False)
         ]
+
+    def decode_arrays(
+        self, ids: Texts, scores: Floats | None, labels: Floats | None, times: Floats | None
+    ) -> Block | None:
+        """Return the events of rows that have none but these columns, if none needs a closer look.
+
+        Parameters
+        ----------
+        ids
+            none missing; each byte is a printable character.
+        scores, labels, times
+            float64[n], NaN where there is none; None: no such column.
+        """
+        count, alone = len(ids), scores is None
+        told = np.full(count, NO_LABEL, np.int8)
+        if labels is not None:
+            missing = np.isnan(labels)
+            if not self._takes_labels or not ((labels == 0) | (labels == 1) | (missing & (not alone))).all():
+                return None
+            told[~missing] = labels[~missing]
+        given = np.full(count, np.nan) if scores is None else scores
+        plain = alone or bool(((given >= 0.0) & (given <= 1.0)).all())
+        sizes = ids.sizes
+        if count < FEWEST or not plain or not ((sizes >= 1) & (sizes <= MAX_NAME_CHARACTERS)).all():
+            return None
+        if times is not None and (np.abs(times) >= LATEST).any():
+            return None
+        self._rows += count
+        return Block(ids, given, told, np.full(count, np.nan) if times is None else times, self._domain)
 
     def row(self, fields: Mapping[str, Any], kept: Kept = ()) -> Event | Malformed:
         """Return the event of one row, or why it is not one; never raises on bad input.

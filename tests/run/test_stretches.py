@@ -12,6 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,9 +27,10 @@ from streamcal import (
     RecalibratorConfig,
 )
 from streamcal.blocks import Block
+from streamcal.certificates.record import MONOTONE_REFUTED
 from streamcal.engine.stretching import stretch
-from streamcal.events import Event, Origin
-from streamcal.run import codec
+from streamcal.events import Event, LabelledEvent, Origin
+from streamcal.run import codec, striding
 from streamcal.run import pipeline as pipeline_module
 from streamcal.run.apply import FixedMap, apply_maps
 from streamcal.run.codec import Malformed
@@ -45,9 +47,9 @@ Stream = Sequence[Event | Malformed]
 @pytest.fixture(autouse=True)
 def short_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Try a stretch again behind every event that was none."""
-    monkeypatch.setattr(pipeline_module, "_SHORT", 1)
-    monkeypatch.setattr(pipeline_module, "_STEPS", 1)
-    monkeypatch.setattr(pipeline_module, "_STRIDE", 16)
+    monkeypatch.setattr(striding, "_SHORT", 1)
+    monkeypatch.setattr(striding, "_STEPS", 1)
+    monkeypatch.setattr(striding, "_FIRST", 16)
 
 
 class _Batch:
@@ -285,3 +287,34 @@ def test_label_times_that_go_back() -> None:
     predictions = [PredictionEvent(f"i{n}", n / 40, float(n)) for n in range(40)]
     labels = [LabelEvent(f"i{n}", n % 2, 100.0 - n if n < 39 else None) for n in range(40)]
     assert_same([*predictions, *labels], config=RecalibratorConfig(mode="source"))
+
+
+@pytest.mark.parametrize("mode", ["auto", "composite"])
+def test_what_nobody_reads_of_versions_changes_nothing_else(mode: Any) -> None:
+    batches = [MicroBatch(delayed(3_000), {}, {}, {}, TimesRead(), [(_Batch(0), 0)], [0], None)]  # type: ignore[list-item]
+    found = []
+    for told in (True, False):
+        pipeline = Pipeline(RecalibratorConfig(mode=mode), tells_maps=told)
+        outcome = pipeline.process(batches[0])
+        engine = pipeline.engines[None]
+        found.append((outcome.answers, outcome.rejects, outcome.alarms, engine.map, engine.certificate))
+        assert bool(outcome.maps) == told
+    assert found[0] == found[1]
+
+
+def test_what_no_certificate_has_refuted_is_told_at_the_end() -> None:
+    """The rate falls with the score; nobody reads versions, so only the end asks."""
+    rng = np.random.default_rng(3)
+    scores = rng.random(4_000)
+    labels = (rng.random(4_000) > scores).astype(int)
+    events = [
+        LabelledEvent(score, label, str(number))
+        for number, (score, label) in enumerate(zip(scores.tolist(), labels.tolist(), strict=True))
+    ]
+    batch = MicroBatch(events, {}, {}, {}, TimesRead(), [(_Batch(0), 0)], [0], None)  # type: ignore[arg-type, list-item]
+    raised = {}
+    for told in (True, False):
+        pipeline = Pipeline(RecalibratorConfig(mode="target"), tells_maps=told)
+        raised[told] = [each.assumption for each in pipeline.process(batch).alarms]
+        assert [each.assumption for each in pipeline.close().alarms] == ([] if told else [MONOTONE_REFUTED])
+    assert raised == {True: [MONOTONE_REFUTED], False: []}

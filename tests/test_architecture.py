@@ -28,6 +28,7 @@ IMPURE = {
     "cli/progress",
     "cli/reporting",
     "cli/run",
+    "cli/serve",
     "cli/sql",
     "cli/terminal",
     "cli/whole",
@@ -38,6 +39,9 @@ IMPURE = {
     "run/endpoint",
     "run/connectors",
     "run/reliability",
+    "serve/desk",
+    "serve/queries",
+    "serve/server",
 }
 
 

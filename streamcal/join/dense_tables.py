@@ -81,10 +81,10 @@ class DenseTables:
         self.early = tables.early
         self._asked: Texts = Texts.of([])
         self._renew(_ROWS, _BYTES)
-        self._open()
+        self._begin()
         self._put_pending(tables.pending.entries)
         self._put_settled(tables.settled.entries)
-        self._open()
+        self._begin()
 
     # One at a time
 
@@ -111,9 +111,9 @@ class DenseTables:
         self._put_settled(ended)
         self._put_pending(put)
         self._advance()
-        self._open()
+        self._begin()
 
-    def _open(self) -> None:
+    def _begin(self) -> None:
         self.pending: StoredTable[Pending] = StoredTable(_PendingRows(self))
         self.settled: StoredTable[Settled] = StoredTable(_SettledRows(self))
 
@@ -259,7 +259,7 @@ class DenseTables:
         self._ended.push(rows)
         self._waiting += len(added) - len(rows)
         self._advance()
-        self._open()
+        self._begin()
 
     # Rows
 

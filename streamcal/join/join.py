@@ -144,6 +144,7 @@ class Join:
         "_watermark",
         "guard",
         "keeps_answers",
+        "prefetches_parts",
     )
 
     def __init__(
@@ -161,6 +162,8 @@ class Join:
         self.keeps_answers = False
         """Whether the answer to a prediction is kept for as long as its id is remembered: of events that are
         taken one at a time."""
+        self.prefetches_parts = False
+        """Whether the ids of single events have to be prefetched right before them."""
         self.guard = TimeGuard(self.max_jump)
         """Judges the times of events that come by `Recalibrator.step`; a run judges each partition's own."""
         self._unflushed = 0  # entries that expired since the last flush or prefetch
@@ -348,11 +351,7 @@ class Join:
         """Keep what is in memory as columns from now on: `prefetch` must be called before single events."""
         if isinstance(self._tables, MemoryTables):
             self._tables = DenseTables(self._tables)
-
-    @property
-    def prefetches_parts(self) -> bool:
-        """Whether the ids of single events have to be prefetched right before them."""
-        return isinstance(self._tables, DenseTables)
+            self.prefetches_parts = True
 
     @property
     def _bulk(self) -> BulkTables:

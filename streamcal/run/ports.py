@@ -413,7 +413,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     final: bool = False
     """Whether a finite source is complete as it is: a last line without a line end is then a whole one."""
     columns: Columns = Columns()
-    """The names of columns or fields; for the decoders of `streamcal.run.codec`."""
+    """The names of columns or fields; for decoders."""
     required: frozenset[str] = frozenset()
     """Columns that a header must have."""
     format: Format | None = None

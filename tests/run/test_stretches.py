@@ -29,7 +29,7 @@ from streamcal import (
 from streamcal.blocks import Block
 from streamcal.certificates.record import MONOTONE_REFUTED
 from streamcal.engine.stretching import stretch
-from streamcal.events import Event, LabelledEvent, Origin
+from streamcal.events import Event, Origin
 from streamcal.run import codec, striding
 from streamcal.run import pipeline as pipeline_module
 from streamcal.run.apply import FixedMap, apply_maps

@@ -13,7 +13,16 @@ from typing import Annotated, Final
 
 import typer
 
-from streamcal.cli.opening import ConfigFile, JsonLog, Named, SourceUrl, open_source, open_store, refuse_same
+from streamcal.cli.opening import (
+    ConfigFile,
+    JsonLog,
+    Named,
+    SourceUrl,
+    open_sink,
+    open_source,
+    open_store,
+    refuse_same,
+)
 from streamcal.cli.options import (
     IdColumn,
     KeepColumns,
@@ -38,8 +47,8 @@ from streamcal.cli.terminal import (
     stopped,
 )
 from streamcal.errors import OutputError, StoreError
-from streamcal.run.connectors import Connectors
-from streamcal.run.ports import JournalStore, StoppedError
+from streamcal.run.connectors import Connectors, public_url
+from streamcal.run.ports import JournalStore, OutboxSink, Sink, StoppedError
 
 __all__ = ["serve"]
 
@@ -62,6 +71,9 @@ def serve(
     ] = None,
     source: SourceUrl = None,
     config: ConfigFile = None,
+    alarms: Annotated[
+        str | None, typer.Option(help="The webhook that alarms are posted to: https://HOST/PATH.")
+    ] = None,
     id_column: IdColumn = None,
     score_column: ScoreColumn = None,
     time_column: TimeColumn = None,
@@ -128,7 +140,14 @@ def serve(
         state = open_store(connectors, store, stack)
         if not isinstance(state, JournalStore):
             fail(f"--store {store}: it cannot keep requests; give a SQLite file", EXIT_USAGE)
-        server = Server(options, state, calibration, token=token, loopback=loopback)
+        server = Server(
+            options,
+            state,
+            calibration,
+            token=token,
+            loopback=loopback,
+            alarms=None if alarms is None else lambda: _open_webhook(connectors, alarms, stack),
+        )
         name = f"[{host}]" if ":" in host else host
         log.info("listening at http://%s:%s", name, listener.getsockname()[1])
         try:
@@ -149,6 +168,17 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost"
+
+
+def _open_webhook(connectors: Connectors, url: str, stack: ExitStack) -> Sink:
+    sink = open_sink(connectors, url, stack, "alarms")
+    if not isinstance(sink, OutboxSink):
+        fail(
+            f"--alarms {public_url(url)}: a server posts alarms to a webhook, https://HOST/PATH;"
+            " GET /v1/alarms lists them, and `streamcal run` writes them to files and topics",
+            EXIT_USAGE,
+        )
+    return sink
 
 
 def _read_token(path: Path) -> str:

@@ -23,7 +23,7 @@ from streamcal.run.doubts import Meanings
 from streamcal.run.event_fields import Fields, Malformed
 from streamcal.run.order import MicroBatch
 from streamcal.run.pipeline import Outcome, Pipeline
-from streamcal.run.ports import JournalStore, Position, Positions
+from streamcal.run.ports import JournalStore, Position, Positions, Sink
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from streamcal.serve.outcomes import Outcomes, Result
 from streamcal.serve.problems import Problem, RefusedError
@@ -364,8 +364,10 @@ class _Journal(_Source):
         return not self._left
 
 
-def replay(options: RunConfig, store: JournalStore) -> int:
+def replay(options: RunConfig, store: JournalStore, alarms: Callable[[], Sink] | None = None) -> int:
     """Process what the journal of a store holds as it was answered, and commit; return how many events.
+
+    Alarms go to a sink of their own, which is opened if there is anything to process.
 
     Raises
     ------
@@ -385,7 +387,8 @@ def replay(options: RunConfig, store: JournalStore) -> int:
             )
     pipeline = ServedPipeline(options, store)
     journal = _Journal(options, kept)
-    inputs, outputs = Inputs([], [journal]), Outputs(NullSink())
+    inputs = Inputs([], [journal])
+    outputs = Outputs(NullSink(), alarms=None if alarms is None else alarms())
     runner = Runner(
         pipeline,
         inputs,

@@ -23,7 +23,7 @@ from streamcal.run.closing import closing_words
 from streamcal.run.config import RunConfig
 from streamcal.run.metrics import RunMetrics
 from streamcal.run.pipeline import Outcome
-from streamcal.run.ports import JournalStore, Source
+from streamcal.run.ports import JournalStore, Sink, Source
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from streamcal.serve.app import READ_SECONDS, App
 from streamcal.serve.desk import Desk, ServedPipeline, replay
@@ -103,6 +103,8 @@ class Server:
         labelled events, learned before requests are taken; at most one source.
     token, loopback
         see `App`.
+    alarms
+        opens the sink of alarms, a webhook: it takes an alarm again after a kill.
     """
 
     def __init__(
@@ -113,8 +115,10 @@ class Server:
         *,
         token: str | None,
         loopback: bool,
+        alarms: Callable[[], Sink] | None = None,
     ) -> None:
         self._options = options
+        self._alarms = alarms
         self._store = store
         self._calibration = calibration
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -153,7 +157,7 @@ class Server:
         self._runner = Runner(
             pipeline,
             Inputs(calibration, [desk]),
-            Outputs(NullSink()),
+            Outputs(NullSink(), alarms=None if alarms is None else alarms()),
             store,
             clock=time.monotonic,
             stop=desk.done,
@@ -208,7 +212,7 @@ class Server:
         """Run, in a thread of its own."""
         try:
             _warm_up(self._options.recalibrator)
-            count = replay(self._options, self._store)
+            count = replay(self._options, self._store, self._alarms)
             if count:
                 log.info(
                     "%s events that were answered before a server was killed are part of the state now", count

@@ -8,18 +8,21 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import numpy as np
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from streamcal.run.columns import Columns
 from streamcal.serve.openapi import document
 from tests.command_line import read_lines, streamcal
+from tests.connectors.test_webhook import receiver
 from tests.serve import fuzz, kill
 from tests.serve.servers import LINES, Served
 
@@ -395,3 +398,38 @@ def test_without_the_extra_it_says_what_to_install() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, "streamcal-engine[serve]" in done.stderr) == (2, True)
+
+
+def test_alarms_are_posted_also_if_it_is_killed(tmp_path: Path) -> None:
+    """The rate falls with the score. The second server gets the alarm from the journal, or from the state."""
+    store, config = tmp_path / "store.db", tmp_path / "streamcal.toml"
+    config.write_text('[recalibrator]\nmode = "target"\n')
+    rng = np.random.default_rng(5)
+    scores = rng.random(3_000)
+    labels = (rng.random(3_000) > scores).astype(int)
+    events = [
+        {"id": f"p{i}", "score": s, "label": y}
+        for i, (s, y) in enumerate(zip(scores.tolist(), labels.tolist(), strict=True))
+    ]
+    ids = []
+    with receiver(503) as hook:
+        served = Served(store, "--config", config, "--alarms", hook.url)
+        assert served.ask("POST", "/v1/predictions", lines(*events), LINES)[0] == 200
+        while not hook.got:
+            time.sleep(0.05)
+        ids.append(hook.got[0][0]["webhook-id"])
+        served.stop(signal.SIGKILL)
+    with receiver(200) as hook:
+        served = Served(store, "--config", config, "--alarms", hook.url)
+        while not hook.taken:
+            time.sleep(0.05)
+        (alarm,) = served.ask("GET", "/v1/alarms")[1]
+        assert json.loads(hook.got[0][1])["data"]["assumption"] == alarm["assumption"]
+        assert served.stop()[0] == 0
+        assert {*ids, *hook.taken} == set(ids)
+
+
+def test_a_server_posts_alarms_to_a_webhook_only(tmp_path: Path) -> None:
+    done = streamcal("serve", "--store", tmp_path / "store.db", "--port", 0, "--alarms", tmp_path / "a.jsonl")
+    assert done.returncode == 2
+    assert "a server posts alarms to a webhook, https://HOST/PATH" in " ".join(done.stderr.split())

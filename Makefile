@@ -1,6 +1,6 @@
 # Everything below needs Python 3.11 or newer and make; `make venv` installs the rest, as locked.
 PYTHON ?= python3
-JOBS   ?= 2
+JOBS   ?= 3
 FACTOR ?= 50
 VENV   := .venv
 BIN    := $(VENV)/bin

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.browser import chromium  # noqa: F401  # a fixture
+
 # A time limit per example would fail on a machine whose cores are taken, and nothing else.
 settings.register_profile("streamcal", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("streamcal")
@@ -29,3 +31,10 @@ class OneBroker(LoadScopeScheduling):
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneBroker:
     return OneBroker(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that use the browser."""
+    for item in items:
+        if isinstance(item, pytest.Function) and "chromium" in item.fixturenames:
+            item.add_marker("browser")

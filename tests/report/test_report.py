@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import signal
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from click.testing import Result
-from playwright.sync_api import Browser
 from streamcal_connectors.sqlite.store import SqliteStore
 from typer.testing import CliRunner
 
@@ -25,6 +25,9 @@ from streamcal.run.status import Course
 from streamcal.run.stored import stored_course, stored_pipeline
 from tests.command_line import synthetic
 from tests.report.hostile import KEYS, hostile_store
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 ROOT = Path(__file__).parents[2]
 
@@ -204,7 +207,7 @@ def test_there_may_be_little_to_report() -> None:
     assert not [name for name, _ in Page(text).elements if name == "figure"]
     pipeline = Pipeline()
     unrated = pipeline._unrated
-    for column, value in zip(unrated, (0.0, 0.0, 0, None, None, None), strict=True):
+    for column, value in zip(unrated, (0.0, 0.0, 0, None, math.nan, math.nan), strict=True):
         column.append(value)  # type: ignore[attr-defined]
     assert "Only 1 labels have met their prediction" in made(pipeline)
     for column, value in zip(pipeline._unrated, (0.0, 1.0, 0, None, 0.0, 1e300), strict=True):
@@ -259,6 +262,8 @@ def test_what_cannot_be_reported_is_said(
 def test_in_a_browser_it_asks_for_nothing_and_says_nothing(
     hostile: Path, tmp_path: Path, chromium: Browser
 ) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
     path, short = tmp_path / "report.html", tmp_path / "short.html"
     made = report_of(hostile)
     path.write_text(as_html(made))

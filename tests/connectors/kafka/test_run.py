@@ -28,6 +28,7 @@ from typing import Any
 import msgspec
 import pytest
 from kafka import KafkaProducer  # type: ignore[import-untyped]
+from kafka.errors import KafkaError  # type: ignore[import-untyped]
 from streamcal_connectors.kafka.positions import offset_of
 
 from streamcal import RecalibrationMap
@@ -153,8 +154,11 @@ class Stream:
         except sqlite3.OperationalError:
             return False
         at = {(source, partition): msgspec.json.decode(place) for source, partition, place in rows}
-        with reader(self.broker) as consumer:
-            last = ends(consumer, list(self.inputs.values()))
+        try:
+            with reader(self.broker) as consumer:
+                last = ends(consumer, list(self.inputs.values()))
+        except KafkaError:  # the broker has just started
+            return False
         return all(
             offset_of(at.get((f"kafka:{p.topic}", str(p.partition)), 0)) >= end for p, end in last.items()
         )

@@ -1,4 +1,4 @@
-"""Chromium, for the tests that look at the page; without it they are skipped, but fail under CI."""
+"""Chromium, for tests that look at a page; without it they are skipped, but fail under CI."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+__all__ = ["chromium"]
+
 _NAMES: Final = ("chromium", "chromium-browser", "google-chrome")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # not longer: while it is open, no other test of the process may use asyncio
 def chromium() -> Iterator[Browser]:
     path = next((found for name in _NAMES if (found := shutil.which(name))), None)
     if not os.environ.get("CI"):
@@ -32,10 +34,3 @@ def chromium() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=path)
         yield browser
         browser.close()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that use the browser."""
-    for item in items:
-        if isinstance(item, pytest.Function) and "chromium" in item.fixturenames:
-            item.add_marker("browser")

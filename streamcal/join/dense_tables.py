@@ -3,7 +3,7 @@
 Every prediction that the join remembers is a row: its id among the bytes of all, numbers as columns, and what
 became of it. It is the same row while it waits and once it has ended, so that one look-up tells which. Rows
 are numbered in the order of arrival and lie in a ring, whose oldest part is free again once all of it is
-forgotten. A remembered prediction takes about 60 bytes and its id, a fifth of what objects take.
+forgotten. A remembered prediction takes about 50 bytes and its id.
 
 What is not of the common case comes one at a time, through `Tables.prefetch` and `StoredTable`, as with a
 store.

@@ -22,7 +22,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from streamcal.run.columns import Columns
 from streamcal.serve.openapi import document
 from tests.command_line import read_lines, streamcal
-from tests.connectors.test_webhook import receiver
+from tests.receiver import receiver
 from tests.serve import fuzz, kill
 from tests.serve.servers import LINES, Served
 

@@ -204,15 +204,7 @@ def run_report(
     words
         of `closing_words`.
     """
-    # Those of connectors may hold secrets.
-    return _made(
-        pipeline,
-        course,
-        names,
-        options.model_dump(mode="json", exclude={"connectors"}),
-        words,
-        unknown_fields,
-    )
+    return _made(pipeline, course, names, options.shown(), words, unknown_fields)
 
 
 def _made(

@@ -66,6 +66,7 @@ from streamcal.cli.terminal import (
 from streamcal.cli.whole import refuse_unwritable, write_whole
 from streamcal.errors import DamagedStateError, OutputError, StoreError
 from streamcal.page.board import Board
+from streamcal.run.alarms import in_words
 from streamcal.run.closing import closing_words
 from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors, public_url
@@ -251,7 +252,7 @@ def run(
         if server is not None:
             board = Board(
                 pipeline,
-                options.model_dump(mode="json", exclude={"connectors"}),  # these may hold secrets
+                options.shown(),
                 lambda: closing_words(pipeline, sources),
                 state.maps() if state else (),
             )
@@ -306,8 +307,7 @@ class _Watch:
         if self._refused is not None:
             self._refused.take(outcome.rejects)
         for alarm in outcome.alarms:
-            which = "" if alarm.key is None else f" [{alarm.key}]"
-            log.warning("alarm%s, refuted: %s (%s). %s", which, alarm.assumption, alarm.reason, alarm.advice)
+            log.warning("%s", in_words(alarm))
         if self._measured is not None:
             self._measured.batch(seconds, outcome)
             self._measured.update(self._pipeline)

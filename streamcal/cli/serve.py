@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import os
 import stat
@@ -48,6 +47,7 @@ from streamcal.cli.terminal import (
 )
 from streamcal.errors import OutputError, StoreError
 from streamcal.run.connectors import Connectors, public_url
+from streamcal.run.endpoint import is_loopback
 from streamcal.run.ports import JournalStore, OutboxSink, Sink, StoppedError
 
 __all__ = ["serve"]
@@ -110,7 +110,7 @@ def serve(
         recalibrator={"mode": mode, "window": window},
         join={"label_ttl": label_ttl},
     )
-    loopback = _is_loopback(host)
+    loopback = is_loopback(host)
     if token_file is None and not loopback:
         fail(
             f"--host {host} can be reached from other machines: give --token-file FILE with a token that"
@@ -161,13 +161,6 @@ def serve(
     log.warning("stopped: everything that was answered is in the store")
     if stop() and stop_status(stop):
         raise typer.Exit(stop_status(stop))
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 def _open_webhook(connectors: Connectors, url: str, stack: ExitStack) -> Sink:

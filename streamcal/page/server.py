@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 from threading import Thread
 from typing import Final
@@ -14,8 +13,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from streamcal.page.board import Board
 from streamcal.page.routes import page_routes
+from streamcal.run.endpoint import is_loopback
 
-__all__ = ["PageServer", "is_loopback"]
+__all__ = ["PageServer"]
 
 _FAREWELL: Final = 2  # seconds for viewers to get the last record
 
@@ -98,11 +98,3 @@ class _OwnHosts:
         else:
             text = f"this page answers to its own address, such as 127.0.0.1, not to {named!r}\n"
             await PlainTextResponse(text, 421)(scope, receive, send)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine and reached from it alone."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

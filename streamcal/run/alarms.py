@@ -11,7 +11,7 @@ from streamcal.certificates.record import LABEL_SHIFT_REFUTED, MONOTONE_REFUTED
 from streamcal.engine.emissions import DriftAlarm
 from streamcal.run.rows import AlarmRow
 
-__all__ = ["ADVICE", "alarm_row"]
+__all__ = ["ADVICE", "alarm_row", "in_words"]
 
 ADVICE: Final = {
     LABEL_SHIFT_REFUTED: (
@@ -41,3 +41,9 @@ def alarm_row(alarm: DriftAlarm, alarms: Sequence[DriftAlarm], time: float | Non
     number = alarms.index(msgspec.structs.replace(alarm, key=None)) + 1
     advice = ADVICE[alarm.assumption]
     return AlarmRow(number, alarm.key, time, alarm.assumption, alarm.reason, alarm.target_labels, advice)
+
+
+def in_words(alarm: AlarmRow) -> str:
+    """Return an alarm as a line of the log."""
+    which = "" if alarm.key is None else f" [{alarm.key}]"
+    return f"alarm{which}, refuted: {alarm.assumption} ({alarm.reason}). {alarm.advice}"

@@ -46,6 +46,10 @@ class RunConfig(_Options):
     connectors: dict[str, dict[str, Any]] = {}
     """Tables such as ``[kafka]`` by scheme; the connectors validate them."""
 
+    def shown(self) -> dict[str, Any]:
+        """Return the options as JSON has them, without those of connectors, which may hold secrets."""
+        return self.model_dump(mode="json", exclude={"connectors"})
+
 
 def read_config(path: Path, connectors: Collection[str] = ()) -> RunConfig:
     """Read the options of a run from a TOML file.

@@ -15,7 +15,7 @@ from contextlib import suppress
 from threading import Thread
 from typing import Final
 
-__all__ = ["SECONDS", "THREADS", "Endpoint", "parse_address"]
+__all__ = ["SECONDS", "THREADS", "Endpoint", "is_loopback", "parse_address"]
 
 THREADS: Final = 4
 """How many requests are answered at a time."""
@@ -127,6 +127,14 @@ def parse_address(text: str) -> tuple[str, int]:
     if not (digits.isascii() and digits.isdigit() and int(digits[:6]) <= 65_535 and len(digits) <= 5):
         raise ValueError(f"a port is a number from 0 to 65535, got {digits!r} in {text!r}")
     return bare or "127.0.0.1", int(digits)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine and reached from it alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def _listens(listener: socket.socket) -> bool:

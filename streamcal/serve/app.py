@@ -10,7 +10,7 @@ import base64
 import hmac
 import ipaddress
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 from starlette.applications import Starlette
@@ -26,6 +26,7 @@ from streamcal.serve.openapi import document
 from streamcal.serve.outcomes import Result
 from streamcal.serve.problems import PROBLEM_TYPE, Problem, RefusedError
 from streamcal.serve.queries import Queries
+from streamcal.serve.waiting import settle, within
 
 __all__ = ["NO_KEY", "App"]
 
@@ -34,8 +35,6 @@ MOST_BYTES: Final = 8 << 20
 _MOST_DROPPED: Final = 8 * MOST_BYTES
 READ_SECONDS: Final = 10.0
 """So long may a request take to come."""
-ANSWER_SECONDS: Final = 30.0
-"""So long may its answer take."""
 
 NO_KEY: Final = "_"
 """The model of the V2 protocol that stands for events without a key."""
@@ -43,8 +42,6 @@ NO_KEY: Final = "_"
 _EVENTS: Final[dict[str, Kind]] = {"/v1/predictions": "predictions", "/v1/labels": "labels"}
 _OPEN: Final = frozenset({"/healthz", "/readyz", "/v2/health/live", "/v2/health/ready"})
 _encode: Final = msgspec.json.Encoder().encode
-
-T = TypeVar("T")
 
 
 class App:
@@ -169,8 +166,8 @@ class App:
 
     async def _results(self, kind: Kind, lines: list[bytes]) -> list[Result]:
         waiting: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
-        self._desk.submit(kind, lines, lambda results: _set(waiting, results))
-        return await _within(waiting)
+        self._desk.submit(kind, lines, lambda results: settle(waiting, results))
+        return await within(waiting)
 
     # What is known
 
@@ -304,24 +301,6 @@ async def _body(headers: dict[str, str], receive: Callable[[], Awaitable[Message
     if size > MOST_BYTES:
         raise RefusedError(413, f"a body may have {MOST_BYTES:,} bytes, this one has more")
     return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-async def _within(waiting: asyncio.Future[T]) -> T:
-    try:
-        async with asyncio.timeout(ANSWER_SECONDS):
-            return await waiting
-    except TimeoutError:
-        raise RefusedError(
-            503,
-            f"no answer within {ANSWER_SECONDS:g} seconds. What was sent may be taken yet: send it again,"
-            " with the same ids",
-            retry_after=1,
-        ) from None
-
-
-def _set(waiting: asyncio.Future[T], value: T) -> None:
-    if not waiting.done():
-        waiting.set_result(value)
 
 
 def _tensor(name: str, datatype: str, values: list[Any]) -> dict[str, Any]:

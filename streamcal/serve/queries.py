@@ -21,6 +21,7 @@ from streamcal.run.metrics import RunMetrics
 from streamcal.run.pipeline import Pipeline
 from streamcal.serve.desk import Desk
 from streamcal.serve.problems import RefusedError
+from streamcal.serve.waiting import settle, within
 
 __all__ = ["Queries"]
 
@@ -111,10 +112,10 @@ class Queries:
             except Exception as error:
                 loop.call_soon_threadsafe(_raise, waiting, error)
             else:
-                loop.call_soon_threadsafe(_set, waiting, found)
+                loop.call_soon_threadsafe(settle, waiting, found)
 
         self._desk.ask(answer)
-        return await waiting
+        return await within(waiting)
 
 
 def _certified(state: bytes, key: str | None) -> bytes:
@@ -126,11 +127,6 @@ def _certified(state: bytes, key: str | None) -> bytes:
         "certificate": None if found is None else found.model_dump(mode="json"),
     }
     return msgspec.json.encode(body)
-
-
-def _set(waiting: asyncio.Future[T], value: T) -> None:
-    if not waiting.done():
-        waiting.set_result(value)
 
 
 def _raise(waiting: asyncio.Future[Any], error: Exception) -> None:

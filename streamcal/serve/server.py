@@ -19,6 +19,7 @@ from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.engine import Engine
 from streamcal.page.board import Board
 from streamcal.page.routes import page_routes
+from streamcal.run.alarms import in_words
 from streamcal.run.closing import closing_words
 from streamcal.run.config import RunConfig
 from streamcal.run.metrics import RunMetrics
@@ -130,7 +131,7 @@ class Server:
         measured.append(metrics)
         board = Board(
             pipeline,
-            options.model_dump(mode="json", exclude={"connectors"}),  # these may hold secrets
+            options.shown(),
             lambda: closing_words(pipeline, sources),
             store.maps(),
         )
@@ -148,8 +149,7 @@ class Server:
         def after(outcome: Outcome, seconds: float) -> None:
             desk.answer(outcome, seconds)
             for alarm in outcome.alarms:
-                which = "" if alarm.key is None else f" [{alarm.key}]"
-                log.warning("drift%s: %s is refuted: %s", which, alarm.assumption, alarm.reason)
+                log.warning("%s", in_words(alarm))
             if seconds:  # else it is idle
                 metrics.batch(seconds, outcome)
             board.take(outcome)

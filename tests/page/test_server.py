@@ -14,7 +14,8 @@ import msgspec
 import pytest
 
 from streamcal.page.board import Board, Live
-from streamcal.page.server import PageServer, is_loopback
+from streamcal.page.server import PageServer
+from streamcal.run.endpoint import is_loopback
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.rows import RejectRow
 from tests.page.streams import labelled, processed

@@ -110,3 +110,15 @@ def test_commits_and_kills_change_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     answered += serve(killed, batches[60:])
     assert answered == often
     assert contents(killed) == contents(tmp_path / "often.db")
+
+
+def test_requests_that_wait_share_a_micro_batch(tmp_path: Path) -> None:
+    with closing(SqliteStore(tmp_path / "store.db")) as store:
+        desk = Desk(OPTIONS, store, ServedPipeline(OPTIONS, store), lambda answering: None)
+        desk.seek({})
+        desk.ready = True
+        for number in range(16):
+            desk.submit("predictions", [b'{"id":"%d","score":0.5}' % number], lambda results: None)
+        (batch,) = desk.poll(1000, 0.0)
+        assert [event.id for event in batch.events] == [str(number) for number in range(16)]  # type: ignore[union-attr]
+        assert not desk.poll(1000, 0.0)

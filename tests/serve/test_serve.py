@@ -230,21 +230,6 @@ def test_the_description_is_valid_openapi_and_its_examples_work(server: Served) 
             assert str(status) in methods["get"]["responses"]
 
 
-def test_many_clients_share_a_commit(server: Served) -> None:
-    before = server.metric("streamcal_batch_seconds_count")
-
-    def client(number: int) -> None:
-        for i in range(10):
-            assert server.predict(id=f"m{number}-{i}", score=0.5)[0] == 200
-
-    threads = [Thread(target=client, args=(number,)) for number in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert server.metric("streamcal_batch_seconds_count") - before <= 160
-
-
 def test_the_page_is_there_and_holds_up_no_stop(tmp_path: Path) -> None:
     served = Served(tmp_path / "store.db")
     served.predict(id="a", score=0.5)

@@ -386,12 +386,14 @@ class DenseTables:
         count, before = len(rows), self._size
         size = max(before, _roomy(count + more))
         self._slots = IdSlots(size)  # now, so that no two are in memory
-        starts, text = self._moved_text(rows, more_bytes, size / (count + more))
+        if count and self._text_fits(more_bytes):
+            starts = self._of("start", rows)  # they stay: a copy would be most of the memory of the moment
+        else:
+            starts, self._text, self._text_end = self._moved_text(rows, more_bytes, size / (count + more))
         for name, column in self._columns.items():
             moved = np.zeros(size, column.dtype)
             moved[1 : count + 1] = starts if name == "start" else column[at]
             self._columns[name] = moved
-        self._text, self._text_end = text, int(starts[-1] + self._columns["size"][count]) if count else 0
         if self._keys is not None:
             keys = np.zeros(size, np.int32)
             keys[1 : count + 1] = self._keys[at]
@@ -411,13 +413,15 @@ class DenseTables:
             self._slots.add(self._ids(some).hashes(), some, 1)
         return renumbered
 
-    def _moved_text(self, rows: Indices, more: int, times: float) -> tuple[Indices, npt.NDArray[np.uint8]]:
-        """Return the ids of rows one behind the other, and where each begins.
+    def _moved_text(
+        self, rows: Indices, more: int, times: float
+    ) -> tuple[Indices, npt.NDArray[np.uint8], int]:
+        """Return where the id of each row begins, the ids one behind the other, and where they end.
 
         There is room for so many more bytes, and for so many times those of all.
         """
         if not len(rows):
-            return np.zeros(0, np.int64), np.zeros(int(_SPARE * times * more) + PADDING, np.uint8)
+            return np.zeros(0, np.int64), np.zeros(int(_SPARE * times * more) + PADDING, np.uint8), 0
         sizes = self._of("size", rows)
         ends = np.cumsum(sizes, dtype=np.int64)
         before = len(self._text) - PADDING
@@ -427,8 +431,9 @@ class DenseTables:
             data, _ = gathered(self._ids(rows[start : start + _AT_ONCE]))
             begin = int(ends[start]) - int(sizes[start])
             text[begin : begin + len(data)] = data
+        end = int(ends[-1])
         ends -= sizes
-        return ends, text
+        return ends, text, end
 
 
 class _PendingRows:

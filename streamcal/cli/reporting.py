@@ -56,10 +56,10 @@ from streamcal.report.record import Report, make_report
 from streamcal.run.closing import closing_words
 from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors, public_url
+from streamcal.run.course import Course
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Source, StoppedError, Store
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
-from streamcal.run.status import Course
 from streamcal.run.stored import stored_course, stored_options, stored_pipeline
 
 __all__ = ["is_report", "report", "run_report", "write_report"]

@@ -70,13 +70,13 @@ from streamcal.run.alarms import in_words
 from streamcal.run.closing import closing_words
 from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors, public_url
+from streamcal.run.course import Course
 from streamcal.run.endpoint import parse_address
 from streamcal.run.metrics import RunMetrics
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Source, StoppedError, Store
 from streamcal.run.reliability import NEEDED, can_draw, reliability_figure, saved
 from streamcal.run.runner import Outputs, Runner
-from streamcal.run.status import Course
 from streamcal.run.stored import stored_course
 from streamcal.run.summary import run_summary
 

@@ -12,9 +12,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from streamcal.run.course import Course
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.rows import MapRow, RejectRow
-from streamcal.run.status import Course, Status
+from streamcal.run.status import Status
 
 __all__ = ["Board", "Live", "Posted"]
 

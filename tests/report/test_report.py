@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 from streamcal.cli.app import app
 from streamcal.report.document import as_html
 from streamcal.report.record import Report, make_report
+from streamcal.run.course import Course
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.status import Course
 from streamcal.run.stored import stored_course, stored_pipeline
 from tests.command_line import synthetic
 from tests.report.hostile import KEYS, hostile_store

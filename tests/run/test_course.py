@@ -11,11 +11,12 @@ import pytest
 from streamcal.certificates.record import LABEL_SHIFT_REFUTED, MONOTONE_REFUTED
 from streamcal.engine.emissions import DriftAlarm
 from streamcal.events import Event, LabelEvent, PredictionEvent
+from streamcal.run.course import LATEST_REJECTS, Course
 from streamcal.run.order import MicroBatch, TimesRead
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.quality import RATED_KEYS
 from streamcal.run.rows import RejectRow
-from streamcal.run.status import LATEST_REJECTS, Course, Status
+from streamcal.run.status import Status
 
 
 def labelled(count: int, seed: int = 5, key: str | None = None) -> list[Event]:

@@ -242,7 +242,6 @@ def run(
         pipeline = Pipeline(
             options.recalibrator,
             options.join,
-            observer=measured.joined if measured else None,
             tables=state.tables if state else None,
             keys=options.keys,
             columns=options.columns,

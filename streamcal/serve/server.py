@@ -123,12 +123,10 @@ class Server:
         self._store = store
         self._calibration = calibration
         self._loop: asyncio.AbstractEventLoop | None = None
-        measured: list[RunMetrics] = []
-        pipeline = ServedPipeline(options, store, observer=lambda joined: measured[0].joined(joined))
+        pipeline = ServedPipeline(options, store)
         self._desk = desk = Desk(options, store, pipeline, self._deliver)
         sources: list[Source] = [*calibration, desk]
         metrics = RunMetrics(sources)
-        measured.append(metrics)
         board = Board(
             pipeline,
             options.shown(),

@@ -30,7 +30,7 @@ def exposed(tmp_path_factory: pytest.TempPathFactory) -> Exposed:
     calibration = connectors.source(str(source), SourceOptions(domain="source"))
     deployment = [connectors.source(str(each)) for each in (events, labels)]
     metrics = RunMetrics([calibration, *deployment])
-    pipeline = Pipeline(observer=metrics.joined)
+    pipeline = Pipeline()
 
     def after(outcome: Outcome, seconds: float) -> None:
         metrics.batch(seconds, outcome)

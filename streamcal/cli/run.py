@@ -249,12 +249,9 @@ def run(
         )
         board = None
         if server is not None:
-            board = Board(
-                pipeline,
-                options.shown(),
-                lambda: closing_words(pipeline, sources),
-                state.maps() if state else (),
-            )
+            board = Board(pipeline, options.shown(), lambda: closing_words(pipeline, sources))
+            if state is not None:
+                board.take_maps(state.maps())
             server.show(board)
         with Meter(pipeline, sources, live=not log_json) as meter:
             course = Course() if report is not None and state is None else None

@@ -32,19 +32,7 @@ from streamcal.cli.opening import (
     refuse_damaged,
     refuse_same,
 )
-from streamcal.cli.options import (
-    IdColumn,
-    KeepColumns,
-    KeyColumn,
-    LabelColumn,
-    LabelTtl,
-    Mode,
-    Positive,
-    ScoreColumn,
-    TimeColumn,
-    Window,
-    read_options,
-)
+from streamcal.cli.options import Given, read_options, takes_options
 from streamcal.cli.page import serve_page
 from streamcal.cli.picture import FORMATS, is_picture
 from streamcal.cli.progress import Meter
@@ -128,6 +116,7 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
         return [*([self.source] if self.source else []), *self.events, *self.labels]
 
 
+@takes_options()
 def run(
     events: EventsUrls,
     output: Annotated[str, typer.Option(help="Where the recalibrated predictions go.")],
@@ -166,17 +155,9 @@ def run(
         str | None,
         typer.Option(help="[HOST:]PORT of a live page, for a browser on this machine; it ends with the run."),
     ] = None,
-    id_column: IdColumn = None,
-    score_column: ScoreColumn = None,
-    time_column: TimeColumn = None,
-    label_column: LabelColumn = None,
-    key_column: KeyColumn = None,
-    positive: Positive = None,
-    keep: KeepColumns = None,
-    mode: Mode = None,
-    window: Window = None,
-    label_ttl: LabelTtl = None,
     log_json: JsonLog = False,
+    *,
+    given: Given,
 ) -> None:
     """Recalibrate a stream of predictions while its labels arrive.
 
@@ -203,20 +184,7 @@ def run(
         report=report,
         log_json=log_json,
     )
-    options = read_options(
-        config,
-        columns={
-            "id": id_column,
-            "score": score_column,
-            "time": time_column,
-            "label": label_column,
-            "key": key_column,
-            "positive": positive,
-            "keep": keep,
-        },
-        recalibrator={"mode": mode, "window": window},
-        join={"label_ttl": label_ttl},
-    )
+    options = read_options(config, given)
     stop = Stop()
     connectors = Connectors(options.connectors, stop)
     refuse_same(connectors, asked.names)

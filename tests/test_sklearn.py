@@ -196,6 +196,7 @@ def test_an_overconfident_model_is_corrected() -> None:
     assert np.mean((served - truth[3000:]) ** 2) < np.mean((X[3000:, 0] - truth[3000:]) ** 2) / 2.0
 
 
+@pytest.mark.slow
 def test_a_forest_on_few_rows_gets_no_forecast_of_0_or_1() -> None:
     """Breast cancer, 398 rows to fit on: whole leaves agree there, and yet some of the others do not.
 

@@ -16,6 +16,8 @@ from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from tests.command_line import synthetic
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(__file__).parents[2] / "examples" / "grafana"
 OF_PROMETHEUS = {"instance", "job"}
 

@@ -325,6 +325,7 @@ def test_it_tracks_a_moving_prior_on_the_papers_distribution() -> None:
     assert of_labels >= 0.5
 
 
+@pytest.mark.slow
 def test_stationary_streams_have_no_changes() -> None:
     """At most 1 in 6 streams of 30,000 predictions, a third with labels, 1,000 late.
 

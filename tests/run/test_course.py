@@ -102,6 +102,7 @@ def test_it_can_be_made_before_the_first_event() -> None:
     assert (status.delay.median, status.alarms, status.keys) == (None, [], 0)
 
 
+@pytest.mark.slow
 def test_the_first_keys_have_views_of_their_own() -> None:
     pipeline, course = Pipeline(), Course()
     alone = {}

@@ -119,6 +119,7 @@ def streams(draw: st.DrawFn, *, keys: bool) -> list[Event | Malformed]:
     return events
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     streams(keys=False) | streams(keys=True),
@@ -172,6 +173,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_labels_that_begin_versions(options: dict[str, Any], seed: int) -> None:

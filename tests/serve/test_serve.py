@@ -26,6 +26,8 @@ from tests.receiver import receiver
 from tests.serve import fuzz, kill
 from tests.serve.servers import LINES, Served
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:

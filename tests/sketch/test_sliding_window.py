@@ -69,6 +69,7 @@ def test_a_window_of_labels_equals_a_new_sketch_of_its_labels(
         assert len(labels[:start][held]) <= length + -(-length // PANES) + PANES
 
 
+@pytest.mark.slow
 def test_one_by_one_or_in_blocks_gives_the_same_state() -> None:
     scores, labels = stream(3000, 1)
     one = Recalibrator(mode="target", window=500, max_cells=CELLS)
@@ -100,6 +101,7 @@ def test_a_window_of_time_equals_a_new_sketch_of_its_labels(seed: int, batches: 
         assert engine.target.labels == start
 
 
+@pytest.mark.slow
 def test_the_map_uses_only_the_window_and_is_formed_again_with_each_pane() -> None:
     scores, labels = stream(6400, 2)
     engine = Recalibrator(mode="target", window=640, max_cells=CELLS)
@@ -142,6 +144,7 @@ def whole_map(engine: Recalibrator) -> RecalibrationMap:
     return copy.map
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [500, timedelta(seconds=100)])
 def test_state_and_merge(length: int | timedelta) -> None:
     scores, labels = stream(2000, 4)

@@ -351,6 +351,7 @@ def test_predict_changes_nothing() -> None:
         StreamingCalibratedClassifier().predict_proba(X)
 
 
+@pytest.mark.slow
 def test_it_works_with_frames_and_in_a_grid_search() -> None:
     X, y = data(400, 16)
     frame = pd.DataFrame(X, columns=list("abcde"))

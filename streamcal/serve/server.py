@@ -121,7 +121,6 @@ class Server:
         self._options = options
         self._alarms = alarms
         self._store = store
-        self._calibration = calibration
         self._loop: asyncio.AbstractEventLoop | None = None
         pipeline = ServedPipeline(options, store)
         self._desk = desk = Desk(options, store, pipeline, self._deliver)

@@ -267,6 +267,7 @@ def test_a_source_that_is_no_map_changes_nothing(kind: str) -> None:
     assert tracker.to_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["scores", "both"])
 def test_memory_is_bounded(kind: str) -> None:
     """200,000 scores that differ, from 10⁻⁹ to 1 − 10⁻⁹, and as many labels: few bytes."""

@@ -199,6 +199,7 @@ class Noted(Mapping[str | None, bytes]):
         return len(self._engines)
 
 
+@pytest.mark.slow
 def test_a_restart_loads_no_engine_that_it_does_not_need(tmp_path: Path) -> None:
     fill(40)
     store = SqliteStore(tmp_path / "s.db")
@@ -292,6 +293,7 @@ def test_few_keys_have_certificates_with_every_map_and_many_only_that_without_a_
         outputs()
 
 
+@pytest.mark.slow
 def test_many_keys_are_shown_without_making_all_engines(tmp_path: Path) -> None:
     fill(40)
     store = SqliteStore(tmp_path / "s.db")

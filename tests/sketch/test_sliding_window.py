@@ -16,6 +16,7 @@ from streamcal.errors import DamagedStateError
 from streamcal.maps.curves import fit_curve
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.sliding_window import PANES, SlidingWindow
+from tests.inside import labels_of
 
 CELLS = 64  # few, so that sketches are coarsened; a window kept by subtraction would stay coarse
 
@@ -24,11 +25,6 @@ def fresh(scores: np.ndarray, labels: np.ndarray) -> ScoreSketch:
     sketch = ScoreSketch(CELLS)
     sketch.add(scores, labels)
     return sketch
-
-
-def labels_in(engine: Engine) -> ScoreSketch:
-    engine._versions.settle("target")
-    return engine._target.log.sketch
 
 
 def stream(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -63,7 +59,7 @@ def test_a_window_of_labels_equals_a_new_sketch_of_its_labels(
         start += size
         held = held_of_labels(start, length)
         assert engine.target.prior == labels[:start][held].mean()
-        assert labels_in(engine) == fresh(scores[:start][held], labels[:start][held])
+        assert labels_of(engine, "target") == fresh(scores[:start][held], labels[:start][held])
         assert engine.target.prior == labels[:start][held].mean()
         assert length <= len(labels[:start][held]) + max(0, length - start)
         assert len(labels[:start][held]) <= length + -(-length // PANES) + PANES
@@ -97,7 +93,7 @@ def test_a_window_of_time_equals_a_new_sketch_of_its_labels(seed: int, batches: 
         panes = np.floor(times[:start] / (span / PANES))
         # labels that were too old when they arrived were never in the window
         kept = (panes >= np.maximum.accumulate(panes) - PANES) & (panes >= panes.max() - PANES)
-        assert labels_in(engine) == fresh(scores[:start][kept], labels[:start][kept])
+        assert labels_of(engine, "target") == fresh(scores[:start][kept], labels[:start][kept])
         assert engine.target.labels == start
 
 

@@ -22,7 +22,6 @@ from streamcal import (
     RecalibratorConfig,
 )
 from streamcal.certificates.record import ARRIVAL, ARRIVAL_OF_SOURCE
-from streamcal.engine.engine import Engine
 from streamcal.run.metrics import RunMetrics
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
@@ -99,7 +98,7 @@ def test_it_is_not_much_wider_where_labels_come_late_whatever_they_are() -> None
             engine = Recalibrator(mode="target", label_horizon=option)
             *_, certificate = fed(engine, scores, labels, due, n // 4)
             assert certificate is not None
-            published = Engine.from_bytes(engine.to_bytes()).published_certificate
+            published = engine._engine.published_certificate
             assert published is not None
             found.append((certificate.risk, published.risk))
         (matured, same), (best, limits) = found

@@ -196,6 +196,7 @@ def test_an_overconfident_model_is_corrected() -> None:
     assert np.mean((served - truth[3000:]) ** 2) < np.mean((X[3000:, 0] - truth[3000:]) ** 2) / 2.0
 
 
+@pytest.mark.slow
 def test_a_forest_on_few_rows_gets_no_forecast_of_0_or_1() -> None:
     """Breast cancer, 398 rows to fit on: whole leaves agree there, and yet some of the others do not.
 
@@ -350,6 +351,7 @@ def test_predict_changes_nothing() -> None:
         StreamingCalibratedClassifier().predict_proba(X)
 
 
+@pytest.mark.slow
 def test_it_works_with_frames_and_in_a_grid_search() -> None:
     X, y = data(400, 16)
     frame = pd.DataFrame(X, columns=list("abcde"))

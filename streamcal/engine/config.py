@@ -15,7 +15,7 @@ from streamcal.maps.curves import Interpolation
 from streamcal.priors.tracker import PriorKind, PriorWindow
 from streamcal.sketch.score_sketch import MIN_MAX_CELLS
 
-__all__ = ["Mode", "RecalibratorConfig", "RecalibratorOptions", "every_option", "names_options"]
+__all__ = ["Mode", "RecalibratorConfig", "RecalibratorOptions", "every_option", "names_options", "unlike"]
 
 Mode = Literal["auto", "source", "label_shift", "target", "composite"]
 """Which of the paper's estimators is served (section 5 and appendix E)."""
@@ -215,6 +215,13 @@ def every_option(given: Mapping[str, object]) -> dict[str, Any]:
     if unknown:
         raise TypeError(f"unknown option {unknown[0]!r}: the options are {', '.join(fields)}")
     return {name: given.get(name, field.default) for name, field in fields.items()}
+
+
+def unlike(before: RecalibratorConfig, now: RecalibratorConfig) -> str:
+    """Return in which options two differ, for a message: ``name (before, now value)``; empty if in none."""
+    olds, news = before.model_dump(), now.model_dump()
+    names = [name for name in news if olds[name] != news[name]]
+    return ", ".join(f"{name} ({olds[name]!r}, now {news[name]!r})" for name in names)
 
 
 def names_options(constructor: _Constructor) -> _Constructor:

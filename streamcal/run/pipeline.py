@@ -5,6 +5,7 @@ One engine a ``key``; one join for all, since a label names only its prediction'
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -57,7 +58,7 @@ class Pipeline:
     config, join
         options of the engines and of the join.
     observer
-        called with every joined label, once it is learned.
+        called with every joined label, once it is learned: events are then taken one by one.
     tables
         of the join; in memory if not given.
     keys
@@ -221,6 +222,7 @@ class Pipeline:
             self._prefetch(events)
         expired = self._join.advance(batch.watermark)
         outcome = Outcome([], [self._reject(each.event.origin, each.reason) for each in expired], [])
+        rated = len(self._unrated.labels)
         taking = self._begin(batch, events)
         if isinstance(events, Block) and in_columns:
             outcome.answers = answers = Answers()
@@ -230,6 +232,11 @@ class Pipeline:
             self._step(batch, enumerate(taking), outcome, rows)
         if outcome.rejects:
             self._note(outcome.rejects)
+        if len(self._unrated.labels) > rated:
+            delays = np.array(self._unrated.labelled_at[rated:]) - np.array(
+                self._unrated.predicted_at[rated:]
+            )
+            outcome.delays = array("d", delays[~np.isnan(delays)].tobytes())
         if len(self._unrated.labels) >= _UNRATED:
             self._rate()
         meanings.events += len(events)

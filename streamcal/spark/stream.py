@@ -22,7 +22,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions
+from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, unlike
 from streamcal.engine.recalibrator import Recalibrator
 from streamcal.join.join import JoinConfig, JoinCounts
 from streamcal.maps.recalibration_map import RecalibrationMap
@@ -130,8 +130,8 @@ def recalibrate_stream(
     if chosen.why_ordered is not None:
         raise ValueError(f"labels come from buckets in no order: {chosen.why_ordered}")
     for key, engine in (engines or {}).items():
-        if engine.config != chosen:
-            raise ValueError(f"the engine of key {key!r} has the options {engine.config!r}, not {chosen!r}")
+        if differences := unlike(engine.config, chosen):
+            raise ValueError(f"the engine of key {key!r} was made with other options: {differences}")
     if buckets < 1:
         raise ValueError(f"buckets must be at least 1, got {buckets}")
     given = join or JoinConfig()

@@ -406,6 +406,7 @@ def test_restoring_at_any_point_changes_nothing(source_of: SourceOf) -> None:
     assert kept.n == 39 * 70
 
 
+@pytest.mark.slow
 def test_no_damage_goes_unnoticed_or_breaks_anything(source_of: SourceOf) -> None:
     """Every altered state is refused, or is a state that can go on: nothing else may be raised."""
     mixture = make_late(source_of, None)[0]

@@ -41,10 +41,12 @@ from streamcal.cli.options import (
     KeyColumn,
     LabelColumn,
     LabelTtl,
+    MaturedAfter,
     Mode,
     Positive,
     ScoreColumn,
     TimeColumn,
+    Unlabelled,
     Window,
     read_options,
 )
@@ -161,6 +163,8 @@ def replay(
     mode: Mode = None,
     window: Window = None,
     label_ttl: LabelTtl = None,
+    unlabelled: Unlabelled = None,
+    matured_after: MaturedAfter = None,
 ) -> None:
     """Rebuild a store's state from its sources, and compare: exit status 0 if equal, 1 if not.
 
@@ -179,7 +183,7 @@ def replay(
             "keep": keep,
         },
         recalibrator={"mode": mode, "window": window},
-        join={"label_ttl": label_ttl},
+        join={"label_ttl": label_ttl, "unlabelled": unlabelled, "matured_after": matured_after},
     )
     stop = Stop()
     connectors = Connectors(options.connectors, stop)

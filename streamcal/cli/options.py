@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
@@ -10,6 +11,7 @@ import typer
 from pydantic import ValidationError
 
 from streamcal.cli.terminal import EXIT_USAGE, fail
+from streamcal.engine.config import with_join
 from streamcal.run.config import RunConfig, read_config
 from streamcal.run.connectors import connector_names
 from streamcal.run.problems import problems
@@ -20,16 +22,19 @@ __all__ = [
     "KeyColumn",
     "LabelColumn",
     "LabelTtl",
+    "MaturedAfter",
     "Mode",
     "Positive",
     "ScoreColumn",
     "TimeColumn",
+    "Unlabelled",
     "Window",
     "read_options",
 ]
 
 _COLUMNS: Final = "Columns of the input"
 _ENGINE: Final = "Engine and join"
+_NAMED: Final = re.compile("(?<=label)_(?=ttl)|(?<=matured)_(?=after)")
 
 
 def _column(name: str, what: str) -> Any:
@@ -75,10 +80,26 @@ Window: TypeAlias = Annotated[
     ),
 ]
 LabelTtl: TypeAlias = Annotated[
-    float | None,
+    str | None,
     typer.Option(
-        metavar="SECONDS",
-        help="How long predictions and labels wait for each other; by default 30 days.",
+        metavar="SECONDS|DURATION",
+        help="How long predictions and labels wait for each other; by default P30D, 30 days.",
+        rich_help_panel=_ENGINE,
+    ),
+]
+Unlabelled: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="drop|negative",
+        help="What a prediction without a label teaches: nothing, or 0 after --matured-after.",
+        rich_help_panel=_ENGINE,
+    ),
+]
+MaturedAfter: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SECONDS|DURATION",
+        help="How long after its prediction a label counts, with --unlabelled negative.",
         rich_help_panel=_ENGINE,
     ),
 ]
@@ -107,8 +128,13 @@ def read_options(config: Path | None, **tables: Mapping[str, object]) -> RunConf
                 changed[table] = type(before).model_validate(before.model_dump(exclude_unset=True) | given)
         except ValidationError as error:
             lines = problems(error, type(before)).splitlines()
-            fail("\n".join(f"--{line.replace('label_ttl', 'label-ttl')}" for line in lines), EXIT_USAGE)
-    return options.model_copy(update=changed)
+            fail("\n".join(f"--{_NAMED.sub('-', line)}" for line in lines), EXIT_USAGE)
+    options = options.model_copy(update=changed)
+    try:
+        with_join(options.recalibrator, options.join)
+    except ValueError as error:
+        fail(f"the options do not go together: {error}", EXIT_USAGE)
+    return options
 
 
 def _parsed(name: str, value: object) -> object:

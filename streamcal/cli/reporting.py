@@ -31,10 +31,12 @@ from streamcal.cli.options import (
     KeyColumn,
     LabelColumn,
     LabelTtl,
+    MaturedAfter,
     Mode,
     Positive,
     ScoreColumn,
     TimeColumn,
+    Unlabelled,
     Window,
     read_options,
 )
@@ -100,6 +102,8 @@ def report(
     mode: Mode = None,
     window: Window = None,
     label_ttl: LabelTtl = None,
+    unlabelled: Unlabelled = None,
+    matured_after: MaturedAfter = None,
 ) -> None:
     """Write a report: how good the forecasts are, what is certified, what is doubtful, in one HTML file.
 
@@ -110,7 +114,8 @@ def report(
     if (store is None) == (events is None):
         fail("give either a store, or --events with --labels", EXIT_USAGE)
     columns = (id_column, score_column, time_column, label_column, key_column, positive)
-    if store is not None and any((labels, source, config, form, final, *columns, mode, window, label_ttl)):
+    joined = label_ttl, unlabelled, matured_after
+    if store is not None and any((labels, source, config, form, final, *columns, mode, window, *joined)):
         fail("a store has its inputs and options: give others with --events, and no store", EXIT_USAGE)
     options = read_options(
         config,
@@ -123,7 +128,7 @@ def report(
             "positive": positive,
         },
         recalibrator={"mode": mode, "window": window},
-        join={"label_ttl": label_ttl},
+        join={"label_ttl": label_ttl, "unlabelled": unlabelled, "matured_after": matured_after},
     )
     path = output if output is not None or as_json else Path("report.html")
     stop = Stop()

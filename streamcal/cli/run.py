@@ -38,10 +38,12 @@ from streamcal.cli.options import (
     KeyColumn,
     LabelColumn,
     LabelTtl,
+    MaturedAfter,
     Mode,
     Positive,
     ScoreColumn,
     TimeColumn,
+    Unlabelled,
     Window,
     read_options,
 )
@@ -176,6 +178,8 @@ def run(
     mode: Mode = None,
     window: Window = None,
     label_ttl: LabelTtl = None,
+    unlabelled: Unlabelled = None,
+    matured_after: MaturedAfter = None,
     log_json: JsonLog = False,
 ) -> None:
     """Recalibrate a stream of predictions while its labels arrive.
@@ -215,7 +219,7 @@ def run(
             "keep": keep,
         },
         recalibrator={"mode": mode, "window": window},
-        join={"label_ttl": label_ttl},
+        join={"label_ttl": label_ttl, "unlabelled": unlabelled, "matured_after": matured_after},
     )
     stop = Stop()
     connectors = Connectors(options.connectors, stop)

@@ -28,10 +28,12 @@ from streamcal.cli.options import (
     KeyColumn,
     LabelColumn,
     LabelTtl,
+    MaturedAfter,
     Mode,
     Positive,
     ScoreColumn,
     TimeColumn,
+    Unlabelled,
     Window,
     read_options,
 )
@@ -84,6 +86,8 @@ def serve(
     mode: Mode = None,
     window: Window = None,
     label_ttl: LabelTtl = None,
+    unlabelled: Unlabelled = None,
+    matured_after: MaturedAfter = None,
     log_json: JsonLog = False,
 ) -> None:
     """Recalibrate over HTTP: predictions and labels are answered once they are in the store.
@@ -108,7 +112,7 @@ def serve(
             "keep": keep,
         },
         recalibrator={"mode": mode, "window": window},
-        join={"label_ttl": label_ttl},
+        join={"label_ttl": label_ttl, "unlabelled": unlabelled, "matured_after": matured_after},
     )
     loopback = is_loopback(host)
     if token_file is None and not loopback:

@@ -107,6 +107,16 @@ class Pipeline:
         return self._join.counts
 
     @property
+    def matured_after(self) -> float | None:
+        """Seconds after which a prediction without a label counts as 0; None: it never does."""
+        return self._config.matured_after
+
+    @property
+    def corrects(self) -> bool:
+        """Whether a label that differs from the one that was learned takes its place."""
+        return self._join.config.corrections
+
+    @property
     def pending(self) -> int:
         """How many predictions wait for their label."""
         return self._join.pending

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
@@ -34,7 +33,6 @@ __all__ = [
 
 _COLUMNS: Final = "Columns of the input"
 _ENGINE: Final = "Engine and join"
-_NAMED: Final = re.compile("(?<=label)_(?=ttl)|(?<=matured)_(?=after)")
 
 
 def _column(name: str, what: str) -> Any:
@@ -128,13 +126,19 @@ def read_options(config: Path | None, **tables: Mapping[str, object]) -> RunConf
                 changed[table] = type(before).model_validate(before.model_dump(exclude_unset=True) | given)
         except ValidationError as error:
             lines = problems(error, type(before)).splitlines()
-            fail("\n".join(f"--{_NAMED.sub('-', line)}" for line in lines), EXIT_USAGE)
+            fail("\n".join(_by_option(table, line) for line in lines), EXIT_USAGE)
     options = options.model_copy(update=changed)
     try:
         with_join(options.recalibrator, options.join)
     except ValueError as error:
         fail(f"the options do not go together: {error}", EXIT_USAGE)
     return options
+
+
+def _by_option(table: str, line: str) -> str:
+    """Return a problem with an option under its name here; one of several, under that of their table."""
+    name, colon, rest = line.partition(":")
+    return f"--{name.replace('_', '-')}:{rest}" if colon and " " not in name else f"[{table}] {line}"
 
 
 def _parsed(name: str, value: object) -> object:

@@ -273,7 +273,9 @@ def test_killed_with_implied_negatives(kafka_broker: AnyBroker, new_topic: Topic
     predictions, labels, wanted = implied_flights()
     last = msgspec.json.decode(labels[-1])["time"]
     # What the first of these shows is the watermark of the second: by then all else has matured.
-    ends = [msgspec.json.encode({"id": f"end {n}", "score": 0.5, "time": last + n * DAY}) for n in (1, 2)]
+    ends = [
+        msgspec.json.encode({"id": f"end {n}", "score": 0.5, "time": last + TTL + n * DAY}) for n in (1, 2)
+    ]
     rows = interleave(
         rng,
         [(stream.inputs["--events"], id_of(line), line) for line in predictions],

@@ -47,7 +47,7 @@ __all__ = ["apply"]
 log = logging.getLogger("streamcal")
 
 
-@takes_options("label_column", "positive", "mode", "window", "label_ttl")
+@takes_options("label_column", "positive", "mode", "window", "label_ttl", "unlabelled", "matured_after")
 def apply(
     map_file: Annotated[Path | None, typer.Option("--map", help="A map, as JSON.")] = None,
     follow: Annotated[

@@ -12,6 +12,7 @@ import typer
 from pydantic import ValidationError
 
 from streamcal.cli.terminal import EXIT_USAGE, fail
+from streamcal.engine.config import with_join
 from streamcal.run.config import RunConfig, read_config
 from streamcal.run.connectors import connector_names
 from streamcal.run.problems import problems
@@ -65,10 +66,26 @@ _Window: TypeAlias = Annotated[
     ),
 ]
 _LabelTtl: TypeAlias = Annotated[
-    float | None,
+    str | None,
     typer.Option(
-        metavar="SECONDS",
-        help="How long predictions and labels wait for each other; by default 30 days.",
+        metavar="SECONDS|DURATION",
+        help="How long predictions and labels wait for each other; by default P30D, 30 days.",
+        rich_help_panel=_ENGINE,
+    ),
+]
+_Unlabelled: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="drop|negative",
+        help="What a prediction without a label teaches: nothing, or 0 after --matured-after.",
+        rich_help_panel=_ENGINE,
+    ),
+]
+_MaturedAfter: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SECONDS|DURATION",
+        help="How long after its prediction a label counts, with --unlabelled negative.",
         rich_help_panel=_ENGINE,
     ),
 ]
@@ -85,6 +102,8 @@ _OPTIONS: Final[Mapping[str, tuple[str, str, Any]]] = {
     "mode": ("recalibrator", "mode", _Mode),
     "window": ("recalibrator", "window", _Window),
     "label_ttl": ("join", "label_ttl", _LabelTtl),
+    "unlabelled": ("join", "unlabelled", _Unlabelled),
+    "matured_after": ("join", "matured_after", _MaturedAfter),
 }
 """By the parameter of a command: the table of the configuration, the option in it, and its help."""
 
@@ -139,8 +158,19 @@ def read_options(config: Path | None, given: Given) -> RunConfig:
                 changed[table] = type(before).model_validate(before.model_dump(exclude_unset=True) | parsed)
         except ValidationError as error:
             lines = problems(error, type(before)).splitlines()
-            fail("\n".join(f"--{line.replace('label_ttl', 'label-ttl')}" for line in lines), EXIT_USAGE)
-    return options.model_copy(update=changed)
+            fail("\n".join(_by_option(table, line) for line in lines), EXIT_USAGE)
+    options = options.model_copy(update=changed)
+    try:
+        with_join(options.recalibrator, options.join)
+    except ValueError as error:
+        fail(f"the options do not go together: {error}", EXIT_USAGE)
+    return options
+
+
+def _by_option(table: str, line: str) -> str:
+    """Return a problem with an option under its name here; one of several, under that of their table."""
+    name, colon, rest = line.partition(":")
+    return f"--{name.replace('_', '-')}:{rest}" if colon and " " not in name else f"[{table}] {line}"
 
 
 def _parsed(name: str, value: object) -> object:

@@ -34,7 +34,17 @@ _DELAYS: Final = (1.0, 10.0, 60.0, 600.0, 3600.0, 6 * 3600.0, _DAY, 3 * _DAY, 7 
 _SECONDS: Final = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _SHOWN_KEYS: Final = 20  # the first keys: the size of a scrape must not grow with the number of keys
 _KINDS: Final = ("risk", "calibration_risk", "sharpness_risk", "target_risk")
-_OUTCOMES: Final = ("joined", "early", "late", "duplicate", "corrected", "expired", "unmatched")
+_OUTCOMES: Final = (
+    "joined",
+    "early",
+    "late",
+    "duplicate",
+    "corrected",
+    "expired",
+    "unmatched",
+    "implied",
+    "contradicted",
+)
 
 
 class _Risks(msgspec.Struct):

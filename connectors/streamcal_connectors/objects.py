@@ -164,7 +164,11 @@ class ObjectConnector:
         own = frozenset({(found.files.protocol, found.path)})
         if role != "read":
             return own
-        return own.union((found.files.protocol, each.path) for each, _ in found.members() or ())
+        try:
+            several = found.members() or ()
+        except OSError:  # opening it says what is wrong
+            return own
+        return own.union((found.files.protocol, each.path) for each, _ in several)
 
 
 class ObjectSink:
@@ -184,7 +188,7 @@ class ObjectSink:
         self._refuse_existing()
         self._folder: str | None = tempfile.mkdtemp(prefix=_PREFIX)
         self._file = Path(self._folder, found.name)
-        self._ready = False
+        self._committed = False
         try:
             self._sink = FileConnector().sink(str(self._file), options)
         except BaseException:
@@ -199,7 +203,6 @@ class ObjectSink:
                 " that its store counts as written: with --store, give an output that can be continued (a"
                 " file of .jsonl or .csv, Kafka) and copy it when all is done; or leave out --store"
             )
-        self._ready = True
         return self._sink.resume(job, position)
 
     def write(self, rows: Sequence[msgspec.Struct]) -> None:
@@ -207,11 +210,14 @@ class ObjectSink:
         self._sink.write(rows)
 
     def commit(self, positions: Mapping[str, Positions]) -> Position:
-        """Write them to the disk; `close` makes them an object."""
+        """Pass them to the file; `close` makes it an object."""
+        self._committed = True
         return self._sink.commit(positions)
 
     def close(self) -> None:
-        """Make the object. May be called twice.
+        """Make the object, unless nothing was committed: a run that failed at once leaves nothing behind.
+
+        May be called twice.
 
         Raises
         ------
@@ -223,7 +229,7 @@ class ObjectSink:
         folder, self._folder = self._folder, None
         try:
             self._sink.close()
-            if self._ready and self._file.exists():
+            if self._committed and self._file.exists():
                 self._refuse_existing()
                 self._object.call(lambda: self._object.files.put_file(str(self._file), self._object.path))
         except OSError as error:

@@ -248,8 +248,6 @@ class ObjectSink:
 
 def _object(url: str) -> _Object:
     """Return what a URL names, without asking its store."""
-    import fsspec  # type: ignore[import-untyped]
-
     parts = urlsplit(url)
     if ":" in parts.netloc.partition("@")[0] and "@" in parts.netloc:
         raise ValueError(
@@ -257,6 +255,8 @@ def _object(url: str) -> _Object:
             " a URL; they come from the environment"
         )
     try:
+        import fsspec  # type: ignore[import-untyped]
+
         files, path = fsspec.url_to_fs(url)
     except ImportError as error:
         needs = _NEEDS[parts.scheme]
@@ -265,7 +265,8 @@ def _object(url: str) -> _Object:
         ) from None
     if not path.partition("/")[2] or path.endswith("/"):
         raise ValueError(
-            f"{url} names no object: give {parts.scheme}://BUCKET/KEY, or a pattern such as {parts.scheme}://BUCKET/2026/*.parquet"
+            f"{url} names no object: give {parts.scheme}://BUCKET/KEY, or a pattern such as"
+            f" {parts.scheme}://BUCKET/2026/*.parquet"
         )
     return _Object(url, files, path)
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from pydantic import ValidationError
 
 from streamcal.certificates.record import Certificate
-from streamcal.engine.checked import checked, lacks_time
+from streamcal.engine.checked import checked, lacks_time, refuses_weight
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, names_options
 from streamcal.engine.emissions import DriftAlarm, Emission, Mixing, Rejected
 from streamcal.engine.engine import DomainSummary, Engine
@@ -29,6 +29,7 @@ from streamcal.join.join import Join, JoinConfig, Joined
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch import checks
 from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.sketch.weighing import ONE, as_units, check_weight, units_of
 from streamcal.times import LIMIT, Time, as_times, check_time
 from streamcal.values import shown
 
@@ -82,6 +83,7 @@ class Recalibrator:
         self._engine, self._join = engine, join
         self._served = engine.served
         self._seeks_source = engine.config.needs_source
+        self._counts_alike = engine.config.why_unweighted is not None
         self._numbers = self._uncertified = engine.config.label_horizon is not None
 
     def __repr__(self) -> str:
@@ -176,6 +178,7 @@ class Recalibrator:
         *,
         time: Time | None = None,
         seen: int | None = None,
+        weight: float | None = None,
         positive: object = None,
     ) -> None:
         """Learn one score with its label.
@@ -195,6 +198,9 @@ class Recalibrator:
             of a target score: what `seen` was when it was predicted; None: its label came at once. Under a
             ``label_horizon`` it numbers the prediction, which must have been given to `observe_one`; the
             label of a score without it teaches the map, and counts for no certificate.
+        weight
+            for how many predictions the label stands, from 1/256 to 10,000: one over the chance that it was
+            seen. It is rounded to a multiple of 1/256. None: 1. See docs/events.md, "Labels for some".
         positive
             the label that counts as 1, a number or a text; any other counts as 0.
 
@@ -202,8 +208,9 @@ class Recalibrator:
         ------
         ValueError
             if the score is no number in [0, 1], the label does not equal 0 or 1, the domain is neither
-            ``"source"`` nor ``"target"``, a time is missing or none, or under a ``label_horizon`` no
-            prediction has the number ``seen``; nothing is learned then.
+            ``"source"`` nor ``"target"``, a time is missing or none, the weight is out of range, or not for
+            these options (the message says which), or under a ``label_horizon`` no prediction has the number
+            ``seen``; nothing is learned then.
 
         Warns
         -----
@@ -223,7 +230,10 @@ class Recalibrator:
             raise ValueError(_bad_domain(domain))
         if time is not None and (type(time) is not float or not -LIMIT < time < LIMIT):
             time = check_time(time)
-        self._engine.learn_one(score, label, domain, time, seen)
+        if weight is None:
+            self._engine.learn_one(score, label, domain, time, seen)
+        else:
+            self._engine.learn_one(score, label, domain, time, seen, self._units(weight))
         if self._seeks_source:
             self._seek_source()
 
@@ -235,6 +245,7 @@ class Recalibrator:
         *,
         times: Any = None,
         seen: int | None = None,
+        weights: Any = None,
         positive: object = None,
     ) -> None:
         """Learn n scores with their labels, as n calls of `learn_one` would.
@@ -254,6 +265,8 @@ class Recalibrator:
         seen
             of target scores: what `seen` was when they were predicted; None: their labels came at once. Under
             a ``label_horizon``: what it was before the first of them; the others followed one by one.
+        weights
+            as in `learn_one`, of each label: an array-like of length n; None: all are 1.
         positive
             the label that counts as 1, a number or a text; the one other label in ``labels`` counts as 0.
 
@@ -276,7 +289,10 @@ class Recalibrator:
         if self._numbers and domain == "target" and len(values):
             self._check_seen(seen, len(values))
         moments = None if times is None else as_times(times, len(values))
-        self._engine.learn_many(values, classes, domain, moments, seen)
+        units = None if weights is None else as_units(weights, len(values))
+        if units is not None:
+            self._check_weighs()
+        self._engine.learn_many(values, classes, domain, moments, seen, units)
         if self._seeks_source:
             self._seek_source()
 
@@ -342,6 +358,8 @@ class Recalibrator:
         why = self.config.why_ordered
         if why is not None:
             raise ValueError(f"a sketch cannot be learned: {why}")
+        if sketch.weighted:
+            self._check_weighs()
         if (sketch.max_cells, sketch.labelled) != (self.config.max_cells, labelled):
             raise ValueError(
                 f"the sketch must have max_cells={self.config.max_cells} and labelled={labelled},"
@@ -430,10 +448,25 @@ class Recalibrator:
                 event = msgspec.structs.replace(event, time=time)
         elif (lacks := lacks_time(event, self.config)) is not None:
             raise ValueError(lacks)
+        if self._counts_alike and (refused := refuses_weight(event, self.config)) is not None:
+            raise ValueError(refused)
         outcomes = step(event, self._join, lambda _: self._engine)
         if self._seeks_source:
             self._seek_source()
         return tuple(outcome for outcome in outcomes if not isinstance(outcome, Joined))
+
+    def _units(self, weight: float) -> int:
+        """Return the units of a weight, if there may be one."""
+        units = units_of(check_weight(weight))
+        if units != ONE:
+            self._check_weighs()
+        return units
+
+    def _check_weighs(self) -> None:
+        """Check that these options take labels with weights."""
+        why = self.config.why_unweighted
+        if why is not None:
+            raise ValueError(f"labels must not have weights other than 1: {why}")
 
     def _check_seen(self, seen: int | None, count: int) -> None:
         """Check that labels of the target are of predictions that there were."""

@@ -72,6 +72,8 @@ class Joined(msgspec.Struct, frozen=True, gc=False):
     """How many target scores the engine had observed before it answered the prediction."""
     key: str | None = None
     """That of the prediction."""
+    weight: float = 1.0
+    """What the label counts for: see `streamcal.events.LabelEvent.weight`."""
 
 
 class JoinCounts(msgspec.Struct):
@@ -279,13 +281,21 @@ class Join:
         """
         tables, id_ = self._tables, str(event.id)
         entry = Pending(
-            self._clock.time, event.score, probability, event.domain, event.key, event.time, seen, answer
+            self._clock.time,
+            event.score,
+            probability,
+            event.domain,
+            event.key,
+            event.time,
+            seen,
+            answer,
+            event.weight,
         )
         if id_ in tables.early.entries:
             early = tables.early.entries.pop(id_).event
             self._settle(id_, early.label, entry)
             self._counts.joined += 1
-            return _joined(event, probability, seen, early.label, early.time)
+            return _joined(event, probability, seen, early.label, early.time, early.weight)
         pending = tables.pending
         pending.entries[id_] = entry
         if self._room:
@@ -302,7 +312,7 @@ class Join:
         self._counts.predictions += 1
         self._counts.labels += 1
         self._counts.joined += 1
-        return _joined(event, probability, seen, event.label, event.time)
+        return _joined(event, probability, seen, event.label, event.time, None)
 
     # Labels
 
@@ -326,6 +336,7 @@ class Join:
                 event.time,
                 waiting.seen,
                 waiting.key,
+                _weight(event.weight, waiting.weight),
             )
         settled = tables.settled.entries.get(event.id)
         early = tables.early.entries.get(event.id)
@@ -502,6 +513,27 @@ def _with_origin(event: T, origin_of: OriginOf | None) -> T:
 
 
 def _joined(
-    event: PredictionEvent | LabelledEvent, probability: float, seen: int, label: int, time: float | None
+    event: PredictionEvent | LabelledEvent,
+    probability: float,
+    seen: int,
+    label: int,
+    time: float | None,
+    weight: float | None,
 ) -> Joined:
-    return Joined(event.score, probability, label, event.domain, event.time, time, seen, event.key)
+    return Joined(
+        event.score,
+        probability,
+        label,
+        event.domain,
+        event.time,
+        time,
+        seen,
+        event.key,
+        _weight(weight, event.weight),
+    )
+
+
+def _weight(of_label: float | None, of_prediction: float | None) -> float:
+    """Return what a label counts for: as it says, else as its prediction says."""
+    weight = of_prediction if of_label is None else of_label
+    return 1.0 if weight is None else weight

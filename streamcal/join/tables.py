@@ -14,7 +14,7 @@ from typing import Annotated, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from streamcal.events import Domain, LabelEvent
+from streamcal.events import Domain, LabelEvent, Weight
 
 __all__ = [
     "Early",
@@ -51,6 +51,8 @@ class Pending(msgspec.Struct, frozen=True, gc=False, array_like=True):
     answer: tuple[_Seen, float, float] | None = None
     """Of an answer that is kept, to be given again: the map's version, and the two weights of its shift
     correction."""
+    weight: Weight | None = None
+    """What its label counts for, if that does not say it itself; None: 1."""
 
 
 class Early(msgspec.Struct, frozen=True, gc=False):

@@ -38,7 +38,7 @@ Kept: TypeAlias = tuple[KeptValue, ...]
 
 
 Weight: TypeAlias = Annotated[float, msgspec.Meta(ge=1 / 256, le=10_000)]
-"""What a label may count for; checked by `streamcal.sketch.weighing`, and where one is decoded from a state."""
+"""What a label may count for, as `streamcal.sketch.weighing` checks it; checked again in bytes of a state."""
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):

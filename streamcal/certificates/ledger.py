@@ -166,7 +166,8 @@ class Ledger:
     ) -> tuple[DriftAlarm, ...]:
         """Return the alarms and, if the last version's labels refute that h* is monotone, the one to come.
 
-        ``weighted`` are the domains with weights, whose labels refute nothing. To ask raises none, or the state and what is emitted next would depend on who asks.
+        ``weighted`` are the domains with weights, whose labels refute nothing. To ask raises none, or the
+        state and what is emitted next would depend on who asks.
         """
         formed = self._certifying
         if (

@@ -18,11 +18,11 @@ __all__ = [
     "ARRIVAL_OF_SOURCE",
     "LABEL_SHIFT_REFUTED",
     "MONOTONE_REFUTED",
+    "UNWEIGHTED",
     "Bound",
     "Certificate",
     "PaperBound",
     "PaperPremise",
-    "UNWEIGHTED",
     "assumptions",
 ]
 

@@ -49,7 +49,7 @@ LIGHTEST: Final = 1.0 / ONE
 """The least weight."""
 
 HEAVIEST: Final = 10_000.0
-"""The greatest weight: that of a label with one chance in ten thousand. Sums of 10⁸ squares fit into int64."""
+"""The greatest weight: of a label with one chance in ten thousand. Sums of 10⁸ squares fit into int64."""
 
 
 class Mass(NamedTuple):

@@ -240,8 +240,8 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], _Stage):
     a label is learned does not count again, except in the last step of a pipeline, which gets a new object
     each time. A weight ``w`` goes to the wrapped model, and to the map: there it says for how many
     predictions the label stands, from 1/256 to 10,000, or 0 for none (`Recalibrator.learn_one`). The
-    certificate then claims nothing. `learn_many`, `predict_proba_many` and `predict_many` need a wrapped model that has the
-    first two.
+    certificate then claims nothing. `learn_many`, `predict_proba_many` and `predict_many` need a wrapped
+    model that has the first two.
 
     Examples
     --------

@@ -87,8 +87,8 @@ def as_role(role: Role, column: Any) -> Any:
 
     Returns
     -------
-    Of ``score`` and weights float64; of ``time`` float64, in its unit (a date and time in seconds; NaN: beyond
-    the year 5138), or text; of ``label`` booleans, whole numbers, float64 or text; of the others text.
+    Of ``score`` and weights float64; of ``time`` float64, in its unit (a date and time in seconds; NaN:
+    beyond the year 5138), or text; of ``label`` booleans, whole numbers, float64 or text; of the others text.
     """
     column = _decoded(column)
     kind, types = column.type, pa.types

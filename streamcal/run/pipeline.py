@@ -252,7 +252,7 @@ class Pipeline:
         join, engine_of, row_of = self._join, self._engines.of, self._row_of
         known, admits = self._engines.known, self._engines.admits
         timed = self._timed
-        scores, probabilities, labels, keys, predicted_at, labelled_at = self._unrated
+        scores, probabilities, labels, keys, predicted_at, labelled_at, weights = self._unrated
         index = 0
 
         def origin_of() -> Origin:
@@ -277,6 +277,8 @@ class Pipeline:
                     # The answer is that to this event; a label alone has none.
                     answers.append(each if row_of is None else row_of(each, event.kept))  # type: ignore[union-attr]
                 elif isinstance(each, Joined):
+                    if each.weight != 1.0:
+                        weights[len(scores)] = each.weight
                     scores.append(each.score)
                     probabilities.append(each.probability)
                     labels.append(each.label)

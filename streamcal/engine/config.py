@@ -188,6 +188,17 @@ class RecalibratorConfig(BaseModel):
             return f"label_horizon={self.label_horizon} numbers the predictions, and a sketch has no numbers"
         return None
 
+    @property
+    def why_unweighted(self) -> str | None:
+        """Why labels must not have weights; None: they may."""
+        if self.prior == "both":
+            return "prior='both' counts each prediction once, by its label or by its score"
+        if self.prior == "labels" and self.prior_window == "adwin":
+            return "prior_window='adwin' looks for changes among labels that count alike"
+        if self.matured_after is not None:
+            return "with matured_after a label that is missing means 0, not that it was left out"
+        return None
+
     def window_of(self, domain: Domain) -> int | timedelta | None:
         """Return the window of a domain's labels, None if all count."""
         return self.window if self.window_domain in (domain, "both") else None

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import structs
 
 from streamcal.events import DOMAINS, Domain
 from streamcal.join.entry_tables import optional
@@ -34,6 +35,8 @@ _SPARE: Final = 1.1  # more room for ids: they may be longer later
 _MORE: Final = 1 << 19  # a ring grows fast up to so much more, and from there on by a third
 _AT_ONCE: Final = 1 << 16  # rows that are looked through, or moved, at a time
 _READ_AHEAD: Final = 64
+
+_WEIGHED: Final = len(DOMAINS)  # added to the number of the domain where a prediction has a weight
 
 _GONE, _WAITS, _ENDED, _EXPIRED = 0, 1, 2, 4  # and `_ENDED` + 1: with label 1
 
@@ -68,6 +71,7 @@ class DenseTables:
         self._size = 0  # rows that the ring can hold
         self._columns = {name: np.zeros(0, kind) for name, kind in _COLUMNS.items()}
         self._keys: npt.NDArray[np.int32] | None = None  # of each row, a number in `_names`; None: no keys
+        self._weights: Floats | None = None  # of the rows that have one; None: none ever had
         self._names: list[str | None] = [None]
         self._codes: dict[str | None, int] = {None: 0}
         self._text = np.zeros(PADDING, np.uint8)
@@ -132,10 +136,16 @@ class DenseTables:
     def _pending_of(self, rows: Indices) -> list[Pending]:
         since, time = optional(self._of("since", rows)), optional(self._of("time", rows))
         scores, probabilities = self._of("score", rows).tolist(), self._of("probability", rows).tolist()
-        domains = [DOMAINS[code] for code in self._of("domain", rows).tolist()]
+        codes = self._of("domain", rows)
+        domains = [DOMAINS[code % _WEIGHED] for code in codes.tolist()]
         keys = self._keys_of(rows) or [None] * len(rows)
         seen = self._of("seen", rows).tolist()
-        return list(map(Pending, since, scores, probabilities, domains, keys, time, seen))
+        found = list(map(Pending, since, scores, probabilities, domains, keys, time, seen))
+        if self._weights is not None:
+            weights = self._weights[self._at(rows)].tolist()
+            for index in (codes >= _WEIGHED).nonzero()[0].tolist():
+                found[index] = structs.replace(found[index], weight=weights[index])
+        return found
 
     def _settled_of(self, rows: Indices) -> list[Settled]:
         labels = [None if state == _EXPIRED else state - _ENDED for state in self._of("state", rows).tolist()]
@@ -154,9 +164,14 @@ class DenseTables:
             probability=[each.probability for each in new],
             time=np.array([each.time for each in new], np.float64),
             seen=[each.seen for each in new],
-            domain=[DOMAINS.index(each.domain) for each in new],
+            domain=[DOMAINS.index(each.domain) + _WEIGHED * (each.weight is not None) for each in new],
         )
         self._write_keys(rows, [each.key for each in new])
+        weights = np.array([each.weight for each in new], np.float64)  # None becomes NaN
+        if not np.isnan(weights).all():
+            if self._weights is None:
+                self._weights = np.zeros(self._size)
+            self._weights[self._at(rows)] = weights
         self._waiting += len(new)
 
     def _put_settled(self, entries: dict[str, Settled]) -> None:
@@ -398,6 +413,10 @@ class DenseTables:
             keys = np.zeros(size, np.int32)
             keys[1 : count + 1] = self._keys[at]
             self._keys = keys
+        if self._weights is not None:
+            weights = np.zeros(size)
+            weights[1 : count + 1] = self._weights[at]
+            self._weights = weights
         new_of = np.zeros(before, np.int32)
         new_of[at] = np.arange(1, count + 1, dtype=np.int32)
 

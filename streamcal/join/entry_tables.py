@@ -54,7 +54,11 @@ class EntryTables:
         found = np.array([row is not None for row in rows], np.bool_)
         known = [_NOBODY if row is None else row for row in rows]
         keys = [row.key for row in known]
-        strange = (number for number, row in enumerate(rows) if row is not None and row.domain != domain)
+        strange = (
+            number
+            for number, row in enumerate(rows)
+            if row is not None and (row.domain != domain or row.weight is not None)
+        )
         return Waiting(
             found,
             rows,

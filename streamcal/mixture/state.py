@@ -18,7 +18,9 @@ from streamcal.mixture.names import DISCOUNTS, NAMES, WINDOWS
 from streamcal.mixture.partition import LAST
 from streamcal.mixture.windows import WindowsState
 from streamcal.sketch import grid
+from streamcal.sketch.arrays import Units
 from streamcal.sketch.decoding import Count, Finite, decoded
+from streamcal.sketch.weighing import NONE, check_units
 
 __all__ = [
     "Maps",
@@ -30,10 +32,12 @@ __all__ = [
     "pack_cells",
     "pack_floats",
     "pack_snapshots",
+    "pack_units",
     "unpack_cells",
     "unpack_floats",
     "unpack_partition",
     "unpack_snapshots",
+    "unpack_units",
 ]
 
 T = TypeVar("T")
@@ -78,7 +82,7 @@ class SnapshotState(msgspec.Struct, array_like=True):
     by_scores: bool
 
 
-class MixtureState(msgspec.Struct):
+class MixtureState(msgspec.Struct, omit_defaults=True):
     """The state of a `Mixture`."""
 
     labels: Count
@@ -100,6 +104,8 @@ class MixtureState(msgspec.Struct):
     leader: Count
     recent: bytes
     recent_labels: list[Count]
+    mass: tuple[int, int, int] = NONE
+    latest_units: bytes = b""
 
 
 def encode(state: MixtureState) -> bytes:
@@ -138,6 +144,27 @@ def unpack_floats(data: bytes, low: float, high: float, size: int | None = None)
     if not ((values >= low) & (values <= high)).all():
         raise DamagedStateError(f"numbers of a mixture are not in [{low}, {high}]")
     return values
+
+
+def pack_units(units: Units) -> bytes:
+    """Return units of weights as bytes."""
+    return units.astype("<i8").tobytes()
+
+
+def unpack_units(data: bytes, count: int) -> Units:
+    """Return units of so many weights from bytes.
+
+    Raises
+    ------
+    DamagedStateError
+        If they are no such units.
+    """
+    units = np.frombuffer(data[: len(data) // 8 * 8], "<i8").astype(np.int64)
+    try:
+        check_units(units, count)
+    except ValueError as error:
+        raise DamagedStateError(f"of a mixture, {error}") from None
+    return units
 
 
 def pack_cells(cells: Cells) -> bytes:

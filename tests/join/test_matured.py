@@ -39,7 +39,7 @@ def test_no_label_is_a_negative_once_its_time_has_passed() -> None:
     events: list[Event] = [PredictionEvent("a", 0.3, 1.0), later(11.0)]
     assert drive(events)[1] == []  # until then, inclusively, a label may come
     join, learned, _ = drive([*events, later(11.5, 1)])
-    assert learned == [Joined(0.3, 0.5, 0, "target", 1.0, None, 3, None, 11.0)]
+    assert learned == [Joined(0.3, 0.5, 0, "target", 1.0, None, 3, None, matured_at=11.0)]
     assert join.counts == JoinCounts(predictions=3, implied=1)
 
 

@@ -456,7 +456,7 @@ def damaged(state: codec.MixtureState) -> list[tuple[str, object]]:
         ("windows", msgspec.structs.replace(state.windows, fitted_at=[10**6] * (len(WINDOWS) + 1))),
         ("windows", msgspec.structs.replace(state.windows, n=10**6)),
         ("online", codec.pack_floats(online)),
-        ("online", codec.pack_floats(np.full(len(online), 1e8))),
+        ("online", codec.pack_floats(np.full(len(online), 1e12))),
         ("calibeating", codec.pack_floats(np.full(20, -1.0))),
         ("source_edges", b"\0"),
         ("partition", b""),

@@ -92,6 +92,7 @@ IDS = st.sampled_from([f"i{number}" for number in range(12)])
 SCORES = st.floats(0.0, 1.0)
 KEYS = st.sampled_from([None, None, "k", "l"])
 DOMAINS = st.sampled_from(["target", "target", "target", "source"])
+WEIGHTS = st.sampled_from([None] * 9 + [1.0, 2.5, 0.25])
 STEPS = st.sampled_from([None, 0.0, 0.0, 1.0, 1.0, 2.0, -3.0, 9.0])
 
 
@@ -107,9 +108,10 @@ def streams(draw: st.DrawFn, *, keys: bool) -> list[Event | Malformed]:
         key, domain = draw(KEYS) if keys else None, draw(DOMAINS) if keys else "target"
         kind = draw(st.sampled_from("pppplllbam"))
         if kind == "p":
-            events.append(PredictionEvent(id_, draw(SCORES), moment, key, domain))  # type: ignore[arg-type]
+            event = PredictionEvent(id_, draw(SCORES), moment, key, domain, weight=draw(WEIGHTS))  # type: ignore[arg-type]
+            events.append(event)
         elif kind == "l":
-            events.append(LabelEvent(id_, draw(st.integers(0, 1)), moment))
+            events.append(LabelEvent(id_, draw(st.integers(0, 1)), moment, weight=draw(WEIGHTS)))
         elif kind == "m":
             events.append(Malformed("bad"))
         else:

@@ -33,7 +33,7 @@ from streamcal.join.tables import E, Early, MemoryTable, MemoryTables, Pending, 
 from streamcal.texts import Texts
 from streamcal.times import show_duration, show_time
 
-__all__ = ["Join", "JoinConfig", "JoinCounts", "JoinState", "Joined", "OriginOf", "Rejected"]
+__all__ = ["Join", "JoinConfig", "JoinCounts", "JoinState", "Joined", "OriginOf", "Rejected", "Told"]
 
 PORTION: Final = 16_384
 """So many entries may expire in a micro-batch, or more in a large one (`PER_EVENT`), before they are flushed
@@ -71,6 +71,19 @@ class Joined(msgspec.Struct, frozen=True, gc=False):
     seen: int = 0
     """How many target scores the engine had observed before it answered the prediction."""
     key: str | None = None
+    """That of the prediction."""
+
+
+class Told(msgspec.Struct, frozen=True, gc=False):
+    """A positive, told before its prediction is matured."""
+
+    score: float
+    predicted_at: float
+    """Event time of the prediction."""
+    told_at: float
+    """Event time of the label, not before that."""
+    domain: Domain
+    key: str | None
     """That of the prediction."""
 
 

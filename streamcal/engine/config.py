@@ -84,8 +84,9 @@ class RecalibratorConfig(BaseModel):
     matured_after
         so many seconds after its prediction a label is final, at least 1; of the labels before, only
         positives are told. Mode ``"auto"`` then also weighs maps of the positives told so far, corrected for
-        the time that their predictions had (docs/proofs/exposure.md); the other modes wait. None: a label is
-        final when it comes.
+        the time that their predictions had (docs/proofs/exposure.md); the other modes wait. Predictions count
+        that have an event time and go through `Recalibrator.step` or a run. None: a label is final when it
+        comes.
 
     Raises
     ------

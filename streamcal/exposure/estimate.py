@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.exposure.delays import PANES
+from streamcal.exposure.delays import LEAST, PANES
 from streamcal.maps.platt import apply_platt, cell_logits, fit_platt
 from streamcal.sketch.arrays import Cells
 
@@ -39,7 +39,8 @@ class Estimate(NamedTuple):
     positives: Floats
     """Those told so far, float64[2, m], by memory."""
     platt: Floats
-    """(a, b) of a Platt map of the rate, float64[2, 2], by memory."""
+    """(a, b) of a Platt map of the rate, float64[2, 2], by memory; where the recent one has too few positives,
+    both are of all."""
     trust: float
     """How far to trust it, in [0, 1]: the part of the delays that it does not extrapolate, by how much more
     than Poisson counts the ratios of positives and exposures vary from pane to pane."""
@@ -69,7 +70,8 @@ def estimate(
     varies = dispersion(told, expected)
     since = latest_change(told, expected, varies)
     lately = np.stack((exposures[:since].sum(axis=0), positives[:since].sum(axis=0)))
-    second = _platt(logits, lately[1:], lately[:1])
+    enough = lately[1].sum() >= LEAST  # after a gap, say, what is recent tells nothing
+    second = _platt(logits, lately[1:], lately[:1]) if enough else first
     both = np.stack((whole, lately), axis=1)
     return Estimate(cells, both[0], both[1], np.concatenate((first, second)), known / varies)
 

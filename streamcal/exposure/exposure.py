@@ -97,7 +97,8 @@ class Exposure:
 
         One that is told later than ``matured_after`` is none.
         """
-        closes = told_at >= self._end and self._reach(told_at)
+        now = max(predicted_at, told_at)
+        closes = now >= self._end and self._reach(now)
         if told_at - predicted_at <= self._matured_after:
             self._tellings.extend((score, predicted_at, max(told_at - predicted_at, 0.0)))
             if len(self._tellings) >= 3 * _WAITING:

@@ -86,7 +86,7 @@ def errors(drawn: Drawn, exposure: Exposure) -> dict[str, float]:
 
     def error(positives: Floats, predictions: Floats) -> float:
         rates = np.divide(positives, predictions, out=np.zeros(len(which)), where=predictions > 0.0)
-        return float(np.sqrt(shares @ np.square(rates - truth)))
+        return float(np.sqrt(shares @ np.square(np.minimum(rates, 1.0) - truth)))
 
     def counted(labels: npt.NDArray[np.bool_], of: npt.NDArray[np.bool_]) -> float:
         return error(np.bincount(place, labels & of, len(which)), np.bincount(place, of, len(which)))

@@ -122,7 +122,7 @@ def test_rates_without_waiting(kind: str) -> None:
     A constant rate is known nearly as well as by an oracle that has every label at once. After a doubling,
     the error is a fifth of that of waiting and of negative until told, or less: as far as an oracle gets to a
     tenth. Seen to fail with F = 1 for all ages, which is negative until told, and with the delays counted as
-    if they were not truncated.
+    if they were not truncated (that after the doubling only).
     """
     rows = [errors(drawn, exposed(drawn)) for drawn in (draw(kind, 100_000, seed) for seed in (0, 1))]
     mean = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}

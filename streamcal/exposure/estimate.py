@@ -39,8 +39,8 @@ class Estimate(NamedTuple):
     positives: Floats
     """Those told so far, float64[2, m], by memory."""
     platt: Floats
-    """(a, b) of a Platt map of the rate, float64[2, 2], by memory; where the recent one has too few positives,
-    both are of all."""
+    """(a, b) of a Platt map of the rate, float64[2, 2], by memory; where the recent one has too few
+    positives, both are of all."""
     trust: float
     """How far to trust it, in [0, 1]: the part of the delays that it does not extrapolate, by how much more
     than Poisson counts the ratios of positives and exposures vary from pane to pane."""

@@ -142,7 +142,7 @@ class Exposure:
         for mine, theirs in zip(self._tables, other._tables, strict=True):
             mine.add(theirs.keys, theirs.counts)
         if other._pane is not None and (self._pane is None or other._pane > self._pane):
-            self._open(other._pane)
+            self._begin(other._pane)
         self._settle()
 
     def to_bytes(self) -> bytes:
@@ -175,7 +175,7 @@ class Exposure:
         self._predicted, self._told, self._delays = tables
         self._settled = settled[0], settled[1]
         if state.pane is not None:
-            self._open(state.pane)
+            self._begin(state.pane)
         return self
 
     @property
@@ -188,11 +188,11 @@ class Exposure:
         if before is not None and pane <= before:
             return False
         self._count()
-        self._open(pane)
+        self._begin(pane)
         self._settle()
         return before is not None
 
-    def _open(self, pane: int) -> None:
+    def _begin(self, pane: int) -> None:
         self._pane, self._end = pane, (pane + 1) * self._width
 
     def _count(self) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
+from streamcal.sketch.decoding import MOST
 
 __all__ = ["Table"]
 
@@ -66,6 +67,6 @@ class Table:
         if len(state[0]) % 8 or len(state[0]) != len(state[1]):
             raise DamagedStateError(f"counts by key of {len(state[0])} and {len(state[1])} bytes")
         keys, counts = (np.frombuffer(part, "<i8").astype(np.int64) for part in state)
-        if (np.diff(keys) <= 0).any() or (counts <= 0).any() or (counts > 1 << 60).any():
+        if (np.diff(keys) <= 0).any() or (counts <= 0).any() or not counts.sum(dtype=float) <= MOST:
             raise DamagedStateError("counts by key are out of order or out of range")
         return cls(keys, counts)

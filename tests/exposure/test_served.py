@@ -83,7 +83,7 @@ def test_every_version_is_published_with_its_number() -> None:
 
 def test_merged_engines_have_the_counts_of_both() -> None:
     """Two halves of the predictions: the next pane that closes is estimated from all."""
-    drawn = draw("constant", 4000, 6)
+    drawn = draw("constant", 2000, 6)
     halves = [Drawn(*(column[start::2] for column in drawn)) for start in (0, 1)]
     whole, one, other = Stream(drawn, exposed=True), *(Stream(half, exposed=True) for half in halves)
     for stream, part in ((whole, drawn), (one, halves[0]), (other, halves[1])):

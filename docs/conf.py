@@ -61,7 +61,7 @@ NAVIGATION = {
         "glossary",
     ],
     "Reference": ["events", "store", "serve", "kafka", "spark", "river", "connectors", "api/README"],
-    "Background": ["paper", "benchmarks", "architecture", "proofs/certificates"],
+    "Background": ["paper", "benchmarks", "architecture", "proofs/certificates", "proofs/exposure"],
 }
 """The pages of docs/ as the side bar groups them."""
 

@@ -40,9 +40,9 @@ class JoinConfig(BaseModel):
     """What a prediction teaches whose label does not come. ``"drop"``: nothing, ``label_ttl`` after it.
     ``"negative"``: 0, ``matured_after`` after it; and a label that does come teaches at that time."""
 
-    matured_after: Seconds | None = None
-    """Seconds of event time, or a duration, after its prediction from which on a label counts as late: with
-    ``unlabelled="negative"``, and only then. An id is remembered for ``label_ttl`` after that."""
+    matured_after: Annotated[Seconds, Field(ge=1.0, le=1e10)] | None = None
+    """Seconds of event time, or a duration, at least 1, after its prediction from which on a label counts as
+    late: with ``unlabelled="negative"``, and only then. An id is remembered for ``label_ttl`` after that."""
 
     corrections: bool = False
     """Whether a label that differs from the one that was learned takes its place in the counts. If not, it is

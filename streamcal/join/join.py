@@ -95,13 +95,16 @@ class Joined(msgspec.Struct, frozen=True, gc=False):
 
 
 class Told(msgspec.Struct, frozen=True, gc=False):
-    """A positive label that was told before its prediction is matured, and so is not joined yet."""
+    """A positive label, told before its prediction is matured: it is not joined yet."""
 
     score: float
     predicted_at: float
+    """Event time of the prediction."""
     told_at: float
+    """Event time of the label, not before that."""
     domain: Domain
     key: str | None
+    """That of the prediction."""
 
 
 class Relabelled(msgspec.Struct, frozen=True, gc=False):

@@ -13,6 +13,7 @@ import numpy as np
 
 from streamcal import DamagedStateError, JoinConfig, LabelEvent, LabelledEvent, PredictionEvent, Recalibrator
 from streamcal.engine.config import RecalibratorConfig
+from streamcal.join.join import Told
 from streamcal.sketch.decoding import MOST
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
@@ -35,6 +36,7 @@ OPTIONS: Final[tuple[dict[str, Any], ...]] = (
     {"window": timedelta(seconds=200)},
     {"window": 96, "window_domain": "source", "bins": "cube_root"},
     {"mode": "target", "label_horizon": 40},
+    {"matured_after": 64.0},
 )
 
 
@@ -52,6 +54,8 @@ def make(options: dict[str, Any], n: int, rng: np.random.Generator, *, drift: bo
         engine.step(PredictionEvent(f"p{i}", score, float(i)))
         if i >= 5 and i % 7:
             engine.step(LabelEvent(f"p{i - 5}", int(labels[i - 5]), float(i)))
+        if engine.config.matured_after is not None and labels[i]:
+            engine._engine.tell(Told(score, float(i), i + 1.0 + i % 9, "target", None))
         if not i % 5:
             engine.step(LabelledEvent(score, label, f"b{i}", float(i)))
     engine.step(LabelEvent("early", 1, float(n)))

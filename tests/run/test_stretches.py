@@ -172,6 +172,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"mode": "target", "window": 500},
     {"mode": "source"},
     {"prior": "scores"},
+    {"matured_after": 100.0},
 ]
 
 

@@ -1,0 +1,78 @@
+"""What positives that are told before a label is final do to the mixture."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from streamcal.errors import DamagedStateError
+from streamcal.mixture.evidence import NO_EVIDENCE, Evidence
+from streamcal.mixture.forecasts import Points
+from streamcal.mixture.mixture import Mixture
+from streamcal.mixture.names import EXPOSURES, names_of
+from streamcal.mixture.snapshots import MOST_LASTING, Snapshots
+from streamcal.mixture.weights import FASTEST
+
+
+def evidence(trust: float = 1.0) -> Evidence:
+    """Return evidence that the rate is a fifth of the score."""
+    scores = np.array([0.1, 0.4, 0.8])
+    exposures = np.array([300.0, 200.0, 150.0])
+    platt = np.array([[1.0, -1.6], [1.1, -1.5]])
+    return Evidence(platt, Points.of(scores), exposures, exposures * scores / 5.0, trust)
+
+
+def test_weights_are_tilted_by_the_brier_loss_of_labels_like_these() -> None:
+    """By that of so many positives and negatives, scored one by one."""
+    said = evidence(0.5)
+    forecasts = np.random.default_rng(1).random((4, 3))
+    weights = np.array([0.1, 0.0, 0.6, 0.3])
+    positives, negatives = said.positives, said.exposures - said.positives
+    losses = (positives * (1.0 - forecasts) ** 2 + negatives * forecasts**2).sum(axis=1)
+    log_weights = np.log(np.maximum(weights, 1e-300)) - 0.5 * FASTEST * losses
+    expected = np.where(weights > 0.0, np.exp(log_weights - log_weights.max()), 0.0)
+    np.testing.assert_allclose(said.tilt(weights, forecasts), expected / expected.sum(), atol=1e-12)
+    assert NO_EVIDENCE.tilt(weights, np.empty((4, 0))) is weights
+    np.testing.assert_allclose(evidence(0.0).tilt(weights, forecasts), weights)
+
+
+def test_before_the_first_label_the_told_positives_decide() -> None:
+    """The identity leads without evidence, and the exposures' maps with it; the state goes on alike."""
+    mixture = Mixture(exposed=True)
+    names = names_of(exposed=True, by_scores=False)
+    assert mixture.step(0).mixing.leader == "identity"
+    mixed = mixture.step(10, None, evidence())
+    assert mixed.mixing.leader in EXPOSURES
+    assert mixed.mixing.weights.keys() <= {*names}
+    again = Mixture.from_bytes(mixture.to_bytes())
+    assert again.to_bytes() == mixture.to_bytes()
+    scores, labels = np.linspace(0.01, 0.99, 90), (np.arange(90) % 6 == 0).astype(np.int8)
+    for each in (mixture, again):
+        each.learn(scores, labels, np.arange(90) // 9)
+    assert again.step(20) == mixture.step(20)
+    assert again.to_bytes() == mixture.to_bytes()
+
+
+def test_lasting_snapshots_outlive_the_others() -> None:
+    """However many steps follow: a final label is of a prediction from thousands of steps ago."""
+    first = Mixture()._snapshots.latest
+    snapshots = Snapshots([(0, first)])
+    for step in range(1, 5001):
+        snapshots.add(first._replace(observed=step), lasting=step % 250 == 1)
+    assert snapshots.lasting == tuple(range(501, 5001, 250))[-MOST_LASTING:]
+    assert {*snapshots.lasting} <= {number for number, _ in snapshots.held}
+    served = snapshots.held[int(snapshots.served_at(np.array([1800]))[0])]
+    assert served[0] == 1751
+
+
+@pytest.mark.parametrize("place", [0, 5, 8, 11])
+@pytest.mark.parametrize("value", [-2.0, 1e16])
+def test_damaged_evidence_is_refused(place: int, value: float) -> None:
+    """Trust, scores, exposures and positives have ranges; their lengths are alike."""
+    state = evidence().to_state()
+    assert np.array_equal(Evidence.restored(state).to_state(), state)
+    state[place] = value
+    with pytest.raises(DamagedStateError):
+        Evidence.restored(state)
+    with pytest.raises(DamagedStateError):
+        Evidence.restored(state[:-1])

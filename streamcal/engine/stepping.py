@@ -104,7 +104,12 @@ def _prediction(
     early = join.take_early(str(event.id))
     if early is None:
         return (answer, *begun)
-    return (answer, *begun, *_met(join.ripen(early), engine), *_met(join.rematch(early, origin_of), engine))
+    return (
+        answer,
+        *begun,
+        *_met(join.ripen(early), engine),
+        *_met(join.match(early, origin_of, is_new=False), engine),
+    )
 
 
 def _met(met: Joined | Told | Relabelled | Rejected | None, engine: Learner) -> tuple[Outcome, ...]:

@@ -320,8 +320,11 @@ class Join:
         Where partitions are read one ahead of another, such a label may come before the clock and the
         watermark have passed its prediction's time. What a prediction is joined with depends on times alone.
         """
-        after, waiting = self._matured_after, self._tables.pending.entries.get(event.id)
-        if after is None or waiting is None or waiting.time is None or event.time is None:
+        after = self._matured_after
+        if after is None:
+            return None
+        waiting = self._tables.pending.entries.get(event.id)
+        if waiting is None or waiting.time is None or event.time is None:
             return None
         if event.time <= waiting.time + after:
             return None
@@ -389,7 +392,7 @@ class Join:
     def take_early(self, id_: str) -> LabelEvent | None:
         """Return the label that waited for a prediction which is now held until it is matured, if one did.
 
-        It is then to be matched as any other, but for the count of labels.
+        It is then to be matched as any other.
         """
         early = None if self._matured_after is None else self._tables.early.entries.pop(id_, None)
         return None if early is None else early.event
@@ -404,19 +407,14 @@ class Join:
     # Labels
 
     def match(
-        self, event: LabelEvent, origin_of: OriginOf | None = None
+        self, event: LabelEvent, origin_of: OriginOf | None = None, *, is_new: bool = True
     ) -> Joined | Told | Relabelled | Rejected | None:
         """Match a label with its prediction; None if one of them waits for the other, or for its time.
 
-        The reject may be of an earlier label, if as many wait as may.
+        The reject may be of an earlier label, if as many wait as may. A label that `take_early` gave is not
+        new: it was counted when it came.
         """
-        self._counts.labels += 1
-        return self.rematch(event, origin_of)
-
-    def rematch(
-        self, event: LabelEvent, origin_of: OriginOf | None = None
-    ) -> Joined | Told | Relabelled | Rejected | None:
-        """Match a label that was counted before: one that `take_early` gave; see `match`."""
+        self._counts.labels += is_new
         tables = self._tables
         if self._matured_after is not None and event.id in tables.pending.entries:
             return self._tell(event, origin_of)

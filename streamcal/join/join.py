@@ -195,6 +195,7 @@ class Join:
         "_watermark",
         "guard",
         "keeps_answers",
+        "matures",
         "prefetches_parts",
     )
 
@@ -209,6 +210,8 @@ class Join:
         state = state or JoinState(None, None, JoinCounts())
         self._matured_after = self._config.matured_after
         self._corrects = self._config.corrections
+        self.matures = self._matured_after is not None
+        """Whether predictions are held until they are matured."""
         self._clock = ExpiryClock(self._config.label_ttl, state.clock, state.start, self._matured_after)
         self._counts = state.counts
         self._watermark = float("inf")  # that holds now
@@ -236,7 +239,7 @@ class Join:
     @property
     def takes_stretches(self) -> bool:
         """Whether `look` and `take` know all its rules: labels that wait and corrections come one by one."""
-        return self._matured_after is None and not self._corrects
+        return not (self.matures or self._corrects)
 
     @property
     def counts(self) -> JoinCounts:
@@ -371,7 +374,7 @@ class Join:
         entry = Pending(
             self._clock.time, event.score, probability, event.domain, event.key, event.time, seen, answer
         )
-        if id_ in tables.early.entries and self._matured_after is None:
+        if id_ in tables.early.entries and not self.matures:
             early = tables.early.entries.pop(id_).event
             if self._corrects:
                 entry.told = early.label, early.time
@@ -394,7 +397,7 @@ class Join:
 
         It is then to be matched as any other.
         """
-        early = None if self._matured_after is None else self._tables.early.entries.pop(id_, None)
+        early = self._tables.early.entries.pop(id_, None)
         return None if early is None else early.event
 
     def join(self, event: LabelledEvent, probability: float, seen: int) -> Joined:
@@ -416,7 +419,7 @@ class Join:
         """
         self._counts.labels += is_new
         tables = self._tables
-        if self._matured_after is not None and event.id in tables.pending.entries:
+        if self.matures and event.id in tables.pending.entries:
             return self._tell(event, origin_of)
         waiting = tables.pending.entries.pop(event.id, None)
         if waiting is not None:
@@ -438,7 +441,7 @@ class Join:
         early = tables.early.entries.get(event.id)
         if early is not None:
             first = early.event.label
-            if first != event.label and (self._corrects or self._matured_after is not None):
+            if first != event.label and (self._corrects or self.matures):
                 self._counts.corrected += 1
                 early.event = _with_origin(event, origin_of)
                 tables.early.note(event.id)
@@ -454,7 +457,7 @@ class Join:
             return Rejected(_with_origin(event, origin_of), reason)
         else:
             first, held = settled.label, settled.answered
-            if held is not None and self._matured_after is not None and held.told is None:
+            if held is not None and self.matures and held.told is None:
                 return self._contradict(event, settled, held, origin_of)
             if first != event.label and self._corrects and held is not None:
                 self._counts.corrected += 1
@@ -610,7 +613,7 @@ class Join:
     def _settle(self, id_: str, label: int | None, prediction: Pending) -> None:
         """Remember how a prediction ended, to tell duplicates and late labels."""
         settled = self._tables.settled
-        wanted = self._corrects or self._matured_after is not None
+        wanted = self._corrects or self.matures
         kept = prediction if wanted or (self.keeps_answers and prediction.answer is not None) else None
         settled.entries[id_] = Settled(self._clock.time, label, kept)
         if self._settled_room:

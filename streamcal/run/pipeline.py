@@ -259,7 +259,7 @@ class Pipeline:
         rejects, meanings = outcome.rejects, self.tally.deployment
         join, engine_of, row_of = self._join, self._engines.of, self._row_of
         known, admits = self._engines.known, self._engines.admits
-        timed, matures = self._timed, self._config.matured_after is not None
+        timed, matures, rate = self._timed, join.matures, self._unrated.append
         index = 0
 
         def origin_of() -> Origin:
@@ -283,6 +283,10 @@ class Pipeline:
                 if type(each) is Recalibrated:
                     # The answer is that to this event; a label alone has none.
                     answers.append(each if row_of is None else row_of(each, event.kept))  # type: ignore[union-attr]
+                elif isinstance(each, Joined):
+                    rate(each)
+                    if self._observer is not None:
+                        self._observer(each)
                 else:
                     self._tell(each, outcome)
 

@@ -252,17 +252,18 @@ class Unrated(NamedTuple):
 
     def append(self, joined: Joined) -> None:
         """Add one."""
-        predicted_at, labelled_at, matured_at = joined.predicted_at, joined.labelled_at, joined.matured_at
-        time = labelled_at if matured_at is None else matured_at
-        self.scores.append(joined.score)
-        self.probabilities.append(joined.probability)
-        self.labels.append(joined.label)
-        self.keys.append(joined.key)
-        if labelled_at is None or predicted_at is None:
-            self.delays.append(_NO_TIME)
+        scores, probabilities, labels, keys, delays, times = self
+        predicted_at, labelled_at, time = joined.predicted_at, joined.labelled_at, joined.matured_at
+        scores.append(joined.score)
+        probabilities.append(joined.probability)
+        labels.append(joined.label)
+        keys.append(joined.key)
+        if labelled_at is None:
+            delays.append(_NO_TIME)
+            times.append(_NO_TIME if time is None else time)
         else:
-            self.delays.append(labelled_at - predicted_at)
-        self.times.append(_NO_TIME if time is None else time)
+            delays.append(_NO_TIME if predicted_at is None else labelled_at - predicted_at)
+            times.append(labelled_at if time is None else time)
 
 
 class QualityState(msgspec.Struct):

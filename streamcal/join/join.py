@@ -197,6 +197,7 @@ class Join:
         "keeps_answers",
         "matures",
         "prefetches_parts",
+        "takes_stretches",
     )
 
     def __init__(
@@ -212,6 +213,8 @@ class Join:
         self._corrects = self._config.corrections
         self.matures = self._matured_after is not None
         """Whether predictions are held until they are matured."""
+        self.takes_stretches = not (self.matures or self._corrects)
+        """Whether `look` and `take` know all its rules: labels that wait and corrections come one by one."""
         self._clock = ExpiryClock(self._config.label_ttl, state.clock, state.start, self._matured_after)
         self._counts = state.counts
         self._watermark = float("inf")  # that holds now
@@ -235,11 +238,6 @@ class Join:
     def max_jump(self) -> float:
         """By how many seconds an event's time may be past those before it."""
         return float("inf") if self._config.max_jump is None else self._config.max_jump
-
-    @property
-    def takes_stretches(self) -> bool:
-        """Whether `look` and `take` know all its rules: labels that wait and corrections come one by one."""
-        return not (self.matures or self._corrects)
 
     @property
     def counts(self) -> JoinCounts:

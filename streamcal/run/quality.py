@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
-from streamcal.join.join import Joined
 from streamcal.maps import binning
 from streamcal.run.history import GRAIN, Delays, History, HistoryState
 from streamcal.sketch import grid
@@ -45,7 +44,6 @@ RATED_KEYS: Final = 8
 
 _CELLS: Final = 512  # of the sketch that the bins are made of: some kilobytes of every commit
 _LEAST: Final = 1e-15
-_NO_TIME: Final = float("nan")
 
 Values = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int8]
@@ -249,21 +247,6 @@ class Unrated(NamedTuple):
     def none(cls) -> Self:
         """Return empty columns."""
         return cls(array("d"), array("d"), array("b"), [], array("d"), array("d"))
-
-    def append(self, joined: Joined) -> None:
-        """Add one."""
-        scores, probabilities, labels, keys, delays, times = self
-        predicted_at, labelled_at, time = joined.predicted_at, joined.labelled_at, joined.matured_at
-        scores.append(joined.score)
-        probabilities.append(joined.probability)
-        labels.append(joined.label)
-        keys.append(joined.key)
-        if labelled_at is None:
-            delays.append(_NO_TIME)
-            times.append(_NO_TIME if time is None else time)
-        else:
-            delays.append(_NO_TIME if predicted_at is None else labelled_at - predicted_at)
-            times.append(labelled_at if time is None else time)
 
 
 class QualityState(msgspec.Struct):

@@ -101,10 +101,15 @@ def _prediction(
     joined = join.hold(event, answer.probability, seen, kept)
     if joined is not None:
         return (answer, *begun, joined, *engine.learn(joined))
-    early = join.take_early(str(event.id))
+    early = join.take_early(str(event.id)) if join.matures else None
     if early is None:
         return (answer, *begun)
-    return (answer, *begun, *_met(join.ripen(early), engine), *_met(join.rematch(early, origin_of), engine))
+    return (
+        answer,
+        *begun,
+        *_met(join.ripen(early), engine),
+        *_met(join.match(early, origin_of, is_new=False), engine),
+    )
 
 
 def _met(met: Joined | Told | Relabelled | Rejected | None, engine: Learner) -> tuple[Outcome, ...]:
@@ -124,13 +129,13 @@ def _label(
     engine_of: Callable[[str | None], Learner],
     origin_of: OriginOf | None,
 ) -> tuple[Outcome, ...]:
-    ripe = join.ripen(event)
+    ripe = join.ripen(event) if join.matures else None
     before = () if ripe is None else _met(ripe, engine_of(ripe.key))
     found = join.match(event, origin_of)
-    if found is None:
-        return before
-    if isinstance(found, Rejected):
-        return (*before, found)
+    if isinstance(found, Joined):
+        return (found, *engine_of(found.key).learn(found))  # nothing was ripe, or it would not wait
+    if found is None or isinstance(found, Rejected):
+        return before if found is None else (*before, found)
     return (*before, *_met(found, engine_of(found.key)))
 
 

@@ -200,7 +200,9 @@ class Join:
         "_watermark",
         "guard",
         "keeps_answers",
+        "matures",
         "prefetches_parts",
+        "takes_stretches",
     )
 
     def __init__(
@@ -214,6 +216,10 @@ class Join:
         state = state or JoinState(None, None, JoinCounts())
         self._matured_after = self._config.matured_after
         self._corrects = self._config.corrections
+        self.matures = self._matured_after is not None
+        """Whether predictions are held until they are matured."""
+        self.takes_stretches = not (self.matures or self._corrects)
+        """Whether `look` and `take` know all its rules: labels that wait and corrections come one by one."""
         self._clock = ExpiryClock(self._config.label_ttl, state.clock, state.start, self._matured_after)
         self._counts = state.counts
         self._watermark = float("inf")  # that holds now
@@ -237,11 +243,6 @@ class Join:
     def max_jump(self) -> float:
         """By how many seconds an event's time may be past those before it."""
         return float("inf") if self._config.max_jump is None else self._config.max_jump
-
-    @property
-    def takes_stretches(self) -> bool:
-        """Whether `look` and `take` know all its rules: labels that wait and corrections come one by one."""
-        return self._matured_after is None and not self._corrects
 
     @property
     def counts(self) -> JoinCounts:
@@ -327,8 +328,11 @@ class Join:
         Where partitions are read one ahead of another, such a label may come before the clock and the
         watermark have passed its prediction's time. What a prediction is joined with depends on times alone.
         """
-        after, waiting = self._matured_after, self._tables.pending.entries.get(event.id)
-        if after is None or waiting is None or waiting.time is None or event.time is None:
+        after = self._matured_after
+        if after is None:
+            return None
+        waiting = self._tables.pending.entries.get(event.id)
+        if waiting is None or waiting.time is None or event.time is None:
             return None
         if event.time <= waiting.time + after:
             return None
@@ -383,7 +387,7 @@ class Join:
             answer,
             weight=event.weight,
         )
-        if id_ in tables.early.entries and self._matured_after is None:
+        if id_ in tables.early.entries and not self.matures:
             early = tables.early.entries.pop(id_).event
             if self._corrects:
                 entry.told = early.label, early.time
@@ -404,9 +408,9 @@ class Join:
     def take_early(self, id_: str) -> LabelEvent | None:
         """Return the label that waited for a prediction which is now held until it is matured, if one did.
 
-        It is then to be matched as any other, but for the count of labels.
+        It is then to be matched as any other.
         """
-        early = None if self._matured_after is None else self._tables.early.entries.pop(id_, None)
+        early = self._tables.early.entries.pop(id_, None)
         return None if early is None else early.event
 
     def join(self, event: LabelledEvent, probability: float, seen: int) -> Joined:
@@ -419,21 +423,16 @@ class Join:
     # Labels
 
     def match(
-        self, event: LabelEvent, origin_of: OriginOf | None = None
+        self, event: LabelEvent, origin_of: OriginOf | None = None, *, is_new: bool = True
     ) -> Joined | Told | Relabelled | Rejected | None:
         """Match a label with its prediction; None if one of them waits for the other, or for its time.
 
-        The reject may be of an earlier label, if as many wait as may.
+        The reject may be of an earlier label, if as many wait as may. A label that `take_early` gave is not
+        new: it was counted when it came.
         """
-        self._counts.labels += 1
-        return self.rematch(event, origin_of)
-
-    def rematch(
-        self, event: LabelEvent, origin_of: OriginOf | None = None
-    ) -> Joined | Told | Relabelled | Rejected | None:
-        """Match a label that was counted before: one that `take_early` gave; see `match`."""
+        self._counts.labels += is_new
         tables = self._tables
-        if self._matured_after is not None and event.id in tables.pending.entries:
+        if self.matures and event.id in tables.pending.entries:
             return self._tell(event, origin_of)
         waiting = tables.pending.entries.pop(event.id, None)
         if waiting is not None:
@@ -456,7 +455,7 @@ class Join:
         early = tables.early.entries.get(event.id)
         if early is not None:
             first = early.event.label
-            if first != event.label and (self._corrects or self._matured_after is not None):
+            if first != event.label and (self._corrects or self.matures):
                 self._counts.corrected += 1
                 early.event = _with_origin(event, origin_of)
                 tables.early.note(event.id)
@@ -472,7 +471,7 @@ class Join:
             return Rejected(_with_origin(event, origin_of), reason)
         else:
             first, held = settled.label, settled.answered
-            if held is not None and self._matured_after is not None and held.told is None:
+            if held is not None and self.matures and held.told is None:
                 return self._contradict(event, settled, held, origin_of)
             if first != event.label and self._corrects and held is not None:
                 self._counts.corrected += 1
@@ -628,7 +627,7 @@ class Join:
     def _settle(self, id_: str, label: int | None, prediction: Pending) -> None:
         """Remember how a prediction ended, to tell duplicates and late labels."""
         settled = self._tables.settled
-        wanted = self._corrects or self._matured_after is not None
+        wanted = self._corrects or self.matures
         kept = prediction if wanted or (self.keeps_answers and prediction.answer is not None) else None
         settled.entries[id_] = Settled(self._clock.time, label, kept)
         if self._settled_room:

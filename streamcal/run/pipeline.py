@@ -46,6 +46,7 @@ from streamcal.values import class_name
 
 __all__ = ["Outcome", "Pipeline", "PipelineState"]
 
+_NO_TIME: Final = float("nan")
 _UNRATED: Final = 4096  # joined labels that may wait until they are rated, all at once
 
 
@@ -238,7 +239,8 @@ class Pipeline:
         rated = len(self._unrated.labels)
         taking = self._begin(batch, events)
         outcome = Outcome([], [], [])
-        for each in pass_on(self._join.advance(batch.watermark), self._engines.of):
+        left = self._join.advance(batch.watermark)
+        for each in pass_on(left, self._engines.of) if left else ():
             self._tell(each, outcome)
         if isinstance(events, Block) and in_columns:
             outcome.answers = answers = Answers()
@@ -268,7 +270,7 @@ class Pipeline:
         rejects, meanings = outcome.rejects, self.tally.deployment
         join, engine_of, row_of = self._join, self._engines.of, self._row_of
         known, admits = self._engines.known, self._engines.admits
-        timed, may_refuse = self._timed, not join.takes_stretches
+        timed, may_refuse, unrated = self._timed, not join.takes_stretches, self._unrated
         index = 0
 
         def origin_of() -> Origin:
@@ -295,13 +297,17 @@ class Pipeline:
                 if type(each) is Recalibrated:
                     # The answer is that to this event; a label alone has none.
                     answers.append(each if row_of is None else row_of(each, event.kept))  # type: ignore[union-attr]
+                elif isinstance(each, Joined):
+                    _append(unrated, each)
+                    if self._observer is not None:
+                        self._observer(each)
                 else:
                     self._tell(each, outcome)
 
     def _tell(self, emission: Emission | Joined, outcome: Outcome) -> None:
         """Take what join and engine said beside answers into an outcome."""
         if isinstance(emission, Joined):
-            self._unrated.append(emission)
+            _append(self._unrated, emission)
             if self._observer is not None:
                 self._observer(emission)
         elif isinstance(emission, Rejected):
@@ -553,3 +559,21 @@ class Pipeline:
     def _reject(self, origin: Origin | None, reason: str) -> RejectRow:
         self.tally.rejected += 1
         return reject_row(origin, reason)
+
+
+def _append(unrated: Unrated, joined: Joined) -> None:
+    """Add a joined label to those that are to be rated."""
+    scores, probabilities, labels, keys, delays, times, weights = unrated
+    if joined.weight != 1.0:
+        weights[len(labels)] = joined.weight
+    predicted_at, labelled_at, time = joined.predicted_at, joined.labelled_at, joined.matured_at
+    scores.append(joined.score)
+    probabilities.append(joined.probability)
+    labels.append(joined.label)
+    keys.append(joined.key)
+    if labelled_at is None:
+        delays.append(_NO_TIME)
+        times.append(_NO_TIME if time is None else time)
+    else:
+        delays.append(_NO_TIME if predicted_at is None else labelled_at - predicted_at)
+        times.append(labelled_at if time is None else time)

@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
-from streamcal.join.join import Joined
 from streamcal.maps import binning
 from streamcal.run.history import GRAIN, Delays, History, HistoryState
 from streamcal.sketch import checks, grid
@@ -50,7 +49,6 @@ RATED_KEYS: Final = 8
 
 _CELLS: Final = 512  # of the sketch that the bins are made of: some kilobytes of every commit
 _LEAST: Final = 1e-15
-_NO_TIME: Final = float("nan")
 
 Values = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int8]
@@ -295,22 +293,6 @@ class Unrated(NamedTuple):
     def none(cls) -> Self:
         """Return empty columns."""
         return cls(array("d"), array("d"), array("b"), [], array("d"), array("d"), {})
-
-    def append(self, joined: Joined) -> None:
-        """Add one."""
-        if joined.weight != 1.0:
-            self.weights[len(self.labels)] = joined.weight
-        predicted_at, labelled_at, matured_at = joined.predicted_at, joined.labelled_at, joined.matured_at
-        time = labelled_at if matured_at is None else matured_at
-        self.scores.append(joined.score)
-        self.probabilities.append(joined.probability)
-        self.labels.append(joined.label)
-        self.keys.append(joined.key)
-        if labelled_at is None or predicted_at is None:
-            self.delays.append(_NO_TIME)
-        else:
-            self.delays.append(labelled_at - predicted_at)
-        self.times.append(_NO_TIME if time is None else time)
 
 
 class QualityState(msgspec.Struct):

@@ -182,6 +182,14 @@ class DomainLabels:
 
     # Appending
 
+    def weigh(self, label: int, units: int) -> None:
+        """Take note of the weight of the next label, in units; `append` of that label must follow.
+
+        What reads in between reads without it.
+        """
+        if units != ONE:
+            self._weigh(np.array([label], np.int8), np.array([units]))
+
     def append(self, score: float, label: int, seen: int | None) -> int:
         """Take one checked label; return the number of labels."""
         self._scores.append(score)
@@ -191,11 +199,6 @@ class DomainLabels:
         self.positives += label
         self.n = n = self.n + 1
         return n
-
-    def append_weighted(self, score: float, label: int, seen: int | None, units: int) -> int:
-        """Take one checked label with a weight other than 1, in units; return the number of labels."""
-        self._weigh(np.array([label], np.int8), np.array([units]))
-        return self.append(score, label, seen)
 
     def extend(
         self, scores: Scores, labels: Labels, seen: Counts | int | None, units: Units | None = None
@@ -312,11 +315,11 @@ class DomainLabels:
         """Return the units of the buffered labels from this place on; None if all weights are 1."""
         if not self._heavy:
             return None
-        place = bisect_left(self._heavy, self._start + first)
-        if place == len(self._heavy):
+        heavy = slice(bisect_left(self._heavy, self._start + first), bisect_left(self._heavy, self.end))
+        if heavy.start == heavy.stop:
             return None
         units = np.full(len(self._labels) - first, ONE)
-        units[np.array(self._heavy[place:]) - (self._start + first)] = self._heavy_units[place:]
+        units[np.array(self._heavy[heavy]) - (self._start + first)] = self._heavy_units[heavy]
         return units
 
     def settle(self) -> None:

@@ -37,7 +37,7 @@ from streamcal.sketch.label_log import LabelLog
 from streamcal.sketch.newest import Newest
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.traffic import Traffic
-from streamcal.sketch.weighing import ONE, units_of
+from streamcal.sketch.weighing import units_of
 
 __all__ = ["Answers", "DomainSummary", "Engine"]
 
@@ -264,13 +264,14 @@ class Engine:
             time = self._time or 0.0  # a window of event time takes it for as late as the latest
         elif self._time is None or time > self._time:
             self._time = time
-        units = ONE if joined.weight == 1.0 else units_of(joined.weight)
         labels = self._target if joined.domain == "target" else self._source
+        if joined.weight != 1.0 and not labels.closed:
+            labels.weigh(joined.label, units_of(joined.weight))
         if labels.n + 1 < self._stops[joined.domain] and not labels.windowed:
-            self.learn_one(joined.score, joined.label, joined.domain, time, joined.seen, units)
+            self.learn_one(joined.score, joined.label, joined.domain, time, joined.seen)
             return ()  # nothing is due with it
         version, alarms = self.served.version, len(self.alarms)
-        self.learn_one(joined.score, joined.label, joined.domain, time, joined.seen, units)
+        self.learn_one(joined.score, joined.label, joined.domain, time, joined.seen)
         published: tuple[Emission, ...] = ()
         if self.served.version != version:
             certificate = self.published_certificate if self._certifies() else None
@@ -367,22 +368,34 @@ class Engine:
         domain: Domain,
         time: float | None,
         seen: int | None,
-        units: int = ONE,
     ) -> None:
-        """Learn one checked score with its label, of a weight in units; see `Recalibrator.learn_one`."""
+        """Learn one checked score with its label; see `Recalibrator.learn_one`."""
         labels = self._target if domain == "target" else self._source
         if labels.closed:
             return
         if labels.windowed:
             self._turn(domain, labels, time)
-        if units == ONE:
-            n = labels.append(score, label, seen)
-        else:
-            n = labels.append_weighted(score, label, seen, units)
+        n = labels.append(score, label, seen)
         if self._shifts:
             self.served.forget_weights()
         if n >= self._stops[domain]:
             self._catch_up(domain)
+
+    def learn_weighted(
+        self,
+        score: float,
+        label: int,
+        domain: Domain,
+        time: float | None,
+        seen: int | None,
+        weight: float,
+    ) -> None:
+        """Learn one checked score with its label, of a checked weight; see `Recalibrator.learn_one`."""
+        labels = self._target if domain == "target" else self._source
+        if not labels.closed:
+            labels.next_pane(time)  # raises where the label is refused, before its weight is noted
+            labels.weigh(label, units_of(weight))
+        self.learn_one(score, label, domain, time, seen)
 
     def learn_many(
         self,

@@ -239,7 +239,7 @@ class Recalibrator:
         if weight is None:
             self._engine.learn_one(score, label, domain, time, seen)
         else:
-            self._engine.learn_one(score, label, domain, time, seen, self._units(weight))
+            self._engine.learn_weighted(score, label, domain, time, seen, self._weight(weight))
         if self._seeks_source:
             self._seek_source()
 
@@ -463,12 +463,12 @@ class Recalibrator:
             self._seek_source()
         return tuple(outcome for outcome in outcomes if not isinstance(outcome, Joined))
 
-    def _units(self, weight: float) -> int:
-        """Return the units of a weight, if there may be one."""
-        units = units_of(check_weight(weight))
-        if units != ONE:
+    def _weight(self, weight: float) -> float:
+        """Return a checked weight, if there may be one."""
+        value = check_weight(weight)
+        if units_of(value) != ONE:
             self._check_weighs()
-        return units
+        return value
 
     def _check_weighs(self) -> None:
         """Check that these options take labels with weights."""

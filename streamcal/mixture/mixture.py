@@ -305,7 +305,8 @@ class Mixture:
         self._recent.merge(other._recent)
         self.n += other.n
         self._positives += other._positives
-        self._mass = self._mass.plus(other._mass)
+        mass = self._mass.plus(other._mass)
+        self._mass = mass if any(mass) else NONE
         self._keep_recent(np.frombuffer(other._recent_labels, np.int8), other._recent_units)
 
     def to_bytes(self) -> bytes:
@@ -344,7 +345,7 @@ class Mixture:
                 leader=self._leader,
                 recent=codec.pack_floats(losses),
                 recent_labels=recent_labels,
-                mass=self._mass if any(self._mass) else NONE,
+                mass=self._mass,
                 latest_units=b"" if self._recent_units is None else codec.pack_units(self._recent_units),
                 evidence=None if self._evidence is None else codec.pack_floats(self._evidence.to_state()),
                 panes=self._panes,
@@ -375,7 +376,7 @@ class Mixture:
         if state.positives > n or len(state.latest) != min(n, RECENT_PRIOR) or {*state.latest} - {0, 1}:
             raise DamagedStateError(f"{state.positives} positives among {n} labels of a mixture")
         mixture._positives, mixture._recent_labels = state.positives, state.latest
-        mixture._mass = Mass(*state.mass)
+        mixture._mass = Mass(*state.mass) if any(state.mass) else NONE
         if not mixture._mass.labels + ONE * n >= n or mixture._mass.squares + ONE * n < n:
             raise DamagedStateError(f"the weights of {n} labels of a mixture are damaged")
         if state.latest_units:
@@ -451,9 +452,9 @@ class Mixture:
 
     def _shares(self, labels: npt.NDArray[np.int8], units: Units | None) -> Floats | None:
         """Return what the next labels count for, float64[k]; None: one each, as all so far."""
-        self._mass = self._mass.plus(Mass.of(labels, units))
-        if not any(self._mass):
+        if units is None and self._mass is NONE:
             return None
+        self._mass = self._mass.plus(Mass.of(labels, units))
         own = np.full(len(labels), ONE) if units is None else units
         return _shared(own, self._mass, self.n + len(labels))
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from streamcal.run.columns import Columns
 from streamcal.serve.bodies import CLOUD_EVENT, CLOUD_EVENTS, JSON, JSON_LINES
 from streamcal.serve.problems import PROBLEM_TYPE
+from streamcal.sketch.weighing import HEAVIEST, LIGHTEST
 
 __all__ = ["document"]
 
@@ -203,6 +204,16 @@ def _infer() -> dict[str, Any]:
     }
 
 
+def _weights(columns: Columns) -> dict[str, Any]:
+    """Return the fields that say what a label counts for, if any are named."""
+    limits = {"weight": (LIGHTEST, HEAVIEST), "propensity": (1.0 / HEAVIEST, 1.0)}
+    return {
+        columns.names[role]: {"type": ["number", "null"], "minimum": least, "maximum": most}
+        for role, (least, most) in limits.items()
+        if role in columns.names
+    }
+
+
 def _schemas(columns: Columns) -> dict[str, Any]:
     id_, named = {**_NAME, "minLength": 1}, columns.of("labels")
     key = {"type": ["string", "null"], "maxLength": 512}
@@ -228,13 +239,14 @@ def _schemas(columns: Columns) -> dict[str, Any]:
                 columns.time: _TIME,
                 columns.key: key,
                 columns.domain: {"enum": ["source", "target", None]},
+                **_weights(columns),
             },
             "description": "The id may be missing only where the label is with it.",
         },
         "Label": {
             "type": "object",
             "required": [named.id, named.label],
-            "properties": {named.id: id_, named.label: label, named.time: _TIME},
+            "properties": {named.id: id_, named.label: label, named.time: _TIME, **_weights(named)},
         },
         "Answer": {
             "type": "object",

@@ -40,8 +40,15 @@ OPTIONS: Final[tuple[dict[str, Any], ...]] = (
 )
 
 
-def make(options: dict[str, Any], n: int, rng: np.random.Generator, *, drift: bool = False) -> Recalibrator:
-    """Return an engine that has learned n labels of each domain, with some that wait."""
+def make(
+    options: dict[str, Any],
+    n: int,
+    rng: np.random.Generator,
+    *,
+    drift: bool = False,
+    weight: float | None = None,
+) -> Recalibrator:
+    """Return an engine that has learned n labels of each domain, with some that wait, some with a weight."""
     join = JoinConfig(label_ttl=600.0, max_pending=500)
     engine = Recalibrator(RecalibratorConfig(max_cells=64, **options), join=join)
     pair = NormalPair(0.5)
@@ -57,7 +64,7 @@ def make(options: dict[str, Any], n: int, rng: np.random.Generator, *, drift: bo
         if engine.config.matured_after is not None and labels[i]:
             engine._engine.tell(Told(score, float(i), i + 1.0 + i % 9, "target", None))
         if not i % 5:
-            engine.step(LabelledEvent(score, label, f"b{i}", float(i)))
+            engine.step(LabelledEvent(score, label, f"b{i}", float(i), weight=weight))
     engine.step(LabelEvent("early", 1, float(n)))
     return engine
 
@@ -68,6 +75,8 @@ def corpus() -> tuple[bytes, ...]:
     rng = np.random.default_rng(11)
     engines = [make(options, n, rng) for options in OPTIONS for n in (0, 300)]
     engines += [make(options, n, rng, drift=True) for options in OPTIONS[:2] for n in (40, 1200)]
+    weighable = (options for options in OPTIONS if RecalibratorConfig(**options).why_unweighted is None)
+    engines += [make(options, 300, rng, weight=2.5) for options in weighable]
     merged = make({}, 300, rng)
     merged.merge(make({}, 200, rng))
     return tuple(engine.to_bytes() for engine in [*engines, merged])

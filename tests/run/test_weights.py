@@ -1,0 +1,139 @@
+"""Weights and propensities of events: alike from every format, and refused with the value and the place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from pydantic import ValidationError
+
+from streamcal.events import LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.frames import backtest
+from streamcal.run.codec import CsvDecoder, JsonDecoder, Malformed
+from streamcal.run.columns import Columns, did_you_mean
+from streamcal.run.quality import ForecastQuality
+from streamcal.run.table_codec import RowsDecoder
+
+COLUMNS = Columns(weight="w", propensity="p")
+EVENTS = [
+    PredictionEvent("a", 0.5, weight=4.0),
+    PredictionEvent("b", 0.5, weight=2.5),
+    LabelEvent("a", 1, weight=1.0),
+    LabelEvent("b", 1),
+    LabelledEvent(0.5, 0, weight=10.0),
+]
+ROWS: list[dict[str, Any]] = [
+    {"id": "a", "score": 0.5, "p": 0.25},
+    {"id": "b", "score": 0.5, "w": 2.5},
+    {"id": "a", "label": 1, "p": 1},
+    {"id": "b", "label": 1},
+    {"score": 0.5, "label": 0, "p": 0.1},
+]
+
+
+def json(row: dict[str, Any]) -> bytes:
+    return str(row).replace("'", '"').encode()
+
+
+def test_every_format_gives_the_same_events() -> None:
+    names = ["id", "score", "label", "w", "p"]
+    lines, rows = JsonDecoder("target", COLUMNS), RowsDecoder(names, "target", COLUMNS)
+    table = CsvDecoder(b"id,score,label,w,p", "target", COLUMNS)
+    assert [lines.decode(json(row)) for row in ROWS] == EVENTS
+    assert [
+        table.decode(",".join(str(row.get(name, "")) for name in names).encode()) for row in ROWS
+    ] == EVENTS
+    values = {name: [row.get(name) for row in ROWS] for name in names}
+    roles = dict(zip(("id", "score", "label", "weight", "propensity"), values.values(), strict=True))
+    assert list(rows.decode(roles, [], len(ROWS))) == EVENTS  # type: ignore[arg-type]
+
+
+def test_blocks_of_lines_keep_weights() -> None:
+    rows = [{"id": f"i{number}", "score": 0.5, "w": 1 + number % 3} for number in range(200)]
+    decoder = JsonDecoder("target", COLUMNS)
+    block = b"\n".join(map(json, rows))
+    events = decoder.decode_lines(block) or [decoder.decode(line) for line in block.split(b"\n")]
+    assert [event.weight for event in events] == [row["w"] for row in rows]  # type: ignore[union-attr]
+
+
+def test_a_column_is_read_only_if_it_is_named() -> None:
+    decoder = JsonDecoder()
+    assert decoder.decode(b'{"id": "a", "score": 0.5, "weight": 70}') == PredictionEvent("a", 0.5)
+    assert decoder.unknown_fields == {"weight": 1}
+    assert did_you_mean("sample_weight") == "weight"
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ('"w": 0', "a weight must be a number from 1/256 to 10000, got 0"),
+        ('"w": "2"', "a weight must be a number from 1/256 to 10000, got '2'"),
+        ('"p": 1.5', "must be a number from 0.0001 to 1, got 1.5"),
+        ('"p": 0', "must be a number from 0.0001 to 1, got 0"),
+        ('"w": 2, "p": 0.5', "an event has a weight or a propensity, not both, got 2 in 'w' and 0.5 in 'p'"),
+    ],
+)
+def test_a_bad_weight_is_refused(given: str, reason: str) -> None:
+    found = JsonDecoder("target", COLUMNS).decode(f'{{"id": "a", "score": 0.5, {given}}}'.encode())
+    assert isinstance(found, Malformed)
+    assert reason in found.reason
+
+
+def test_a_table_says_in_which_column() -> None:
+    found = RowsDecoder(["id", "score", "p"], "target", COLUMNS).row({"id": "a", "score": 0.5, "p": 7.0})
+    assert isinstance(found, Malformed)
+    assert found.reason.endswith("got 7.0, in column 'p'")
+
+
+def test_a_named_column_must_be_there() -> None:
+    columns = Columns(propensity="p", labels={"weight": "w"})
+    assert columns.required("events") == {"p"}
+    assert columns.required("labels") == {"w"}
+    with pytest.raises(ValueError, match="has no column 'p'"):
+        CsvDecoder(b"id,score", "target", columns, columns.required("events"))
+    with pytest.raises(ValueError, match="'p'"):
+        backtest(pd.DataFrame({"id": ["a"], "score": [0.5]}), columns={"propensity": "p"})
+    with pytest.raises(ValidationError, match="score and weight have the same column"):
+        Columns(weight="score")
+
+
+@pytest.mark.parametrize("where", ["predictions", "labels"])
+def test_data_frames_with_weights(where: str) -> None:
+    rng = np.random.default_rng(1)
+    scores = rng.random(3000)
+    chance = np.where(scores > 0.8, 1.0, 0.25)
+    seen = rng.random(3000) < chance
+    ids = [f"i{number}" for number in range(3000)]
+    predictions = pd.DataFrame({"id": ids, "score": scores, "p": chance})
+    labels = predictions[seen].assign(label=(rng.random(seen.sum()) < scores[seen] ** 2).astype(int))
+    side = {"predictions": predictions, "labels": labels[["id", "label", "p"]]}
+    rest = {"predictions": predictions[["id", "score"]], "labels": labels[["id", "label"]]}
+    given = {**rest, where: side[where]}
+    columns = {"propensity": "p"} if where == "predictions" else {"labels": {"propensity": "p"}}
+    done = backtest(**given, columns=columns, mode="target"), backtest(**rest, mode="target")  # type: ignore[arg-type]
+    weighted, plain = (each._pipeline.engines[None].target for each in done)
+    assert weighted.labels == plain.labels == seen.sum()
+    expected = np.average(labels["label"], weights=1.0 / labels["p"])
+    assert weighted.prior == pytest.approx(expected, abs=0.002)
+    assert plain.prior == pytest.approx(labels["label"].mean(), abs=0.002)
+
+
+def test_figures_are_weighted() -> None:
+    forecasts, labels, weights = np.array([0.2, 0.6, 0.9]), np.array([0, 1, 0]), np.array([1.0, 4.0, 0.5])
+    quality = ForecastQuality()
+    for part in (slice(0, 1), slice(1, 3)):
+        quality.add(forecasts[part], labels[part], weights[part])
+    quality = ForecastQuality.restore(quality.state)
+    figures, n = quality.figures, weights.sum()
+    assert figures.brier == pytest.approx((weights * (forecasts - labels) ** 2).sum() / n)
+    assert figures.gap == pytest.approx((weights * (forecasts - labels)).sum() / n, abs=1e-6)
+    assert figures.ece == pytest.approx((weights * np.abs(forecasts - labels)).sum() / n, abs=1e-6)
+    mass, sums, positives = quality.bins(15)
+    assert (mass.tolist(), positives.tolist()) == ([1.0, 4.0, 0.5], [0.0, 4.0, 0.0])
+    assert sums == pytest.approx(weights * forecasts, abs=1e-6)
+    even, plain = ForecastQuality(), ForecastQuality()
+    even.add(forecasts, labels, np.ones(3))
+    plain.add(forecasts, labels)
+    assert even.state == plain.state

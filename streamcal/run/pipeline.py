@@ -5,6 +5,7 @@ One engine a ``key``; one join for all, since a label names only its prediction'
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -28,6 +29,7 @@ from streamcal.join.tables import Tables
 from streamcal.run.alarms import alarm_row
 from streamcal.run.columns import Columns
 from streamcal.run.config import KeysConfig
+from streamcal.run.delays import Delay
 from streamcal.run.doubts import Meanings
 from streamcal.run.engines import EnginesView, KeyedEngines, check_options
 from streamcal.run.event_fields import Malformed
@@ -45,7 +47,7 @@ from streamcal.values import class_name
 
 __all__ = ["Outcome", "Pipeline", "PipelineState"]
 
-_UNRATED: Final = 4096  # joined labels that may wait until they are rated, all at once
+_UNRATED: Final = 4096  # joined labels that may wait until they are rated, all at once; so may predictions
 _NO_TIME: Final = float("nan")
 
 
@@ -93,6 +95,7 @@ class Pipeline:
         self._stored = False
         self._taken: tuple[int, Iterator[object]] = (0, iter(()))  # events, and those of the last batch
         self._unrated = Unrated.none()
+        self._uncounted = array("d"), array("d")  # predictions: their scores, and their times or NaN
         self._quality = Quality()
         columns = columns or Columns()
         self._positive = columns.positive
@@ -110,6 +113,11 @@ class Pipeline:
     def pending(self) -> int:
         """How many predictions wait for their label."""
         return self._join.pending
+
+    @property
+    def delay(self) -> Delay:
+        """How long labels took, and how many may yet come."""
+        return self.quality.delays.figures(self.counts.predictions, self.pending, self._join.longest_wait)
 
     @property
     def clock(self) -> float | None:
@@ -230,7 +238,7 @@ class Pipeline:
             self._step(batch, enumerate(taking), outcome, rows)
         if outcome.rejects:
             self._note(outcome.rejects)
-        if len(self._unrated.labels) >= _UNRATED:
+        if len(self._unrated.labels) >= _UNRATED or len(self._uncounted[0]) >= _UNRATED:
             self._rate()
         meanings.events += len(events)
         outcome.doubtful = bool(meanings.labels or meanings.percents)
@@ -249,6 +257,7 @@ class Pipeline:
         known, admits = self._engines.known, self._engines.admits
         timed = self._timed
         scores, probabilities, labels, keys, predicted_at, labelled_at = self._unrated
+        given, asked_at = self._uncounted
         index = 0
 
         def origin_of() -> Origin:
@@ -267,6 +276,8 @@ class Pipeline:
                 continue
             for each in step(event, join, engine_of, origin_of):
                 if type(each) is Recalibrated:
+                    given.append(each.score)
+                    asked_at.append(_NO_TIME if each.time is None else each.time)
                     # The answer is that to this event; a label alone has none.
                     answers.append(each if row_of is None else row_of(each, event.kept))  # type: ignore[union-attr]
                 elif isinstance(each, Joined):
@@ -341,6 +352,8 @@ class Pipeline:
             kept = block.kept or [()] * len(block)
             passing = [kept[index] for index in taken.events.at.tolist()]
             rows.single.extend(map(self._row_of, columns.rows(), passing))
+        self._uncounted[0].frombytes(answered.scores.tobytes())
+        self._uncounted[1].frombytes(answered.times.tobytes())
         unrated = self._unrated
         unrated.scores.frombytes(joined.scores.tobytes())
         unrated.probabilities.frombytes(joined.probabilities.tobytes())
@@ -471,7 +484,9 @@ class Pipeline:
         return engine
 
     def _rate(self) -> None:
-        """Rate the forecasts whose labels have come."""
+        """Rate the forecasts whose labels have come, and count the predictions that have."""
+        self._quality.reach.add_predictions(*map(np.array, self._uncounted))
+        self._uncounted = array("d"), array("d")
         self._quality.add(self._unrated)
         self._unrated = Unrated.none()
 

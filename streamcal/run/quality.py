@@ -1,4 +1,4 @@
-"""How good forecasts were, by their labels: their figures, and a reliability diagram; streamed.
+"""How good forecasts were, by their labels: their figures, a reliability diagram, and how labels come.
 
 What is kept is bounded, and depends on the order of the labels alone, not on how they were cut into
 micro-batches: a run that was killed and resumed gives the figures of one that was not, to the last digit.
@@ -16,7 +16,9 @@ import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
 from streamcal.maps import binning
-from streamcal.run.history import GRAIN, Delays, History, HistoryState
+from streamcal.run.delays import Delays
+from streamcal.run.history import GRAIN, History, HistoryState
+from streamcal.run.reach import Reach, ReachState
 from streamcal.sketch import grid
 from streamcal.sketch.decoding import Count, Finite
 from streamcal.sketch.score_sketch import ScoreSketch
@@ -257,6 +259,8 @@ class QualityState(msgspec.Struct):
     history: HistoryState | None = None
     by_key: dict[str, HistoryState] = {}
     delays: list[Count] = []
+    delayed_positives: list[Count] = []
+    reach: ReachState | None = None
 
 
 class Quality(msgspec.Struct):
@@ -272,6 +276,8 @@ class Quality(msgspec.Struct):
     """That of the first `RATED_KEYS` keys; empty if events have none."""
     delays: Delays = msgspec.field(default_factory=Delays)
     """Event time from a prediction to its label."""
+    reach: Reach = msgspec.field(default_factory=Reach)
+    """Which scores labels reach."""
 
     @property
     def figures(self) -> dict[str, Figures]:
@@ -287,7 +293,9 @@ class Quality(msgspec.Struct):
         losses = np.stack([self.before.add(forecasts[0], labels), self.after.add(forecasts[1], labels)])
         labels_01 = labels.astype(np.float64)
         self.history.add(forecasts, losses, labels_01, times)
-        self.delays.add(times - np.array(unrated.predicted_at))
+        predicted_at = np.array(unrated.predicted_at)
+        self.delays.add(times - predicted_at, labels)
+        self.reach.add_labels(forecasts[0], predicted_at)
         named = dict.fromkeys(key for key in unrated.keys if key is not None)
         for key in named:
             if key not in self.by_key and len(self.by_key) < RATED_KEYS:
@@ -301,7 +309,13 @@ class Quality(msgspec.Struct):
         """All of it, to be stored."""
         by_key = {key: history.state for key, history in self.by_key.items()}
         return QualityState(
-            self.before.state, self.after.state, self.history.state, by_key, self.delays.counts
+            self.before.state,
+            self.after.state,
+            self.history.state,
+            by_key,
+            self.delays.counts,
+            self.delays.positives,
+            self.reach.state,
         )
 
     @classmethod
@@ -312,7 +326,8 @@ class Quality(msgspec.Struct):
             ForecastQuality.restore(state.after),
             History() if state.history is None else History.restore(state.history),
             {key: History.restore(each) for key, each in state.by_key.items()},
-            Delays(state.delays),
+            Delays(state.delays, state.delayed_positives),
+            Reach() if state.reach is None else Reach.restore(state.reach),
         )
 
 

@@ -21,6 +21,7 @@ from streamcal.engine.emissions import DriftAlarm, Mixing
 from streamcal.engine.engine import Engine
 from streamcal.join.join import JoinCounts
 from streamcal.run.alarms import ADVICE
+from streamcal.run.delays import Delay
 from streamcal.run.history import Curve, History, Totals
 from streamcal.run.outcome import Moment, Outcome
 from streamcal.run.pipeline import Pipeline
@@ -36,7 +37,6 @@ __all__ = [
     "Certified",
     "Course",
     "CurveColumns",
-    "Delay",
     "Priors",
     "Rating",
     "RejectPlace",
@@ -180,15 +180,6 @@ class View(msgspec.Struct):
     priors: Priors
 
 
-class Delay(msgspec.Struct):
-    """How long labels took after their prediction, seconds of event time; None where no times are known."""
-
-    labels: int
-    median: float | None
-    most: float | None
-    """That which nine of ten labels did not exceed."""
-
-
 class RejectPlace(msgspec.Struct):
     """Where a rejected event was, and the kind of the reason."""
 
@@ -313,7 +304,7 @@ class Course:
             whether the certificates are worked out anew, as in the table at the end of a run; otherwise they
             are those that were published with the maps, which takes no time.
         """
-        quality, delays = pipeline.quality, pipeline.quality.delays
+        quality = pipeline.quality
         keys: list[str | None] = [*quality.by_key] or [*pipeline.first_engines(1)]
         engines = {key: pipeline.engines[key] for key in keys}
         alone = engines if len(pipeline.engines) == 1 else {}
@@ -335,11 +326,7 @@ class Course:
             ],
             join=pipeline.counts,
             pending=pipeline.pending,
-            delay=Delay(
-                delays.labels,
-                delays.quantile(0.5) if delays.labels else None,
-                delays.quantile(0.9) if delays.labels else None,
-            ),
+            delay=pipeline.delay,
             keys=len(pipeline.engines),
             views=views,
             alarms=self._raised(engines),

@@ -89,10 +89,10 @@ class Reach:
         """Return which share of the predictions got a label, and the ranges of scores that hardly have any.
 
         Only panes that end by a time, seconds since the epoch, are looked at. Of at most 40 quantile bins of
-        their scores, one is not reached if it got at most a tenth of the labels that it would have got if they
-        came alike for all scores, and at least 50 were to be expected. If they do come alike, and independently,
-        their number is hypergeometric given that of all, and so small with a probability of at most
-        exp(−50 (0.9 + 0.1 ln 0.1)) < 3 · 10⁻¹⁵, of one bin at one look (Chernoff, Hoeffding).
+        their scores, one is not reached if it got at most a tenth of the labels that it would have got if
+        labels came alike for all scores, and at least 50 were to be expected. If they do come alike, and
+        independently, their number is hypergeometric given that of all, and so small with a probability of at
+        most exp(−50 (0.9 + 0.1 ln 0.1)) < 3 · 10⁻¹⁵, of one bin at one look (Chernoff, Hoeffding).
         """
         self._settle()
         old = ScoreSketch(_CELLS)

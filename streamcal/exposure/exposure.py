@@ -1,0 +1,243 @@
+"""Exposure: counts predictions and told positives by pane of time, and estimates the rate when a pane closes.
+
+A pane is a `PANES`-th of the time after which a label is final. Predictions and positives are counted by the pane
+of the prediction and by cells of the score; delays by pane, by octave of the score, and by bin. So the counts are
+a function of the multiset of events, and add up. The clock is the latest time of them.
+
+Memory: 16 bytes for every pane and cell, and every pane, octave and bin of the delay, that occurs: of two times
+`PANES` panes at most, all older predictions count by their cell alone.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from typing import Final, Self
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from streamcal.errors import DamagedStateError
+from streamcal.exposure.delays import BINS, PANES, bins_of, fit_delays, within_pane
+from streamcal.exposure.estimate import LEVEL, Estimate, estimate
+from streamcal.exposure.tables import Table
+from streamcal.sketch import grid
+from streamcal.sketch.decoding import decoded
+
+__all__ = ["Exposure"]
+
+Counts = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+_CELLS: Final = (grid.LAST_KEY >> LEVEL) + 1
+_OCTAVE: Final = 52 - LEVEL
+_OCTAVES: Final = ((_CELLS - 1) >> _OCTAVE) + 1
+_KEPT: Final = 2 * PANES  # panes whose delays count
+_WAITING: Final = 4096  # events that may wait before they are counted
+_MOST_PANE: Final = 1 << 40
+
+
+class _State(msgspec.Struct):
+    pane: int | None
+    predicted: tuple[bytes, bytes]
+    told: tuple[bytes, bytes]
+    delays: tuple[bytes, bytes]
+    settled: tuple[tuple[bytes, bytes], tuple[bytes, bytes]]
+
+
+class Exposure:
+    """Predictions, and the positives that are told of them.
+
+    Parameters
+    ----------
+    matured_after
+        so many seconds after its prediction a label is final, at least 1: a positive told later counts as 0.
+    """
+
+    __slots__ = (
+        "_delays",
+        "_end",
+        "_matured_after",
+        "_pane",
+        "_predicted",
+        "_predictions",
+        "_settled",
+        "_tellings",
+        "_told",
+        "_width",
+    )
+
+    def __init__(self, matured_after: float) -> None:
+        self._matured_after = matured_after
+        self._width = matured_after / PANES
+        self._pane: int | None = None  # the open one; None before the first event
+        self._end = -math.inf  # of the open pane
+        self._predictions = array("d")  # scores and times that wait to be counted, in turn
+        self._tellings = array("d")  # scores, times of prediction, delays
+        self._predicted, self._told = Table(), Table()  # by pane and cell
+        self._delays = Table()  # by pane, octave and bin
+        self._settled = Table(), Table()  # predictions and positives that are older, by cell
+
+    def predict(self, score: float, time: float) -> bool:
+        """Count a prediction, its score checked, at this event time; return whether that closes a pane.
+
+        A pane that closes is not yet estimated: see `estimate`.
+        """
+        closes = time >= self._end and self._reach(time)
+        waiting = self._predictions
+        waiting.append(score)
+        waiting.append(time)
+        if len(waiting) >= 2 * _WAITING:
+            self._count()
+        return closes
+
+    def tell(self, score: float, predicted_at: float, told_at: float) -> bool:
+        """Count a positive of an earlier prediction; return as `predict`.
+
+        One that is told later than ``matured_after`` is none.
+        """
+        closes = told_at >= self._end and self._reach(told_at)
+        if told_at - predicted_at <= self._matured_after:
+            self._tellings.extend((score, predicted_at, max(told_at - predicted_at, 0.0)))
+            if len(self._tellings) >= 3 * _WAITING:
+                self._count()
+        return closes
+
+    def estimate(self) -> Estimate | None:
+        """Estimate the rate as of the beginning of the open pane; None if too few positives were told.
+
+        It is meant for the moment at which the pane before has closed: events of the open pane do not count.
+        """
+        pane = self._pane
+        if pane is None:
+            return None
+        self._count()
+        rows, octaves, bins = _split(self._delays.keys, _OCTAVES, BINS)
+        ages = pane - 1 - rows
+        ages, now = np.minimum(ages, PANES), ages >= 0
+        bands, band = np.unique(octaves[now], return_inverse=True)
+        delays = np.zeros((PANES + 1, max(len(bands), 1), BINS), np.int64)
+        np.add.at(delays, (ages[now], band, bins[now]), self._delays.counts[now])
+        fitted = fit_delays(delays, np.arange(PANES + 1))
+        if not fitted.known:
+            return None
+        old = self._predicted, self._told
+        cells = np.unique(np.concatenate([table.keys % _CELLS for table in (*old, *self._settled)]))
+        shape = PANES, len(cells)
+        predicted, told = (self._by_pane(table, pane, cells, shape) for table in old)
+        settled = [np.zeros(len(cells)) for _ in self._settled]
+        for sums, table in zip(settled, self._settled, strict=True):
+            sums[cells.searchsorted(table.keys)] = table.counts
+        # A score of an octave without a told positive has the delays of the next.
+        nearest = np.abs((cells >> _OCTAVE)[:, np.newaxis] - bands).argmin(axis=1)
+        exposures = predicted * within_pane(fitted.within)[nearest].T
+        return estimate(cells.astype(np.int32), (settled[0], settled[1]), exposures, told, fitted.known)
+
+    def merge(self, other: Exposure) -> None:
+        """Add what another has counted, of the same ``matured_after``."""
+        self._count()
+        other._count()
+        for mine, theirs in zip(self._tables, other._tables, strict=True):
+            mine.add(theirs.keys, theirs.counts)
+        if other._pane is not None and (self._pane is None or other._pane > self._pane):
+            self._open(other._pane)
+        self._settle()
+
+    def to_bytes(self) -> bytes:
+        """Return the state; equal states give equal bytes."""
+        self._count()
+        predicted, told, delays, *settled = (table.to_state() for table in self._tables)
+        return msgspec.msgpack.encode(_State(self._pane, predicted, told, delays, (settled[0], settled[1])))
+
+    def restore(self, data: bytes) -> Self:
+        """Replace the state by what `to_bytes` gave.
+
+        Raises
+        ------
+        DamagedStateError
+            if the bytes are not such a state.
+        """
+        state = decoded(data, _State, "exposures")
+        sizes = _CELLS, _CELLS, _OCTAVES * BINS
+        tables = [Table.restored(part) for part in (state.predicted, state.told, state.delays)]
+        settled = [Table.restored(part) for part in state.settled]
+        if state.pane is not None and abs(state.pane) > _MOST_PANE:
+            raise DamagedStateError(f"exposures in pane {state.pane}")
+        for table, size in zip(tables, sizes, strict=True):
+            ends = table.keys[[0, -1]] // size if len(table.keys) else []
+            first = 0 if state.pane is None else state.pane - (_KEPT if size != _CELLS else PANES)
+            if len(ends) and not (state.pane is not None and first <= ends[0] <= ends[1] <= state.pane + 1):
+                raise DamagedStateError(f"exposures of the panes {ends[0]} to {ends[1]}, of {state.pane}")
+        if any(len(part.keys) and not 0 <= part.keys[0] <= part.keys[-1] < _CELLS for part in settled):
+            raise DamagedStateError("exposures of cells that do not exist")
+        self._predicted, self._told, self._delays = tables
+        self._settled = settled[0], settled[1]
+        if state.pane is not None:
+            self._open(state.pane)
+        return self
+
+    @property
+    def _tables(self) -> tuple[Table, ...]:
+        return self._predicted, self._told, self._delays, *self._settled
+
+    def _reach(self, time: float) -> bool:
+        """Open the pane of this time, if it is a later one; return whether that closes another."""
+        pane, before = math.floor(time / self._width), self._pane
+        if before is not None and pane <= before:
+            return False
+        self._count()
+        self._open(pane)
+        self._settle()
+        return before is not None
+
+    def _open(self, pane: int) -> None:
+        self._pane, self._end = pane, (pane + 1) * self._width
+
+    def _count(self) -> None:
+        """Count the events that wait."""
+        if self._predictions:
+            scores, times = np.array(self._predictions).reshape(-1, 2).T
+            self._predicted.add(self._panes_of(times) * _CELLS + _cells_of(scores))
+            self._predictions = array("d")
+        if self._tellings:
+            scores, times, delays = np.array(self._tellings).reshape(-1, 3).T
+            panes, cells = self._panes_of(times), _cells_of(scores)
+            self._told.add(panes * _CELLS + cells)
+            octaves = panes * _OCTAVES + (cells >> _OCTAVE)
+            self._delays.add(octaves * BINS + bins_of(delays / self._width))
+            self._tellings = array("d")
+        self._settle()
+
+    def _panes_of(self, times: Floats) -> Counts:
+        return np.floor(times / self._width).astype(np.int64)
+
+    def _settle(self) -> None:
+        """Let go of the panes that are too old."""
+        if self._pane is None:
+            return
+        for table, settled in zip((self._predicted, self._told), self._settled, strict=True):
+            old = table.take_below((self._pane - PANES) * _CELLS)
+            settled.add(old.keys % _CELLS, old.counts)
+        self._delays.take_below((self._pane - _KEPT) * _OCTAVES * BINS)
+
+    def _by_pane(self, table: Table, pane: int, cells: Counts, shape: tuple[int, int]) -> Floats:
+        """Return the counts of closed panes by age and cell, float64[`PANES`, m]."""
+        rows, columns = np.divmod(table.keys, _CELLS)
+        sums, ages = np.zeros(shape), pane - 1 - rows
+        closed = ages >= 0
+        sums[ages[closed], cells.searchsorted(columns[closed])] = table.counts[closed]
+        return sums
+
+
+def _cells_of(scores: Floats) -> Counts:
+    return grid.keys_of(scores) >> LEVEL
+
+
+def _split(keys: Counts, *sizes: int) -> tuple[Counts, ...]:
+    """Return the numbers that keys are made of, the first of them without an end."""
+    parts = []
+    for size in reversed(sizes):
+        keys, part = np.divmod(keys, size)
+        parts.append(part)
+    return (keys, *reversed(parts))

@@ -1,0 +1,109 @@
+"""Streams whose positives are told late, and what each way to learn from them says of the rate today.
+
+Scores are drawn from Beta(1, 3), over 120 days; a score s is positive at the rate 0.02 + 0.3·s; a positive is told
+after a delay that is exponential with a mean of 10 days, and after 30 days a label is final. In ``doubled``, the
+rate is twice as high in the last 15 days. In ``by score`` it is so, too, and the mean of the delay is 20 − 15·s
+days. The error is the root mean square, over predictions, of the error of the rate in bands of the score that
+double the odds.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamcal.exposure.estimate import LEVEL
+from streamcal.exposure.exposure import Exposure
+from streamcal.maps.platt import apply_platt, logit
+from streamcal.sketch import grid
+
+__all__ = ["CHANGE", "DAYS", "KINDS", "MATURED", "Drawn", "bands_of", "draw", "errors", "exposed"]
+
+Floats = npt.NDArray[np.float64]
+
+KINDS: Final = ("constant", "doubled", "by score")
+DAYS: Final = 120.0
+MATURED: Final = 30.0
+CHANGE: Final = 15.0  # days ago
+_DAY: Final = 86_400.0
+_OCTAVE: Final = 52
+
+
+class Drawn(NamedTuple):
+    """One stream, float64[n] each: times in days, ``inf`` where no positive ever comes."""
+
+    scores: Floats
+    times: Floats
+    told_at: Floats
+    rates: Floats
+    """Of each score, as of the end of the stream."""
+
+
+def draw(kind: str, n: int, seed: int) -> Drawn:
+    """Draw a stream of n predictions."""
+    rng = np.random.default_rng((20261122, KINDS.index(kind), seed))
+    times, scores = np.sort(rng.uniform(0.0, DAYS, n)), rng.beta(1.0, 3.0, n)
+    rates = (0.02 + 0.3 * scores) * (1.0 if kind == "constant" else 2.0)
+    lately = times > DAYS - CHANGE
+    positive = rng.random(n) < np.where(lately | (kind == "constant"), rates, rates / 2.0)
+    means = 20.0 - 15.0 * scores if kind == "by score" else np.full(n, 10.0)
+    delays = rng.exponential(1.0, n) * means
+    positive &= delays <= MATURED
+    told_at = np.where(positive, times + delays, np.inf)
+    return Drawn(scores, times, told_at, rates * -np.expm1(-MATURED / means))
+
+
+def exposed(drawn: Drawn) -> Exposure:
+    """Return the exposure that has seen a stream to its end, event by event."""
+    exposure = Exposure(MATURED * _DAY)
+    asked = drawn.scores, drawn.times * _DAY, np.full(len(drawn.scores), np.nan)
+    told = drawn.told_at <= DAYS
+    answered = drawn.scores[told], drawn.times[told] * _DAY, drawn.told_at[told] * _DAY
+    events = np.concatenate((np.stack(asked, 1), np.stack(answered, 1)))
+    moments = np.where(np.isnan(events[:, 2]), events[:, 1], events[:, 2])
+    for score, time, at in events[moments.argsort(kind="stable")].tolist():
+        if at != at:
+            exposure.predict(score, time)
+        else:
+            exposure.tell(score, time, at)
+    exposure.predict(0.5, DAYS * _DAY)  # closes the last pane
+    return exposure
+
+
+def bands_of(scores: Floats) -> npt.NDArray[np.int64]:
+    """Return the band of each score, int64[n]."""
+    return grid.keys_of(scores) >> _OCTAVE
+
+
+def errors(drawn: Drawn, exposure: Exposure) -> dict[str, float]:
+    """Return the error of each way: of rates by band, and of Platt maps of the exposures."""
+    bands = bands_of(drawn.scores)
+    which, place = np.unique(bands, return_inverse=True)
+    shares = np.bincount(place) / len(bands)
+    truth = np.bincount(place, drawn.rates) / np.bincount(place)
+
+    def error(positives: Floats, predictions: Floats) -> float:
+        rates = np.divide(positives, predictions, out=np.zeros(len(which)), where=predictions > 0.0)
+        return float(np.sqrt(shares @ np.square(rates - truth)))
+
+    def counted(labels: npt.NDArray[np.bool_], of: npt.NDArray[np.bool_]) -> float:
+        return error(np.bincount(place, labels & of, len(which)), np.bincount(place, of, len(which)))
+
+    everything, final = np.full(len(bands), True), np.isfinite(drawn.told_at)
+    said = {
+        "oracle": counted(final, everything),
+        "oracle since the change": counted(final, drawn.times > DAYS - CHANGE),
+        "negative until told": counted(drawn.told_at <= DAYS, everything),
+        "wait": counted(final, drawn.times <= DAYS - MATURED),
+    }
+    estimate = exposure.estimate()
+    assert estimate is not None
+    own = which.searchsorted(estimate.cells >> np.int32(_OCTAVE - LEVEL))
+    for row, memory in enumerate(("all", "recent")):
+        sums = (np.bincount(own, part[row], len(which)) for part in (estimate.positives, estimate.exposures))
+        said[f"exposure, {memory}"] = error(*sums)
+        mapped = apply_platt(*estimate.platt[row][:, np.newaxis], logit(drawn.scores))
+        said[f"Platt map, {memory}"] = error(np.bincount(place, mapped), np.bincount(place).astype(np.float64))
+    return said

@@ -94,7 +94,12 @@ def cases(rng: np.random.Generator) -> list[Lines]:
     return [
         {"truth": truth, "as told": seen["as told"], "matured": seen["matured"]},
         {"truth": truth, **{name: seen[name] for name in ("dropped", "0 until told", "matured")}},
-        {"truth": truth, "0 until told": seen["0 until told"], "matured": seen["matured"], "exposure": exposed},
+        {
+            "truth": truth,
+            "0 until told": seen["0 until told"],
+            "matured": seen["matured"],
+            "exposure": exposed,
+        },
         {"truth": truth, **{name: seen[name] for name in ("every label", "labels alone", "weighted")}},
     ]
 

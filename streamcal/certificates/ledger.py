@@ -109,6 +109,8 @@ class Ledger:
         the domains whose labels are those of a sliding window.
     matured
         whether the target's labels are those of matured cohorts of predictions (lemma 19).
+    implied
+        seconds after which a prediction of the target without a label counts as 0; None: it does not count.
     """
 
     __slots__ = (
@@ -118,6 +120,7 @@ class Ledger:
         "_forecasts",
         "_formed",
         "_history",
+        "_implied",
         "_matured",
         "_max_cells",
         "_on_schedule",
@@ -136,8 +139,10 @@ class Ledger:
         windowed: Collection[Domain] = (),
         *,
         matured: bool = False,
+        implied: float | None = None,
     ) -> None:
         self._delta = delta
+        self._implied = implied
         self._max_cells = max_cells
         self._scope = scope
         self._windowed = windowed
@@ -153,7 +158,8 @@ class Ledger:
         self.generation = 0
         """How often the source was replaced after label shift had been refuted."""
         self.watch = self._new_watch()
-        """The watch that target labels must be counted by; None if nothing is claimed by label shift."""
+        """The watch that target labels must be counted by; None if nothing is claimed by label shift, or a
+        label that was counted turned out another."""
 
     @property
     def alarms(self) -> tuple[DriftAlarm, ...]:
@@ -232,6 +238,21 @@ class Ledger:
             reason += f", source generation {self.generation}"
         self._alarms.append(DriftAlarm(LABEL_SHIFT_REFUTED, reason, target_labels))
         return True
+
+    def relabel(self, domain: Domain) -> None:
+        """Record that a label of a domain, which was counted, is another one.
+
+        An e-process is one only of labels as they came, so those of this domain claim nothing from now on:
+        its forecasts, and the test of label shift unless that is refuted. Limits of bins are of counts, and
+        stay.
+        """
+        self._forecasts.pop(domain, None)
+        formed = self._formed.get(domain)
+        if formed is not None and formed.log_likelihoods:
+            self._formed[domain] = formed._replace(log_likelihoods=())
+        self._claims.pop(domain, None)
+        if self.watch is not None and not self.watch.refuted:
+            self.watch = None
 
     def replace_source(self) -> None:
         """Record that a new source replaces the refuted one, and test label shift anew."""
@@ -346,7 +367,11 @@ class Ledger:
             paper=PaperBound.of("Theorem 1", theorem1(max(n, 1), bins, self._delta)),
             paper_target=paper_target,
             assumptions=assumptions(
-                formed.domain, self._windowed, by_label_shift=by_label_shift, matured=matured
+                formed.domain,
+                self._windowed,
+                by_label_shift=by_label_shift,
+                matured=matured,
+                implied=self._implied,
             ),
             refuted=refuted,
             on_schedule=self._on_schedule,
@@ -429,9 +454,8 @@ class Ledger:
         }
         self._version, self._on_schedule, self._alarms = state.version, state.on_schedule, state.alarms
         self.generation = state.generation
-        self.watch = self._new_watch(self.watch if self.generation else None)
-        if self.watch is not None and state.watch is not None:
-            self.watch.restore(state.watch)
+        watch = self._new_watch(self.watch if self.generation else None)
+        self.watch = None if watch is None or state.watch is None else watch.restore(state.watch)
         return self
 
     def _new_watch(self, before: LabelShiftWatch | None = None) -> LabelShiftWatch | None:

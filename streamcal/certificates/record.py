@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from streamcal.certificates.first_claim import NO_CLAIM
 from streamcal.certificates.theorems import TheoremBound
 from streamcal.events import Domain
+from streamcal.times import show_duration
 
 __all__ = [
     "ARRIVAL",
@@ -58,7 +59,12 @@ Bound = Literal["calibration_risk", "sharpness_risk", "risk", "target_risk"]
 
 
 def assumptions(
-    domain: Domain, windowed: Collection[Domain], *, by_label_shift: bool, matured: bool = False
+    domain: Domain,
+    windowed: Collection[Domain],
+    *,
+    by_label_shift: bool,
+    matured: bool = False,
+    implied: float | None = None,
 ) -> tuple[str, ...]:
     """Return what a certificate assumes, in words.
 
@@ -72,13 +78,18 @@ def assumptions(
         whether the target risk follows from the source by label shift.
     matured
         whether the target's labels are those of matured cohorts, pending ones at their worst (lemma 19).
+    implied
+        seconds after which a prediction of the target without a label counts as 0; None: it does not count.
     """
     identical = _IDENTICAL_IN_WINDOW if domain in windowed else _IDENTICAL
     arrival: tuple[str, ...] = (ARRIVAL,)
     if matured:
         arrival = (ARRIVAL_OF_SOURCE,) if by_label_shift else ()
         identical = _IDENTICAL_PREDICTED if domain == "target" else identical
-    formed = (identical, *arrival, MONOTONE_REFUTED)
+    zeros: tuple[str, ...] = ()
+    if implied is not None and (domain == "target" or by_label_shift):
+        zeros = (f"a prediction without a label within {show_duration(implied)} is a 0",)
+    formed = (identical, *arrival, *zeros, MONOTONE_REFUTED)
     target = _IDENTICAL_IN_TARGET_WINDOW if "target" in windowed else _IDENTICAL_IN_TARGET
     return (*formed, LABEL_SHIFT_REFUTED, target) if by_label_shift else formed
 

@@ -123,6 +123,11 @@ class Auto:
             self._learn(self._mixture)
             self.served, self.mixing = self._mixture.step(observed, prior)
 
+    def relabel(self, score: float, label: int) -> None:
+        """Put another label in the place of one that the mixture has learned."""
+        if self._mixture is not None:
+            self._mixture.relabel(score, label)
+
     # Generations of the source
 
     def refute_label_shift(self) -> None:

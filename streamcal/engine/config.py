@@ -11,11 +11,19 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator,
 
 from streamcal.engine.schedule import FIRST_LABELS
 from streamcal.events import Domain
+from streamcal.join.config import JoinConfig
 from streamcal.maps.curves import Interpolation
 from streamcal.priors.tracker import PriorKind, PriorWindow
 from streamcal.sketch.score_sketch import MIN_MAX_CELLS
 
-__all__ = ["Mode", "RecalibratorConfig", "RecalibratorOptions", "every_option", "names_options"]
+__all__ = [
+    "Mode",
+    "RecalibratorConfig",
+    "RecalibratorOptions",
+    "every_option",
+    "names_options",
+    "with_join",
+]
 
 Mode = Literal["auto", "source", "label_shift", "target", "composite"]
 """Which of the paper's estimators is served (section 5 and appendix E)."""
@@ -81,6 +89,9 @@ class RecalibratorConfig(BaseModel):
         label at their worst, so that they hold whatever decides when labels come, and which. None: they rest
         on the labels that have come, and assume that these are not chosen by their value. Not for mode
         ``"source"``, nor with a ``window`` of the target (docs/certificates.md).
+    matured_after
+        seconds after its prediction from which on a label is final, greater than 0: that of the join, where
+        no label means 0. None: labels are learned when they come.
 
     Raises
     ------
@@ -103,6 +114,7 @@ class RecalibratorConfig(BaseModel):
     prior_window: Annotated[int, Field(ge=1, le=10_000_000)] | Literal["adwin"] | None = None
     delta: Annotated[float, Field(ge=1e-100, lt=1.0, strict=False)] = 0.1
     label_horizon: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
+    matured_after: Annotated[float, Field(gt=0.0, allow_inf_nan=False, strict=False)] | None = None
 
     @field_validator("window", mode="before")
     @classmethod
@@ -200,6 +212,48 @@ class RecalibratorOptions(TypedDict, total=False):
     prior_window: PriorWindow
     delta: float
     label_horizon: int | None
+    matured_after: float | None
+
+
+def with_join(config: RecalibratorConfig, join: JoinConfig) -> RecalibratorConfig:
+    """Return the options of an engine behind a join: with the join's ``matured_after``.
+
+    Raises
+    ------
+    ValueError
+        if that of the engine is another; or if the join corrects labels, and they do not stand where they
+        could be corrected. The message says which option to change.
+    """
+    after = join.matured_after
+    if config.matured_after not in (None, after):
+        raise ValueError(
+            f"matured_after is {config.matured_after!r} of the recalibrator, but {after!r} of the join: set"
+            " that of the join only"
+        )
+    why = _why_fixed(config) if join.corrections else None
+    if why is not None:
+        raise ValueError(f"corrections=True of the join: {why}")
+    return config if after is None else config.model_copy(update={"matured_after": after})
+
+
+def _why_fixed(config: RecalibratorConfig) -> str | None:
+    """Return why a label that was learned cannot be corrected; None: it can."""
+    if isinstance(config.window, int):
+        return (
+            f"window={config.window!r} keeps the latest labels, and does not know where in it a label stands."
+            " Take a window of event time, such as window='P30D', or none"
+        )
+    if config.prior == "both" or config.prior_window is not None:
+        return (
+            f"prior={config.prior!r} with prior_window={config.prior_window!r} follows the labels in their"
+            " order. Leave both options out"
+        )
+    if config.label_horizon is not None:
+        return (
+            f"label_horizon={config.label_horizon} sorts labels by the number of their prediction, for good."
+            " Leave one of them out"
+        )
+    return None
 
 
 def every_option(given: Mapping[str, object]) -> dict[str, Any]:

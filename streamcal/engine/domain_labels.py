@@ -271,6 +271,31 @@ class DomainLabels:
         newest, self._newest = self._newest, None
         return newest
 
+    def relabel(self, score: float, label: int, time: float | None, seen: int) -> bool | None:
+        """Put another label in the place of one of a score, of all that are settled.
+
+        Parameters
+        ----------
+        score, label
+            the score, and the new label; the old one is the other.
+        time
+            by which the old one was added to a window of event time.
+        seen
+            with which it was added.
+
+        Returns
+        -------
+        Whether it is still buffered for those who have not read it; None if it does not count any more.
+        """
+        if not self.log.relabel(score, label, time):
+            return None
+        self.positives += 2 * label - 1
+        for at, known in enumerate(self._scores):
+            if known == score and self._labels[at] != label and (not self._seen or self._seen[at] == seen):
+                self._labels[at] = label
+                return True
+        return False
+
     def drop(self, number: int) -> None:
         """Forget the labels before this number, those that are in the log: every reader has read them."""
         count = min(number, self._settled) - self._start

@@ -25,7 +25,7 @@ from streamcal.engine.schedule import FIRST_LABELS
 from streamcal.engine.state import compressed, expanded, pack, unpack
 from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain, LabelledEvent, PredictionEvent
-from streamcal.join.join import Joined
+from streamcal.join.join import Joined, Relabelled, Told
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import NO_SHIFT
 from streamcal.mixture.mixture import EARLIER
@@ -237,7 +237,7 @@ class Engine:
         -------
         The map version that the label has begun, if it has, and the alarms that it raised.
         """
-        time = joined.labelled_at
+        time = joined.labelled_at if joined.matured_at is None else joined.matured_at
         if time is None:
             time = self._time or 0.0  # a window of event time takes it for as late as the latest
         elif self._time is None or time > self._time:
@@ -256,6 +256,30 @@ class Engine:
         if raised and self._key is not None:
             raised = tuple(msgspec.structs.replace(alarm, key=self._key) for alarm in raised)
         return published + raised
+
+    def tell(self, told: Told) -> tuple[Emission, ...]:  # noqa: ARG002
+        """Take note of a positive label whose prediction is not matured: it teaches once it is."""
+        return ()
+
+    def relabel(self, relabelled: Relabelled) -> tuple[Emission, ...]:
+        """Put another label in the place of one that was learned.
+
+        What is counted is then what it would be if the first label had never been: sketches, windows of event
+        time, class priors. The map follows at its next version. What the mixture was weighed by stays, and so
+        does a label that has gone from the window.
+        """
+        labels = self._target if relabelled.domain == "target" else self._source
+        if not labels.closed and self._versions.relabel(
+            relabelled.domain,
+            relabelled.score,
+            relabelled.label,
+            relabelled.labelled_at,
+            relabelled.seen,
+        ):
+            self._set_stops()
+            if self._shifts:
+                self.served.forget_weights()
+        return ()
 
     # Many events at a time, with which nothing is due
 

@@ -100,7 +100,12 @@ class MapVersions:
         self._auto = Auto(config.max_cells, source, target) if mode == "auto" else None
         windowed = [domain for domain in DOMAINS if config.window_of(domain) is not None]
         self._ledger = Ledger(
-            config.delta, config.max_cells, _SCOPES[mode], windowed, matured=cohorts is not None
+            config.delta,
+            config.max_cells,
+            _SCOPES[mode],
+            windowed,
+            matured=cohorts is not None,
+            implied=config.matured_after,
         )
         counted = (mode,) if mode == "source" or mode == "target" else DOMAINS
         strides = {"source": source.log.stride, "target": target.log.stride}
@@ -233,6 +238,30 @@ class MapVersions:
         if self._auto is not None:
             self._auto.gather()
         target.drop(target.end if self._auto is None else self._auto.read)
+
+    def relabel(self, domain: Domain, score: float, label: int, time: float | None, seen: int) -> bool:
+        """Put another label in the place of one that was learned; return whether it still counted.
+
+        Parameters
+        ----------
+        domain, score
+            of the prediction.
+        label
+            the new one; the old is the other.
+        time
+            by which the old one counted.
+        seen
+            of the prediction, as it was learned.
+        """
+        self.settle(domain)
+        labels = self._target if domain == "target" else self._source
+        unread = labels.relabel(score, label, time, seen)
+        if unread is None:
+            return False
+        if domain == "target" and self._auto is not None and not unread:
+            self._auto.relabel(score, label)
+        self._ledger.relabel(domain)
+        return True
 
     def add_sketch(self, domain: Domain, sketch: ScoreSketch) -> None:
         """Add labels of a domain that were counted elsewhere; `catch_up` must follow."""

@@ -18,7 +18,12 @@ from pydantic import ValidationError
 
 from streamcal.certificates.record import Certificate
 from streamcal.engine.checked import checked, lacks_time
-from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, names_options
+from streamcal.engine.config import (
+    RecalibratorConfig,
+    RecalibratorOptions,
+    names_options,
+    with_join,
+)
 from streamcal.engine.emissions import DriftAlarm, Emission, Mixing, Rejected
 from streamcal.engine.engine import DomainSummary, Engine
 from streamcal.engine.state import pack, unpack
@@ -76,7 +81,8 @@ class Recalibrator:
         _check_config(config)
         if config is not None and options:
             raise ValueError(f"give either a config or options, got both: {sorted(options)}")
-        self._use(Engine(config or RecalibratorConfig(**options)), Join(join))
+        join = join or JoinConfig()
+        self._use(Engine(with_join(config or RecalibratorConfig(**options), join)), Join(join))
 
     def _use(self, engine: Engine, join: Join) -> None:
         self._engine, self._join = engine, join
@@ -412,7 +418,8 @@ class Recalibrator:
         ------
         ValueError
             if a field of the event is not what it may be in a file (docs/events.md), or a label has no time
-            under a ``window`` of event time; nothing has changed then.
+            under a ``window`` of event time, or an event has none where predictions mature; nothing has
+            changed then.
 
         Warns
         -----
@@ -428,7 +435,7 @@ class Recalibrator:
                 return (Rejected(event, str(error)),)
             if time != given:
                 event = msgspec.structs.replace(event, time=time)
-        elif (lacks := lacks_time(event, self.config)) is not None:
+        elif (lacks := lacks_time(event, self.config) or self._join.lacks_time(event)) is not None:
             raise ValueError(lacks)
         outcomes = step(event, self._join, lambda _: self._engine)
         if self._seeks_source:

@@ -2,18 +2,20 @@
 
 The join says what an event means: a new prediction, a label that met its prediction, a duplicate. The engine
 answers and learns. Neither calls the other; `step` asks both, one after the other.
+
+What a prediction teaches that matures, it teaches before the event whose time matures it (`pass_on`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol, TypeAlias
 
 from streamcal.engine.emissions import Emission, Recalibrated
 from streamcal.events import Event, LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.join.join import Join, Joined, OriginOf
+from streamcal.join.join import Join, Joined, OriginOf, Rejected, Relabelled, Told
 
-__all__ = ["Learner", "Outcome", "step"]
+__all__ = ["Learner", "Outcome", "pass_on", "step"]
 
 Outcome: TypeAlias = Emission | Joined
 """What comes out of one event; a `Joined` stands before what its label has taught."""
@@ -29,6 +31,12 @@ class Learner(Protocol):
 
     def learn(self, joined: Joined) -> tuple[Emission, ...]:
         """Learn from a prediction that met its label; return what that begins."""
+
+    def tell(self, told: Told) -> tuple[Emission, ...]:
+        """Take note of a positive label whose prediction is not matured; return what that begins."""
+
+    def relabel(self, relabelled: Relabelled) -> tuple[Emission, ...]:
+        """Put another label in the place of one that was learned; return what that begins."""
 
 
 def step(
@@ -52,11 +60,14 @@ def step(
 
     Returns
     -------
-    The rejects of earlier events that expire by this one's time; then the answer to a prediction, the label
-    that it met and what that taught; or the reject of this event.
+    The predictions that mature by this one's time, with what they taught, and the rejects of earlier events
+    that expire by it; then the answer to a prediction, the label that it met and what that taught; or the
+    reject of this event.
     """
     time = event.time
-    expired = () if time is None else join.move_to(time)
+    expired: tuple[Outcome, ...] = () if time is None else join.move_to(time)
+    if expired:
+        expired = pass_on(expired, engine_of)
     if isinstance(event, PredictionEvent):
         outcomes = _prediction(event, join, engine_of(event.key), origin_of)
     elif isinstance(event, LabelEvent):
@@ -64,6 +75,16 @@ def step(
     else:
         outcomes = _labelled(event, join, engine_of, origin_of)
     return (*expired, *outcomes) if expired else outcomes
+
+
+def pass_on(left: Iterable[Outcome], engine_of: Callable[[str | None], Learner]) -> tuple[Outcome, ...]:
+    """Let engines learn from what has matured in the join; return it, with what it taught."""
+    outcomes: list[Outcome] = []
+    for each in left:
+        outcomes.append(each)
+        if isinstance(each, Joined):
+            outcomes += engine_of(each.key).learn(each)
+    return tuple(outcomes)
 
 
 def _prediction(
@@ -78,7 +99,23 @@ def _prediction(
     answer, seen, begun = engine.answer(event)
     kept = (answer.map_version, *answer.weights) if join.keeps_answers else None
     joined = join.hold(event, answer.probability, seen, kept)
-    return (answer, *begun) if joined is None else (answer, *begun, joined, *engine.learn(joined))
+    if joined is not None:
+        return (answer, *begun, joined, *engine.learn(joined))
+    early = join.take_early(str(event.id))
+    if early is None:
+        return (answer, *begun)
+    return (answer, *begun, *_met(join.ripen(early), engine), *_met(join.rematch(early, origin_of), engine))
+
+
+def _met(met: Joined | Told | Relabelled | Rejected | None, engine: Learner) -> tuple[Outcome, ...]:
+    """Return what a label came to, with what it taught the engine of its prediction."""
+    if isinstance(met, Joined):
+        return (met, *engine.learn(met))
+    if isinstance(met, Told):
+        return engine.tell(met)
+    if isinstance(met, Relabelled):
+        return engine.relabel(met)
+    return () if met is None else (met,)
 
 
 def _label(
@@ -87,10 +124,14 @@ def _label(
     engine_of: Callable[[str | None], Learner],
     origin_of: OriginOf | None,
 ) -> tuple[Outcome, ...]:
+    ripe = join.ripen(event)
+    before = () if ripe is None else _met(ripe, engine_of(ripe.key))
     found = join.match(event, origin_of)
-    if isinstance(found, Joined):
-        return (found, *engine_of(found.key).learn(found))
-    return () if found is None else (found,)
+    if found is None:
+        return before
+    if isinstance(found, Rejected):
+        return (*before, found)
+    return (*before, *_met(found, engine_of(found.key)))
 
 
 def _labelled(

@@ -27,11 +27,20 @@ class ExpiryClock:
         the latest event time seen; None before the first.
     start
         the first time that the clock showed; entries that came before any time count from it.
+    least
+        the shortest time that any entry may wait, if some have another than ``ttl``.
     """
 
-    __slots__ = ("_due", "_now", "next_look", "start", "time", "ttl", "watermark")
+    __slots__ = ("_due", "_least", "_now", "next_look", "start", "time", "ttl", "watermark")
 
-    def __init__(self, ttl: float, time: float | None = None, start: float | None = None) -> None:
+    def __init__(
+        self,
+        ttl: float,
+        time: float | None = None,
+        start: float | None = None,
+        least: float | None = None,
+    ) -> None:
+        self._least = ttl if least is None else min(ttl, least)
         self.ttl = ttl
         """Seconds that an entry may wait."""
         self.time = time
@@ -62,16 +71,16 @@ class ExpiryClock:
         """Begin to look through what waits: `has_passed` is then asked about the oldest entries, in order."""
         if self.start is None:
             self.start = self._now
-        self._due = self._reached + self.ttl  # of what arrives from now on
+        self._due = self._reached + self._least  # of what arrives from now on
 
-    def end_of(self, since: float | None) -> float:
+    def end_of(self, since: float | None, ttl: float | None = None) -> float:
         """Return when the time of an entry is up that arrived when the clock showed ``since``."""
         since = self.start if since is None else since
-        return (_NEVER if since is None else since) + self.ttl
+        return (_NEVER if since is None else since) + (self.ttl if ttl is None else ttl)
 
-    def has_passed(self, since: float | None) -> bool:
+    def has_passed(self, since: float | None, ttl: float | None = None) -> bool:
         """Return whether an entry that arrived when the clock showed ``since`` has outlived its time."""
-        end = self.end_of(since)
+        end = self.end_of(since, ttl)
         if self._reached <= end:
             self._due = min(self._due, end)
             return False

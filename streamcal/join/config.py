@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from datetime import timedelta
+from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, model_validator
 
 __all__ = ["JoinConfig"]
+
+_DURATION = TypeAdapter(timedelta)
+
+
+def _seconds(value: object) -> object:
+    """Return the seconds of a duration, or of text that is one; anything else is for the field to judge."""
+    if isinstance(value, str) and value.lstrip("+-")[:1] == "P":
+        value = _DURATION.validate_python(value)
+    return value.total_seconds() if isinstance(value, timedelta) else value
+
+
+Seconds: TypeAlias = Annotated[
+    float, Field(gt=0.0, allow_inf_nan=False, strict=False), BeforeValidator(_seconds)
+]
 
 
 class JoinConfig(BaseModel):
@@ -14,9 +29,21 @@ class JoinConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, ser_json_inf_nan="strings")
 
-    label_ttl: Annotated[float, Field(gt=0.0, allow_inf_nan=False, strict=False)] = 30 * 86_400.0
-    """Seconds of event time after which a prediction stops waiting for its label, and a label for its
-    prediction. Events without a time do not expire by time."""
+    label_ttl: Seconds = 30 * 86_400.0
+    """Seconds of event time, or a duration such as ``"P30D"``, after which a prediction stops waiting for its
+    label, and a label for its prediction. Events without a time do not expire by time."""
+
+    unlabelled: Literal["drop", "negative"] = "drop"
+    """What a prediction teaches whose label does not come. ``"drop"``: nothing, ``label_ttl`` after it.
+    ``"negative"``: 0, ``matured_after`` after it; and a label that does come teaches at that time."""
+
+    matured_after: Seconds | None = None
+    """Seconds of event time, or a duration, after its prediction from which on a label counts as late: with
+    ``unlabelled="negative"``, and only then. An id is remembered for ``label_ttl`` after that."""
+
+    corrections: bool = False
+    """Whether a label that differs from the one that was learned takes its place in the counts. If not, it is
+    counted and rejected."""
 
     max_pending: Annotated[int, Field(ge=1)] = 1_000_000
     """How many predictions, how many early labels, and how many settled ids (kept to tell duplicates)
@@ -25,3 +52,12 @@ class JoinConfig(BaseModel):
     max_jump: Annotated[float, Field(gt=0.0, strict=False)] | None = 30 * 86_400.0
     """Seconds by which an event's time may be past those before it, see `streamcal.join.guard`; an event
     farther ahead is rejected. None or inf: any time is believed."""
+
+    @model_validator(mode="after")
+    def _matures(self) -> Self:
+        if (self.unlabelled == "negative") != (self.matured_after is not None):
+            raise ValueError(
+                'unlabelled = "negative" and matured_after go together: set both, such as'
+                ' unlabelled = "negative" and matured_after = "P30D", or neither'
+            )
+        return self

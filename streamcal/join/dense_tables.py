@@ -103,8 +103,8 @@ class DenseTables:
         """Take what was changed one at a time into the columns; nothing is ready to be looked up then."""
         if not (self.pending.is_changed or self.settled.is_changed):
             return
-        _, put, gone = self.pending.changes()
-        _, ended, forgotten = self.settled.changes()
+        _, put, gone, _ = self.pending.changes()
+        _, ended, forgotten, _ = self.settled.changes()
         self._forget(self._ended.pop(len(forgotten)))
         self._forget(np.array([row for row, id_ in gone if id_ not in ended], np.int64))
         self._waiting -= len(gone)

@@ -3,11 +3,17 @@
 The first label wins. A duplicate is counted and dropped. An early label waits for its prediction. What is not
 matched within ``label_ttl`` of event time expires (`streamcal.join.clock`). Every outcome is counted.
 
+Where no label means 0 (``unlabelled = "negative"``), a prediction is held until it is *matured*: until no
+label within ``matured_after`` of it can come. Only then it is joined, with the label told last, or else with
+0. So labels are learned in the order of their predictions, whatever is told sooner.
+
+With ``corrections``, a label that differs from the one that was learned takes its place (`Relabelled`).
+
 The join calls nobody. Each method takes one step of an event, and returns what became of it:
 
 * a prediction: `Join.admit`, then, once it is answered, `Join.hold`;
 * a label: `Join.match`;
-* before either, `Join.move_to` the event's time.
+* before either, `Join.move_to` the event's time, and `Join.ripen` the prediction of a label.
 
 At most ``max_pending`` entries of each kind wait, in memory or in a store (`streamcal.join.tables`,
 `streamcal.join.stored_table`).
@@ -33,7 +39,17 @@ from streamcal.join.tables import E, Early, MemoryTable, MemoryTables, Pending, 
 from streamcal.texts import Texts
 from streamcal.times import show_duration, show_time
 
-__all__ = ["Join", "JoinConfig", "JoinCounts", "JoinState", "Joined", "OriginOf", "Rejected"]
+__all__ = [
+    "Join",
+    "JoinConfig",
+    "JoinCounts",
+    "JoinState",
+    "Joined",
+    "OriginOf",
+    "Rejected",
+    "Relabelled",
+    "Told",
+]
 
 PORTION: Final = 16_384
 """So many entries may expire in a micro-batch, or more in a large one (`PER_EVENT`), before they are flushed
@@ -72,6 +88,33 @@ class Joined(msgspec.Struct, frozen=True, gc=False):
     """How many target scores the engine had observed before it answered the prediction."""
     key: str | None = None
     """That of the prediction."""
+    matured_at: float | None = None
+    """When the prediction was matured: the time by which its label counts. None: when the label came."""
+
+
+class Told(msgspec.Struct, frozen=True, gc=False):
+    """A positive label that was told before its prediction is matured, and so is not joined yet."""
+
+    score: float
+    predicted_at: float
+    told_at: float
+    domain: Domain
+    key: str | None
+
+
+class Relabelled(msgspec.Struct, frozen=True, gc=False):
+    """A label that was learned is another one."""
+
+    score: float
+    label: int
+    """The new one; the old one is ``1 - label``."""
+    domain: Domain
+    predicted_at: float | None
+    labelled_at: float | None
+    """The time by which the old one counted."""
+    seen: int
+    """As in `Joined`."""
+    key: str | None
 
 
 class JoinCounts(msgspec.Struct):
@@ -82,19 +125,25 @@ class JoinCounts(msgspec.Struct):
     labels: _Count = 0
     """Labels read, whatever became of them."""
     joined: _Count = 0
-    """Predictions that met their label."""
+    """Predictions that were joined with a label that was told."""
     early: _Count = 0
     """Labels that came before their prediction."""
     late: _Count = 0
-    """Labels that came after their prediction had expired."""
+    """Labels that came after their prediction had expired, or had been learned as 0 for want of them, and
+    changed nothing."""
     duplicate: _Count = 0
     """Predictions and labels whose id had one already."""
     corrected: _Count = 0
-    """Those of the duplicates that are labels unlike the first."""
+    """Labels unlike one that was told before; duplicates, too, if they changed nothing."""
     expired: _Count = 0
     """Predictions whose label did not come in time."""
     unmatched: _Count = 0
     """Labels whose prediction did not come in time."""
+    implied: _Count = 0
+    """Predictions that matured without a label, and were joined with 0."""
+    contradicted: _Count = 0
+    """Labels 1 of predictions that had been joined with 0 for want of a label; late, too, if they changed
+    nothing."""
 
 
 class _State(msgspec.Struct, omit_defaults=True):
@@ -135,7 +184,9 @@ class Join:
     __slots__ = (
         "_clock",
         "_config",
+        "_corrects",
         "_counts",
+        "_matured_after",
         "_portion",
         "_room",
         "_settled_room",
@@ -156,7 +207,9 @@ class Join:
         self._config = config or JoinConfig()
         self._tables: Tables = tables or MemoryTables()
         state = state or JoinState(None, None, JoinCounts())
-        self._clock = ExpiryClock(self._config.label_ttl, state.clock, state.start)
+        self._matured_after = self._config.matured_after
+        self._corrects = self._config.corrections
+        self._clock = ExpiryClock(self._config.label_ttl, state.clock, state.start, self._matured_after)
         self._counts = state.counts
         self._watermark = float("inf")  # that holds now
         self.keeps_answers = False
@@ -179,6 +232,11 @@ class Join:
     def max_jump(self) -> float:
         """By how many seconds an event's time may be past those before it."""
         return float("inf") if self._config.max_jump is None else self._config.max_jump
+
+    @property
+    def takes_stretches(self) -> bool:
+        """Whether `look` and `take` know all its rules: labels that wait and corrections come one by one."""
+        return self._matured_after is None and not self._corrects
 
     @property
     def counts(self) -> JoinCounts:
@@ -206,8 +264,11 @@ class Join:
     def next_expiry(self) -> float | None:
         """The event time beyond which something that is there now expires; None if nothing does by time."""
         tables = self._tables
-        oldest = [table.oldest() for table in (tables.pending, tables.settled, tables.early)]
+        held = tables.pending.oldest()
+        oldest = [table.oldest() for table in (tables.settled, tables.early)]
         ends = [self._clock.end_of(entry[1].since) for entry in oldest if entry is not None]
+        if held is not None:
+            ends.append(self._clock.end_of(held[1].since, self._matured_after))
         return min(filter(math.isfinite, ends), default=None)
 
     @property
@@ -222,7 +283,7 @@ class Join:
         self._unflushed, self._portion = 0, max(PORTION, PER_EVENT * len(ids))
         self._tables.prefetch(ids)
 
-    def advance(self, watermark: float) -> tuple[Rejected, ...]:
+    def advance(self, watermark: float) -> tuple[Joined | Rejected, ...]:
         """Let expire what is due by a watermark, and nothing beyond it until this is called again.
 
         Parameters
@@ -233,20 +294,46 @@ class Join:
 
         Returns
         -------
-        The rejects of labels that expire by it.
+        The predictions that mature by it, and the rejects of labels that expire by it.
         """
         if watermark == self._watermark:
             return ()
         self._watermark = watermark
         return self._expire() if self._clock.set_watermark(watermark) else ()
 
-    def move_to(self, time: float) -> tuple[Rejected, ...]:
-        """Move the clock to an event's time; return the rejects of labels that expire by it."""
+    def move_to(self, time: float) -> tuple[Joined | Rejected, ...]:
+        """Move the clock to an event's time; return what matures, and the rejects of what expires, by it."""
         return self._expire() if self._clock.move(time) else ()
 
     def close(self) -> tuple[Rejected, ...]:
         """End the stream: labels that still wait for their prediction are rejected."""
         return tuple(self._reject_early() for _ in range(len(self._tables.early)))
+
+    def lacks_time(self, event: Event) -> str | None:
+        """Return why an event is refused for want of a time, None if it is not.
+
+        Without one, nobody can tell when its prediction is matured. What comes with its label and without an
+        id needs none: it is joined at once.
+        """
+        if event.time is not None or self._matured_after is None or event.id is None:
+            return None
+        what = "a label" if isinstance(event, LabelEvent) else "a prediction"
+        after = show_duration(self._matured_after)
+        return f"{what} needs a time: predictions without a label count as 0 after {after} of event time"
+
+    def ripen(self, event: LabelEvent) -> Joined | None:
+        """Join the prediction of a label that comes too late for it, if only the clock has not told so yet.
+
+        Where partitions are read one ahead of another, such a label may come before the clock and the
+        watermark have passed its prediction's time. What a prediction is joined with depends on times alone.
+        """
+        after, waiting = self._matured_after, self._tables.pending.entries.get(event.id)
+        if after is None or waiting is None or waiting.time is None or event.time is None:
+            return None
+        if event.time <= waiting.time + after:
+            return None
+        del self._tables.pending.entries[event.id]
+        return self._mature(event.id, waiting)
 
     # Predictions
 
@@ -288,8 +375,10 @@ class Join:
         entry = Pending(
             self._clock.time, event.score, probability, event.domain, event.key, event.time, seen, answer
         )
-        if id_ in tables.early.entries:
+        if id_ in tables.early.entries and self._matured_after is None:
             early = tables.early.entries.pop(id_).event
+            if self._corrects:
+                entry.told = early.label, early.time
             self._settle(id_, early.label, entry)
             self._counts.joined += 1
             return _joined(event, probability, seen, early.label, early.time)
@@ -304,6 +393,14 @@ class Join:
             self._room = max(room, 0)
         return None
 
+    def take_early(self, id_: str) -> LabelEvent | None:
+        """Return the label that waited for a prediction which is now held until it is matured, if one did.
+
+        It is then to be matched as any other, but for the count of labels.
+        """
+        early = None if self._matured_after is None else self._tables.early.entries.pop(id_, None)
+        return None if early is None else early.event
+
     def join(self, event: LabelledEvent, probability: float, seen: int) -> Joined:
         """Join a score and a label that came together without an id; parameters as in `hold`."""
         self._counts.predictions += 1
@@ -313,15 +410,27 @@ class Join:
 
     # Labels
 
-    def match(self, event: LabelEvent, origin_of: OriginOf | None = None) -> Joined | Rejected | None:
-        """Match a label with its prediction; None if it waits for it.
+    def match(
+        self, event: LabelEvent, origin_of: OriginOf | None = None
+    ) -> Joined | Told | Relabelled | Rejected | None:
+        """Match a label with its prediction; None if one of them waits for the other, or for its time.
 
         The reject may be of an earlier label, if as many wait as may.
         """
         self._counts.labels += 1
+        return self.rematch(event, origin_of)
+
+    def rematch(
+        self, event: LabelEvent, origin_of: OriginOf | None = None
+    ) -> Joined | Told | Relabelled | Rejected | None:
+        """Match a label that was counted before: one that `take_early` gave; see `match`."""
         tables = self._tables
+        if self._matured_after is not None and event.id in tables.pending.entries:
+            return self._tell(event, origin_of)
         waiting = tables.pending.entries.pop(event.id, None)
         if waiting is not None:
+            if self._corrects:
+                waiting.told = event.label, event.time
             self._settle(event.id, event.label, waiting)
             self._counts.joined += 1
             return Joined(
@@ -338,6 +447,11 @@ class Join:
         early = tables.early.entries.get(event.id)
         if early is not None:
             first = early.event.label
+            if first != event.label and (self._corrects or self._matured_after is not None):
+                self._counts.corrected += 1
+                early.event = _with_origin(event, origin_of)
+                tables.early.note(event.id)
+                return None
         elif settled is None:
             self._counts.early += 1
             tables.early.entries[event.id] = Early(self._clock.time, _with_origin(event, origin_of))
@@ -348,7 +462,12 @@ class Join:
             reason = f"late label: the prediction with id {event.id!r} has expired{when}"
             return Rejected(_with_origin(event, origin_of), reason)
         else:
-            first = settled.label
+            first, held = settled.label, settled.answered
+            if held is not None and self._matured_after is not None and held.told is None:
+                return self._contradict(event, settled, held, origin_of)
+            if first != event.label and self._corrects and held is not None:
+                self._counts.corrected += 1
+                return self._relabel(event, settled, held)
         self._counts.corrected += event.label != first
         return self._duplicate(event, "label", origin_of)
 
@@ -438,10 +557,70 @@ class Join:
         reason = f"duplicate {what}: there was one with id {event.id!r} before"
         return Rejected(_with_origin(event, origin_of), reason)
 
+    def _tell(self, event: LabelEvent, origin_of: OriginOf | None) -> Told | Rejected | None:
+        """Take a label of a prediction that is held until it is matured: the one told last counts."""
+        pending = self._tables.pending
+        held, label, time = pending.entries[event.id], event.label, event.time
+        if held.told is not None:
+            if held.told[0] == label:
+                return self._duplicate(event, "label", origin_of)
+            self._counts.corrected += 1
+        held.told = label, time
+        pending.note(event.id)
+        if not label or held.time is None or time is None:
+            return None
+        return Told(held.score, held.time, time, held.domain, held.key)
+
+    def _mature(self, id_: str, held: Pending) -> Joined:
+        """Join a prediction that was held long enough, and has gone from its table."""
+        if held.told is None:
+            self._counts.implied += 1
+            label, told_at = 0, None
+        else:
+            self._counts.joined += 1
+            label, told_at = held.told
+        self._settle(id_, label, held)
+        return Joined(
+            held.score,
+            held.probability,
+            label,
+            held.domain,
+            held.time,
+            told_at,
+            held.seen,
+            held.key,
+            self._clock.end_of(held.since, self._matured_after),
+        )
+
+    def _contradict(
+        self, event: LabelEvent, settled: Settled, held: Pending, origin_of: OriginOf | None
+    ) -> Relabelled | Rejected:
+        """Take a label of a prediction that was joined with 0 for want of one."""
+        if event.label:
+            self._counts.contradicted += 1
+            if self._corrects:
+                return self._relabel(event, settled, held)
+        self._counts.late += 1
+        after = show_duration(self._matured_after or 0.0)
+        reason = f"late label: the prediction with id {event.id!r} counts as 0, it had none for {after}"
+        if event.label:
+            reason += "; [join] corrections = true would correct it"
+        return Rejected(_with_origin(event, origin_of), reason)
+
+    def _relabel(self, event: LabelEvent, settled: Settled, held: Pending) -> Relabelled:
+        """Let a label take the place of the one that was learned."""
+        after = self._matured_after
+        counted = (held.told and held.told[1]) if after is None else self._clock.end_of(held.since, after)
+        settled.label = event.label
+        held.told = event.label, counted
+        self._tables.settled.note(event.id)
+        return Relabelled(held.score, event.label, held.domain, held.time, counted, held.seen, held.key)
+
     def _settle(self, id_: str, label: int | None, prediction: Pending) -> None:
         """Remember how a prediction ended, to tell duplicates and late labels."""
         settled = self._tables.settled
-        kept = prediction if self.keeps_answers and prediction.answer is not None else None
+        wanted = self._corrects or self._matured_after is not None
+        kept = prediction if wanted or (self.keeps_answers and prediction.answer is not None) else None
         settled.entries[id_] = Settled(self._clock.time, label, kept)
         if self._settled_room:
             self._settled_room -= 1
@@ -451,22 +630,25 @@ class Join:
             settled.pop_oldest()
         self._settled_room = max(room, 0)
 
-    def _expire(self) -> tuple[Rejected, ...]:
-        """Drop what has outlived its time."""
-        clock, tables = self._clock, self._tables
-        rejects: list[Rejected] = []
+    def _expire(self) -> tuple[Joined | Rejected, ...]:
+        """Join what is matured, and drop what has outlived its time."""
+        clock, tables, after = self._clock, self._tables, self._matured_after
+        left: list[Joined | Rejected] = []
         clock.begin_look()
-        while (pending := tables.pending.oldest()) is not None and clock.has_passed(pending[1].since):
-            self._expire_prediction()
+        while (pending := tables.pending.oldest()) is not None and clock.has_passed(pending[1].since, after):
+            if after is None:
+                self._expire_prediction()
+            else:
+                left.append(self._mature(*tables.pending.pop_oldest()))
             self._count_expired()
         while (settled := tables.settled.oldest()) is not None and clock.has_passed(settled[1].since):
             tables.settled.pop_oldest()
             self._count_expired()
         while (early := tables.early.oldest()) is not None and clock.has_passed(early[1].since):
-            rejects.append(self._reject_early())
+            left.append(self._reject_early())
             self._count_expired()
         clock.end_look()
-        return tuple(rejects)
+        return tuple(left)
 
     def _count_expired(self) -> None:
         """Flush when so many entries have expired as may before it."""

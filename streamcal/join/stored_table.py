@@ -48,6 +48,7 @@ class StoredTable(Generic[E]):
         self._stored, self._last = rows.extent()
         self._passed = 0  # no row at or before this one is left
         self._ahead: list[tuple[int, str, E]] = []  # the next oldest rows, last first
+        self._noted: set[str] = set()  # ids whose entries were changed in place
         self._put: list[
             tuple[str, E]
         ] = []  # the oldest of what was put, last first: a dict is slow at its old end
@@ -59,8 +60,12 @@ class StoredTable(Generic[E]):
     def is_changed(self) -> bool:
         """Whether anything was put or removed since `changes`."""
         entries = self.entries
-        same = len(entries) == len(self._loaded)
+        same = len(entries) == len(self._loaded) and not self._noted
         return not (same and all(entries.get(id_) is entry for id_, (_, entry) in self._loaded.items()))
+
+    def note(self, id_: str) -> None:
+        """Take note that the entry of an id was changed in place; it keeps its order."""
+        self._noted.add(id_)
 
     def take(self, rows: Iterable[tuple[int, str, E]]) -> None:
         """Make (seq, id, entry) of the store ready to be looked up."""
@@ -132,24 +137,30 @@ class StoredTable(Generic[E]):
         """Remove the first so many in order, of which there must be as many; return their ids."""
         return [self.pop_oldest()[0] for _ in range(count)]
 
-    def changes(self) -> tuple[int, dict[str, E], list[tuple[int, str]]]:
-        """Return the entries to add, with the ``seq`` of the first, and (seq, id) of those to remove.
+    def changes(self) -> tuple[int, dict[str, E], list[tuple[int, str]], dict[int, E]]:
+        """Return what has changed.
+
+        The ``seq`` of the first entry to add, and the entries; (seq, id) of those to remove; and, by ``seq``,
+        those to replace.
 
         That ``seq`` is a multiple of `BLOCK_SIZE`, so that a block is not added to later. Remove first: an id
         may be in both. The store must have written the changes before the table is used again.
         """
         added, first = self.entries, (self._last // BLOCK_SIZE + 1) * BLOCK_SIZE
         removed: list[tuple[int, str]] = []
+        replaced: dict[int, E] = {}
         for id_, (seq, entry) in self._loaded.items():
             if added.get(id_) is entry:
-                del added[id_]  # nothing happened to it
+                del added[id_]  # it stays
+                if id_ in self._noted:
+                    replaced[seq] = entry
             else:
                 removed.append((seq, id_))
         removed.sort()
         self._last = first - 1 + len(added) if added else self._last
         self._stored += len(added) - len(removed)
-        self.entries, self._loaded, self._ahead, self._put = {}, {}, [], []
-        return first, added, removed
+        self.entries, self._loaded, self._ahead, self._put, self._noted = {}, {}, [], [], set()
+        return first, added, removed, replaced
 
     def _read_ahead(self) -> bool:
         if self._passed >= self._last:

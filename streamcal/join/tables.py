@@ -36,7 +36,7 @@ _Label = Annotated[int, msgspec.Meta(ge=0, le=1)]
 _Seen = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
 
 
-class Pending(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class Pending(msgspec.Struct, gc=False, array_like=True):
     """A prediction that waits for its label; ``since`` is the join's clock at its arrival."""
 
     since: float | None
@@ -51,23 +51,26 @@ class Pending(msgspec.Struct, frozen=True, gc=False, array_like=True):
     answer: tuple[_Seen, float, float] | None = None
     """Of an answer that is kept, to be given again: the map's version, and the two weights of its shift
     correction."""
+    told: tuple[_Label, float | None] | None = None
+    """The label that it is learned with, and its event time: told before the prediction matured, or kept for
+    a correction."""
 
 
-class Early(msgspec.Struct, frozen=True, gc=False):
+class Early(msgspec.Struct, gc=False):
     """A label that waits for its prediction."""
 
     since: float | None
     event: LabelEvent
 
 
-class Settled(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class Settled(msgspec.Struct, gc=False, array_like=True):
     """How a prediction ended; kept to tell duplicates and late labels."""
 
     since: float | None
     label: _Label | None
     """None: it expired without one."""
     answered: Pending | None = None
-    """The prediction, if its answer is kept."""
+    """The prediction, if its answer is kept, or its label may yet be corrected."""
 
 
 E = TypeVar("E", Pending, Early, Settled)
@@ -82,6 +85,9 @@ class Table(Protocol[E]):
 
     def __len__(self) -> int:
         """How many there are in all."""
+
+    def note(self, id_: str) -> None:
+        """Take note that the entry of an id was changed in place; it keeps its order."""
 
     def oldest(self) -> tuple[str, E] | None:
         """Return the first in order, None if there is none."""
@@ -136,6 +142,9 @@ class MemoryTable(Generic[E]):
 
     def __len__(self) -> int:
         return len(self.entries)
+
+    def note(self, id_: str) -> None:
+        """Do nothing: what is in memory is the state."""
 
     def oldest(self) -> tuple[str, E] | None:
         """Return the first in order, None if there is none."""

@@ -169,6 +169,14 @@ class Mixture:
         self._windows.add(scores, labels)
         self._online.learn(logit(scores), labels)
 
+    def relabel(self, score: float, label: int) -> None:
+        """Put another label in the place of one that was learned, where all labels are counted.
+
+        What was weighed by it stays weighed: losses, online fits and the newest labels.
+        """
+        if self._windows.relabel(score, label):
+            self._positives += 2 * label - 1
+
     def learn(self, scores: Floats, labels: npt.NDArray[np.int8], seen: Counts) -> None:
         """Score the candidates on the target's next labels, move the weights, and learn the labels.
 

@@ -63,6 +63,16 @@ class Windows:
         if self.n - self._all.n >= _WAITING:
             self._sort()
 
+    def relabel(self, score: float, label: int) -> bool:
+        """Put another label in the place of one of a score, in the counts of all; the newest stay.
+
+        Returns
+        -------
+        Whether there was one.
+        """
+        self._sort()
+        return self._all.relabel(score, label)
+
     def fit(self) -> bool:
         """Fit the maps that are due, to at least one label; return whether that of all labels was."""
         n, fitted_at = self.n, self._fitted_at

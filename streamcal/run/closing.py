@@ -122,8 +122,8 @@ def _classes(pipeline: Pipeline) -> list[str]:
 
 def _trend(pipeline: Pipeline) -> list[str]:
     trend, out = pipeline.quality.delays.trend, pipeline.delay.out or 0.0
-    if trend is None or abs(trend.z) < _TREND:
-        return []
+    if trend is None or abs(trend.z) < _TREND or pipeline.matured_after is not None:
+        return []  # what is matured is learned with all its labels
     off = out * (trend.later - trend.rate)
     if abs(off) < _OFF * min(trend.rate, 1.0 - trend.rate):
         return []
@@ -132,8 +132,8 @@ def _trend(pipeline: Pipeline) -> list[str]:
         f"Labels that come later are {more} often positive: {trend.later:.1%} of the slower half are, and"
         f" {trend.sooner:.1%} of the faster (z = {trend.z:+.1f}), while {out:.0%} of the predictions wait for"
         " theirs. If these will be like those of the slower half, the share of positives that was learned,"
-        f" {trend.rate:.1%}, is too {low} by {abs(off):.1%}. Let predictions mature before they are learned,"
-        f" or correct for the time since: {_PAGE}."
+        f' {trend.rate:.1%}, is too {low} by {abs(off):.1%}. With [join] unlabelled = "negative", predictions'
+        f" mature before they are learned: {_PAGE}."
     ]
 
 

@@ -17,10 +17,10 @@ import numpy as np
 
 from streamcal.blocks import NO_LABEL, Block
 from streamcal.engine.checked import lacks_time
-from streamcal.engine.config import RecalibratorConfig
+from streamcal.engine.config import RecalibratorConfig, with_join
 from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Recalibrated, Rejected
 from streamcal.engine.engine import Engine
-from streamcal.engine.stepping import step
+from streamcal.engine.stepping import pass_on, step
 from streamcal.engine.stretching import stretch
 from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain, Event, LabelEvent, LabelledEvent, Origin
@@ -84,7 +84,8 @@ class Pipeline:
         tells_maps: bool = True,
     ) -> None:
         self._tells_maps = tells_maps
-        self._config = config or RecalibratorConfig()
+        join = join or JoinConfig()
+        self._config = with_join(config or RecalibratorConfig(), join)
         self._timed = any(map(self._config.needs_time, DOMAINS))
         self._observer = observer
         self._tables = tables
@@ -108,6 +109,11 @@ class Pipeline:
     def counts(self) -> JoinCounts:
         """The outcomes of the join so far."""
         return self._join.counts
+
+    @property
+    def matured_after(self) -> float | None:
+        """Seconds after which a prediction without a label counts as 0; None: it never does."""
+        return self._config.matured_after
 
     @property
     def pending(self) -> int:
@@ -224,12 +230,14 @@ class Pipeline:
         """Take events of the deployment: answer predictions, join labels, learn. Raises as `calibrate`."""
         meanings = self.tally.deployment
         events = self._understood(batch, meanings)
-        in_columns = isinstance(events, Block) and not self._timed and self._observer is None
+        plain = self._join.takes_stretches and not self._timed and self._observer is None
+        in_columns = plain and isinstance(events, Block)
         if self._tables is not None or (self._join.prefetches_parts and not in_columns):
             self._prefetch(events)
-        expired = self._join.advance(batch.watermark)
-        outcome = Outcome([], [self._reject(each.event.origin, each.reason) for each in expired], [])
         taking = self._begin(batch, events)
+        outcome = Outcome([], [], [])
+        for each in pass_on(self._join.advance(batch.watermark), self._engines.of):
+            self._tell(each, outcome)
         if isinstance(events, Block) and in_columns:
             outcome.answers = answers = Answers()
             self._stride(batch, events, outcome, answers)
@@ -255,8 +263,7 @@ class Pipeline:
         rejects, meanings = outcome.rejects, self.tally.deployment
         join, engine_of, row_of = self._join, self._engines.of, self._row_of
         known, admits = self._engines.known, self._engines.admits
-        timed = self._timed
-        scores, probabilities, labels, keys, predicted_at, labelled_at = self._unrated
+        timed, matures = self._timed, self._config.matured_after is not None
         given, asked_at = self._uncounted
         index = 0
 
@@ -274,29 +281,27 @@ class Pipeline:
             if timed and (lacks := lacks_time(event, self._config)) is not None:
                 rejects.append(self._reject(origin_of(), lacks))
                 continue
+            if matures and (lacks := join.lacks_time(event)) is not None:
+                rejects.append(self._reject(origin_of(), lacks))
+                continue
             for each in step(event, join, engine_of, origin_of):
                 if type(each) is Recalibrated:
                     given.append(each.score)
                     asked_at.append(_NO_TIME if each.time is None else each.time)
                     # The answer is that to this event; a label alone has none.
                     answers.append(each if row_of is None else row_of(each, event.kept))  # type: ignore[union-attr]
-                elif isinstance(each, Joined):
-                    scores.append(each.score)
-                    probabilities.append(each.probability)
-                    labels.append(each.label)
-                    keys.append(each.key)
-                    predicted_at.append(_NO_TIME if each.predicted_at is None else each.predicted_at)
-                    labelled_at.append(_NO_TIME if each.labelled_at is None else each.labelled_at)
-                    if self._observer is not None:
-                        self._observer(each)
-                elif isinstance(each, Rejected):
-                    rejects.append(self._reject(each.event.origin, each.reason))
                 else:
                     self._tell(each, outcome)
 
-    def _tell(self, emission: Emission, outcome: Outcome) -> None:
-        """Take what an engine said beside answers into an outcome."""
-        if isinstance(emission, MapPublished) and self._tells_maps:
+    def _tell(self, emission: Emission | Joined, outcome: Outcome) -> None:
+        """Take what join and engine said beside answers into an outcome."""
+        if isinstance(emission, Joined):
+            self._unrated.append(emission)
+            if self._observer is not None:
+                self._observer(emission)
+        elif isinstance(emission, Rejected):
+            outcome.rejects.append(self._reject(emission.event.origin, emission.reason))
+        elif isinstance(emission, MapPublished) and self._tells_maps:
             outcome.maps.append(map_row(emission, self._join.clock))
             outcome.moments.append(Moment.of(self._engines.of(emission.key), self._join.clock))
         elif isinstance(emission, DriftAlarm):
@@ -359,8 +364,10 @@ class Pipeline:
         unrated.probabilities.frombytes(joined.probabilities.tobytes())
         unrated.labels.frombytes(joined.labels.tobytes())
         unrated.keys.extend(taken.keys)
+        times = block.times[taken.events.ends]
+        unrated.delays.frombytes((times - joined.predicted_at).tobytes())
         unrated.predicted_at.frombytes(joined.predicted_at.tobytes())
-        unrated.labelled_at.frombytes(block.times[taken.events.ends].tobytes())
+        unrated.times.frombytes(times.tobytes())
         for emission in taken.emissions:
             self._tell(emission, outcome)
         return taken.events.size, taken.is_due

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
+from streamcal.join.join import Joined
 from streamcal.maps import binning
 from streamcal.run.delays import Delays
 from streamcal.run.history import GRAIN, History, HistoryState
@@ -46,6 +47,7 @@ RATED_KEYS: Final = 8
 
 _CELLS: Final = 512  # of the sketch that the bins are made of: some kilobytes of every commit
 _LEAST: Final = 1e-15
+_NO_TIME: Final = float("nan")
 
 Values = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int8]
@@ -240,15 +242,32 @@ class Unrated(NamedTuple):
     probabilities: array[float]
     labels: array[int]
     keys: list[str | None]
+    delays: array[float]
+    """Event time from the prediction to its label, in seconds; NaN: unknown, or no label came."""
     predicted_at: array[float]
-    """NaN: none."""
-    labelled_at: array[float]
-    """NaN: none."""
+    """Event time of the prediction; NaN: none."""
+    times: array[float]
+    """By which each counts: that of the label, or of maturity; NaN: none."""
 
     @classmethod
     def none(cls) -> Self:
         """Return empty columns."""
-        return cls(array("d"), array("d"), array("b"), [], array("d"), array("d"))
+        return cls(array("d"), array("d"), array("b"), [], array("d"), array("d"), array("d"))
+
+    def append(self, joined: Joined) -> None:
+        """Add one."""
+        predicted_at, labelled_at, matured_at = joined.predicted_at, joined.labelled_at, joined.matured_at
+        time = labelled_at if matured_at is None else matured_at
+        self.scores.append(joined.score)
+        self.probabilities.append(joined.probability)
+        self.labels.append(joined.label)
+        self.keys.append(joined.key)
+        if labelled_at is None or predicted_at is None:
+            self.delays.append(_NO_TIME)
+        else:
+            self.delays.append(labelled_at - predicted_at)
+        self.predicted_at.append(_NO_TIME if predicted_at is None else predicted_at)
+        self.times.append(_NO_TIME if time is None else time)
 
 
 class QualityState(msgspec.Struct):
@@ -289,13 +308,12 @@ class Quality(msgspec.Struct):
         if not unrated.labels:
             return
         forecasts = np.array([unrated.scores, unrated.probabilities])
-        labels, times = np.array(unrated.labels, np.int8), np.array(unrated.labelled_at)
+        labels, times = np.array(unrated.labels, np.int8), np.array(unrated.times)
         losses = np.stack([self.before.add(forecasts[0], labels), self.after.add(forecasts[1], labels)])
         labels_01 = labels.astype(np.float64)
         self.history.add(forecasts, losses, labels_01, times)
-        predicted_at = np.array(unrated.predicted_at)
-        self.delays.add(times - predicted_at, labels)
-        self.reach.add_labels(forecasts[0], predicted_at)
+        self.delays.add(np.array(unrated.delays), labels)
+        self.reach.add_labels(forecasts[0], np.array(unrated.predicted_at))
         named = dict.fromkeys(key for key in unrated.keys if key is not None)
         for key in named:
             if key not in self.by_key and len(self.by_key) < RATED_KEYS:

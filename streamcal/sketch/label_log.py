@@ -83,6 +83,18 @@ class LabelLog:
         self.n += len(labels)
         self.positives += int(np.count_nonzero(labels))
 
+    def relabel(self, score: float, label: int, time: float | None) -> bool:
+        """Put another label, 0 or 1, in the place of one of a score; return whether there was one.
+
+        Under a window ``time`` is that with which it was added.
+        """
+        window = self._window
+        held = self._all.relabel(score, label) if window is None else window.relabel(score, label, time)
+        if not held:
+            return False
+        self.positives += 2 * label - 1
+        return True
+
     def add_sketch(self, sketch: ScoreSketch) -> None:
         """Add labels that were counted elsewhere; not under a window."""
         self._all.merge(sketch)

@@ -268,6 +268,23 @@ class ScoreSketch:
         other._keep(other._cells, counts, other.atoms)
         return other
 
+    def relabel(self, score: float, label: int) -> bool:
+        """Put another label, 0 or 1, in the place of one of a score: as if only this one had been added.
+
+        Returns
+        -------
+        Whether the score's cell has a score with the other label; nothing changes if not.
+        """
+        cell = grid.cells_of(np.array([score]), self._level)[0]
+        at = int(np.searchsorted(self._cells, cell))
+        if at == len(self._cells) or self._cells[at] != cell or not self._counts[1 - label, at]:
+            return False
+        counts = self.counts
+        counts[1 - label, at] -= 1
+        counts[label, at] += 1
+        self._keep(self._cells, counts, self.atoms)
+        return True
+
     def at_level(self, level: int) -> ScoreSketch:
         """Return a copy at this level, or at the sketch's own level if that is coarser."""
         copy = ScoreSketch(self._max_cells, labelled=self.labelled)

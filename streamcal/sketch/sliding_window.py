@@ -142,6 +142,26 @@ class SlidingWindow:
         elif pane >= self._index - PANES:
             self._add_late(scores, labels, pane)
 
+    def relabel(self, score: float, label: int, time: float | None) -> bool:
+        """Put another label, 0 or 1, in the place of one of a score that was added by this event time.
+
+        Returns
+        -------
+        Whether there was one: not if its pane has gone, nor if panes hold a number of labels.
+        """
+        if self._labels or time is None:
+            return False
+        index = self.pane_of(time, 0)
+        if index == self._index:
+            return self._current.relabel(score, label)
+        for i, pane in enumerate(self._closed):
+            if pane.index == index:
+                sketch = ScoreSketch.from_bytes(pane.cells)
+                held = sketch.relabel(score, label)
+                self._closed[i], self._merged = _pane(index, sketch), None
+                return held
+        return False
+
     def merge(self, other: Self) -> None:
         """Add the contents of the other window: by event time, or else as later labels."""
         shift = 0 if self._span else self._index + 1

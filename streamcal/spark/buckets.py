@@ -8,7 +8,7 @@ one join of all events.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -23,9 +23,9 @@ from pyspark.sql.streaming.stateful_processor import (
 
 from streamcal.engine.checked import checked
 from streamcal.engine.emissions import Emission, Recalibrated
-from streamcal.engine.stepping import step
+from streamcal.engine.stepping import Outcome, step
 from streamcal.events import Event, LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.join.join import Join, JoinConfig, JoinCounts, Joined, Rejected
+from streamcal.join.join import Join, JoinConfig, JoinCounts, Joined, Rejected, Relabelled, Told
 from streamcal.maps.shift import NO_SHIFT
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.times import LIMIT, show_duration, show_time
@@ -145,6 +145,16 @@ class _Work:
         labels.append(joined.label)
         return ()
 
+    def tell(self, told: Told) -> tuple[Emission, ...]:
+        """Do nothing: no prediction is held until it matures, see `recalibrate_stream`."""
+        del told
+        return ()
+
+    def relabel(self, relabelled: Relabelled) -> tuple[Emission, ...]:
+        """Do nothing: no label is corrected, see `recalibrate_stream`."""
+        del relabelled
+        return ()
+
     # Events
 
     def take(self, frame: pd.DataFrame) -> None:
@@ -161,13 +171,13 @@ class _Work:
             except ValueError as error:
                 self._reject(id_, time, str(error))
                 continue
-            outcomes = step(event, self._join, self._engine_of)
-            self.rejected(tuple(each for each in outcomes if isinstance(each, Rejected)))
+            self.rejected(step(event, self._join, self._engine_of))
 
-    def rejected(self, rejects: tuple[Rejected, ...]) -> None:
-        """Take note of rejects."""
-        for reject in rejects:
-            self._reject(reject.event.id, reject.event.time, reject.reason)
+    def rejected(self, outcomes: Iterable[Outcome]) -> None:
+        """Take note of the rejects among what came out of the join."""
+        for each in outcomes:
+            if isinstance(each, Rejected):
+                self._reject(each.event.id, each.event.time, each.reason)
 
     def outcomes(self) -> pd.DataFrame:
         """Return the rows that come out of it."""

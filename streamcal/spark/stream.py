@@ -122,7 +122,8 @@ def recalibrate_stream(
     Raises
     ------
     ValueError
-        if an engine's state depends on the order of the labels, as in mode ``auto``; if engines have other
+        if an engine's state depends on the order of the labels, as in mode ``auto``; if the join implies
+        negatives or corrects labels; if engines have other
         options than are given; if there are fewer than 1 buckets; if a column is missing, or of a type that
         is not its own; or if the checkpoint is of another query, or of a stream begun with other options.
     """
@@ -135,6 +136,12 @@ def recalibrate_stream(
     if buckets < 1:
         raise ValueError(f"buckets must be at least 1, got {buckets}")
     given = join or JoinConfig()
+    if given.unlabelled == "negative" or given.corrections:
+        raise ValueError(
+            f"unlabelled={given.unlabelled!r} and corrections={given.corrections!r} of the join: on Spark, its"
+            " buckets only add up labels as they are told. Use streamcal run, or unlabelled='drop' and"
+            " corrections=False"
+        )
     share = given.model_copy(update={"max_pending": -(-given.max_pending // buckets)})
     timed = _prepared(events, buckets, math.inf if given.max_jump is None else given.max_jump)
     spark, place = events.sparkSession, checkpoint.rstrip("/")

@@ -8,7 +8,7 @@ from streamcal import LabelEvent, LabelledEvent, PredictionEvent, Recalibrated
 from streamcal.engine.emissions import Emission
 from streamcal.engine.stepping import step
 from streamcal.events import Event
-from streamcal.join.join import Join, Joined
+from streamcal.join.join import Join, Joined, Relabelled, Told
 
 EVENTS = st.lists(
     st.one_of(
@@ -26,7 +26,7 @@ class Recorder:
     """A learner that answers ½ and remembers what it learned."""
 
     def __init__(self) -> None:
-        self.learned: list[Joined] = []
+        self.learned: list[Joined | Told | Relabelled] = []
         self.seen = 3
 
     def answer(
@@ -36,6 +36,14 @@ class Recorder:
 
     def learn(self, joined: Joined) -> tuple[Emission, ...]:
         self.learned.append(joined)
+        return ()
+
+    def tell(self, told: Told) -> tuple[Emission, ...]:
+        self.learned.append(told)
+        return ()
+
+    def relabel(self, relabelled: Relabelled) -> tuple[Emission, ...]:
+        self.learned.append(relabelled)
         return ()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import msgspec
@@ -37,9 +38,12 @@ class ListRows:
         return len(self.rows), self.rows[-1][0] if self.rows else 0
 
     def commit(self, table: StoredTable) -> None:
-        first, added, removed = table.changes()
+        first, added, removed, replaced = table.changes()
         assert set(removed) <= {row[:2] for row in self.rows}
-        self.rows = [row for row in self.rows if row[:2] not in removed]
+        assert replaced.keys() <= {seq for seq, *_ in self.rows}
+        self.rows = [
+            (seq, id_, replaced.get(seq, entry)) for seq, id_, entry in self.rows if (seq, id_) not in removed
+        ]
         self.rows += [(seq, id_, entry) for seq, (id_, entry) in enumerate(added.items(), first)]
         assert len({id_ for _, id_, _ in self.rows}) == len(self.rows) == len(table)
 
@@ -66,16 +70,21 @@ class ListTables:
             rows.commit(table)
 
 
-@given(EVENTS, st.lists(st.integers(1, 7), min_size=1), st.integers(1, 5), st.integers(1, 4))
+OPTIONS = st.fixed_dictionaries(
+    {"corrections": st.booleans()},
+    optional={"matured_after": st.sampled_from([4.0, 12.0])},
+).map(lambda options: options | {"unlabelled": "negative" if "matured_after" in options else "drop"})
+
+
+@given(EVENTS, st.lists(st.integers(1, 7), min_size=1), st.integers(1, 5), st.integers(1, 4), OPTIONS)
 def test_stored_tables_join_as_those_in_memory(
-    events: list[Event], cuts: list[int], bound: int, portion: int
+    events: list[Event], cuts: list[int], bound: int, portion: int, options: dict[str, Any]
 ) -> None:
     with patch.multiple("streamcal.join.join", PORTION=portion, PER_EVENT=0):
-        join_both(events, cuts, bound)
+        join_both(events, cuts, JoinConfig(label_ttl=10.0, max_pending=bound, **options))
 
 
-def join_both(events: list[Event], cuts: list[int], bound: int) -> None:
-    config = JoinConfig(label_ttl=10.0, max_pending=bound)
+def join_both(events: list[Event], cuts: list[int], config: JoinConfig) -> None:
     plain_tables, tables = MemoryTables(), ListTables()
     plain, stored = Join(config, plain_tables), Join(config, tables)
     learned = Recorder(), Recorder()
@@ -159,14 +168,23 @@ def random_events(rng: random.Random, count: int) -> list[Event]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("seed", "options"),
+    [
+        (0, {}),
+        (1, {}),
+        (2, {"corrections": True}),
+        (3, {"unlabelled": "negative", "matured_after": 40.0}),
+        (4, {"unlabelled": "negative", "matured_after": 40.0, "corrections": True}),
+    ],
+)
 def test_sqlite_tables_join_as_those_in_memory(
-    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, seed: int, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = random.Random(seed)
     monkeypatch.setattr("streamcal.join.join.PORTION", 20 + 100 * seed)
     monkeypatch.setattr("streamcal.join.join.PER_EVENT", 0)
-    config = JoinConfig(label_ttl=700.0, max_pending=rng.choice([90, 10_000]))
+    config = JoinConfig(label_ttl=700.0, max_pending=rng.choice([90, 10_000]), **options)
     plain = Join(config)
     learned = Recorder(), Recorder()
     store = SqliteConnector().store(str(tmp_path / "s.db"), read_only=False)
@@ -188,7 +206,8 @@ def test_sqlite_tables_join_as_those_in_memory(
         assert stored.state == plain.state
     assert learned[0].learned == learned[1].learned
     counts = msgspec.structs.asdict(plain.counts)
-    assert all(counts.values()), counts
+    absent = {"implied", "contradicted"} if config.unlabelled == "drop" else {"expired"}
+    assert {name for name, count in counts.items() if not count} <= absent, counts
     assert stored.close() == plain.close()
     store.close()
 
@@ -202,7 +221,7 @@ def test_what_expires_at_once_goes_to_the_store_in_portions(
     held: list[int] = []
     changes = StoredTable.changes
 
-    def noted(table: StoredTable[Pending]) -> tuple[int, dict[str, Pending], list[tuple[int, str]]]:
+    def noted(table: StoredTable[Pending]) -> Any:
         held.append(len(set(table.entries) | set(table._loaded)))
         return changes(table)
 

@@ -1,8 +1,8 @@
 """The join's tables in SQLite: pending predictions, early labels and settled predictions.
 
 One row of the file is a block of `BLOCK_SIZE` entries: JSON with one checksum. A view shows the entries one
-by one. A block is written once. Removing an entry sets a bit; removing the last one deletes the block. So
-adding a prediction costs a fraction of an insertion, and removing it a bit.
+by one. A block is written once, and again where an entry is replaced. Removing an entry sets a bit; removing
+the last one deletes the block. So adding a prediction costs a fraction of an insertion, removing it a bit.
 
 An entry is identified by ``seq``, its number in the order of arrival. An `IdIndex` in memory maps ids to
 numbers.
@@ -95,8 +95,10 @@ class SqliteTables:
         self._write(self._settled, self.settled, 2)
 
     def _write(self, rows: _Rows[E], table: StoredTable[E], number: int) -> None:
-        first, added, removed = table.changes()
+        first, added, removed, replaced = table.changes()
         old = [seq for seq, _ in removed]
+        if replaced:
+            rows.replace(replaced)
         rows.write(first, added, old)
         if self._index is not None:
             self._index.remove(hashes([id_ for _, id_ in removed]), 3 * np.array(old, np.int64) + number)
@@ -193,6 +195,23 @@ class _Rows(Generic[E]):
             raise StoreError(
                 damaged(self._path, f"table {self.table} has {count} entries of {self.counts.rows}")
             )
+
+    def replace(self, entries: Mapping[int, E]) -> None:
+        """Write other entries, by number, in place of those that have the same ids."""
+        blocks: dict[int, dict[int, E]] = {}
+        for seq, entry in entries.items():
+            blocks.setdefault(seq // BLOCK_SIZE, {})[seq % BLOCK_SIZE] = entry
+        wanted = [*blocks, *[None] * (-len(blocks) % _BLOCKS_AT_ONCE)]
+        for start in range(0, len(wanted), _BLOCKS_AT_ONCE):
+            found = self._entries(self._db.execute(self._find, wanted[start : start + _BLOCKS_AT_ONCE]))
+            written = [
+                row
+                for block, held, _ in found
+                for row in blocks_of(
+                    block, [(id_, blocks[block].get(slot, entry)) for slot, (id_, entry) in enumerate(held)]
+                )
+            ]
+            self._db.executemany(f"REPLACE INTO {self.table}_blocks VALUES (?, ?, ?)", written)  # noqa: S608
 
     def write(self, first: int, added: Mapping[str, E], removed: Sequence[int]) -> None:
         """Remove entries by number, and add others, numbered from ``first``, a multiple of `BLOCK_SIZE`."""

@@ -84,10 +84,7 @@ def latest_change(positives: Floats, expected: Floats) -> int:
     size, dispersion = PANES, _dispersion(positives, expected)
     while size > 1:
         told, due = positives[:size].cumsum(), expected[:size].cumsum()
-        after, before = (
-            _likelihood(told[:-1], due[:-1]),
-            _likelihood(told[-1] - told[:-1], due[-1] - due[:-1]),
-        )
+        after, before = _likelihood(told[:-1], due[:-1]), _likelihood(told[-1] - told[:-1], due[-1] - due[:-1])
         gains = after + before - _likelihood(told[-1:], due[-1:])
         best = int(gains.argmax())
         if not gains[best] > _CHANGED * dispersion:

@@ -105,7 +105,5 @@ def errors(drawn: Drawn, exposure: Exposure) -> dict[str, float]:
         sums = (np.bincount(own, part[row], len(which)) for part in (estimate.positives, estimate.exposures))
         said[f"exposure, {memory}"] = error(*sums)
         mapped = apply_platt(*estimate.platt[row][:, np.newaxis], logit(drawn.scores))
-        said[f"Platt map, {memory}"] = error(
-            np.bincount(place, mapped), np.bincount(place).astype(np.float64)
-        )
+        said[f"Platt map, {memory}"] = error(np.bincount(place, mapped), np.bincount(place).astype(np.float64))
     return said

@@ -1,14 +1,15 @@
-"""Flights of which only the late ones are told, and late: what each way of counting them costs, month by month.
+"""Flights of which only the late ones are told, and late: what each way of counting them costs, by month.
 
 Two streams of the shipped flights (examples/flights), May to December:
 
-* overdue: as it was. A flight is told as late once it is 15 minutes overdue; nobody tells that one was not late.
+* overdue: as it was. A flight is told as late once it is 15 minutes overdue; nobody tells of the others.
 * complaints: the same scores and labels, but the delay is made up (synthetic): a late flight is told by a
   complaint, after an exponential time of 10 days on average, at most 30; nobody tells of the others.
 
-The flights that never arrived, one in forty, are left out: that they were not late would not be true.
-Each way counts positives and predictions by cell of the score, and fits a Platt map to these counts every six
-hours; so the ways differ in what they count, and in nothing else. ``python benchmarks/late_labels.py`` prints the tables of docs/late-labels.md in a minute.
+The flights that never arrived, one in forty, are left out: whether they were late has no answer. Each way
+counts positives and predictions by cell of the score, and fits a Platt map to these counts every six hours; so
+the ways differ in what they count, and in nothing else. ``python benchmarks/late_labels.py`` prints the tables
+of docs/late-labels.md in a minute.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def complaints(flights: Stream, rng: np.random.Generator) -> Stream:
 
 
 def counted(stream: Stream, way: str, now: float) -> Iterator[tuple[Any, Floats]]:
-    """Yield for each memory which predictions a way counts at a moment, as a slice, and which of them as 1."""
+    """Yield for each memory which predictions a way counts at a moment, a slice, and which of them as 1."""
     mature = stream.matured_after
     end = int(stream.times.searchsorted(now - (mature if way == "wait" else 0.0)))
     recent = now - (2.0 if way == "wait" else 1.0) * mature
@@ -189,8 +190,8 @@ def main() -> None:
     made_up = complaints(flights, np.random.default_rng(16))
     delays = (made_up.told - made_up.times)[np.isfinite(made_up.told)] / DAY
     print(
-        f"complaints (synthetic delays): told after {np.median(delays):.1f} days (median), {delays.max():.1f} at"
-        f" most; matured after {made_up.matured_after / DAY:.0f} days\n\n{table(made_up)}"
+        f"complaints (synthetic delays): told after {np.median(delays):.1f} days (median), {delays.max():.1f}"
+        f" at most; matured after {made_up.matured_after / DAY:.0f} days\n\n{table(made_up)}"
     )
 
 

@@ -21,7 +21,7 @@ from streamcal.testing import NormalPair
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-SCRIPTS = ("recalibration", "label_shift", "certificates", "drift", "operations")
+SCRIPTS = ("recalibration", "label_shift", "certificates", "drift", "operations", "late_labels")
 LARGEST = 150_000
 MEASURED = "leave-one-out"  # a table of docs/drift.md that no script of docs/figures fills
 

@@ -1,7 +1,7 @@
 """The picture and the table of docs/late-labels.md: ``python docs/figures/late_labels.py``.
 
 A made-up stream, so that the truth is known: 1,000 predictions a day, of which 10% are positive, from day 60
-on 20%. Positives are told after an exponential time, 10 days on average and 30 at most. Each way sees 30 days.
+on 20%. Positives are told after an exponential time, 10 days on average and 30 at most. Ways see 30 days.
 """
 
 from __future__ import annotations

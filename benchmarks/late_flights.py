@@ -7,9 +7,9 @@ Two streams of the shipped flights (examples/flights), May to December:
   complaint, after an exponential time of 10 days on average, at most 30; nobody tells of the others.
 
 The flights that never arrived, one in forty, are left out: whether they were late has no answer. Each way
-counts positives and predictions by cell of the score, and fits a Platt map to these counts every six hours; so
-the ways differ in what they count, and in nothing else. ``python benchmarks/late_labels.py`` prints the tables
-of docs/late-labels.md in a minute.
+counts positives and predictions by cell of the score, and fits a Platt map to these counts every six hours:
+the ways differ in what they count, and in nothing else. ``python benchmarks/late_flights.py`` prints the
+tables of docs/late-labels.md in a minute.
 """
 
 from __future__ import annotations

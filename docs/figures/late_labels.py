@@ -42,9 +42,9 @@ COLOURS: Final = {
     "weighted": GREEN,
 }
 TITLES: Final = (
-    "1  Labels for all, zeros sooner than ones",
-    "2  Ones only: a zero is never told",
-    "3  Ones only, and no time to wait",
+    "1  Labels for all, negatives sooner",
+    "2  Positives only: a negative is never told",
+    "3  Positives only, and no time to wait",
     "4  Labels for some",
 )
 
@@ -69,13 +69,13 @@ def cases(rng: np.random.Generator) -> list[Lines]:
     positive = np.isfinite(told)
     labelled = (scores >= FLAGGED) | (rng.random(len(made)) < PROPENSITY)
     weights = np.where(scores >= FLAGGED, 1.0, 1.0 / PROPENSITY)
-    zero_told = made + 1.0
+    negative_told = made + 1.0
     ways = ("as told", "dropped", "0 until told", "matured", "every label", "labels alone", "weighted")
     seen = {way: np.full(DAYS, np.nan) for way in ways}
     for day in range(1, DAYS + 1):
         young = (made >= day - MATURED) & (made < day)
         old = (made >= day - 2 * MATURED) & (made < day - MATURED)
-        when = np.where(positive, told, zero_told)
+        when = np.where(positive, told, negative_told)
         lately = (when >= day - MATURED) & (when < day)
         some = young & labelled
         for way, values in (

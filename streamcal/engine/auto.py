@@ -9,12 +9,18 @@ from __future__ import annotations
 from typing import Final, Self
 
 import msgspec
+import numpy as np
 
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.errors import DamagedStateError
+from streamcal.exposure.estimate import LEVEL
+from streamcal.exposure.exposure import Exposure
 from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.mixture.evidence import Evidence
+from streamcal.mixture.forecasts import Points
 from streamcal.mixture.mixture import Mixing, Mixture
-from streamcal.mixture.names import NAMES, NAMES_BY_SCORES
+from streamcal.mixture.names import EXPOSURES, NAMES, NAMES_BY_SCORES
+from streamcal.sketch import grid
 from streamcal.sketch.decoding import Number, decoded
 from streamcal.sketch.label_log import LabelLog
 from streamcal.sketch.score_sketch import ScoreSketch
@@ -25,12 +31,13 @@ GENERATION: Final = 4096
 """How many target labels after an alarm make the next generation of the source."""
 
 
-class _State(msgspec.Struct):
+class _State(msgspec.Struct, omit_defaults=True):
     steps: Number
     mixing: Mixing | None
     mixture: bytes | None
     uncounted: int
     generation: tuple[bytes, int] | None
+    exposure: bytes | None = None
 
 
 class Auto:
@@ -42,10 +49,14 @@ class Auto:
         that of the engine's sketches.
     source, target
         the labels of each domain, which the mixture reads.
+    matured_after
+        so many seconds after its prediction a label is final, and positives are told before; None: no label
+        is told before it is learned.
     """
 
     __slots__ = (
         "_counted",
+        "_exposure",
         "_gathered",
         "_generation",
         "_max_cells",
@@ -59,9 +70,16 @@ class Auto:
         "steps",
     )
 
-    def __init__(self, max_cells: int, source: DomainLabels, target: DomainLabels) -> None:
+    def __init__(
+        self,
+        max_cells: int,
+        source: DomainLabels,
+        target: DomainLabels,
+        matured_after: float | None = None,
+    ) -> None:
         self._max_cells = max_cells
         self._source, self._target = source, target
+        self._exposure = None if matured_after is None else Exposure(matured_after)
         self._mixture: Mixture | None = None  # none before there is a label: of many keys most have few
         self._counted = 0  # number of the first target label that is not in the mixture
         self._generation: LabelLog | None = None  # gathers the next source after an alarm
@@ -96,7 +114,7 @@ class Auto:
 
     def begin(self, first: int) -> None:
         """Begin to learn at the first target label, of this number; the source's must be settled."""
-        mixture = self._mixture = self._mixture or Mixture()
+        mixture = self._mixture = self._mixture or self._new_mixture()
         newest = self._source.take_newest()
         if newest is not None:
             mixture.continue_from(*newest.latest(len(newest)))
@@ -104,11 +122,11 @@ class Auto:
 
     def set_source(self, sketch: ScoreSketch) -> None:
         """Take this sketch of the source's labels for the candidates that follow from the source."""
-        mixture = self._mixture = self._mixture or Mixture()
+        mixture = self._mixture = self._mixture or self._new_mixture()
         mixture.set_source(sketch, new_generation=self._renewed)
         self._renewed = False
 
-    def step(self, observed: int, prior: float | None) -> None:
+    def step(self, observed: int, prior: float | None, evidence: Evidence | None = None) -> None:
         """Learn the labels since the last step, fit what is due, and mix anew.
 
         Parameters
@@ -117,11 +135,36 @@ class Auto:
             how many target scores were observed so far.
         prior
             the target's prior as far as scores tell of it; None where they are not asked.
+        evidence
+            what told positives say, as of a pane that has closed; None: as before.
         """
+        if evidence is not None and self._mixture is None:
+            self._mixture = self._new_mixture()
         if self._mixture is not None:
             self.steps += self.begun and self.room <= 0
             self._learn(self._mixture)
-            self.served, self.mixing = self._mixture.step(observed, prior)
+            self.served, self.mixing = self._mixture.step(observed, prior, evidence)
+
+    # Positives that are told before a label is final
+
+    def predict(self, score: float, time: float) -> bool:
+        """Count a prediction of this event time; return whether there may be new `evidence`."""
+        return self._exposure is not None and self._exposure.predict(score, time)
+
+    def tell(self, score: float, predicted_at: float, told_at: float) -> bool:
+        """Count a positive that is told before its label is final; return as `predict`."""
+        return self._exposure is not None and self._exposure.tell(score, predicted_at, told_at)
+
+    def evidence(self) -> Evidence | None:
+        """Return what told positives say as of the latest pane that closed; None if they are too few."""
+        estimate = None if self._exposure is None else self._exposure.estimate()
+        if estimate is None:
+            return None
+        seen = estimate.exposures[1] > 0.0
+        cells = estimate.cells[seen]
+        points = Points.of(grid.left_edges(2 * cells + np.int32(1), LEVEL - 1))
+        exposures, positives = estimate.exposures[1, seen], estimate.positives[1, seen]
+        return Evidence(estimate.platt, points, exposures, positives, estimate.trust)
 
     def relabel(self, score: float, label: int) -> None:
         """Put another label in the place of one that the mixture has learned."""
@@ -163,6 +206,8 @@ class Auto:
             theirs.learn(*other._target.since(other._counted))
             self._learn(self._mixture)
             self._mixture.merge(theirs)
+        if self._exposure is not None and other._exposure is not None:
+            self._exposure.merge(other._exposure)
         self.steps = max(self.steps, other.steps)
 
     # State
@@ -180,6 +225,7 @@ class Auto:
                 None if self._mixture is None else self._mixture.to_bytes(),
                 self._target.end - self._counted if self.begun else 0,
                 generation,
+                None if self._exposure is None else self._exposure.to_bytes(),
             )
         )
 
@@ -193,11 +239,17 @@ class Auto:
         """
         state = decoded(data, _State, "mode auto")
         if state.mixing is not None and not (
-            {state.mixing.leader, *state.mixing.weights} <= {*NAMES, *NAMES_BY_SCORES}
+            {state.mixing.leader, *state.mixing.weights} <= {*NAMES, *NAMES_BY_SCORES, *EXPOSURES}
         ):
             raise DamagedStateError("not the state of mode auto: it mixes candidates that do not exist")
         self.steps, self.mixing = state.steps, state.mixing
         self._mixture = None if state.mixture is None else Mixture.from_bytes(state.mixture)
+        if (state.exposure is None) != (self._exposure is None) or (
+            self._mixture is not None and self._mixture.exposed != (self._exposure is not None)
+        ):
+            raise DamagedStateError("not the state of mode auto with these options: its exposures do not fit")
+        if self._exposure is not None and state.exposure is not None:
+            self._exposure.restore(state.exposure)
         self.begun = self._target.n > 0
         if self.begun and self._mixture is None:
             raise DamagedStateError(f"not the state of mode auto after {self._target.n} labels")
@@ -211,6 +263,9 @@ class Auto:
         return self
 
     # Inside
+
+    def _new_mixture(self) -> Mixture:
+        return Mixture(exposed=self._exposure is not None)
 
     def _learn(self, mixture: Mixture) -> None:
         if self.begun and self._counted < self._target.end:

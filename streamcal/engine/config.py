@@ -90,8 +90,10 @@ class RecalibratorConfig(BaseModel):
         on the labels that have come, and assume that these are not chosen by their value. Not for mode
         ``"source"``, nor with a ``window`` of the target (docs/certificates.md).
     matured_after
-        seconds after its prediction from which on a label is final, greater than 0: that of the join, where
-        no label means 0. None: labels are learned when they come.
+        so many seconds after its prediction a label is final, at least 1; of the labels before, only
+        positives are told. Mode ``"auto"`` then also weighs maps of the positives told so far, corrected for
+        the time that their predictions had (docs/proofs/exposure.md); the other modes wait. None: a label is
+        final when it comes.
 
     Raises
     ------
@@ -114,7 +116,7 @@ class RecalibratorConfig(BaseModel):
     prior_window: Annotated[int, Field(ge=1, le=10_000_000)] | Literal["adwin"] | None = None
     delta: Annotated[float, Field(ge=1e-100, lt=1.0, strict=False)] = 0.1
     label_horizon: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
-    matured_after: Annotated[float, Field(gt=0.0, allow_inf_nan=False, strict=False)] | None = None
+    matured_after: Annotated[float, Field(ge=1.0, le=1e10, strict=False)] | None = None
 
     @field_validator("window", mode="before")
     @classmethod

@@ -95,6 +95,7 @@ class Engine:
     __slots__ = (
         "_certifies",
         "_cohorts",
+        "_exposed",
         "_key",
         "_priors",
         "_shifts",
@@ -128,6 +129,7 @@ class Engine:
         self._versions = MapVersions(config, self._source, self._target, self._traffic, self._priors, cohorts)
         self.served = self._versions.served
         """The map that is served now."""
+        self._exposed = config.matured_after is not None and config.mode == "auto"
         self._shifts = self.served.shifts  # whether every label moves the map
         self._time: float | None = None  # the latest event time of a label
         self._stops: dict[Domain, int] = {}  # label counts at which something is due
@@ -219,16 +221,35 @@ class Engine:
         Returns
         -------
         The answer; how many target scores were observed before; and the map version that the score has begun,
-        if it has: scores alone can move the prior. That map comes without a certificate, which uses labels
-        only.
+        if it has: scores alone can move the prior, and time the exposures. That map comes without a
+        certificate, which uses labels only.
         """
         served, score, seen = self.served, event.score, self._traffic.n
         weights = served.weights if self._shifts else NO_SHIFT
         probability = served.predict_one(score)
         answer = Recalibrated(event.id, score, probability, served.version, weights, event.key, event.time)
-        if event.domain == "target" and self._traffic.append(float(score)) and self._settle_scores():
-            return answer, seen, (MapPublished(self.map, None, self._key, self.mixing),)
+        if event.domain == "target":
+            begins = self._traffic.append(float(score)) and self._settle_scores()
+            if self._exposed and event.time is not None and self._versions.predicted(score, event.time):
+                self._set_stops()
+                begins = True
+            if begins:
+                return answer, seen, (MapPublished(self.map, None, self._key, self.mixing),)
         return answer, seen, ()
+
+    def tell(self, told: Told) -> tuple[Emission, ...]:
+        """Take note of a positive that is told before its label is final, under ``matured_after``.
+
+        Returns
+        -------
+        The map version that this has begun, if it has, as `answer`.
+        """
+        if not self._exposed or told.domain != "target":
+            return ()
+        if not self._versions.told(told.score, told.predicted_at, told.told_at):
+            return ()
+        self._set_stops()
+        return (MapPublished(self.map, None, self._key, self.mixing),)
 
     def learn(self, joined: Joined) -> tuple[Emission, ...]:
         """Learn from a prediction that met its label.
@@ -257,10 +278,6 @@ class Engine:
             raised = tuple(msgspec.structs.replace(alarm, key=self._key) for alarm in raised)
         return published + raised
 
-    def tell(self, told: Told) -> tuple[Emission, ...]:  # noqa: ARG002
-        """Take note of a positive label whose prediction is not matured: it teaches once it is."""
-        return ()
-
     def relabel(self, relabelled: Relabelled) -> tuple[Emission, ...]:
         """Put another label in the place of one that was learned.
 
@@ -287,7 +304,10 @@ class Engine:
         """Return how many labels, and how many predictions, may come before something is due; None: any.
 
         No prediction may follow the last of these labels where each moves the weights in a way of its own.
+        There is room for none where its time may close a pane.
         """
+        if self._exposed and domain == "target":
+            return 0, 0
         labels = self._target if domain == "target" else self._source
         alone = labels.windowed or (self._shifts and self._priors.reads_labels)
         most = None if domain == "source" or not self._priors.takes_scores else self._traffic.room - 1

@@ -28,6 +28,7 @@ from streamcal.events import DOMAINS, Domain
 from streamcal.maps.curves import fit_curve
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.uniform_mass import form
+from streamcal.mixture.evidence import Evidence
 from streamcal.sketch.cohorts import Cohorts
 from streamcal.sketch.decoding import Number, decoded
 from streamcal.sketch.score_sketch import ScoreSketch
@@ -97,7 +98,7 @@ class MapVersions:
         mode = config.mode
         self.served = ServedMap(priors if mode in ("composite", "label_shift") else None)
         """The map that is served now."""
-        self._auto = Auto(config.max_cells, source, target) if mode == "auto" else None
+        self._auto = Auto(config.max_cells, source, target, config.matured_after) if mode == "auto" else None
         windowed = [domain for domain in DOMAINS if config.window_of(domain) is not None]
         self._ledger = Ledger(
             config.delta,
@@ -211,6 +212,16 @@ class MapVersions:
         self._versions.begin_off_schedule()
         self._mix(auto)
         return True
+
+    def predicted(self, score: float, time: float) -> bool:
+        """Take note of a prediction of the target of this event time; return whether a version begins."""
+        auto = self._auto
+        return auto is not None and auto.predict(score, time) and self._take_evidence(auto)
+
+    def told(self, score: float, predicted_at: float, told_at: float) -> bool:
+        """Take note of a positive that is told before its label is final; return whether a version begins."""
+        auto = self._auto
+        return auto is not None and auto.tell(score, predicted_at, told_at) and self._take_evidence(auto)
 
     def refresh(self) -> None:
         """Re-form the map from all labels so far, off schedule: a new version."""
@@ -444,7 +455,16 @@ class MapVersions:
         else:
             self._begin_to_mix(auto, self._target.end - 1)
 
-    def _mix(self, auto: Auto) -> None:
+    def _take_evidence(self, auto: Auto) -> bool:
+        """Mix anew by what told positives say as a pane has closed; return whether they say anything."""
+        evidence = auto.evidence()
+        if evidence is None:
+            return False
+        self._versions.begin_off_schedule()
+        self._mix(auto, evidence)
+        return True
+
+    def _mix(self, auto: Auto, evidence: Evidence | None = None) -> None:
         """Mix the map of mode ``auto`` anew: a new version."""
         generation = auto.take_generation()
         if generation is not None:
@@ -455,7 +475,7 @@ class MapVersions:
             self._watched = self._target.end
             self._form_on_schedule("source")
         self._mixed_prior = self._priors.fused
-        auto.step(self._traffic.n, self._mixed_prior)
+        auto.step(self._traffic.n, self._mixed_prior, evidence)
         self._serve(auto.served)
         self._ledger.serve(self.served.version)
 

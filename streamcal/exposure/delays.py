@@ -2,9 +2,9 @@
 
 Only positives tell a delay, and only one that is not longer than the age of their prediction: the sample is
 truncated on the right. The reverse-time product limit (Woodroofe 1985; Lagakos, Barraj and De Gruttola 1988)
-estimates its distribution nevertheless, see docs/proofs/exposure.md. Delays are counted in bins, and predictions
-in panes of time, so that of each pane it is known which of its bins are complete. In time that is measured in
-panes, an age of k panes completes all delays of at most k.
+estimates its distribution nevertheless, see docs/proofs/exposure.md. Delays are counted in bins, and
+predictions in panes of time, so that of each pane it is known which of its bins are complete. In time that is
+measured in panes, an age of k panes completes all delays of at most k.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PANES: Final = 64
 """After so many panes a label is final: the delays beyond do not count."""
 
 EDGES: Final = np.concatenate((2.0 ** np.arange(-12.0, 0.0), np.arange(1.0, PANES + 1.0)))
-"""The greatest delay of every bin, in panes, float64[`BINS`]: an octave each below one pane, then a pane each."""
+"""The greatest delay of each bin, in panes, float64[`BINS`]: octaves up to one pane, then one pane each."""
 
 BINS: Final = len(EDGES)
 
@@ -41,8 +41,7 @@ class Delays(NamedTuple):
     within: Floats
     """F at 0 and at each of `EDGES`, float64[g, `BINS` + 1]: one row per band, ending with 1."""
     known: float
-    """F, of all bands together, at the longest delay that the data tell of: 0 if they tell nothing. The rest is
-    extrapolated."""
+    """F, of all bands together, at the longest delay that the data tell of; 0 if they tell nothing."""
 
 
 def bins_of(delays: Floats) -> Counts:
@@ -54,13 +53,13 @@ def bins_of(delays: Floats) -> Counts:
 def fit_delays(counts: Counts, ages: Counts) -> Delays:
     """Estimate the distribution of the delay, in each band of scores.
 
-    With N_b positives in bin b of the panes that are old enough to complete it, and R_b positives in that bin or
-    an earlier one of the same panes, F(b − 1) / F(b) is estimated by 1 − N_b / R_b, and F is 1 at the end. Beyond
-    the last bin with R_b ≥ `LEAST`, the density is taken to stay as it was over the upper half before: where it
-    falls, as it mostly does, that puts too much there rather than too little.
+    With N_b positives in bin b of the panes that are old enough to complete it, and R_b positives in that bin
+    or an earlier one of the same panes, F(b − 1) / F(b) is estimated by 1 − N_b / R_b, and F is 1 at the end.
+    Beyond the last bin with R_b ≥ `LEAST`, the density is taken to stay as it was over the upper half before:
+    where it falls, as it mostly does, that puts too much there rather than too little.
 
-    A band has a distribution of its own as far as the log-rank statistic says that it differs: by more than three
-    standard errors.
+    A band has a distribution of its own as far as the log-rank statistic says that it differs: by more than
+    three standard errors.
 
     Parameters
     ----------
@@ -92,7 +91,7 @@ def fit_delays(counts: Counts, ages: Counts) -> Delays:
 
 
 def _extrapolated(within: Floats, last: int) -> Delays:
-    """Return what is known up to this bin, the first row being that of all bands, with the rest of the delays."""
+    """Return F with the delays beyond this bin; the first row is that of all bands, and is left out."""
     end = float(EDGES[last])
     if end < PANES:
         middle = np.array([float(np.interp(end / 2.0, _KNOTS, row)) for row in within])
@@ -105,7 +104,7 @@ def _extrapolated(within: Floats, last: int) -> Delays:
 
 
 def within_pane(within: Floats) -> Floats:
-    """Return the mean of F over the ages of each pane, float64[g, `PANES`]: that of pane k from k to k + 1."""
+    """Return the mean of F over the ages of each pane, float64[g, `PANES`]: for pane k from k to k + 1."""
     areas = np.zeros_like(within)
     areas[:, 1:] = np.cumsum((within[:, 1:] + within[:, :-1]) * 0.5 * np.diff(_KNOTS), axis=1)
     whole = areas[:, [0, *range(BINS - PANES + 1, BINS + 1)]]

@@ -1,7 +1,7 @@
 """Rates from positives that are told late: positives told so far, and exposures.
 
-A prediction of age a counts as F(a) of a prediction, its exposure: so much of its positives is told by then, if
-F is the distribution of their delay. Positives per exposure estimate the rate without waiting, see
+A prediction of age a counts as F(a) of a prediction, its exposure: so much of its positives is told by then,
+if F is the distribution of their delay. Positives per exposure estimate the rate without waiting, see
 docs/proofs/exposure.md.
 """
 
@@ -16,7 +16,7 @@ from streamcal.exposure.delays import PANES
 from streamcal.maps.platt import apply_platt, cell_logits, fit_platt
 from streamcal.sketch.arrays import Cells
 
-__all__ = ["LEVEL", "MEMORIES", "Estimate", "estimate", "latest_change"]
+__all__ = ["LEVEL", "MEMORIES", "Estimate", "dispersion", "estimate", "latest_change"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -35,13 +35,14 @@ class Estimate(NamedTuple):
     cells: Cells
     """The cells of scores that predictions lie in, int32[m] of `LEVEL`, ascending."""
     exposures: Floats
-    """Of the predictions of each cell, float64[2, m], by memory: the first row is not less than the second."""
+    """Of the predictions of each cell, float64[2, m], by memory."""
     positives: Floats
     """Those told so far, float64[2, m], by memory."""
     platt: Floats
     """(a, b) of a Platt map of the rate, float64[2, 2], by memory."""
-    known: float
-    """The part of the delays that the estimate knows and does not extrapolate, in [0, 1]: see `Delays.known`."""
+    trust: float
+    """How far to trust it, in [0, 1]: the part of the delays that it does not extrapolate, by how much more
+    than Poisson counts the ratios of positives and exposures vary from pane to pane."""
 
 
 def estimate(
@@ -64,30 +65,33 @@ def estimate(
     logits = cell_logits(cells, LEVEL)
     first = _platt(logits, whole[1:], whole[:1])
     rates = apply_platt(first[0, :1], first[0, 1:], logits)
-    since = latest_change(positives.sum(axis=1), exposures.dot(rates))
+    told, expected = positives.sum(axis=1), exposures.dot(rates)
+    varies = dispersion(told, expected)
+    since = latest_change(told, expected, varies)
     lately = np.stack((exposures[:since].sum(axis=0), positives[:since].sum(axis=0)))
     second = _platt(logits, lately[1:], lately[:1])
     both = np.stack((whole, lately), axis=1)
-    return Estimate(cells, both[0], both[1], np.concatenate((first, second)), known)
+    return Estimate(cells, both[0], both[1], np.concatenate((first, second)), known / varies)
 
 
-def latest_change(positives: Floats, expected: Floats) -> int:
+def latest_change(positives: Floats, expected: Floats, varies: float) -> int:
     """Return how many of the latest panes there are since the rate changed last; all if it did not.
 
     Parameters
     ----------
     positives, expected
         float64[`PANES`], the latest first: the positives told of each pane, and how many were expected at one
-        rate. Where a change is, the likelihood of Poisson counts gains most by a rate on each side. The gain is
-        divided by the dispersion of the ratios of neighbours, so that days that differ from nights are no change.
+        rate. Where a change is, the likelihood of Poisson counts gains most by a rate on each side.
+    varies
+        their `dispersion`, by which the gain is divided, so that days that differ from nights are no change.
     """
-    size, dispersion = PANES, _dispersion(positives, expected)
+    size = PANES
     while size > 1:
         told, due = positives[:size].cumsum(), expected[:size].cumsum()
-        after, before = _likelihood(told[:-1], due[:-1]), _likelihood(told[-1] - told[:-1], due[-1] - due[:-1])
-        gains = after + before - _likelihood(told[-1:], due[-1:])
+        split = _likelihood(told[:-1], due[:-1]) + _likelihood(told[-1] - told[:-1], due[-1] - due[:-1])
+        gains = split - _likelihood(told[-1:], due[-1:])
         best = int(gains.argmax())
-        if not gains[best] > _CHANGED * dispersion:
+        if not gains[best] > _CHANGED * varies:
             break
         size = best + 1
     return size
@@ -100,8 +104,11 @@ def _likelihood(told: Floats, due: Floats) -> Floats:
     return likelihood
 
 
-def _dispersion(positives: Floats, expected: Floats) -> float:
-    """Return how much more than Poisson counts the ratios of neighbours vary, at least 1."""
+def dispersion(positives: Floats, expected: Floats) -> float:
+    """Return how much more than those of Poisson counts the ratios of neighbours vary, at least 1.
+
+    The arguments are those of `latest_change`. Neighbours, because a change parts only two of them.
+    """
     known = expected > 0.0
     told, due = positives[known], expected[known]
     if len(due) < 2 or told.sum() <= 0.0:
@@ -112,5 +119,5 @@ def _dispersion(positives: Floats, expected: Floats) -> float:
 
 
 def _platt(logits: Floats, positives: Floats, exposures: Floats) -> Floats:
-    """Fit (a, b), float64[1, 2]; where chance tells more positives than there is exposure, all are positive."""
+    """Fit (a, b), float64[1, 2]; chance may tell more positives than there is exposure."""
     return fit_platt(logits, positives, np.maximum(exposures, positives))

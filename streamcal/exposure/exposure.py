@@ -1,11 +1,11 @@
 """Exposure: counts predictions and told positives by pane of time, and estimates the rate when a pane closes.
 
-A pane is a `PANES`-th of the time after which a label is final. Predictions and positives are counted by the pane
-of the prediction and by cells of the score; delays by pane, by octave of the score, and by bin. So the counts are
-a function of the multiset of events, and add up. The clock is the latest time of them.
+A pane is a `PANES`-th of the time after which a label is final. Predictions and positives are counted by the
+pane of the prediction and by cells of the score; delays by pane, by octave of the score, and by bin. So the
+counts are a function of the multiset of events, and add up. The clock is the latest time of them.
 
-Memory: 16 bytes for every pane and cell, and every pane, octave and bin of the delay, that occurs: of two times
-`PANES` panes at most, all older predictions count by their cell alone.
+Memory: 16 bytes for every pane and cell, and every pane, octave and bin of the delay, that occurs: of two
+times `PANES` panes at most, all older predictions count by their cell alone.
 """
 
 from __future__ import annotations
@@ -165,9 +165,9 @@ class Exposure:
         if state.pane is not None and abs(state.pane) > _MOST_PANE:
             raise DamagedStateError(f"exposures in pane {state.pane}")
         for table, size in zip(tables, sizes, strict=True):
-            ends = table.keys[[0, -1]] // size if len(table.keys) else []
+            ends = (table.keys[[0, -1]] // size).tolist() if len(table.keys) else list[int]()
             first = 0 if state.pane is None else state.pane - (_KEPT if size != _CELLS else PANES)
-            if len(ends) and not (state.pane is not None and first <= ends[0] <= ends[1] <= state.pane + 1):
+            if ends and not (state.pane is not None and first <= ends[0] <= ends[1] <= state.pane + 1):
                 raise DamagedStateError(f"exposures of the panes {ends[0]} to {ends[1]}, of {state.pane}")
         if any(len(part.keys) and not 0 <= part.keys[0] <= part.keys[-1] < _CELLS for part in settled):
             raise DamagedStateError("exposures of cells that do not exist")

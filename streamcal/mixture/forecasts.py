@@ -21,6 +21,8 @@ _ISOTONIC: Final = 1
 _UNIFORM: Final = _ISOTONIC + len(WINDOWS)
 _PLATT: Final = slice(_UNIFORM + 1, _UNIFORM + 1 + len(DISCOUNTS) + 1)  # the last is a composite
 _SHIFTED: Final = _PLATT.stop
+_EXPOSED: Final = _SHIFTED + 1
+_SCALED: Final = len(DISCOUNTS) + 1  # rows of `Snapshot.platt` before those of `names.EXPOSURES`
 
 
 class Snapshot(NamedTuple):
@@ -31,7 +33,8 @@ class Snapshot(NamedTuple):
     weights: Floats
     """Those of the candidates, and those by each tracker, float64[3, K]: see `weights.Weights`."""
     platt: Floats
-    """(a, b) of every online Platt scaling and of the composite's Platt map, float64[G + 1, 2]."""
+    """(a, b) of every online Platt scaling and of the composite's Platt map, float64[G + 1, 2]; behind them
+    those of `names.EXPOSURES` where these are candidates, [G + 3, 2]."""
     isotonic: tuple[Line, ...]
     """One map per window; none before the first labels: these candidates equal the identity then."""
     uniform: Steps | None
@@ -79,7 +82,7 @@ class Points:
 
 def forecasts(snapshot: Snapshot, points: Points) -> Floats:
     """Return what every candidate forecasts for every score, float64[K, n] in [0, 1]."""
-    values = np.empty((len(NAMES), len(points.scores)))
+    values = np.empty((_candidates(snapshot), len(points.scores)))
     values[:] = points.scores
     return refill(snapshot, points, values, None)
 
@@ -100,7 +103,10 @@ def refill(snapshot: Snapshot, points: Points, values: Floats, before: Snapshot 
             values[_ISOTONIC + row] = line.at(points.logits)
     if snapshot.uniform is not None and (before is None or snapshot.uniform is not before.uniform):
         values[_UNIFORM] = snapshot.uniform.at(points.scores)
-    apply_platt(snapshot.platt[:, :1], snapshot.platt[:, 1:], points.logits, out=values[_PLATT])
+    slopes, intercepts = snapshot.platt[:, :1], snapshot.platt[:, 1:]
+    apply_platt(slopes[:_SCALED], intercepts[:_SCALED], points.logits, out=values[_PLATT])
+    if len(slopes) > _SCALED:
+        apply_platt(slopes[_SCALED:], intercepts[_SCALED:], points.logits, out=values[_EXPOSED:])
     if source is not None and (before is None or source is not before.source or snapshot.odds != before.odds):
         values[_SHIFTED] = shift_odds(points.along(source.curve), snapshot.odds)
     return values
@@ -116,7 +122,7 @@ def forecasts_in_turn(
     Parameters
     ----------
     snapshots, lengths
-        S of them, in any order; int64[S], positive, with sum n.
+        S of them, of the same candidates, in any order; int64[S], positive, with sum n.
 
     Returns
     -------
@@ -124,7 +130,7 @@ def forecasts_in_turn(
     float64[3, n].
     """
     ends = lengths.cumsum().tolist()
-    values = np.empty((len(NAMES), len(points.scores)))
+    values = np.empty((_candidates(snapshots[0]), len(points.scores)))
     values[:] = points.scores
     for row in range(len(WINDOWS)):
         lines = [snapshot.isotonic[row] if snapshot.isotonic else None for snapshot in snapshots]
@@ -133,12 +139,19 @@ def forecasts_in_turn(
     for steps, part in _runs([snapshot.uniform for snapshot in snapshots], ends):
         values[_UNIFORM, part] = steps.at(points.scores[part])
     platt = np.array([snapshot.platt for snapshot in snapshots]).T.repeat(lengths, axis=2)
-    apply_platt(platt[0], platt[1], points.logits, out=values[_PLATT])
+    apply_platt(platt[0, :_SCALED], platt[1, :_SCALED], points.logits, out=values[_PLATT])
+    if len(platt[0]) > _SCALED:
+        apply_platt(platt[0, _SCALED:], platt[1, _SCALED:], points.logits, out=values[_EXPOSED:])
     odds = np.array([snapshot.odds for snapshot in snapshots]).repeat(lengths)
     for source, part in _runs([snapshot.source for snapshot in snapshots], ends):
         values[_SHIFTED, part] = shift_odds(source.curve.at(points.logits[part]), odds[part])
     weights = np.array([snapshot.weights for snapshot in snapshots]).T.repeat(lengths, axis=2)
     return values, np.einsum("ktn,kn->tn", weights, values)
+
+
+def _candidates(snapshot: Snapshot) -> int:
+    """Return how many candidates there are."""
+    return len(NAMES) + len(snapshot.platt) - _SCALED
 
 
 def _runs(things: Sequence[T | None], ends: Sequence[int]) -> Iterator[tuple[T, slice]]:

@@ -1,9 +1,9 @@
 """The map of mode ``auto``: a mixture of candidate maps, whose weights follow their losses.
 
-When labels arrive, every candidate (`names.NAMES`) is scored by the Brier losses of two forecasts: the one
+When labels arrive, every candidate (`names.names_of`) is scored by the Brier losses of two forecasts: the one
 that it would have given when the prediction was made, and the one that it gives now. The weights move by
 them (`weights`). The mixture is corrected where its own forecasts were off (`calibeating`), and tabulated as
-one step map (`table`).
+one step map (`table`). Where positives are told before a label is final, they tilt the weights (`evidence`).
 
 The candidates that are fitted to target labels continue from the source's newest ones, as if these had been
 earlier labels of the same stream: how long they speak for the target is for the weights to say.
@@ -27,9 +27,10 @@ from streamcal.maps.shift import shift_weights
 from streamcal.mixture import newton
 from streamcal.mixture import state as codec
 from streamcal.mixture.calibeating import Calibeating
+from streamcal.mixture.evidence import NO_EVIDENCE, Evidence
 from streamcal.mixture.fits import Counts, Floats, Source, fit_source
-from streamcal.mixture.forecasts import Points, Snapshot
-from streamcal.mixture.names import DISCOUNTS, NAMES, NAMES_BY_SCORES, RECENT_PRIOR, WINDOWS
+from streamcal.mixture.forecasts import Points, Snapshot, forecasts
+from streamcal.mixture.names import DISCOUNTS, RECENT_PRIOR, WINDOWS, names_of
 from streamcal.mixture.newton import OnlinePlatt
 from streamcal.mixture.recent import RecentLosses
 from streamcal.mixture.snapshots import Snapshots
@@ -48,7 +49,7 @@ EARLIER: Final = WINDOWS[-1]
 """How many of the source's newest labels the candidates can continue from."""
 
 _FIRST_STEP: Final = 8
-_K: Final = len(NAMES)
+_LASTS: Final = 4  # panes: of so many, one snapshot is kept until the labels of its predictions are final
 
 
 class Mixing(msgspec.Struct, frozen=True):
@@ -76,13 +77,20 @@ class Mixture:
     It keeps no labels; the caller buffers them. When the number of target labels reaches `next_step`, or
     whenever it wants a new map, the caller hands those that came since to `learn`, and calls `step`. The
     state is a function of these calls and their arguments.
+
+    Parameters
+    ----------
+    exposed
+        whether positives are told before a label is final: `names.EXPOSURES` are candidates then.
     """
 
     __slots__ = (
         "_calibeating",
+        "_evidence",
         "_leader",
         "_next_step",
         "_online",
+        "_panes",
         "_positives",
         "_recent",
         "_recent_labels",
@@ -94,7 +102,7 @@ class Mixture:
         "n",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, *, exposed: bool = False) -> None:
         self.n = 0
         """The number of target labels learned."""
         self._positives = 0
@@ -103,13 +111,20 @@ class Mixture:
         self._online = OnlinePlatt()
         self._calibeating = Calibeating()
         self._source: Source | None = None
-        self._weights = Weights()
+        self._evidence = NO_EVIDENCE if exposed else None
+        self._panes = 0  # that have brought evidence
+        self._weights = Weights(exposed=exposed)
         self._leader = 0
-        self._recent = RecentLosses()
+        self._recent = RecentLosses(names_of(exposed=exposed, by_scores=False))
         self._next_step = _next_step(0)
         self._snapshots = Snapshots([(0, self._snapshot(0, None))])
         self._table = ServedTable()
         self._table.fill(self._snapshots.latest, self._windows)
+
+    @property
+    def exposed(self) -> bool:
+        """Whether `names.EXPOSURES` are candidates."""
+        return self._evidence is not None
 
     @property
     def observed(self) -> int:
@@ -213,7 +228,7 @@ class Mixture:
         self._positives += int(np.count_nonzero(labels))
         self._recent_labels = (self._recent_labels + labels.tobytes())[-RECENT_PRIOR:]
 
-    def step(self, observed: int, prior: float | None = None) -> Mixed:
+    def step(self, observed: int, prior: float | None = None, evidence: Evidence | None = None) -> Mixed:
         """Fit the maps that are due, and mix a new map.
 
         Parameters
@@ -223,6 +238,8 @@ class Mixture:
         prior
             The target's prior from labels and scores together, in (0, 1), if known. The composites then take
             it in place of those from labels, which come late and cannot tell in time which prior is better.
+        evidence
+            What told positives say, of a pane that has closed; None: what they said before.
 
         Raises
         ------
@@ -233,14 +250,19 @@ class Mixture:
             raise ValueError(f"observed was {self.observed} and must not go down, got {observed!r}")
         if prior is not None and not 0.0 < prior < 1.0:
             raise ValueError(f"a prior must be in (0, 1), got {prior!r}")
+        if evidence is not None:
+            self._evidence = evidence
+            self._panes += 1
         if self.n and self._windows.fit():
             self._table.expire()
         snapshot = self._snapshot(observed, prior)
-        # However often the source was formed before the first label, only the last snapshot is needed.
-        (self._snapshots.add if self.n else self._snapshots.begin)(snapshot)
+        if self.n or self._panes:
+            self._snapshots.add(snapshot, lasting=evidence is not None and self._panes % _LASTS == 1)
+        else:  # however often the source was formed before the first label, only the last is needed
+            self._snapshots.begin(snapshot)
         self._next_step = _next_step(self.n)
         self._table.fill(snapshot, self._windows)
-        names = NAMES if prior is None else NAMES_BY_SCORES
+        names = names_of(exposed=self.exposed, by_scores=prior is not None)
         leader, before = int(snapshot.weights[0].argmax()), self._leader
         self._leader = leader
         reason = self._reason(before, leader) if self.n and leader != before else None
@@ -298,6 +320,9 @@ class Mixture:
                 leader=self._leader,
                 recent=codec.pack_floats(losses),
                 recent_labels=recent_labels,
+                evidence=None if self._evidence is None else codec.pack_floats(self._evidence.to_state()),
+                panes=self._panes,
+                lasting=list(self._snapshots.lasting),
             )
         )
 
@@ -311,9 +336,13 @@ class Mixture:
             If the bytes are not such a state; the message says what is wrong.
         """
         state = codec.decode(data)
-        if state.leader >= _K:
-            raise DamagedStateError(f"a mixture led by candidate {state.leader}, of {_K}")
-        mixture = cls()
+        mixture = cls(exposed=state.evidence is not None)
+        candidates = len(mixture._weights.active)
+        if state.leader >= candidates:
+            raise DamagedStateError(f"a mixture led by candidate {state.leader}, of {candidates}")
+        if state.evidence is not None:
+            mixture._evidence = Evidence.restored(codec.unpack_floats(state.evidence, -MOST, MOST))
+        mixture._panes = state.panes
         *snapshots, (_, now) = codec.unpack_snapshots(state)
         mixture._source, mixture._leader = now.source, state.leader
         n = mixture.n = state.labels
@@ -331,8 +360,8 @@ class Mixture:
             raise DamagedStateError("online Platt scalings of a mixture are damaged")
         if not mixture._calibeating.restore(codec.unpack_floats(state.calibeating, -MOST, MOST, 20)):
             raise DamagedStateError("the corrections of a mixture are damaged")
-        mixture._snapshots = Snapshots(snapshots)
-        weights = codec.unpack_floats(state.weights, -MOST, MOST, 2 * _K + 4)
+        mixture._snapshots = Snapshots(snapshots, tuple(state.lasting))
+        weights = codec.unpack_floats(state.weights, -MOST, MOST, 2 * candidates + 4)
         if not mixture._weights.restore(
             weights, sourced=now.source is not None, shift_allowed=state.shift_allowed
         ):
@@ -348,6 +377,16 @@ class Mixture:
 
     def _snapshot(self, observed: int, prior: float | None) -> Snapshot:
         """Return what is served from now on."""
+        snapshot, evidence = self._untilted(observed, prior), self._evidence
+        if evidence is None:
+            return snapshot
+        snapshot = snapshot._replace(platt=np.concatenate((snapshot.platt, evidence.platt)))
+        weights = snapshot.weights.copy()
+        weights[0] = evidence.tilt(weights[0], forecasts(snapshot, evidence.points))
+        return snapshot._replace(weights=weights)
+
+    def _untilted(self, observed: int, prior: float | None) -> Snapshot:
+        """Return what final labels alone let serve, without the maps of `names.EXPOSURES`."""
         source, weights, online, windows = self._source, self._weights.served, self._online, self._windows
         isotonic, uniform = windows.isotonic, windows.uniform
         if source is None:
@@ -365,7 +404,8 @@ class Mixture:
         platt = _with_composite(online.parameters if self.n else source.platt, shifted)
         if not self.n:  # before its first label the target's maps are those of the source
             isotonic, uniform = (source.curve,) * len(WINDOWS), source.uniform
-            weights = np.tile(by_source(source, shifted=prior is not None), (3, 1))
+            first = by_source(source, shifted=prior is not None, exposed=self.exposed)
+            weights = np.tile(first, (3, 1))
         return Snapshot(
             observed,
             weights,
@@ -402,7 +442,10 @@ class Mixture:
     def _reason(self, before: int, leader: int) -> str:
         """Return why another candidate leads than before."""
         if not self._weights.active[before]:
-            return f"{NAMES[before]} is out: label shift is refuted"
+            name = names_of(exposed=self.exposed, by_scores=False)[before]
+            return f"{name} is out: label shift is refuted"
+        if self.exposed and int(self._weights.served[0].argmax()) != leader:
+            return "the positives told so far fit it better than the final labels do"
         labels = self._source.labels if self._source else 0
         return self._recent.compare(before, leader) or f"a source of {labels} labels has come in"
 

@@ -14,10 +14,12 @@ import numpy as np
 __all__ = [
     "COMPOSITE",
     "DISCOUNTS",
+    "EXPOSURES",
     "NAMES",
     "NAMES_BY_SCORES",
     "RECENT_PRIOR",
     "WINDOWS",
+    "names_of",
 ]
 
 DISCOUNTS: Final = (0.99, 0.9997)
@@ -49,5 +51,16 @@ NAMES_BY_SCORES: Final = (
 )
 """The names of all candidates where the target's prior is estimated from scores, too."""
 
+EXPOSURES: Final = ("exposure/platt/all", "exposure/platt/recent")
+"""The candidates behind all others where positives are told before a label is final: fitted to the positives
+told so far and to exposures, of all predictions or of those since the latest change
+(`streamcal.exposure`)."""
+
 COMPOSITE: Final = np.array([name.startswith("composite") for name in NAMES])
 """bool[K], the candidates that need a source, and assume label shift between source and target."""
+
+
+def names_of(*, exposed: bool, by_scores: bool) -> tuple[str, ...]:
+    """Return the names of all candidates; ``by_scores`` as in `NAMES_BY_SCORES`."""
+    names = NAMES_BY_SCORES if by_scores else NAMES
+    return names + EXPOSURES if exposed else names

@@ -2,40 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from streamcal.errors import DamagedStateError
 from streamcal.mixture.fits import Floats
-from streamcal.mixture.names import NAMES
 
 __all__ = ["RecentLosses"]
 
 _STRETCH: Final = 256
-_K: Final = len(NAMES)
 
 
 class RecentLosses:
     """Sums of Brier losses over the last two stretches of labels: the current one, and the one before.
 
     A stretch ends at the first call of `add` after 256 labels.
+
+    Parameters
+    ----------
+    names
+        of the K candidates.
     """
 
-    __slots__ = ("_labels", "_sums")
+    __slots__ = ("_labels", "_names", "_sums")
 
-    def __init__(self) -> None:
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
         self.clear()
 
     def clear(self) -> None:
         """Forget all losses."""
-        self._sums: Floats = np.zeros((2, _K))
+        self._sums: Floats = np.zeros((2, len(self._names)))
         self._labels = [0, 0]
 
     def add(self, errors: Floats) -> None:
         """Add the losses of the candidates on n labels: the squares of these errors, float64[K, n]."""
         if self._labels[1] >= _STRETCH:
-            self._sums = np.stack((self._sums[1], np.zeros(_K)))
+            self._sums = np.stack((self._sums[1], np.zeros(len(self._names))))
             self._labels = [self._labels[1], 0]
         self._sums[1] += np.vecdot(errors, errors)
         self._labels[1] += errors.shape[1]
@@ -48,7 +53,7 @@ class RecentLosses:
         change = float(self._sums[:, before].sum() - self._sums[:, leader].sum()) / labels
         than = "less" if change >= 0.0 else "more"
         return (
-            f"{NAMES[leader]} has lost {abs(change):.3g} {than} per label than {NAMES[before]} "
+            f"{self._names[leader]} has lost {abs(change):.3g} {than} per label than {self._names[before]} "
             f"over the last {labels} labels"
         )
 
@@ -69,6 +74,6 @@ class RecentLosses:
         DamagedStateError
             Unless there are sums and a number of labels for both stretches.
         """
-        if len(sums) != 2 * _K or len(labels) != 2:
+        if len(sums) != 2 * len(self._names) or len(labels) != 2:
             raise DamagedStateError(f"{len(sums)} sums of losses over {labels} labels")
-        self._sums, self._labels = sums.reshape(2, _K), list(labels)
+        self._sums, self._labels = sums.reshape(2, -1), list(labels)

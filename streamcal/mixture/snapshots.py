@@ -15,11 +15,13 @@ import numpy as np
 from streamcal.mixture.fits import Counts, Floats
 from streamcal.mixture.forecasts import Points, Snapshot, forecasts_in_turn
 
-__all__ = ["Snapshots"]
+__all__ = ["MOST_LASTING", "Snapshots"]
 
 _OLDEST: Final = 1024  # in steps: the age at which all snapshots but the first are gone
 _ALL_KEPT: Final = 8  # the latest so many are all kept
 _THIN_EVERY: Final = 8
+MOST_LASTING: Final = 18
+"""So many lasting snapshots are kept, besides those."""
 
 
 class Snapshots:
@@ -30,11 +32,15 @@ class Snapshots:
     held
         Each snapshot with the number of the step that made it: at least one, the first of step 0. Their
         counts of observed scores must not descend.
+    lasting
+        The numbers of the lasting ones, which are kept however many steps there are; ascending.
     """
 
-    __slots__ = ("_ends", "held")
+    __slots__ = ("_ends", "held", "lasting")
 
-    def __init__(self, held: list[tuple[int, Snapshot]]) -> None:
+    def __init__(self, held: list[tuple[int, Snapshot]], lasting: tuple[int, ...] = ()) -> None:
+        self.lasting = lasting
+        """The numbers of the lasting snapshots; not to be changed."""
         self._set(held)
 
     @property
@@ -46,13 +52,17 @@ class Snapshots:
         """Keep this snapshot alone, as that of step 0."""
         self._set([(0, snapshot)])
 
-    def add(self, snapshot: Snapshot) -> None:
+    def add(self, snapshot: Snapshot, *, lasting: bool = False) -> None:
         """Add the snapshot of the next step, and at every eighth step thin out the older ones."""
         now = self.held[-1][0] + 1
         self.held.append((now, snapshot))
         self._ends.append(snapshot.observed)
+        if lasting:
+            self.lasting = (*self.lasting, now)[-MOST_LASTING:]
         if not now % _THIN_EVERY:
-            self._set([each for each in self.held if _is_kept(each[0], now - each[0])])
+            self._set(
+                [each for each in self.held if _is_kept(each[0], now - each[0]) or each[0] in self.lasting]
+            )
 
     def served_at(self, seen: Counts) -> Counts:
         """Return the index of the snapshot served after so many scores, int64[n]; for −1 the latest."""

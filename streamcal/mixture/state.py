@@ -14,8 +14,9 @@ import numpy as np
 from streamcal.errors import DamagedStateError
 from streamcal.mixture.fits import Cells, Floats, Line, Source, Steps
 from streamcal.mixture.forecasts import Snapshot
-from streamcal.mixture.names import DISCOUNTS, NAMES, WINDOWS
+from streamcal.mixture.names import DISCOUNTS, EXPOSURES, NAMES, WINDOWS
 from streamcal.mixture.partition import LAST
+from streamcal.mixture.snapshots import MOST_LASTING
 from streamcal.mixture.windows import WindowsState
 from streamcal.sketch import grid
 from streamcal.sketch.decoding import Count, Finite, decoded
@@ -38,7 +39,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-_MOST_SNAPSHOTS: Final = 64
+_MOST_SNAPSHOTS: Final = 64 + MOST_LASTING
 _MOST_INTERVALS: Final = 4096
 _MOST_PARAMETER: Final = 1e9  # of a Platt map: the priors of its fits keep it far below
 
@@ -78,7 +79,7 @@ class SnapshotState(msgspec.Struct, array_like=True):
     by_scores: bool
 
 
-class MixtureState(msgspec.Struct):
+class MixtureState(msgspec.Struct, omit_defaults=True):
     """The state of a `Mixture`."""
 
     labels: Count
@@ -100,6 +101,10 @@ class MixtureState(msgspec.Struct):
     leader: Count
     recent: bytes
     recent_labels: list[Count]
+    evidence: bytes | None = None
+    """None: exposures are no candidates."""
+    panes: Count = 0
+    lasting: list[Count] = []
 
 
 def encode(state: MixtureState) -> bytes:
@@ -233,14 +238,16 @@ def unpack_snapshots(state: MixtureState) -> list[tuple[int, Snapshot]]:
         or observed != sorted(observed)
     ):
         raise DamagedStateError(f"{len(numbers)} snapshots of a mixture, or they are out of order")
-    snapshots = []
+    snapshots, more = [], 0 if state.evidence is None else len(EXPOSURES)
+    if state.lasting != sorted(set(state.lasting)) or not {*state.lasting} <= {*numbers}:
+        raise DamagedStateError(f"the snapshots {state.lasting} of a mixture are to last, of {numbers}")
     for held in (*state.snapshots, state.now):
         if len(held.isotonic) not in (0, len(WINDOWS)):
             raise DamagedStateError(f"a snapshot of {len(held.isotonic)} windows")
-        platt = unpack_floats(held.platt, -_MOST_PARAMETER, _MOST_PARAMETER, 2 * len(DISCOUNTS) + 2)
+        platt = unpack_floats(held.platt, -_MOST_PARAMETER, _MOST_PARAMETER, 2 * (len(DISCOUNTS) + 1 + more))
         snapshot = Snapshot(
             held.observed,
-            _weights(held.weights),
+            _weights(held.weights, len(NAMES) + more),
             platt.reshape(-1, 2),
             tuple(_at(lines, index) for index in held.isotonic),
             None if held.uniform < 0 else _at(steps, held.uniform),
@@ -270,9 +277,9 @@ def unpack_partition(data: bytes) -> Cells:
     return partition
 
 
-def _weights(data: bytes) -> Floats:
+def _weights(data: bytes, candidates: int) -> Floats:
     """Return the weights of all candidates, float64[3, K]: in [0, 1], with sum 1."""
-    weights = unpack_floats(data, 0.0, 1.0, 3 * len(NAMES)).reshape(3, -1)
+    weights = unpack_floats(data, 0.0, 1.0, 3 * candidates).reshape(3, -1)
     if (abs(weights.sum(axis=1) - 1.0) > 1e-6).any():
         raise DamagedStateError(f"weights of a mixture add up to {weights.sum(axis=1).tolist()}, not to 1")
     return weights

@@ -9,20 +9,20 @@ The rate falls as the loss grows. The Brier loss is 2-mixable, so a rate of 2 co
 independent. Under drift they come in runs, and the noise of labels makes fast weights chase them: the rate is
 at most 1/20 of the mixture's own loss a label, inverted, which is ⅕ for labels as uncertain as a coin toss.
 
-All weights are float64[K] over `names.NAMES`, not negative, with sum 1. A candidate that does not take part
-has weight 0.
+All weights are float64[K] over the candidates (`names.names_of`), not negative, with sum 1. A candidate that
+does not take part has weight 0.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from streamcal.mixture.fits import Floats, Source
-from streamcal.mixture.names import COMPOSITE, NAMES
+from streamcal.mixture.names import COMPOSITE, EXPOSURES, NAMES
 
 __all__ = ["BLOCK", "FASTEST", "SHARE", "Weights", "by_source", "track"]
 
@@ -40,15 +40,31 @@ _KEPT: Final = 0.5 ** (1.0 / 2000.0)  # of the mean loss, a label
 _COIN: Final = 0.25  # the Brier loss of the forecast ½
 _MOST_LEAD: Final = 700.0  # e to a larger number overflows
 _LEAST: Final = 1e-300  # a loss that nothing is divided by
-_K: Final = len(NAMES)
-_ALL: Final = np.ones(_K, np.bool_)
-_WITHOUT_SHIFT: Final = ~COMPOSITE
-_EVEN: Final = _ALL / _K
-_EVEN_WITHOUT_SHIFT: Final = _WITHOUT_SHIFT / _WITHOUT_SHIFT.sum()
 # Without a source the identity has most of the first weight: fits to a few dozen labels may mislead, and late
 # labels are slow to show it. With one, half is for the composites, which need few labels.
 _IDENTITY: Final = 0.75
 _COMPOSITES: Final = 0.5
+# Beside maps of the source, as before the first label there are no losses: the told positives tilt it.
+_EXPOSED: Final = 0.05
+
+
+class _Roles(NamedTuple):
+    """Who can take part, with even weights; arrays of K."""
+
+    composite: npt.NDArray[np.bool_]
+    every: npt.NDArray[np.bool_]
+    without_shift: npt.NDArray[np.bool_]
+    even: Floats
+    even_without_shift: Floats
+
+    @classmethod
+    def of(cls, composite: npt.NDArray[np.bool_]) -> Self:
+        every, without = np.ones(len(composite), np.bool_), ~composite
+        return cls(composite, every, without, every / len(composite), without / without.sum())
+
+
+_USUAL: Final = _Roles.of(COMPOSITE)
+_WITH_EXPOSURES: Final = _Roles.of(np.append(COMPOSITE, [False] * len(EXPOSURES)))
 
 
 class Weights:
@@ -61,13 +77,20 @@ class Weights:
     each other. Which to trust depends on how the stream's labels come, so the trackers have weights in turn:
     exponential weights, never shared, by the losses of what each forecast when the prediction was made. On
     labels that come at once both are the same.
+
+    Parameters
+    ----------
+    exposed
+        whether `names.EXPOSURES` are candidates.
     """
 
-    __slots__ = ("_each", "_lead", "_loss", "_shift_allowed", "_sourced", "served")
+    __slots__ = ("_each", "_lead", "_loss", "_roles", "_shift_allowed", "_sourced", "served")
 
-    def __init__(self) -> None:
+    def __init__(self, *, exposed: bool = False) -> None:
+        roles = self._roles = _WITH_EXPOSURES if exposed else _USUAL
         self._lead = 0.0  # of the first tracker over the second, in log odds of their weights
-        first = np.where(COMPOSITE, 0.0, (1.0 - _IDENTITY) / (_K - 1 - COMPOSITE.sum()))
+        composite = roles.composite
+        first = np.where(composite, 0.0, (1.0 - _IDENTITY) / (len(composite) - 1 - composite.sum()))
         first[0] = _IDENTITY
         self._loss = np.zeros(3)  # discounted sums of the Brier loss by each tracker, and of labels
         self._sourced = False
@@ -82,7 +105,7 @@ class Weights:
     @property
     def active(self) -> npt.NDArray[np.bool_]:
         """Which candidates take part, bool[K]."""
-        return _ALL if self._sourced and self._shift_allowed else _WITHOUT_SHIFT
+        return self._roles.every if self._sourced and self._shift_allowed else self._roles.without_shift
 
     def track(self, errors: Floats, tracked: Floats) -> None:
         """Move the weights by Brier losses: the squares of errors, forecast − label.
@@ -96,7 +119,8 @@ class Weights:
             Those of the two trackers' own mixtures as of the prediction, float64[2, n].
         """
         n = errors.shape[2]
-        shares = _EVEN if self.active is _ALL else _EVEN_WITHOUT_SHIFT
+        roles = self._roles
+        shares = roles.even if self.active is roles.every else roles.even_without_shift
         each, (*sums, labels) = self._each, self._loss.tolist()
         for start in range(0, n, BLOCK):
             trial = errors[:, :, start : start + BLOCK]
@@ -114,7 +138,7 @@ class Weights:
     def begin(self) -> None:
         """Set the weights of the first target label: with a source, the other candidates are alike."""
         if self._sourced and self._shift_allowed:
-            self._enter(_EVEN_WITHOUT_SHIFT)
+            self._enter(self._roles.even_without_shift)
 
     def set_source(self, *, new_generation: bool) -> bool:
         """Let the composites take part; return whether they did not before.
@@ -151,9 +175,10 @@ class Weights:
 
     def restore(self, state: Floats, *, sourced: bool, shift_allowed: bool) -> bool:
         """Set the state, float64[2 K + 4] of finite numbers; return whether it can be one."""
+        ends = 2 * len(self._roles.every)
         self._sourced, self._shift_allowed = sourced, shift_allowed
-        self._loss, self._lead = state[2 * _K : -1], float(state[-1])
-        self._set(state[: 2 * _K].reshape(2, _K))
+        self._loss, self._lead = state[ends:-1], float(state[-1])
+        self._set(state[:ends].reshape(2, -1))
         return bool(
             (state[:-1] >= 0.0).all()
             and (abs(self._each.sum(axis=1) - 1.0) < 1e-6).all()
@@ -162,13 +187,13 @@ class Weights:
         )
 
     def _enter(self, others: Floats) -> None:
-        composites = COMPOSITE / COMPOSITE.sum()
-        self._set(np.zeros((2, _K)) + _COMPOSITES * composites + (1.0 - _COMPOSITES) * others)
+        composites = self._roles.composite / self._roles.composite.sum()
+        self._set(np.zeros((2, len(composites))) + _COMPOSITES * composites + (1.0 - _COMPOSITES) * others)
 
     def _set(self, each: Floats) -> None:
         self._each = each
         share = 1.0 / (1.0 + math.exp(min(-self._lead, _MOST_LEAD)))
-        served = np.empty((3, _K))
+        served = np.empty((3, each.shape[1]))
         served[0] = share * each[0] + (1.0 - share) * each[1]
         served[1:] = each
         self.served: Floats = served
@@ -209,19 +234,24 @@ def track(weights: Floats, losses: Floats, shares: Floats, rates: Floats, share:
     return weights
 
 
-def by_source(source: Source, *, shifted: bool) -> Floats:
+def by_source(source: Source, *, shifted: bool, exposed: bool = False) -> Floats:
     """Return the weights before the first target label: exponential weights by losses on the source's labels.
 
     Parameters
     ----------
     shifted
         Whether the target's prior is known to differ: then only the composites follow it.
+    exposed
+        Whether `names.EXPOSURES` are candidates: they have a small part.
     """
     maps = np.exp(-FASTEST * source.labels * (np.array(source.losses) - min(source.losses)))
     identity, platt, curve, uniform = maps.tolist()
-    weights = np.zeros(_K)
+    weights = np.zeros(len(NAMES))
     weights[COMPOSITE] = platt, curve
     weights[NAMES.index("target/uniform/all")] = 0.0 if shifted else uniform
     weights[0] = 0.0 if shifted else identity
     total = float(weights.sum())
-    return np.divide(weights, total) if total > 0.0 else COMPOSITE / COMPOSITE.sum()
+    weights = np.divide(weights, total) if total > 0.0 else COMPOSITE / COMPOSITE.sum()
+    if not exposed:
+        return weights
+    return np.append((1.0 - _EXPOSED) * weights, [_EXPOSED / len(EXPOSURES)] * len(EXPOSURES))

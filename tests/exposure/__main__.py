@@ -1,4 +1,5 @@
-"""The simulations of delayed positives: ``python -m tests.exposure`` (30 streams of 100,000, some minutes)."""
+"""The simulations of delayed positives: ``python -m tests.exposure`` (30 streams of 100,000, some
+minutes)."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Streams whose positives are told late, and what each way to learn from them says of the rate today.
 
-Scores are drawn from Beta(1, 3), over 120 days; a score s is positive at the rate 0.02 + 0.3·s; a positive is told
-after a delay that is exponential with a mean of 10 days, and after 30 days a label is final. In ``doubled``, the
-rate is twice as high in the last 15 days. In ``by score`` it is so, too, and the mean of the delay is 20 − 15·s
-days. The error is the root mean square, over predictions, of the error of the rate in bands of the score that
-double the odds.
+Scores are drawn from Beta(1, 3), over 120 days; a score s is positive at the rate 0.02 + 0.3·s; a positive is
+told after a delay that is exponential with a mean of 10 days, and after 30 days a label is final. In
+``doubled``, the rate is twice as high in the last 15 days. In ``by score`` it is so, too, and the mean of the
+delay is 20 − 15·s days. The error is the root mean square, over predictions, of the error of the rate in
+bands of the score that double the odds.
 """
 
 from __future__ import annotations
@@ -105,5 +105,7 @@ def errors(drawn: Drawn, exposure: Exposure) -> dict[str, float]:
         sums = (np.bincount(own, part[row], len(which)) for part in (estimate.positives, estimate.exposures))
         said[f"exposure, {memory}"] = error(*sums)
         mapped = apply_platt(*estimate.platt[row][:, np.newaxis], logit(drawn.scores))
-        said[f"Platt map, {memory}"] = error(np.bincount(place, mapped), np.bincount(place).astype(np.float64))
+        said[f"Platt map, {memory}"] = error(
+            np.bincount(place, mapped), np.bincount(place).astype(np.float64)
+        )
     return said

@@ -1,0 +1,90 @@
+"""Evidence from positives that are told before a label is final, by which the weights are tilted.
+
+The weights follow losses on final labels, which tell of predictions as old as a label takes. What a forecast
+loses on the predictions since is estimated without bias: with E exposures and S positives told of a score,
+the Brier loss of the forecast q is, up to a constant, E·q² − 2·S·q (docs/proofs/exposure.md). The weights
+that are served are those of the trackers times e^(−η·loss), η being the largest rate: these losses do not
+come in runs of late labels, which is what the trackers' rates guard against. They are not learned, because
+the same predictions come again, with their labels.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, Self
+
+import numpy as np
+
+from streamcal.errors import DamagedStateError
+from streamcal.maps.platt import IDENTITY
+from streamcal.mixture.fits import Floats
+from streamcal.mixture.forecasts import Points
+from streamcal.mixture.names import EXPOSURES
+from streamcal.mixture.weights import FASTEST
+
+__all__ = ["NO_EVIDENCE", "Evidence"]
+
+_OWN: Final = len(EXPOSURES)
+_HEAD: Final = 1 + 2 * _OWN
+_MOST: Final = 1e15
+
+
+class Evidence(NamedTuple):
+    """What told positives say."""
+
+    platt: Floats
+    """(a, b) of `names.EXPOSURES`, float64[2, 2]."""
+    points: Points
+    """The m scores at which predictions and positives are counted."""
+    exposures: Floats
+    """Of each score, float64[m]: predictions that count as far as their positives can be told."""
+    positives: Floats
+    """Those told of each score, float64[m]."""
+    trust: float
+    """How far to trust it, in [0, 1]: what a loss counts for."""
+
+    def tilt(self, weights: Floats, forecasts: Floats) -> Floats:
+        """Return the weights to serve, float64[K].
+
+        Parameters
+        ----------
+        weights
+            float64[K], not negative, with sum 1.
+        forecasts
+            float64[K, m], of each candidate for the points.
+        """
+        if not len(self.exposures):
+            return weights
+        losses = np.square(forecasts).dot(self.exposures) - 2.0 * forecasts.dot(self.positives)
+        losses -= losses[weights > 0.0].min()
+        tilted: Floats = weights * np.exp(-FASTEST * self.trust * np.maximum(losses, 0.0))
+        return tilted / float(tilted.sum())
+
+    def to_state(self) -> Floats:
+        """Return the state, float64[5 + 3 m]."""
+        head = self.trust, *self.platt.ravel().tolist()
+        return np.concatenate((head, self.points.scores, self.exposures, self.positives))
+
+    @classmethod
+    def restored(cls, state: Floats) -> Self:
+        """Return the evidence of a state.
+
+        Raises
+        ------
+        DamagedStateError
+            if it is none.
+        """
+        if len(state) < _HEAD or (len(state) - _HEAD) % 3:
+            raise DamagedStateError(f"{len(state)} numbers for the evidence of a mixture")
+        scores, exposures, positives = state[_HEAD:].reshape(3, -1)
+        trust = float(state[0])
+        if not 0.0 <= trust <= 1.0 or (abs(state) > _MOST).any():
+            raise DamagedStateError("the evidence of a mixture is out of range")
+        if (exposures < 0.0).any() or (positives < 0.0).any() or not ((scores >= 0) & (scores <= 1)).all():
+            raise DamagedStateError("the evidence of a mixture is out of range")
+        return cls(state[1:_HEAD].reshape(_OWN, 2), Points.of(scores), exposures, positives, trust)
+
+
+NO_EVIDENCE: Final = Evidence(
+    np.tile(np.array(IDENTITY), (_OWN, 1)), Points.of(np.empty(0)), np.empty(0), np.empty(0), 0.0
+)
+"""Before enough positives were told: the exposures' maps change nothing."""

@@ -207,10 +207,10 @@ def test_there_may_be_little_to_report() -> None:
     assert not [name for name, _ in Page(text).elements if name == "figure"]
     pipeline = Pipeline()
     unrated = pipeline._unrated
-    for column, value in zip(unrated, (0.0, 0.0, 0, None, math.nan, math.nan), strict=True):
+    for column, value in zip(unrated, (0.0, 0.0, 0, None, math.nan, math.nan, math.nan), strict=True):
         column.append(value)  # type: ignore[attr-defined]
     assert "Only 1 labels have met their prediction" in made(pipeline)
-    for column, value in zip(pipeline._unrated, (0.0, 1.0, 0, None, 1e300, 1e300), strict=True):
+    for column, value in zip(pipeline._unrated, (0.0, 1.0, 0, None, 1e300, 0.0, 1e300), strict=True):
         column.extend([value] * 300)  # type: ignore[attr-defined]
     text = made(pipeline)
     Page(text)

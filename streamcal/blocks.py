@@ -44,9 +44,11 @@ class Block(Sequence[Any]):
         one for each event; None: all have no key, the one domain, keep nothing.
     others
         by index: what no column can hold, in the place of the event there.
+    weights
+        float64[n], NaN: none; None: no event has one.
     """
 
-    __slots__ = ("domain", "domains", "ids", "kept", "keys", "labels", "others", "scores", "times")
+    __slots__ = ("domain", "domains", "ids", "kept", "keys", "labels", "others", "scores", "times", "weights")
 
     def __init__(
         self,
@@ -59,11 +61,13 @@ class Block(Sequence[Any]):
         domains: list[Domain] | None = None,
         kept: list[Kept] | None = None,
         others: Mapping[int, object] | None = None,
+        weights: npt.NDArray[np.float64] | None = None,
     ) -> None:
         self.ids = Texts.of(ids)
         self.scores, self.labels, self.times = scores, labels, times
         self.keys, self.domain, self.domains, self.kept = keys, domain, domains, kept
         self.others: Mapping[int, object] = others or {}
+        self.weights = weights
 
     @classmethod
     def of(cls, events: Sequence[Any], domain: Domain) -> Self:
@@ -81,6 +85,7 @@ class Block(Sequence[Any]):
         keys = [getattr(event, "key", None) for event in events]
         domains = [getattr(event, "domain", domain) for event in events]
         kept = [getattr(event, "kept", ()) for event in events]
+        weights = np.array([getattr(event, "weight", None) for event in events], np.float64)
         return cls(
             ids,
             scores,
@@ -91,6 +96,7 @@ class Block(Sequence[Any]):
             domains if any(each != domain for each in domains) else None,
             kept if any(kept) else None,
             others,
+            None if np.isnan(weights).all() else weights,
         )
 
     @classmethod
@@ -111,6 +117,12 @@ class Block(Sequence[Any]):
             domains = [each for block in blocks for each in block.domains or [block.domain] * len(block)]
         if any(block.kept is not None for block in blocks):
             kept = [each for block in blocks for each in block.kept or [()] * len(block)]
+        weights = None
+        if any(block.weights is not None for block in blocks):
+            each_of = [
+                np.full(len(block), np.nan) if block.weights is None else block.weights for block in blocks
+            ]
+            weights = np.concatenate(each_of)
         return cls(
             Texts.joined([block.ids for block in blocks]),
             np.concatenate([block.scores for block in blocks]),
@@ -121,6 +133,7 @@ class Block(Sequence[Any]):
             domains,
             kept,
             others,
+            weights,
         )
 
     def __len__(self) -> int:
@@ -148,6 +161,7 @@ class Block(Sequence[Any]):
                 self.domains and self.domains[index],
                 self.kept and self.kept[index],
                 moved,
+                None if self.weights is None else self.weights[index],
             )
         index = range(len(self))[index]
         return next(iter(self[index : index + 1]))
@@ -162,18 +176,20 @@ class Block(Sequence[Any]):
             self.keys or repeat(None),
             self.domains or repeat(self.domain),
             self.kept or repeat(()),
+            repeat(None) if self.weights is None else self.weights.tolist(),
             strict=False,
         )
-        for index, (id_, score, label, time, key, domain, kept) in enumerate(columns):
+        for index, (id_, score, label, time, key, domain, kept, weight) in enumerate(columns):
             moment = None if time != time else time  # NaN
+            weight = None if weight != weight else weight  # NaN
             if others and index in others:
                 yield others[index]
             elif label == NO_LABEL:
-                yield PredictionEvent(id_, score, moment, key, domain, None, kept)
+                yield PredictionEvent(id_, score, moment, key, domain, None, kept, weight)
             elif score != score:
-                yield LabelEvent(id_, label, moment)
+                yield LabelEvent(id_, label, moment, None, weight)
             else:
-                yield LabelledEvent(score, label, id_, moment, key, domain, None, kept)
+                yield LabelledEvent(score, label, id_, moment, key, domain, None, kept, weight)
 
     def take(self, order: npt.NDArray[np.intp]) -> Block:
         """Return the events in another order: those at these indices, each once."""
@@ -191,6 +207,7 @@ class Block(Sequence[Any]):
             self.domains and _taken(self.domains, where),
             self.kept and _taken(self.kept, where),
             others,
+            None if self.weights is None else self.weights[order],
         )
 
     def with_times(self, times: npt.NDArray[np.float64], others: Mapping[int, object]) -> Block:
@@ -212,6 +229,7 @@ class Block(Sequence[Any]):
             self.domains,
             self.kept,
             {**self.others, **others},
+            self.weights,
         )
 
 

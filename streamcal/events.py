@@ -17,6 +17,7 @@ __all__ = [
     "LabelledEvent",
     "Origin",
     "PredictionEvent",
+    "Weight",
 ]
 
 Domain = Literal["source", "target"]
@@ -34,6 +35,10 @@ KeptValue: TypeAlias = str | int | float | bool | None
 
 Kept: TypeAlias = tuple[KeptValue, ...]
 """Values that pass from an event to its answer, in the order of the run's option ``keep``."""
+
+
+Weight: TypeAlias = Annotated[float, msgspec.Meta(ge=1 / 256, le=10_000)]
+"""What a label may count for, as `streamcal.sketch.weighing` checks it; checked again in bytes of a state."""
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -68,6 +73,9 @@ class PredictionEvent(msgspec.Struct, frozen=True, gc=False):
     origin: Origin | None = None
     kept: Kept = ()
     """What passes through to the answer."""
+    weight: float | None = None
+    """For how many predictions the label stands, from 1/256 to 10,000: one over the chance that it is seen.
+    None: that of the label, or 1."""
 
 
 class LabelEvent(msgspec.Struct, frozen=True, gc=False):
@@ -79,6 +87,8 @@ class LabelEvent(msgspec.Struct, frozen=True, gc=False):
     time: float | None = None
     """Event time, seconds since the epoch (UTC)."""
     origin: Origin | None = None
+    weight: Weight | None = None
+    """As in `PredictionEvent`, and counts in place of that; None: that of the prediction, or 1."""
 
 
 class LabelledEvent(msgspec.Struct, frozen=True, gc=False):
@@ -97,6 +107,8 @@ class LabelledEvent(msgspec.Struct, frozen=True, gc=False):
     origin: Origin | None = None
     kept: Kept = ()
     """What passes through to the answer."""
+    weight: float | None = None
+    """As in `PredictionEvent`; None: 1."""
 
 
 Event: TypeAlias = PredictionEvent | LabelEvent | LabelledEvent

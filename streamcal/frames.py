@@ -23,7 +23,7 @@ from streamcal.engine.emissions import Recalibrated
 from streamcal.events import Domain, Event, Origin
 from streamcal.join.join import JoinConfig
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.run.columns import Columns, Role, SourceKind, did_you_mean
+from streamcal.run.columns import WEIGHTS, Columns, Role, SourceKind, did_you_mean
 from streamcal.run.event_fields import Malformed
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import Position, Positions
@@ -237,7 +237,11 @@ class _Source:
         for role in needed:
             _check_column(rows.columns, own.names[role], role, self.name)  # type: ignore[index]
         domain: Domain = "source" if kind == "source" else "target"
-        read = {own.names[role] for role in (("id", "label", "time") if kind == "labels" else own.names)}
+        for role in WEIGHTS:
+            if own.names.get(role) in columns.required(kind):
+                _check_column(rows.columns, own.names[role], role, self.name)
+        ignored = {"score", "key", "domain"} if kind == "labels" else set()
+        read = {name for role, name in own.names.items() if role not in ignored}
         self._rows = rows.select([name for name in rows.columns if name in read])
         self._decoder = RowsDecoder(self._rows.columns, domain, own)
         self._at = 0

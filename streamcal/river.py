@@ -111,7 +111,17 @@ class _Stage(base.Classifier):
         scores = self._scores_of(X, _without_weight(kwargs))
         if scores is None:
             return
-        self._engine.learn_many(scores, labels, "target")
+        given = kwargs.get("w")
+        if given is None:
+            self._engine.learn_many(scores, labels, "target")
+        else:
+            weights = np.asarray(given)
+            some = np.flatnonzero(weights != 0)  # what counts nothing teaches nothing
+            if len(weights) != len(labels):
+                raise ValueError(f"{len(labels)} labels but {len(weights)} weights")
+            self._engine.learn_many(
+                np.asarray(scores)[some], np.array(labels, np.int8)[some], "target", weights=weights[some]
+            )
         self._waiting = max(0, self._waiting - len(labels))
         self._forget()
 
@@ -141,13 +151,17 @@ class _Stage(base.Classifier):
             self._copy = x.copy() if type(x) is dict else x
         return {self.neg_val: 1.0 - probability, self.pos_val: probability}
 
-    def _learn_in_order(self, score: float, label: int) -> None:
+    def _learn_label(self, score: float, label: int, seen: int | None, weight: float | None) -> None:
+        if weight is None:
+            self._engine.learn_one(score, label, "target", seen=seen)
+        elif weight != 0:  # what counts nothing teaches nothing
+            self._engine.learn_one(score, label, "target", seen=seen, weight=weight)
+
+    def _learn_in_order(self, score: float, label: int, weight: float | None) -> None:
         """Learn a label as that of the oldest waiting prediction, or of no prediction if none waits."""
-        seen = None
-        if self._waiting:
-            seen = self._engine.seen - self._waiting
-            self._waiting -= 1
-        self._engine.learn_one(score, label, "target", seen=seen)
+        seen = self._engine.seen - self._waiting if self._waiting else None
+        self._learn_label(score, label, seen, weight)
+        self._waiting = max(0, self._waiting - 1)
         self._last = _NOTHING
 
     def _label(self, y: Any) -> int:
@@ -224,8 +238,10 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], _Stage):
     -----
     A prediction also observes the score (`Recalibrator.observe_one`). Repeating it for the same object before
     a label is learned does not count again, except in the last step of a pipeline, which gets a new object
-    each time. A weight ``w`` goes only to the wrapped model: the map counts every label once. `learn_many`,
-    `predict_proba_many` and `predict_many` need a wrapped model that has the first two.
+    each time. A weight ``w`` goes to the wrapped model, and to the map: there it says for how many
+    predictions the label stands, from 1/256 to 10,000, or 0 for none (`Recalibrator.learn_one`). The
+    certificate then claims nothing. `learn_many`, `predict_proba_many` and `predict_many` need a wrapped
+    model that has the first two.
 
     Examples
     --------
@@ -285,14 +301,20 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], _Stage):
             features; label.
         **kwargs
             passed to the wrapped model; all but ``w`` also when it computes the score.
+
+        Raises
+        ------
+        ValueError
+            if ``y`` is neither class, or ``w`` no weight that the map takes; nothing is learned then.
         """
         label = 1 if y == self.pos_val else self._label(y)
+        weight = kwargs.get("w") if kwargs else None
         if x is self._last and self._is_unchanged():
             # This label did not wait, so labels of earlier predictions are not expected either.
-            self._engine.learn_one(self._score, label, "target")
+            self._learn_label(self._score, label, None, weight)
             self._last, self._waiting = _NOTHING, 0
         else:
-            self._learn_in_order(self._score_of(x, _without_weight(kwargs)), label)
+            self._learn_in_order(self._score_of(x, _without_weight(kwargs)), label, weight)
         if kwargs:
             self.classifier.learn_one(x, y, **kwargs)
         else:
@@ -398,16 +420,17 @@ class Recalibrate(_Stage, base.MiniBatchClassifier):
             return {self.neg_val: 1.0 - prior, self.pos_val: prior}
         return self._answer(x, score)
 
-    def learn_one(self, x: dict[FeatureName, Any], y: ClfTarget, **kwargs: Any) -> None:  # noqa: ARG002
-        """Learn the label of a score; ignore the label of an event without a score."""
+    def learn_one(self, x: dict[FeatureName, Any], y: ClfTarget, **kwargs: Any) -> None:
+        """Learn the label of a score, of weight ``w`` if given; ignore that of an event without a score."""
         label, score = self._label(y), x.get(self.feature)
         if score is None:
             return
+        weight = kwargs.get("w") if kwargs else None
         if x is self._last and self._is_unchanged():
-            self._engine.learn_one(score, label, "target")
+            self._learn_label(score, label, None, weight)
             self._last, self._waiting = _NOTHING, 0
         else:
-            self._learn_in_order(score, label)
+            self._learn_in_order(score, label, weight)
 
     def learn_many(self, X: Any, y: Any, **kwargs: Any) -> None:  # noqa: N803
         """Learn a mini-batch of scores with their labels, like one call of `learn_one` for each row.
@@ -417,7 +440,7 @@ class Recalibrate(_Stage, base.MiniBatchClassifier):
         X, y
             a frame with a score in every row, as in `predict_proba_many`; a series of labels.
         **kwargs
-            ignored.
+            ``w``, a weight for each row, as in `RecalibratedClassifier`; others are ignored.
         """
         self._learn_batch(X, y, kwargs)
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 import numpy as np
 
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, every_option, names_options
 from streamcal.engine.recalibrator import Recalibrator
+from streamcal.events import Domain
 from streamcal.sketch import checks
+from streamcal.sketch.weighing import as_units
 
 try:
     from sklearn.base import (  # type: ignore[import-untyped]
@@ -20,7 +24,7 @@ try:
     from sklearn.frozen import FrozenEstimator  # type: ignore[import-untyped]
     from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
     from sklearn.model_selection import check_cv, cross_val_predict  # type: ignore[import-untyped]
-    from sklearn.utils import column_or_1d, get_tags, indexable  # type: ignore[import-untyped]
+    from sklearn.utils import check_consistent_length, column_or_1d, get_tags, indexable  # type: ignore[import-untyped]
     from sklearn.utils.multiclass import (  # type: ignore[import-untyped]
         check_classification_targets,
         type_of_target,
@@ -120,7 +124,7 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
         for name, value in every_option(options).items():
             setattr(self, name, value)
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit the estimator, and learn the map from scores of rows that were held out from its copies.
 
         Parameters
@@ -129,16 +133,27 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
             array-like of shape (n, features), as the estimator takes it.
         y
             array-like of shape (n,) with two labels.
+        sample_weight
+            array-like of shape (n,), or None: for how many rows each stands, such as one over the chance that
+            its label was seen. Each is 0, for a row that teaches the map nothing, or from 1/256 to 10,000.
+            The estimator gets them too, if its ``fit`` takes them. The certificate then claims nothing.
 
         Raises
         ------
         ValueError
-            if there are not two classes, a class has fewer rows than there are folds, or an option is out of
-            range.
+            if there are not two classes, a class has fewer rows than there are folds, or an option or a
+            weight is out of range.
         TypeError
             if ``window`` is a duration.
+
+        Warns
+        -----
+        UserWarning
+            if there are weights, and the estimator does not take them.
         """
         X, labels = indexable(X, _labels(y))
+        weights = _weights(sample_weight, X)
+        fit_params = self._fit_params(weights)
         unfitted, engine = self._unfitted(), self._new_engine()
         if isinstance(unfitted, FrozenEstimator):
             estimator, classes = unfitted, _classes_of(unfitted)
@@ -147,14 +162,16 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
             classes = _two(np.unique(labels))
             cv = check_cv(_folds(self.cv, labels), labels, classifier=True)
             method = _method(unfitted)
-            answers = cross_val_predict(unfitted, X, labels, cv=cv, method=method, n_jobs=self.n_jobs)
+            answers = cross_val_predict(
+                unfitted, X, labels, cv=cv, method=method, n_jobs=self.n_jobs, params=fit_params
+            )
             scores = _as_scores(answers, 1)
-            estimator = clone(unfitted).fit(X, labels)
-        engine.learn_many(scores, _encode(labels, classes), "source")
+            estimator = clone(unfitted).fit(X, labels, **fit_params)
+        _learn(engine, scores, _encode(labels, classes), "source", weights)
         self._keep(estimator, classes, engine)
         return self
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn a batch of the stream: first the map, with scores from before the batch; then the estimator.
 
         Without an earlier `fit`, the first call has no scores for the map: it only trains the estimator, or
@@ -168,12 +185,14 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
             array-like of shape (n,) with labels from ``classes_``.
         classes
             the two labels; required in the first call, unless `fit` was called before.
+        sample_weight
+            as in `fit`.
 
         Raises
         ------
         ValueError
-            if ``classes`` is missing, does not hold two labels or has changed, or if a label is not among
-            them.
+            if ``classes`` is missing, does not hold two labels or has changed, if a label is not among
+            them, or a weight is out of range.
         """
         if classes is not None:
             classes = _two(np.unique(classes))
@@ -182,12 +201,13 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
         if not hasattr(self, "engine_"):
             if classes is None:
                 raise ValueError("classes must be passed on the first call to partial_fit")
-            return self._first_batch(X, y, classes)
+            return self._first_batch(X, y, classes, sample_weight)
         X, labels = indexable(X, _labels(y))
+        weights = _weights(sample_weight, X)
         scores = _scores(self.estimator_, self.classes_, X)
-        self.engine_.learn_many(scores, _encode(labels, self.classes_), "target")
+        _learn(self.engine_, scores, _encode(labels, self.classes_), "target", weights)
         if _learns(self.estimator_):
-            self.estimator_.partial_fit(X, labels)
+            self.estimator_.partial_fit(X, labels, **self._fit_params(weights, "partial_fit"))
         return self
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
@@ -230,17 +250,33 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
             )
         return Recalibrator(config)
 
-    def _first_batch(self, X: Any, y: Any, classes: npt.NDArray[Any]) -> Self:
+    def _fit_params(self, weights: npt.NDArray[Any] | None, method: str = "fit") -> dict[str, Any]:
+        """Return what the estimator's method is given beside rows and labels; warn if it takes no weights."""
+        unfitted = self._unfitted()
+        if weights is None or isinstance(unfitted, FrozenEstimator):
+            return {}
+        if "sample_weight" in signature(getattr(unfitted, method)).parameters:
+            return {"sample_weight": weights}
+        warnings.warn(
+            f"{method} of {type(unfitted).__name__} takes no sample_weight: the weights are used for the map"
+            " only",
+            stacklevel=3,
+        )
+        return {}
+
+    def _first_batch(self, X: Any, y: Any, classes: npt.NDArray[Any], sample_weight: Any) -> Self:
         unfitted = self._unfitted()
         if isinstance(unfitted, FrozenEstimator):
             self._keep(unfitted, _classes_of(unfitted), self._new_engine())
-            return self.partial_fit(X, y, classes)
+            return self.partial_fit(X, y, classes, sample_weight)
         if not _learns(unfitted):
-            return self.fit(X, y)
+            return self.fit(X, y, sample_weight)
         X, labels = indexable(X, _labels(y))
+        weights = _weights(sample_weight, X)
         _encode(labels, classes)
         engine = self._new_engine()
-        self._keep(clone(unfitted).partial_fit(X, labels, classes=classes), classes, engine)
+        params = self._fit_params(weights, "partial_fit")
+        self._keep(clone(unfitted).partial_fit(X, labels, classes=classes, **params), classes, engine)
         return self
 
     def _keep(self, estimator: Any, classes: npt.NDArray[Any], engine: Recalibrator) -> None:
@@ -248,6 +284,31 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(estimator, name):
                 setattr(self, name, getattr(estimator, name))
+
+
+def _learn(
+    engine: Recalibrator,
+    scores: npt.NDArray[np.float64],
+    labels: npt.NDArray[np.int8],
+    domain: Domain,
+    weights: npt.NDArray[Any] | None,
+) -> None:
+    """Let an engine learn labels; those of weight 0 teach nothing."""
+    if weights is None:
+        engine.learn_many(scores, labels, domain)
+    else:
+        some = np.flatnonzero(weights)
+        engine.learn_many(scores[some], labels[some], domain, weights=weights[some])
+
+
+def _weights(sample_weight: Any, X: Any) -> npt.NDArray[Any] | None:
+    """Return the weight of each row, shape (n,)."""
+    if sample_weight is None:
+        return None
+    weights: npt.NDArray[Any] = column_or_1d(sample_weight, dtype=np.float64)
+    check_consistent_length(X, weights)
+    as_units(np.where(weights == 0.0, 1.0, weights), len(weights))  # raises where one is out of range
+    return weights
 
 
 def _labels(y: Any) -> npt.NDArray[Any]:

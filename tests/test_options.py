@@ -49,6 +49,7 @@ def test_help_documents_every_option() -> None:
         assert f"\n |  {name}\n |      " in text
 
 
+@pytest.mark.slow
 def test_mypy_refuses_unknown_options_and_wrong_values(tmp_path: Path) -> None:
     (tmp_path / "calls.py").write_text(CALLS)
     (tmp_path / "mypy.ini").write_text(SETTINGS)

@@ -285,16 +285,32 @@ def test_features_can_be_arrays() -> None:
     assert stage.engine.target.labels == 2
 
 
-def test_only_the_wrapped_model_gets_the_weight() -> None:
+def test_the_wrapped_model_and_the_map_get_the_weight() -> None:
     class Weighted(Fixed):
         def learn_one(self, x: dict[str, Any], y: Any, w: float = 1.0) -> None:
             self.weight = w
 
-    stage = RecalibratedClassifier(Weighted())
+    stage = RecalibratedClassifier(Weighted(), prior_smoothing=0.0)
     rows = [({"says": 0.25}, True, {"w": 3.0}), ({"says": 0.25}, False, {"w": 5.0})]
     evaluate.progressive_val_score(rows, stage, metrics.LogLoss(), delay=1)
     assert stage.classifier.weight == 5.0
     assert stage.engine.target.labels == 2
+    assert stage.engine.target.prior == pytest.approx(3 / 8)
+    stage.learn_one({"says": 0.25}, True, w=0.0)
+    assert (stage.classifier.weight, stage.engine.target.labels) == (0.0, 2)
+    with pytest.raises(ValueError, match="a weight must be a number from 1/256 to 10000, got -1"):
+        stage.learn_one({"says": 0.25}, True, w=-1.0)
+    assert stage.classifier.weight == 0.0
+
+
+def test_a_batch_with_weights_is_learned_like_its_rows() -> None:
+    frame, labels, weights = pd.DataFrame({"says": [0.2, 0.4, 0.9]}), [False, True, True], [2.0, 0.0, 1.5]
+    one, many = Recalibrate("says"), Recalibrate("says")
+    many.learn_many(frame, pd.Series(labels), w=weights)
+    for row, label, weight in zip(frame.to_dict("records"), labels, weights, strict=True):
+        one.learn_one(row, label, w=weight)
+    assert one.engine.to_bytes() == many.engine.to_bytes()
+    assert one.engine.target.labels == 2
 
 
 @pytest.mark.parametrize("make", [lambda: RecalibratedClassifier(Fixed()), lambda: Recalibrate("says")])

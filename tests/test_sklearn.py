@@ -196,6 +196,7 @@ def test_an_overconfident_model_is_corrected() -> None:
     assert np.mean((served - truth[3000:]) ** 2) < np.mean((X[3000:, 0] - truth[3000:]) ** 2) / 2.0
 
 
+@pytest.mark.slow
 def test_a_forest_on_few_rows_gets_no_forecast_of_0_or_1() -> None:
     """Breast cancer, 398 rows to fit on: whole leaves agree there, and yet some of the others do not.
 
@@ -277,6 +278,43 @@ def test_a_frozen_estimator_can_start_with_a_batch() -> None:
         StreamingCalibratedClassifier(FrozenEstimator(GaussianNB())).partial_fit(X, y, classes=[0, 1])
 
 
+# Weights
+
+
+class Weighable(Echo):
+    """Keeps the weights that it is given."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        self.weights_ = sample_weight
+        return super().fit(X, y)
+
+
+def test_weights_go_to_the_estimator_and_to_the_map() -> None:
+    X, y = data(600, 20)
+    X = expit(X)
+    weights = np.where(np.arange(600) % 3 == 0, 0.0, 2.5)
+    model = StreamingCalibratedClassifier(Weighable(), prior_smoothing=0.0).fit(X, y, sample_weight=weights)
+    assert model.estimator_.weights_.tolist() == weights.tolist()
+    assert model.engine_.source.labels == 400
+    assert model.engine_.source.prior == pytest.approx(y[weights > 0.0].mean())
+    assert "no claim: labels have weights" in repr(model.engine_.certificate)
+    with pytest.raises(ValueError, match="index 7: a weight must be a number from 1/256 to 10000, got -1"):
+        model.fit(X, y, sample_weight=np.where(np.arange(600) == 7, -1.0, 1.0))
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        model.fit(X, y, sample_weight=[1.0])
+
+
+def test_weights_of_1_are_no_weights() -> None:
+    X, y = data(600, 21)
+    X = expit(X)
+    plain, even = (StreamingCalibratedClassifier(Weighable()) for _ in range(2))
+    plain.fit(X[:400], y[:400]).partial_fit(X[400:], y[400:])
+    even.fit(X[:400], y[:400], sample_weight=np.ones(400))
+    with pytest.warns(UserWarning, match="partial_fit of Weighable takes no sample_weight"):
+        even.partial_fit(X[400:], y[400:], sample_weight=np.ones(200))
+    assert plain.engine_.to_bytes() == even.engine_.to_bytes()
+
+
 # Classes
 
 
@@ -350,6 +388,7 @@ def test_predict_changes_nothing() -> None:
         StreamingCalibratedClassifier().predict_proba(X)
 
 
+@pytest.mark.slow
 def test_it_works_with_frames_and_in_a_grid_search() -> None:
     X, y = data(400, 16)
     frame = pd.DataFrame(X, columns=list("abcde"))

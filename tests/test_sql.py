@@ -51,6 +51,7 @@ def by_sqlite(text: str, scores: list[float | None]) -> list[Any]:
 RUN = {"duckdb": by_duckdb, "sqlite": by_sqlite}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", RUN)
 @pytest.mark.parametrize("name", EXACT)
 def test_steps_and_the_identity_have_the_bits_of_predict_many(dialect: Any, name: str) -> None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from streamcal.run.columns import Role
+from streamcal.run.columns import WEIGHTS, Role
 from streamcal.texts import PADDING, Texts, gathered
 from streamcal.times import seconds_of_moments
 from streamcal.values import shown
@@ -42,6 +42,8 @@ _RULES: Final[dict[Role, str]] = {
     "time": "a time must be a timestamp, a date, a number or a text",
     "key": "a key must be a text",
     "domain": "a domain must be a text",
+    "weight": "a weight must be a number from 1/256 to 10000",
+    "propensity": "a propensity must be a number from 0.0001 to 1",
 }
 
 
@@ -53,6 +55,8 @@ def check_role(role: Role, name: str, kind: Any) -> None:
     fits = {
         "id": _is_text(kind) or types.is_integer(kind) or (types.is_decimal(kind) and kind.scale == 0),
         "score": numbers,
+        "weight": numbers,
+        "propensity": numbers,
         "label": numbers or types.is_boolean(kind) or _is_text(kind),
         "time": numbers or types.is_timestamp(kind) or types.is_date(kind) or _is_text(kind),
     }
@@ -83,8 +87,8 @@ def as_role(role: Role, column: Any) -> Any:
 
     Returns
     -------
-    Of ``score`` float64; of ``time`` float64, in its unit (a date and time in seconds; NaN: beyond the year
-    5138), or text; of ``label`` booleans, whole numbers, float64 or text; of the others text.
+    Of ``score`` and weights float64; of ``time`` float64, in its unit (a date and time in seconds; NaN:
+    beyond the year 5138), or text; of ``label`` booleans, whole numbers, float64 or text; of the others text.
     """
     column = _decoded(column)
     kind, types = column.type, pa.types
@@ -97,7 +101,7 @@ def as_role(role: Role, column: Any) -> Any:
             column = column.cast(pa.timestamp(kind.unit))  # in UTC
         moments = column.to_numpy(zero_copy_only=False)
         return pa.array(seconds_of_moments(moments), mask=column.is_null().to_numpy(zero_copy_only=False))
-    if role in ("score", "time") or types.is_floating(kind):
+    if role in ("score", "time", *WEIGHTS) or types.is_floating(kind):
         return column.cast(pa.float64(), safe=False)
     if role == "label":
         return column.cast(pa.float64(), safe=False) if types.is_decimal(kind) else column

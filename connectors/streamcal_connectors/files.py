@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 from streamcal.errors import OutputError
 from streamcal.run.ports import Role, Sink, SinkOptions, Source, SourceOptions
 from streamcal_connectors.formats import TABLES, format_of
-from streamcal_connectors.globs import FilesSource, files_at, is_among
+from streamcal_connectors.globs import FilesSource, files_at, is_among, member
 from streamcal_connectors.lines import LineSource
 from streamcal_connectors.readers import (
     ByteReader,
@@ -30,7 +30,7 @@ from streamcal_connectors.rotation import PathInput, SingleInput
 from streamcal_connectors.sinks import FileSink, StreamSink
 from streamcal_connectors.urls import identities_of, path_of
 
-__all__ = ["FileConnector", "FileFeed", "StdioConnector"]
+__all__ = ["FileConnector", "FileFeed", "StdioConnector", "tables"]
 
 _FEED_BYTES: Final = 1 << 20
 
@@ -56,7 +56,8 @@ class FileConnector:
         if files is None:
             return _open(path, options)
         self._several.append((str(path), Path(os.path.abspath(path))))  # noqa: PTH100  # without links resolved
-        return FilesSource(str(path.absolute()), str(path), files, options, _open)
+        members = [member(file, lambda file: _open(file, options)) for file in files]
+        return FilesSource(str(path.absolute()), str(path), members, options)
 
     def sink(self, url: str, options: SinkOptions) -> Sink:
         """Open a file to write, or a named pipe or a device; see `streamcal.run.ports.SinkConnector`."""
@@ -72,7 +73,7 @@ class FileConnector:
         if is_stream or options.rows != "answers":
             what = "a pipe" if is_stream else options.rows
             raise ValueError(f"{path}: {what} can be JSON lines or CSV only, not Parquet or Arrow")
-        return cast("Sink", _tables("table_sink").TableSink(path, kind, options))
+        return cast("Sink", tables("table_sink").TableSink(path, kind, options))
 
     def identities(self, url: str, role: Role) -> frozenset[Hashable]:
         """Return what identifies the file or files; see `streamcal.run.ports.IdentifyingConnector`."""
@@ -95,12 +96,12 @@ def _open(path: Path, options: SourceOptions) -> Source:
     """Open one file to read."""
     kind = format_of(path.name, options.format, read=True)
     if kind in TABLES.values():
-        return cast("Source", _tables("tables").TableSource(path, kind, options))
+        return cast("Source", tables("tables").TableSource(path, kind, options))
     files = PathInput(path, follow=options.follow)
     return LineSource(files, str(path.absolute()), str(path), options, is_csv=kind == "csv")
 
 
-def _tables(module: str) -> Any:
+def tables(module: str) -> Any:
     """Import a module that needs pyarrow: only where a table is read or written."""
     try:
         return import_module(f"streamcal_connectors.{module}")

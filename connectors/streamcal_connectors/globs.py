@@ -14,8 +14,9 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
@@ -23,7 +24,7 @@ from streamcal.events import Event, Origin
 from streamcal.run.codec import Malformed
 from streamcal.run.ports import Batch, FileSource, Positions, Source, SourceOptions, TableSource
 
-__all__ = ["FilesSource", "files_at", "is_among"]
+__all__ = ["FilesSource", "Member", "files_at", "is_among", "member"]
 
 _HIDDEN: Final = (".", "_")  # what other programs leave in a directory: _SUCCESS, .part-0.crc
 
@@ -68,6 +69,27 @@ def is_among(path: Path, several: Path) -> bool:
     return any(fnmatch(str(path), str(several).replace("**/", deep)) for deep in ("**/", ""))
 
 
+class Member(NamedTuple):
+    """One of several files."""
+
+    name: str
+    """In positions."""
+    title: str
+    """In messages."""
+    size: int
+    """Bytes."""
+    mark: str
+    """Tells it from another one of the same name."""
+    open: Callable[[], Source]
+
+
+def member(path: Path, open_one: Callable[[Path], Source]) -> Member:
+    """Return a file as one of several; its size tells it from another."""
+    size = path.stat().st_size
+    name = os.fsencode(path.absolute()).decode(errors="backslashreplace")
+    return Member(name, str(path), size, str(size), partial(open_one, path))
+
+
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
@@ -77,7 +99,7 @@ class _Position(msgspec.Struct):
     files: _Count = 0
     """How many files were read to their end."""
     before: int = 0
-    """A checksum of their names and sizes."""
+    """A checksum of their names and marks."""
     file: str = ""
     """The next one."""
     at: Any = None
@@ -112,12 +134,10 @@ class FilesSource:
         that of the pattern in positions.
     title
         the pattern as it was given.
-    paths
-        the files, sorted; at least one.
+    members
+        the files, sorted by name; at least one.
     options
         how they are to be read.
-    open_one
-        opens one of them.
 
     Raises
     ------
@@ -131,9 +151,8 @@ class FilesSource:
         self,
         name: str,
         title: str,
-        paths: Sequence[Path],
+        members: Sequence[Member],
         options: SourceOptions,
-        open_one: Callable[[Path, SourceOptions], Source],
     ) -> None:
         if options.follow:
             raise ValueError(
@@ -145,16 +164,12 @@ class FilesSource:
         self.unfinished: str | None = None
         self.damage: str | None = None
         self._title = title
-        self._paths = list(paths)
-        self._names = [os.fsencode(path.absolute()).decode(errors="backslashreplace") for path in paths]
-        self._options = options
-        self._open_one = open_one
+        self._members = members
         self._unknown: Counter[str] = Counter()  # of files that were read to their end
         self._index = 0
         self._before = 0
         self._until: _Position | None = None
-        self._sizes = [path.stat().st_size for path in self._paths]
-        self._current = open_one(self._paths[0], options)
+        self._current = members[0].open()
         self.kept = self._current.kept if isinstance(self._current, TableSource) else {}
 
     @property
@@ -169,7 +184,7 @@ class FilesSource:
             position = msgspec.convert(given, _Position)
         except ValueError as error:
             raise TypeError(f"{given!r} is no position in several files: {error}") from None
-        names, before = self._names, 0
+        names, before = [each.name for each in self._members], 0
         for index in range(min(position.files, len(names))):
             before = self._chained(before, index)
         index = position.files
@@ -202,7 +217,7 @@ class FilesSource:
         try:
             found = [_Part(batch, where) for batch in self._current.poll(max_events, timeout)]
         except OSError as error:
-            error.filename = error.filename or str(self._paths[self._index])
+            error.filename = error.filename or self._members[self._index].title
             raise
         if self._current.ended:
             self._end_file()
@@ -210,21 +225,23 @@ class FilesSource:
 
     def lag(self) -> Mapping[str, float]:
         """Return how many bytes of the files were not read yet."""
-        return {"": self._current.lag().get("", 0.0) + sum(self._sizes[self._index + 1 :])}
+        return {
+            "": self._current.lag().get("", 0.0) + sum(each.size for each in self._members[self._index + 1 :])
+        }
 
     def close(self) -> None:
         """Release; may be called twice."""
         self._current.close()
 
     def _where(self) -> dict[str, Any]:
-        return {"files": self._index, "before": self._before, "file": self._names[self._index]}
+        return {"files": self._index, "before": self._before, "file": self._members[self._index].name}
 
     def _end_file(self) -> None:
         """Go on with the next file, or end; nothing behind what was not read to its end is read."""
         current = self._current
         if isinstance(current, FileSource):
             self.unfinished, self.damage = current.unfinished, current.damage
-        more = len(self._paths) - 1 - self._index
+        more = len(self._members) - 1 - self._index
         if not more or self._at_limit() or self.unfinished or self.damage:
             self.ended = True
             if self._until is not None and not self._at_limit():
@@ -242,12 +259,13 @@ class FilesSource:
     def _turn_to(self, index: int) -> None:
         """Open a file in place of the one that is open."""
         self._current.close()
-        self._current = self._open_one(self._paths[index], self._options)
+        self._current = self._members[index].open()
         kept = self._current.kept if isinstance(self._current, TableSource) else {}
         if kept != self.kept:
             raise ValueError(
-                f"{self._paths[index]} has other columns that pass through than {self._paths[0]}:"
-                f" {_shown(kept)}; there, {_shown(self.kept)}. Read them apart, or give them the same"
+                f"{self._members[index].title} has other columns that pass through than"
+                f" {self._members[0].title}: {_shown(kept)}; there, {_shown(self.kept)}. Read them apart, or"
+                " give them the same"
             )
 
     def _limit_current(self) -> None:
@@ -264,7 +282,8 @@ class FilesSource:
 
     def _chained(self, before: int, index: int) -> int:
         """Return the checksum of the files up to and with one."""
-        return zlib.crc32(f"{self._names[index]}\0{self._sizes[index]}\n".encode(), before)
+        member = self._members[index]
+        return zlib.crc32(f"{member.name}\0{member.mark}\n".encode(), before)
 
 
 def _shown(kept: Mapping[str, Any]) -> str:

@@ -61,8 +61,8 @@ class Table(Protocol):
         """Release; may be called twice."""
 
 
-def open_table(path: Path, kind: TableKind) -> Table:
-    """Open a file.
+def open_table(path: Path, kind: TableKind, title: str) -> Table:
+    """Open a file, which messages call by its ``title``.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def open_table(path: Path, kind: TableKind) -> Table:
         if it cannot be opened, or is none of its kind: cut off, empty, or something else.
     """
     if path.exists() and not path.is_file():
-        raise OSError(f"{path} is no regular file, but a {_SAID[kind]} file is read from its end")
+        raise OSError(f"{title} is no regular file, but a {_SAID[kind]} file is read from its end")
     file = pa.OSFile(str(path))
     try:
         return _Parquet(file) if kind == "parquet" else _Arrow(file)
@@ -78,7 +78,7 @@ def open_table(path: Path, kind: TableKind) -> Table:
         size = file.size()
         file.close()
         raise OSError(
-            f"{path} ({size:,} bytes) is no {_SAID[kind]} file: {brief(error)}. It was cut off, or is still"
+            f"{title} ({size:,} bytes) is no {_SAID[kind]} file: {brief(error)}. It was cut off, or is still"
             " being written, or it has the wrong name"
         ) from None
 

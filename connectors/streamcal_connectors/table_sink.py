@@ -190,7 +190,7 @@ class TableSink:
 
     def _is_replaceable(self) -> bool:
         try:
-            table = open_table(self._path, self._kind)
+            table = open_table(self._path, self._kind, str(self._path))
         except OSError:
             return False
         names = set(table.schema.names)

@@ -77,6 +77,8 @@ class TableSource:
         of the file.
     options
         how it is to be read.
+    url
+        where it comes from, if that is not its path.
 
     Raises
     ------
@@ -89,14 +91,14 @@ class TableSource:
     endless = False
     unfinished: str | None = None
 
-    def __init__(self, path: Path, kind: TableKind, options: SourceOptions) -> None:
+    def __init__(self, path: Path, kind: TableKind, options: SourceOptions, url: str | None = None) -> None:
         if options.follow:
             raise ValueError(f"{path}: a file of this format never grows: leave out --follow")
-        self.name = str(path.absolute())
+        self.name = url or str(path.absolute())
         self.damage: str | None = None
         self.ended = False
-        self._title = str(path)
-        self._table = open_table(path, kind)
+        self._title = url or str(path)
+        self._table = open_table(path, kind, self._title)
         try:
             self._take_schema(self._table.schema, options)
             self._fingerprint = self._table.fingerprint()

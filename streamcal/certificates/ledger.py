@@ -19,6 +19,7 @@ from streamcal.certificates.prequential import LEVELS, LogLikelihood, Prequentia
 from streamcal.certificates.record import (
     LABEL_SHIFT_REFUTED,
     MONOTONE_REFUTED,
+    UNWEIGHTED,
     Certificate,
     PaperBound,
     assumptions,
@@ -166,15 +167,19 @@ class Ledger:
         """The alarms that were raised so far, oldest first: at a look, or with a certificate published."""
         return tuple(self._alarms)
 
-    def alarms_now(self, served: RecalibrationMap, target_labels: int) -> tuple[DriftAlarm, ...]:
+    def alarms_now(
+        self, served: RecalibrationMap, target_labels: int, weighted: Collection[Domain] = ()
+    ) -> tuple[DriftAlarm, ...]:
         """Return the alarms and, if the last version's labels refute that h* is monotone, the one to come.
 
-        To ask raises none, or the state and what is emitted next would depend on who asks.
+        ``weighted`` are the domains with weights, whose labels refute nothing. To ask raises none, or the
+        state and what is emitted next would depend on who asks.
         """
         formed = self._certifying
         if (
             formed is None
             or self._monotone_refuted
+            or self._is_blind(formed.domain, weighted)
             or not self._claims_of(formed).refutes_monotone(self._subject(served))
         ):
             return self.alarms
@@ -291,7 +296,13 @@ class Ledger:
                 forecasts.fit(sketches[domain])
 
     def certificate(
-        self, served: RecalibrationMap, target: Target, time: float | None, *, publish: bool
+        self,
+        served: RecalibrationMap,
+        target: Target,
+        time: float | None,
+        *,
+        publish: bool,
+        weighted: Collection[Domain] = (),
     ) -> Certificate | None:
         """Return the certificate of the served map, and remember it; None before the first version.
 
@@ -310,18 +321,26 @@ class Ledger:
         publish
             whether it goes out with a version. Such a one takes the limits of bins only, not the smaller of
             two bounds, see `Claims.bound_of`; and it raises the alarm that h* is not monotone.
+        weighted
+            the domains of which a label had a weight other than 1: bounds are of counts, and nothing is
+            claimed of these (`UNWEIGHTED`), but by matured cohorts of the target, which need no weights.
         """
         formed, closely = self._certifying, not publish
         if formed is None:
             return None
         claims, subject = self._claims_of(formed), self._subject(served)
-        bound = claims.bound_of(subject, closely=closely)
+        blind = self._is_blind(formed.domain, weighted)
+        bound = claims.bound_of(subject, closely=closely and not blind)
+        if blind:
+            bound = bound._replace(calibration=1.0, sharpness=1.0, risk=1.0, monotone=True)
         label_shift_refuted = self.watch is not None and self.watch.refuted
         target_risk, by_label_shift = bound.risk if formed.domain == "target" else None, False
         source = self._formed.get("source")
         if source is not None and self._scope.by_label_shift and target.labels[1] and not self.generation:
             shifted, latest = 1.0, self._of_window(target)
-            if latest is not None and not label_shift_refuted:
+            unshifted = any(self._is_blind(domain, weighted) for domain in DOMAINS)
+            blind |= unshifted
+            if latest is not None and not label_shift_refuted and not unshifted:
                 shifted = self._claims_of(source).target_risk(
                     served, latest, delta=_TARGET * self._delta, closely=closely
                 )
@@ -338,6 +357,7 @@ class Ledger:
         refuted = (
             *(() if bound.monotone else (MONOTONE_REFUTED,)),
             *((LABEL_SHIFT_REFUTED,) if label_shift_refuted else ()),
+            *((UNWEIGHTED,) if blind else ()),
         )
         expected = None
         if closely and not refuted and (bound.risk if target_risk is None else target_risk) >= NO_CLAIM:
@@ -350,7 +370,9 @@ class Ledger:
         paper_target = None
         if formed.domain == "source" and 0 < positives < n and 0 < target_positives < n_target:
             priors = positives / n, target_positives / n_target
-            paper_target = PaperBound.of("Theorem 2", theorem2(n, n_target, bins, self._delta, None, *priors))
+            paper_target = PaperBound.of(
+                "Theorem 2", theorem2(n, n_target, bins, self._delta, None, *priors), weighted=bool(weighted)
+            )
         certificate = Certificate(
             version=self._version,
             time=None if time is None or math.isnan(time) else time,
@@ -364,7 +386,11 @@ class Ledger:
             sharpness_risk=bound.sharpness,
             risk=bound.risk,
             target_risk=target_risk,
-            paper=PaperBound.of("Theorem 1", theorem1(max(n, 1), bins, self._delta)),
+            paper=PaperBound.of(
+                "Theorem 1",
+                theorem1(max(n, 1), bins, self._delta),
+                weighted=formed.domain in weighted,
+            ),
             paper_target=paper_target,
             assumptions=assumptions(
                 formed.domain,
@@ -494,6 +520,10 @@ class Ledger:
     def _monotone_refuted(self) -> bool:
         """Whether that alarm was raised."""
         return any(alarm.assumption == MONOTONE_REFUTED for alarm in self._alarms)
+
+    def _is_blind(self, domain: Domain, weighted: Collection[Domain]) -> bool:
+        """Whether nothing can be claimed of a domain, as its labels have weights."""
+        return domain in weighted and not (self._matured and domain == "target")
 
     def _in_parts(self, domain: Domain) -> bool:
         """Whether claims rest on some of a domain's labels only: those of a window, or of matured cohorts."""

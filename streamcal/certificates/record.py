@@ -19,6 +19,7 @@ __all__ = [
     "ARRIVAL_OF_SOURCE",
     "LABEL_SHIFT_REFUTED",
     "MONOTONE_REFUTED",
+    "UNWEIGHTED",
     "Bound",
     "Certificate",
     "PaperBound",
@@ -28,6 +29,9 @@ __all__ = [
 
 MONOTONE_REFUTED: Final = "P[Y=1 | score] does not decrease with the score"
 LABEL_SHIFT_REFUTED: Final = "label shift: the scores given the label have the same law in source and target"
+
+UNWEIGHTED: Final = "every label counts alike: the bounds are of counts, and claim nothing of weighted labels"
+"""An assumption that fails where labels have weights other than 1."""
 
 ARRIVAL: Final = "which labels have arrived does not depend on the labels: none comes later for its value"
 """An assumption that no test checks, as labels that have not arrived cannot be looked at."""
@@ -127,18 +131,26 @@ class PaperBound(BaseModel):
         return all(premise.met for premise in self.premises)
 
     @classmethod
-    def of(cls, theorem: str, bound: TheoremBound) -> PaperBound:
-        """Return the record of a theorem that was evaluated without K."""
+    def of(cls, theorem: str, bound: TheoremBound, *, weighted: bool = False) -> PaperBound:
+        """Return the record of a theorem that was evaluated without K.
+
+        It is about labels that count alike: of ``weighted`` ones a premise fails.
+        """
+        premises = [
+            PaperPremise(name=p.name, required=p.required, available=p.available, met=p.met)
+            for p in bound.premises
+        ]
+        if weighted:
+            premises.append(
+                PaperPremise(name="labels without weights", required=1.0, available=0.0, met=False)
+            )
         return cls(
             theorem=theorem,
             calibration_risk=min(1.0, bound.calibration),
             sharpness_risk=min(1.0, bound.sharpness),
             risk=min(1.0, bound.risk),
             smoothness=None,
-            premises=tuple(
-                PaperPremise(name=p.name, required=p.required, available=p.available, met=p.met)
-                for p in bound.premises
-            ),
+            premises=tuple(premises),
         )
 
 
@@ -210,6 +222,8 @@ class Certificate(BaseModel):
             return "none"
         if bound < NO_CLAIM:
             return format(bound, form)
+        if UNWEIGHTED in self.refuted:
+            return "no claim: labels have weights"
         if self.refuted:
             return "no claim: an assumption is refuted"
         by_target = field == "target_risk" or self.domain == "target"

@@ -139,8 +139,7 @@ class LabelShiftWatch:
             sketches of all labelled scores of each domain; they need not be up to date if not
             `reads_sketches`.
         """
-        stride = max(_MIN_STRIDE, int(self.labels * (_STRIDE_GROWTH - 1.0)))
-        self.next_look = self.labels + min(stride, _MAX_STRIDE)
+        self.next_look = self.labels + self._stride
         if self.refuted or not source.n:
             return False
         if self._test is None:
@@ -150,6 +149,14 @@ class LabelShiftWatch:
         if not self.refuted and self._test.due:
             self._test.restart(*self._source_counts(source, target))
         return self.refuted
+
+    def pass_by(self) -> None:
+        """Let the look that is due go by: what is counted says nothing of label shift."""
+        self.next_look = self.labels + self._stride
+
+    @property
+    def _stride(self) -> int:
+        return min(max(_MIN_STRIDE, int(self.labels * (_STRIDE_GROWTH - 1.0))), _MAX_STRIDE)
 
     def _source_counts(self, source: ScoreSketch, target: ScoreSketch) -> tuple[Counts, Counts]:
         """Choose new bins, unless they must stay; return the source's labels in them: int64[B] a class."""

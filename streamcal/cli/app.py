@@ -35,19 +35,7 @@ from streamcal.cli.opening import (
     open_store,
     refuse_same,
 )
-from streamcal.cli.options import (
-    IdColumn,
-    KeepColumns,
-    KeyColumn,
-    LabelColumn,
-    LabelTtl,
-    Mode,
-    Positive,
-    ScoreColumn,
-    TimeColumn,
-    Window,
-    read_options,
-)
+from streamcal.cli.options import Given, read_options, takes_options
 from streamcal.cli.reporting import report
 from streamcal.cli.run import run
 from streamcal.cli.serve import serve
@@ -143,6 +131,7 @@ def show(
 
 
 @app.command(cls=_Once)
+@takes_options()
 def replay(
     store: Annotated[str, typer.Option(help="The store to check; it is not changed.")],
     events: EventsUrls,
@@ -151,36 +140,15 @@ def replay(
     config: ConfigFile = None,
     final: Final = False,
     form: InputFormat = None,
-    id_column: IdColumn = None,
-    score_column: ScoreColumn = None,
-    time_column: TimeColumn = None,
-    label_column: LabelColumn = None,
-    key_column: KeyColumn = None,
-    positive: Positive = None,
-    keep: KeepColumns = None,
-    mode: Mode = None,
-    window: Window = None,
-    label_ttl: LabelTtl = None,
+    *,
+    given: Given,
 ) -> None:
     """Rebuild a store's state from its sources, and compare: exit status 0 if equal, 1 if not.
 
     Reads the sources from the beginning up to the positions in the store, and rebuilds the state in memory.
     """
     set_up_logging(as_json=False)
-    options = read_options(
-        config,
-        columns={
-            "id": id_column,
-            "score": score_column,
-            "time": time_column,
-            "label": label_column,
-            "key": key_column,
-            "positive": positive,
-            "keep": keep,
-        },
-        recalibrator={"mode": mode, "window": window},
-        join={"label_ttl": label_ttl},
-    )
+    options = read_options(config, given)
     stop = Stop()
     connectors = Connectors(options.connectors, stop)
     refuse_same(

@@ -23,7 +23,7 @@ from streamcal.cli.opening import (
     refuse_damaged,
     refuse_same,
 )
-from streamcal.cli.options import IdColumn, KeepColumns, KeyColumn, ScoreColumn, TimeColumn, read_options
+from streamcal.cli.options import Given, read_options, takes_options
 from streamcal.cli.terminal import (
     EXIT_NOTHING_READ,
     EXIT_UNUSABLE,
@@ -47,6 +47,7 @@ __all__ = ["apply"]
 log = logging.getLogger("streamcal")
 
 
+@takes_options("label_column", "positive", "mode", "window", "label_ttl", "unlabelled", "matured_after")
 def apply(
     map_file: Annotated[Path | None, typer.Option("--map", help="A map, as JSON.")] = None,
     follow: Annotated[
@@ -58,29 +59,17 @@ def apply(
     final: Final = False,
     form: InputFormat = None,
     config: Annotated[Path | None, typer.Option(help="Options of connectors, as a TOML file.")] = None,
-    id_column: IdColumn = None,
-    score_column: ScoreColumn = None,
-    time_column: TimeColumn = None,
-    key_column: KeyColumn = None,
-    keep: KeepColumns = None,
     log_json: JsonLog = False,
+    *,
+    given: Given,
 ) -> None:
     """Apply maps from elsewhere to a stream of predictions, without learning."""
     set_up_logging(as_json=log_json)
     if (map_file is None) == (follow is None):
         fail("give either --map or --follow", EXIT_USAGE)
     stop = Stop()
-    options = read_options(
-        config,
-        columns={
-            "id": id_column,
-            "score": score_column,
-            "time": time_column,
-            "key": key_column,
-            "keep": keep,
-            "positive": 1,  # labels do not matter: any will do
-        },
-    )
+    columns = {**given["columns"], "positive": 1}  # labels do not matter: any will do
+    options = read_options(config, {"columns": columns})
     connectors = Connectors(options.connectors, stop)
     refuse_same(
         connectors,

@@ -19,11 +19,11 @@ from streamcal.join.join import Joined
 from streamcal.run.closing import closing_words
 from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors
+from streamcal.run.course import Course
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import SourceOptions
 from streamcal.run.reliability import NEEDED, can_draw
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
-from streamcal.run.status import Course
 
 __all__ = ["copy_files", "data_folder", "run"]
 

@@ -114,7 +114,7 @@ class _Line(Progress):
             console=console,
             transient=True,
         )
-        self._task = self.add_task("reading", total=None)
+        self.add_task("reading", total=None)
 
     def get_renderables(self) -> Iterable[RenderableType]:
         for task in self.tasks:

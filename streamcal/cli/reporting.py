@@ -26,18 +26,7 @@ from streamcal.cli.opening import (
     refuse_same,
 )
 from streamcal.cli.opening import Final as WholeInputs
-from streamcal.cli.options import (
-    IdColumn,
-    KeyColumn,
-    LabelColumn,
-    LabelTtl,
-    Mode,
-    Positive,
-    ScoreColumn,
-    TimeColumn,
-    Window,
-    read_options,
-)
+from streamcal.cli.options import Given, read_options, takes_options
 from streamcal.cli.progress import Meter
 from streamcal.cli.terminal import (
     EXIT_NOTHING_READ,
@@ -56,10 +45,10 @@ from streamcal.report.record import Report, make_report
 from streamcal.run.closing import closing_words
 from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors, public_url
+from streamcal.run.course import Course
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Source, StoppedError, Store
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
-from streamcal.run.status import Course
 from streamcal.run.stored import stored_course, stored_options, stored_pipeline
 
 __all__ = ["is_report", "report", "run_report", "write_report"]
@@ -67,6 +56,7 @@ __all__ = ["is_report", "report", "run_report", "write_report"]
 _HEAD_BYTES: Final = 4096  # in which a report says what it is
 
 
+@takes_options("keep")
 def report(
     store: Annotated[
         str | None, typer.Argument(help="The store of a run, which may still be running.", show_default=False)
@@ -91,15 +81,8 @@ def report(
     config: ConfigFile = None,
     final: WholeInputs = False,
     form: InputFormat = None,
-    id_column: IdColumn = None,
-    score_column: ScoreColumn = None,
-    time_column: TimeColumn = None,
-    label_column: LabelColumn = None,
-    key_column: KeyColumn = None,
-    positive: Positive = None,
-    mode: Mode = None,
-    window: Window = None,
-    label_ttl: LabelTtl = None,
+    *,
+    given: Given,
 ) -> None:
     """Write a report: how good the forecasts are, what is certified, what is doubtful, in one HTML file.
 
@@ -109,22 +92,10 @@ def report(
     set_up_logging(as_json=False)
     if (store is None) == (events is None):
         fail("give either a store, or --events with --labels", EXIT_USAGE)
-    columns = (id_column, score_column, time_column, label_column, key_column, positive)
-    if store is not None and any((labels, source, config, form, final, *columns, mode, window, label_ttl)):
+    chosen = [value for table in given.values() for value in table.values()]
+    if store is not None and any((labels, source, config, form, final, *chosen)):
         fail("a store has its inputs and options: give others with --events, and no store", EXIT_USAGE)
-    options = read_options(
-        config,
-        columns={
-            "id": id_column,
-            "score": score_column,
-            "time": time_column,
-            "label": label_column,
-            "key": key_column,
-            "positive": positive,
-        },
-        recalibrator={"mode": mode, "window": window},
-        join={"label_ttl": label_ttl},
-    )
+    options = read_options(config, given)
     path = output if output is not None or as_json else Path("report.html")
     stop = Stop()
     connectors = Connectors(options.connectors, stop)

@@ -32,19 +32,7 @@ from streamcal.cli.opening import (
     refuse_damaged,
     refuse_same,
 )
-from streamcal.cli.options import (
-    IdColumn,
-    KeepColumns,
-    KeyColumn,
-    LabelColumn,
-    LabelTtl,
-    Mode,
-    Positive,
-    ScoreColumn,
-    TimeColumn,
-    Window,
-    read_options,
-)
+from streamcal.cli.options import Given, read_options, takes_options
 from streamcal.cli.page import serve_page
 from streamcal.cli.picture import FORMATS, is_picture
 from streamcal.cli.progress import Meter
@@ -70,13 +58,13 @@ from streamcal.run.alarms import in_words
 from streamcal.run.closing import closing_words
 from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors, public_url
+from streamcal.run.course import Course
 from streamcal.run.endpoint import parse_address
 from streamcal.run.metrics import RunMetrics
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Source, StoppedError, Store
 from streamcal.run.reliability import NEEDED, can_draw, reliability_figure, saved
 from streamcal.run.runner import Outputs, Runner
-from streamcal.run.status import Course
 from streamcal.run.stored import stored_course
 from streamcal.run.summary import run_summary
 
@@ -128,6 +116,7 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
         return [*([self.source] if self.source else []), *self.events, *self.labels]
 
 
+@takes_options()
 def run(
     events: EventsUrls,
     output: Annotated[str, typer.Option(help="Where the recalibrated predictions go.")],
@@ -166,17 +155,9 @@ def run(
         str | None,
         typer.Option(help="[HOST:]PORT of a live page, for a browser on this machine; it ends with the run."),
     ] = None,
-    id_column: IdColumn = None,
-    score_column: ScoreColumn = None,
-    time_column: TimeColumn = None,
-    label_column: LabelColumn = None,
-    key_column: KeyColumn = None,
-    positive: Positive = None,
-    keep: KeepColumns = None,
-    mode: Mode = None,
-    window: Window = None,
-    label_ttl: LabelTtl = None,
     log_json: JsonLog = False,
+    *,
+    given: Given,
 ) -> None:
     """Recalibrate a stream of predictions while its labels arrive.
 
@@ -203,20 +184,7 @@ def run(
         report=report,
         log_json=log_json,
     )
-    options = read_options(
-        config,
-        columns={
-            "id": id_column,
-            "score": score_column,
-            "time": time_column,
-            "label": label_column,
-            "key": key_column,
-            "positive": positive,
-            "keep": keep,
-        },
-        recalibrator={"mode": mode, "window": window},
-        join={"label_ttl": label_ttl},
-    )
+    options = read_options(config, given)
     stop = Stop()
     connectors = Connectors(options.connectors, stop)
     refuse_same(connectors, asked.names)
@@ -242,7 +210,6 @@ def run(
         pipeline = Pipeline(
             options.recalibrator,
             options.join,
-            observer=measured.joined if measured else None,
             tables=state.tables if state else None,
             keys=options.keys,
             columns=options.columns,
@@ -250,12 +217,9 @@ def run(
         )
         board = None
         if server is not None:
-            board = Board(
-                pipeline,
-                options.shown(),
-                lambda: closing_words(pipeline, sources),
-                state.maps() if state else (),
-            )
+            board = Board(pipeline, options.shown(), lambda: closing_words(pipeline, sources))
+            if state is not None:
+                board.take_maps(state.maps())
             server.show(board)
         with Meter(pipeline, sources, live=not log_json) as meter:
             course = Course() if report is not None and state is None else None

@@ -22,19 +22,7 @@ from streamcal.cli.opening import (
     open_store,
     refuse_same,
 )
-from streamcal.cli.options import (
-    IdColumn,
-    KeepColumns,
-    KeyColumn,
-    LabelColumn,
-    LabelTtl,
-    Mode,
-    Positive,
-    ScoreColumn,
-    TimeColumn,
-    Window,
-    read_options,
-)
+from streamcal.cli.options import Given, read_options, takes_options
 from streamcal.cli.terminal import (
     EXIT_NOTHING_READ,
     EXIT_UNUSABLE,
@@ -61,6 +49,7 @@ _LEAST_TOKEN: Final = 16  # characters
 log = logging.getLogger("streamcal")
 
 
+@takes_options()
 def serve(
     store: Annotated[str, typer.Option(help="Where the state is kept: a SQLite file, as of a run.")],
     host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
@@ -74,17 +63,9 @@ def serve(
     alarms: Annotated[
         str | None, typer.Option(help="The webhook that alarms are posted to: https://HOST/PATH.")
     ] = None,
-    id_column: IdColumn = None,
-    score_column: ScoreColumn = None,
-    time_column: TimeColumn = None,
-    label_column: LabelColumn = None,
-    key_column: KeyColumn = None,
-    positive: Positive = None,
-    keep: KeepColumns = None,
-    mode: Mode = None,
-    window: Window = None,
-    label_ttl: LabelTtl = None,
     log_json: JsonLog = False,
+    *,
+    given: Given,
 ) -> None:
     """Recalibrate over HTTP: predictions and labels are answered once they are in the store.
 
@@ -96,20 +77,7 @@ def serve(
         fail(NEEDED, EXIT_USAGE)
     from streamcal.serve.server import Server, listen
 
-    options = read_options(
-        config,
-        columns={
-            "id": id_column,
-            "score": score_column,
-            "time": time_column,
-            "label": label_column,
-            "key": key_column,
-            "positive": positive,
-            "keep": keep,
-        },
-        recalibrator={"mode": mode, "window": window},
-        join={"label_ttl": label_ttl},
-    )
+    options = read_options(config, given)
     loopback = is_loopback(host)
     if token_file is None and not loopback:
         fail(

@@ -10,10 +10,11 @@ from streamcal.engine.config import RecalibratorConfig
 from streamcal.events import DOMAINS, Event, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.fields import check_domain, check_id, check_key
 from streamcal.sketch.checks import check_label, check_score
+from streamcal.sketch.weighing import ONE, check_weight, units_of
 from streamcal.times import LATEST, read_time
 from streamcal.values import shown
 
-__all__ = ["checked", "lacks_time"]
+__all__ = ["checked", "lacks_time", "refuses_weight"]
 
 _PLAIN: Final = 128  # characters; a longer id may have too many bytes
 _EVENTS: Final = (PredictionEvent, LabelEvent, LabelledEvent)
@@ -49,6 +50,8 @@ def checked(event: Event) -> Event:
             changed["domain"] = check_domain(event.domain)
     if not isinstance(event, PredictionEvent) and (type(event.label) is not int or event.label not in (0, 1)):
         changed["label"] = check_label(event.label)
+    if event.weight is not None:
+        changed["weight"] = check_weight(event.weight)
     return msgspec.structs.replace(event, **changed) if changed else event
 
 
@@ -62,3 +65,11 @@ def lacks_time(event: Event, config: RecalibratorConfig) -> str | None:
     if not config.needs_time("target" if isinstance(event, LabelEvent) else event.domain):
         return None
     return f"a label needs a time: the window {config.window} is a stretch of event time"
+
+
+def refuses_weight(event: Event, config: RecalibratorConfig) -> str | None:
+    """Return why an event is refused for its weight, None if it is not: some options count labels alike."""
+    why = config.why_unweighted
+    if why is None or event.weight is None or units_of(event.weight) == ONE:
+        return None
+    return f"a label must not have a weight other than 1, got {event.weight:g}: {why}"

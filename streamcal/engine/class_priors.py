@@ -82,7 +82,7 @@ class ClassPriors:
     def weights_after(self, domain: Domain, labels: Counts, positives: Counts) -> Scores:
         """Return the weights as they will be after so many more labels of a domain, float64[n, 2].
 
-        Not where labels are read one by one, or slide a window.
+        Not where labels are read one by one, slide a window, or have weights.
 
         Parameters
         ----------
@@ -105,7 +105,7 @@ class ClassPriors:
         """Read the target's labels that came since the last time."""
         if self._tracker is not None and self._read < self._target.end:
             run = self._target.since(self._read)
-            self._tracker.take_labels(run.labels, run.scores, run.seen)
+            self._tracker.take_labels(run.labels, run.scores, run.seen, run.units)
             self._read = self._target.end
 
     def read_scores(self, scores: Scores) -> None:

@@ -22,6 +22,7 @@ __all__ = [
     "RecalibratorOptions",
     "every_option",
     "names_options",
+    "unlike",
     "with_join",
 ]
 
@@ -189,6 +190,17 @@ class RecalibratorConfig(BaseModel):
             return f"label_horizon={self.label_horizon} numbers the predictions, and a sketch has no numbers"
         return None
 
+    @property
+    def why_unweighted(self) -> str | None:
+        """Why labels must not have weights; None: they may."""
+        if self.prior == "both":
+            return "prior='both' counts each prediction once, by its label or by its score"
+        if self.prior == "labels" and self.prior_window == "adwin":
+            return "prior_window='adwin' looks for changes among labels that count alike"
+        if self.matured_after is not None:
+            return "with matured_after a label that is missing means 0, not that it was left out"
+        return None
+
     def window_of(self, domain: Domain) -> int | timedelta | None:
         """Return the window of a domain's labels, None if all count."""
         return self.window if self.window_domain in (domain, "both") else None
@@ -271,6 +283,13 @@ def every_option(given: Mapping[str, object]) -> dict[str, Any]:
     if unknown:
         raise TypeError(f"unknown option {unknown[0]!r}: the options are {', '.join(fields)}")
     return {name: given.get(name, field.default) for name, field in fields.items()}
+
+
+def unlike(before: RecalibratorConfig, now: RecalibratorConfig) -> str:
+    """Return in which options two differ, for a message: ``name (before, now value)``; empty if in none."""
+    olds, news = before.model_dump(), now.model_dump()
+    names = [name for name in news if olds[name] != news[name]]
+    return ", ".join(f"{name} ({olds[name]!r}, now {news[name]!r})" for name in names)
 
 
 def names_options(constructor: _Constructor) -> _Constructor:

@@ -4,12 +4,14 @@ A label is kept, in the order of arrival, until every reader has read it: the lo
 in the target the mixture and the estimate of the prior, which read at their own moments. Readers name labels
 by number: the first label ever appended is number 0.
 
-Memory: that of the log, and 17 bytes for each of at most about `BUFFERED` labels.
+Memory: that of the log, and 17 bytes for each of at most about `BUFFERED` labels, and 16 more for each that
+has a weight.
 """
 
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from typing import Final, NamedTuple, Self
 
 import msgspec
@@ -17,13 +19,14 @@ import numpy as np
 
 from streamcal.errors import DamagedStateError
 from streamcal.sketch import checks
-from streamcal.sketch.arrays import Counts, Labels, Scores
+from streamcal.sketch.arrays import Counts, Labels, Scores, Units
 from streamcal.sketch.cohorts import Cohorts
 from streamcal.sketch.decoding import MOST, decoded
 from streamcal.sketch.label_log import LabelLog
 from streamcal.sketch.newest import Newest
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.traffic import BUFFERED
+from streamcal.sketch.weighing import NONE, ONE, Mass, check_units
 
 __all__ = ["AT_ONCE", "DomainLabels", "LabelRun"]
 
@@ -41,14 +44,18 @@ class LabelRun(NamedTuple):
     seen: Counts
     """int64[k], how many target scores had been observed when each prediction was made, or `AT_ONCE`; empty
     where that is not kept."""
+    units: Units | None = None
+    """int64[k], the units of their weights; None: all are 1."""
 
 
-class _State(msgspec.Struct):
+class _State(msgspec.Struct, omit_defaults=True):
     log: bytes
     scores: bytes
     labels: bytes
     seen: bytes
     newest: bytes | None
+    units: bytes = b""
+    mass: tuple[int, int, int] = NONE
 
 
 class DomainLabels:
@@ -68,6 +75,8 @@ class DomainLabels:
 
     __slots__ = (
         "_cohorts",
+        "_heavy",
+        "_heavy_units",
         "_keeps_seen",
         "_labels",
         "_newest",
@@ -78,6 +87,7 @@ class DomainLabels:
         "_start",
         "closed",
         "log",
+        "mass",
         "n",
         "positives",
         "windowed",
@@ -97,6 +107,10 @@ class DomainLabels:
         """Number of labels, those that a window has dropped among them."""
         self.positives = log.positives
         """How many of these are 1."""
+        self.mass = log.mass
+        """What all labels count for beyond one each, those that a window has dropped among them."""
+        self._heavy = array("q")  # numbers of the buffered labels with a weight other than 1, ascending,
+        self._heavy_units = array("q")  # and the units of these
         self._keeps_seen = keeps_seen
         self._newest = newest
         self._cohorts = cohorts
@@ -128,13 +142,31 @@ class DomainLabels:
         return BUFFERED - (self.end - self._settled)
 
     @property
-    def remembered(self) -> tuple[int, int]:
-        """(positives, labels) that count for the prior: all, or those of the window."""
+    def weighted(self) -> bool:
+        """Whether a label had a weight other than 1: those that have none are then no fair sample either."""
+        return self.mass is not NONE
+
+    @property
+    def remembered(self) -> tuple[float, float]:
+        """(positives, labels) that count for the prior: all, or those of the window.
+
+        With weights, the effective number of labels, at their weighted rate.
+        """
         if not self.windowed:
-            return self.positives, self.n
+            if self.mass is NONE:
+                return self.positives, self.n
+            return self.mass.effective(self.positives, self.n)
         positives, n = self.log.remembered
         waiting = self._labels[self._settled - self._start :]
-        return positives + waiting.count(1), n + len(waiting)
+        counted = positives + waiting.count(1), n + len(waiting)
+        mass = self._mass_of_window
+        return counted if mass == NONE else mass.effective(*counted)
+
+    @property
+    def _mass_of_window(self) -> Mass:
+        """What the labels of the window count for beyond one each, those that wait among them."""
+        mass, first = self.log.mass, self._settled - self._start
+        return mass.plus(Mass.of(np.frombuffer(self._labels[first:], np.int8), self._units_since(first)))
 
     def number_back(self, unread: int) -> int:
         """Return the number of the first of the last so many labels.
@@ -160,11 +192,21 @@ class DomainLabels:
         self.n = n = self.n + 1
         return n
 
-    def extend(self, scores: Scores, labels: Labels, seen: Counts | int | None) -> None:
+    def append_weighted(self, score: float, label: int, seen: int | None, units: int) -> int:
+        """Take one checked label with a weight other than 1, in units; return the number of labels."""
+        self._weigh(np.array([label], np.int8), np.array([units]))
+        return self.append(score, label, seen)
+
+    def extend(
+        self, scores: Scores, labels: Labels, seen: Counts | int | None, units: Units | None = None
+    ) -> None:
         """Take checked labels, float64[k] and int8[k].
 
         ``seen`` is of each, int64[k], or of all; for cohorts, of the first, and the others follow it.
+        ``units`` are those of their weights, int64[k]; None: all are 1.
         """
+        if units is not None:
+            self._weigh(labels, units)
         self._scores.frombytes(scores.tobytes())
         self._labels += labels.tobytes()
         if isinstance(seen, np.ndarray):
@@ -177,12 +219,20 @@ class DomainLabels:
         self.n += len(labels)
         self.positives += int(np.count_nonzero(labels))
 
-    def add(self, scores: Scores, labels: Labels) -> None:
+    def _weigh(self, labels: Labels, units: Units) -> None:
+        """Take note of the units of the next labels, before they are appended."""
+        heavy = np.flatnonzero(units != ONE)
+        self._heavy.frombytes((heavy + self.end).tobytes())
+        self._heavy_units.frombytes(units[heavy].tobytes())
+        self.mass = _none_or(self.mass.plus(Mass.of(labels, units)))
+
+    def add(self, scores: Scores, labels: Labels, units: Units | None = None) -> None:
         """Take checked labels past the buffer, straight into the log; it must be empty, see `clear`.
 
-        There must be no cohorts.
+        There must be no cohorts. ``units`` are those of their weights, int64[k]; None: all are 1.
         """
-        self._sort(scores, labels)
+        self._sort(scores, labels, units)
+        self.mass = _none_or(self.mass.plus(Mass.of(labels, units)))
         self.n += len(labels)
         self.positives += int(np.count_nonzero(labels))
         self._start += len(labels)
@@ -191,6 +241,7 @@ class DomainLabels:
     def add_sketch(self, sketch: ScoreSketch) -> None:
         """Take labels that were counted elsewhere, past the empty buffer; not under a window."""
         self.log.add_sketch(sketch)
+        self.mass = _none_or(self.mass.plus(sketch.mass))
         self.n += sketch.n
         self.positives += sketch.n_positives
         self._start += sketch.n
@@ -254,14 +305,26 @@ class DomainLabels:
             np.frombuffer(self._scores[first:]),
             np.frombuffer(self._labels[first:], np.int8),
             np.frombuffer(self._seen[first:], np.int64),
+            self._units_since(first),
         )
+
+    def _units_since(self, first: int) -> Units | None:
+        """Return the units of the buffered labels from this place on; None if all weights are 1."""
+        if not self._heavy:
+            return None
+        place = bisect_left(self._heavy, self._start + first)
+        if place == len(self._heavy):
+            return None
+        units = np.full(len(self._labels) - first, ONE)
+        units[np.array(self._heavy[place:]) - (self._start + first)] = self._heavy_units[place:]
+        return units
 
     def settle(self) -> None:
         """Sort the labels that wait into the log."""
         first = self._settled - self._start
         if first < len(self._labels):
-            scores, labels, seen = self.since(self._settled)
-            self._sort(scores, labels)
+            scores, labels, seen, units = self.since(self._settled)
+            self._sort(scores, labels, units)
             if self._cohorts is not None:
                 self._cohorts.label(scores, labels, seen)
             self._settled = self.end
@@ -302,13 +365,17 @@ class DomainLabels:
         if count > 0:
             del self._scores[:count], self._labels[:count], self._seen[:count]
             self._start += count
+            if self._heavy:
+                place = bisect_left(self._heavy, self._start)
+                del self._heavy[:place], self._heavy_units[:place]
 
     def replace(self, log: LabelLog) -> None:
         """Take another log in place of this one; what waits is dropped."""
         number = self.end
-        self.log, self.n, self.positives = log, log.n, log.positives
+        self.log, self.n, self.positives, self.mass = log, log.n, log.positives, log.mass
         self.windowed = log.window is not None
         self._scores, self._labels, self._seen = array("d"), bytearray(), array("q")
+        self._heavy, self._heavy_units = array("q"), array("q")
         self._start = self._settled = number
 
     def merge(self, other: Self) -> None:
@@ -323,6 +390,7 @@ class DomainLabels:
             self._newest.merge(other._newest)
         self.n += other.n
         self.positives += other.positives
+        self.mass = _none_or(self.mass.plus(other.mass))
 
     # State
 
@@ -335,6 +403,8 @@ class DomainLabels:
             run.labels.tobytes(),
             run.seen.astype("<i8").tobytes(),
             None if self._newest is None else self._newest.to_bytes(),
+            b"" if run.units is None else run.units.astype("<i8").tobytes(),
+            self.mass,
         )
         return msgspec.msgpack.encode(state)
 
@@ -351,6 +421,9 @@ class DomainLabels:
             scores = checks.as_scores(np.frombuffer(state.scores, "<f8"))
             labels = checks.as_labels(np.frombuffer(state.labels, np.int8))
             seen = np.frombuffer(state.seen, "<i8").astype(np.int64)
+            units = np.frombuffer(state.units, "<i8").astype(np.int64) if state.units else None
+            if units is not None:
+                check_units(units, len(labels))
         except ValueError as error:
             raise DamagedStateError(f"labels of a domain are damaged: {error}") from None
         expected = len(labels) if self._keeps_seen else 0
@@ -361,6 +434,13 @@ class DomainLabels:
         elif state.newest is not None:
             raise DamagedStateError("the newest labels of a domain where they are not kept")
         self.replace(self.log.restore(state.log))
+        if not self.windowed and self.mass != state.mass:
+            raise DamagedStateError("the weights of the labels of a domain do not fit its log")
+        self.mass = _none_or(Mass(*state.mass))
+        if units is not None:
+            heavy = np.flatnonzero(units != ONE)
+            self._heavy.frombytes((heavy + self._start).tobytes())
+            self._heavy_units.frombytes(units[heavy].tobytes())
         self._scores.frombytes(scores.tobytes())
         self._labels += labels.tobytes()
         self._seen.frombytes(seen.tobytes())
@@ -369,8 +449,13 @@ class DomainLabels:
         self._pane = 0 if window is None else window.newest
         return self
 
-    def _sort(self, scores: Scores, labels: Labels) -> None:
+    def _sort(self, scores: Scores, labels: Labels, units: Units | None) -> None:
         """Add labels to the log, and to the newest."""
-        self.log.add(scores, labels, self._pane)
+        self.log.add(scores, labels, self._pane, units)
         if self._newest is not None:
-            self._newest.add(scores, labels)
+            self._newest.add(scores, labels, units)
+
+
+def _none_or(mass: Mass) -> Mass:
+    """Return a mass, and `NONE` itself if it is 0: that is quick to tell."""
+    return mass if any(mass) else NONE

@@ -30,13 +30,14 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import NO_SHIFT
 from streamcal.mixture.mixture import EARLIER
 from streamcal.priors.tracker import BLOCK
-from streamcal.sketch.arrays import Counts, Labels, Scores
+from streamcal.sketch.arrays import Counts, Labels, Scores, Units
 from streamcal.sketch.cohorts import Cohorts
 from streamcal.sketch.decoding import Finite, decoded
 from streamcal.sketch.label_log import LabelLog
 from streamcal.sketch.newest import Newest
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.traffic import Traffic
+from streamcal.sketch.weighing import ONE, units_of
 
 __all__ = ["Answers", "DomainSummary", "Engine"]
 
@@ -263,12 +264,13 @@ class Engine:
             time = self._time or 0.0  # a window of event time takes it for as late as the latest
         elif self._time is None or time > self._time:
             self._time = time
+        units = ONE if joined.weight == 1.0 else units_of(joined.weight)
         labels = self._target if joined.domain == "target" else self._source
         if labels.n + 1 < self._stops[joined.domain] and not labels.windowed:
-            self.learn_one(joined.score, joined.label, joined.domain, time, joined.seen)
+            self.learn_one(joined.score, joined.label, joined.domain, time, joined.seen, units)
             return ()  # nothing is due with it
         version, alarms = self.served.version, len(self.alarms)
-        self.learn_one(joined.score, joined.label, joined.domain, time, joined.seen)
+        self.learn_one(joined.score, joined.label, joined.domain, time, joined.seen, units)
         published: tuple[Emission, ...] = ()
         if self.served.version != version:
             certificate = self.published_certificate if self._certifies() else None
@@ -309,7 +311,7 @@ class Engine:
         if self._exposed and domain == "target":
             return 0, 0
         labels = self._target if domain == "target" else self._source
-        alone = labels.windowed or (self._shifts and self._priors.reads_labels)
+        alone = labels.windowed or (self._shifts and (self._priors.reads_labels or labels.weighted))
         most = None if domain == "source" or not self._priors.takes_scores else self._traffic.room - 1
         return 0 if alone else max(self._stops[domain] - labels.n - 1, 0), most
 
@@ -359,24 +361,42 @@ class Engine:
     # Learning
 
     def learn_one(
-        self, score: float, label: int, domain: Domain, time: float | None, seen: int | None
+        self,
+        score: float,
+        label: int,
+        domain: Domain,
+        time: float | None,
+        seen: int | None,
+        units: int = ONE,
     ) -> None:
-        """Learn one checked score with its label; see `Recalibrator.learn_one`."""
+        """Learn one checked score with its label, of a weight in units; see `Recalibrator.learn_one`."""
         labels = self._target if domain == "target" else self._source
         if labels.closed:
             return
         if labels.windowed:
             self._turn(domain, labels, time)
-        n = labels.append(score, label, seen)
+        if units == ONE:
+            n = labels.append(score, label, seen)
+        else:
+            n = labels.append_weighted(score, label, seen, units)
         if self._shifts:
             self.served.forget_weights()
         if n >= self._stops[domain]:
             self._catch_up(domain)
 
     def learn_many(
-        self, scores: Scores, labels: Labels, domain: Domain, times: Scores | None, seen: int | None
+        self,
+        scores: Scores,
+        labels: Labels,
+        domain: Domain,
+        times: Scores | None,
+        seen: int | None,
+        units: Units | None = None,
     ) -> None:
-        """Learn checked scores with their labels; see `Recalibrator.learn_many`."""
+        """Learn checked scores with their labels, whose weights have these units; None: all are 1.
+
+        See `Recalibrator.learn_many`.
+        """
         known = self._target if domain == "target" else self._source
         if known.closed:
             return
@@ -393,12 +413,13 @@ class Engine:
                     room = versions.next_needed(domain, last) - known.n if skips else versions.room(domain)
                 end = min(cut, start + max(1, room))
                 part, start = slice(start, end), end
+                own = None if units is None else units[part]
                 if direct and end - part.start > known.room:
                     versions.settle(domain)
-                    known.add(scores[part], labels[part])
+                    known.add(scores[part], labels[part], own)
                 else:
                     number = seen if seen is None or self._cohorts is None else seen + part.start
-                    known.extend(scores[part], labels[part], number)
+                    known.extend(scores[part], labels[part], number, own)
                 if versions.room(domain) <= 0 or (known.n >= self._stops[domain] and not direct):
                     self._catch_up(domain, forms=known.n >= last)
         if self._shifts:

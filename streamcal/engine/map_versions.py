@@ -132,7 +132,7 @@ class MapVersions:
     @property
     def alarms_now(self) -> tuple[DriftAlarm, ...]:
         """The assumptions refuted so far, see `Ledger.alarms_now`."""
-        return self._ledger.alarms_now(self.served.map, self._target.n)
+        return self._ledger.alarms_now(self.served.map, self._target.n, self._weighted)
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
@@ -143,13 +143,20 @@ class MapVersions:
     def log_e_value(self) -> float | None:
         """The log of the e-value against label shift, as of the last look; None before there is one."""
         watch = self._ledger.watch
-        return None if watch is None else watch.log_e
+        return None if watch is None or self._weighted else watch.log_e
+
+    @property
+    def _weighted(self) -> tuple[Domain, ...]:
+        """The domains of which a label had a weight other than 1."""
+        domains: dict[Domain, DomainLabels] = {"source": self._source, "target": self._target}
+        return tuple(domain for domain, labels in domains.items() if labels.weighted)
 
     def certificate(self, time: float | None, *, publish: bool) -> Certificate | None:
         """Return what may be claimed of the served map now, at this event time: see `Ledger.certificate`."""
         labels = Counted(self._target.positives, self._target.n)
+        target = Target(self._target_scores, labels)
         return self._ledger.certificate(
-            self.served.map, Target(self._target_scores, labels), time, publish=publish
+            self.served.map, target, time, publish=publish, weighted=self._weighted
         )
 
     # When something is due
@@ -436,7 +443,10 @@ class MapVersions:
         if config.bins != "auto":
             return binned
         interpolation, monotone = config.interpolation, config.monotone
-        return fit_curve(sketch.cells, sketch.level, sketch.counts, interpolation, monotone=monotone).map
+        masses, squares = sketch.weighed
+        return fit_curve(
+            sketch.cells, sketch.level, masses, interpolation, monotone=monotone, squares=squares
+        ).map
 
     def _serve(self, base: RecalibrationMap) -> None:
         steps = 0 if self._auto is None else self._auto.steps
@@ -502,8 +512,15 @@ class MapVersions:
         self._watched = self._target.end
 
     def _look(self) -> None:
-        """Look whether the target's labels refute label shift."""
+        """Look whether the target's labels refute label shift; labels with weights cannot.
+
+        Which labels are seen may depend on the score: seen scores then have another law, and label shift
+        holds or not.
+        """
         self._watch_labels()
+        if self._weighted and self._ledger.watch is not None:
+            self._ledger.watch.pass_by()
+            return
         if self._source.n and self._ledger.watch is not None and self._ledger.watch.reads_sketches:
             self.settle("source")
             self.settle("target")

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from pydantic import ValidationError
 
 from streamcal.certificates.record import Certificate
-from streamcal.engine.checked import checked, lacks_time
+from streamcal.engine.checked import checked, lacks_time, refuses_weight
 from streamcal.engine.config import (
     RecalibratorConfig,
     RecalibratorOptions,
@@ -34,6 +34,7 @@ from streamcal.join.join import Join, JoinConfig, Joined
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch import checks
 from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.sketch.weighing import ONE, as_units, check_weight, units_of
 from streamcal.times import LIMIT, Time, as_times, check_time
 from streamcal.values import shown
 
@@ -88,6 +89,7 @@ class Recalibrator:
         self._engine, self._join = engine, join
         self._served = engine.served
         self._seeks_source = engine.config.needs_source
+        self._may_refuse = engine.config.why_unweighted is not None or not join.takes_stretches
         self._numbers = self._uncertified = engine.config.label_horizon is not None
 
     def __repr__(self) -> str:
@@ -182,6 +184,7 @@ class Recalibrator:
         *,
         time: Time | None = None,
         seen: int | None = None,
+        weight: float | None = None,
         positive: object = None,
     ) -> None:
         """Learn one score with its label.
@@ -201,6 +204,9 @@ class Recalibrator:
             of a target score: what `seen` was when it was predicted; None: its label came at once. Under a
             ``label_horizon`` it numbers the prediction, which must have been given to `observe_one`; the
             label of a score without it teaches the map, and counts for no certificate.
+        weight
+            for how many predictions the label stands, from 1/256 to 10,000: one over the chance that it was
+            seen. It is rounded to a multiple of 1/256. None: 1. See docs/events.md, "Labels for some".
         positive
             the label that counts as 1, a number or a text; any other counts as 0.
 
@@ -208,8 +214,9 @@ class Recalibrator:
         ------
         ValueError
             if the score is no number in [0, 1], the label does not equal 0 or 1, the domain is neither
-            ``"source"`` nor ``"target"``, a time is missing or none, or under a ``label_horizon`` no
-            prediction has the number ``seen``; nothing is learned then.
+            ``"source"`` nor ``"target"``, a time is missing or none, the weight is out of range, or not for
+            these options (the message says which), or under a ``label_horizon`` no prediction has the number
+            ``seen``; nothing is learned then.
 
         Warns
         -----
@@ -229,7 +236,10 @@ class Recalibrator:
             raise ValueError(_bad_domain(domain))
         if time is not None and (type(time) is not float or not -LIMIT < time < LIMIT):
             time = check_time(time)
-        self._engine.learn_one(score, label, domain, time, seen)
+        if weight is None:
+            self._engine.learn_one(score, label, domain, time, seen)
+        else:
+            self._engine.learn_one(score, label, domain, time, seen, self._units(weight))
         if self._seeks_source:
             self._seek_source()
 
@@ -241,6 +251,7 @@ class Recalibrator:
         *,
         times: Any = None,
         seen: int | None = None,
+        weights: Any = None,
         positive: object = None,
     ) -> None:
         """Learn n scores with their labels, as n calls of `learn_one` would.
@@ -260,6 +271,8 @@ class Recalibrator:
         seen
             of target scores: what `seen` was when they were predicted; None: their labels came at once. Under
             a ``label_horizon``: what it was before the first of them; the others followed one by one.
+        weights
+            as in `learn_one`, of each label: an array-like of length n; None: all are 1.
         positive
             the label that counts as 1, a number or a text; the one other label in ``labels`` counts as 0.
 
@@ -282,7 +295,10 @@ class Recalibrator:
         if self._numbers and domain == "target" and len(values):
             self._check_seen(seen, len(values))
         moments = None if times is None else as_times(times, len(values))
-        self._engine.learn_many(values, classes, domain, moments, seen)
+        units = None if weights is None else as_units(weights, len(values))
+        if units is not None:
+            self._check_weighs()
+        self._engine.learn_many(values, classes, domain, moments, seen, units)
         if self._seeks_source:
             self._seek_source()
 
@@ -348,6 +364,8 @@ class Recalibrator:
         why = self.config.why_ordered
         if why is not None:
             raise ValueError(f"a sketch cannot be learned: {why}")
+        if sketch.weighted:
+            self._check_weighs()
         if (sketch.max_cells, sketch.labelled) != (self.config.max_cells, labelled):
             raise ValueError(
                 f"the sketch must have max_cells={self.config.max_cells} and labelled={labelled},"
@@ -428,6 +446,11 @@ class Recalibrator:
         """
         event = checked(event)
         given = event.time
+        refused = None if given is not None else lacks_time(event, self.config)
+        if refused is None and self._may_refuse:
+            refused = self._join.refuses(event) or refuses_weight(event, self.config)
+        if refused is not None:
+            raise ValueError(refused)
         if given is not None:
             try:
                 time = self._join.guard.take(given)
@@ -435,12 +458,23 @@ class Recalibrator:
                 return (Rejected(event, str(error)),)
             if time != given:
                 event = msgspec.structs.replace(event, time=time)
-        elif (lacks := lacks_time(event, self.config) or self._join.lacks_time(event)) is not None:
-            raise ValueError(lacks)
         outcomes = step(event, self._join, lambda _: self._engine)
         if self._seeks_source:
             self._seek_source()
         return tuple(outcome for outcome in outcomes if not isinstance(outcome, Joined))
+
+    def _units(self, weight: float) -> int:
+        """Return the units of a weight, if there may be one."""
+        units = units_of(check_weight(weight))
+        if units != ONE:
+            self._check_weighs()
+        return units
+
+    def _check_weighs(self) -> None:
+        """Check that these options take labels with weights."""
+        why = self.config.why_unweighted
+        if why is not None:
+            raise ValueError(f"labels must not have weights other than 1: {why}")
 
     def _check_seen(self, seen: int | None, count: int) -> None:
         """Check that labels of the target are of predictions that there were."""

@@ -25,7 +25,7 @@ class ServedMap:
         give the weights of the shift correction g; None: h is served without correction.
     """
 
-    __slots__ = ("_base", "_inner_edges", "_priors", "_values", "_weights", "version")
+    __slots__ = ("_base", "_curve", "_inner_edges", "_priors", "_values", "_weights", "version")
 
     def __init__(self, priors: ClassPriors | None) -> None:
         self._priors = priors
@@ -63,6 +63,7 @@ class ServedMap:
         self._base, self.version = base, version
         # To read a field of a pydantic model takes as long as to search for a bin.
         self._inner_edges, self._values = base.edges[1:-1], base.values
+        self._curve = base.base_one if base.knots else None  # neither: the identity
         self._weights = None
 
     def forget_weights(self) -> None:
@@ -73,8 +74,10 @@ class ServedMap:
         """Return the probability of one score; see `Recalibrator.predict_one`."""
         if type(score) is not float or not 0.0 <= score <= 1.0:
             score = checks.check_score(score)
-        values = self._values
-        probability = values[bisect_right(self._inner_edges, score)] if values else self._base.base_one(score)
+        if values := self._values:
+            probability = values[bisect_right(self._inner_edges, score)]
+        else:
+            probability = score if self._curve is None else self._curve(score)
         if self._priors is None:
             return probability
         return shift_correction_one(probability, self._weights or self.weights)

@@ -147,5 +147,5 @@ def _labelled(
         joined = join.join(event, answer.probability, seen)
         return (answer, *begun, joined, *engine.learn(joined))
     answered = () if join.knows(event.id) else _prediction(event, join, engine, origin_of)
-    label = LabelEvent(event.id, event.label, event.time, event.origin)
+    label = LabelEvent(event.id, event.label, event.time, event.origin, event.weight)
     return (*answered, *_label(label, join, engine_of, origin_of))

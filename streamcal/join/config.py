@@ -14,8 +14,11 @@ _DURATION = TypeAdapter(timedelta)
 
 def _seconds(value: object) -> object:
     """Return the seconds of a duration, or of text that is one; anything else is for the field to judge."""
-    if isinstance(value, str) and value.lstrip("+-")[:1] == "P":
-        value = _DURATION.validate_python(value)
+    try:
+        if isinstance(value, str):
+            value = _DURATION.validate_python(value) if "P" in value else float(value)
+    except ValueError:
+        raise ValueError("must be a number of seconds, or a duration such as 'P30D' or 'PT1H'") from None
     return value.total_seconds() if isinstance(value, timedelta) else value
 
 

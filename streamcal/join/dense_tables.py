@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import structs
 
 from streamcal.events import DOMAINS, Domain
 from streamcal.join.entry_tables import optional
@@ -34,6 +35,8 @@ _SPARE: Final = 1.1  # more room for ids: they may be longer later
 _MORE: Final = 1 << 19  # a ring grows fast up to so much more, and from there on by a third
 _AT_ONCE: Final = 1 << 16  # rows that are looked through, or moved, at a time
 _READ_AHEAD: Final = 64
+
+_WEIGHED: Final = len(DOMAINS)  # added to the number of the domain where a prediction has a weight
 
 _GONE, _WAITS, _ENDED, _EXPIRED = 0, 1, 2, 4  # and `_ENDED` + 1: with label 1
 
@@ -68,6 +71,7 @@ class DenseTables:
         self._size = 0  # rows that the ring can hold
         self._columns = {name: np.zeros(0, kind) for name, kind in _COLUMNS.items()}
         self._keys: npt.NDArray[np.int32] | None = None  # of each row, a number in `_names`; None: no keys
+        self._weights: Floats | None = None  # of the rows that have one; None: none ever had
         self._names: list[str | None] = [None]
         self._codes: dict[str | None, int] = {None: 0}
         self._text = np.zeros(PADDING, np.uint8)
@@ -132,10 +136,16 @@ class DenseTables:
     def _pending_of(self, rows: Indices) -> list[Pending]:
         since, time = optional(self._of("since", rows)), optional(self._of("time", rows))
         scores, probabilities = self._of("score", rows).tolist(), self._of("probability", rows).tolist()
-        domains = [DOMAINS[code] for code in self._of("domain", rows).tolist()]
+        codes = self._of("domain", rows)
+        domains = [DOMAINS[code % _WEIGHED] for code in codes.tolist()]
         keys = self._keys_of(rows) or [None] * len(rows)
         seen = self._of("seen", rows).tolist()
-        return list(map(Pending, since, scores, probabilities, domains, keys, time, seen))
+        found = list(map(Pending, since, scores, probabilities, domains, keys, time, seen))
+        if self._weights is not None:
+            weights = self._weights[self._at(rows)].tolist()
+            for index in (codes >= _WEIGHED).nonzero()[0].tolist():
+                found[index] = structs.replace(found[index], weight=weights[index])
+        return found
 
     def _settled_of(self, rows: Indices) -> list[Settled]:
         labels = [None if state == _EXPIRED else state - _ENDED for state in self._of("state", rows).tolist()]
@@ -154,9 +164,14 @@ class DenseTables:
             probability=[each.probability for each in new],
             time=np.array([each.time for each in new], np.float64),
             seen=[each.seen for each in new],
-            domain=[DOMAINS.index(each.domain) for each in new],
+            domain=[DOMAINS.index(each.domain) + _WEIGHED * (each.weight is not None) for each in new],
         )
         self._write_keys(rows, [each.key for each in new])
+        weights = np.array([each.weight for each in new], np.float64)  # None becomes NaN
+        if not np.isnan(weights).all():
+            if self._weights is None:
+                self._weights = np.zeros(self._size)
+            self._weights[self._at(rows)] = weights
         self._waiting += len(new)
 
     def _put_settled(self, entries: dict[str, Settled]) -> None:
@@ -386,16 +401,22 @@ class DenseTables:
         count, before = len(rows), self._size
         size = max(before, _roomy(count + more))
         self._slots = IdSlots(size)  # now, so that no two are in memory
-        starts, text = self._moved_text(rows, more_bytes, size / (count + more))
+        if count and self._text_fits(more_bytes):
+            starts = self._of("start", rows)  # they stay: a copy would be most of the memory of the moment
+        else:
+            starts, self._text, self._text_end = self._moved_text(rows, more_bytes, size / (count + more))
         for name, column in self._columns.items():
             moved = np.zeros(size, column.dtype)
             moved[1 : count + 1] = starts if name == "start" else column[at]
             self._columns[name] = moved
-        self._text, self._text_end = text, int(starts[-1] + self._columns["size"][count]) if count else 0
         if self._keys is not None:
             keys = np.zeros(size, np.int32)
             keys[1 : count + 1] = self._keys[at]
             self._keys = keys
+        if self._weights is not None:
+            weights = np.zeros(size)
+            weights[1 : count + 1] = self._weights[at]
+            self._weights = weights
         new_of = np.zeros(before, np.int32)
         new_of[at] = np.arange(1, count + 1, dtype=np.int32)
 
@@ -411,13 +432,15 @@ class DenseTables:
             self._slots.add(self._ids(some).hashes(), some, 1)
         return renumbered
 
-    def _moved_text(self, rows: Indices, more: int, times: float) -> tuple[Indices, npt.NDArray[np.uint8]]:
-        """Return the ids of rows one behind the other, and where each begins.
+    def _moved_text(
+        self, rows: Indices, more: int, times: float
+    ) -> tuple[Indices, npt.NDArray[np.uint8], int]:
+        """Return where the id of each row begins, the ids one behind the other, and where they end.
 
         There is room for so many more bytes, and for so many times those of all.
         """
         if not len(rows):
-            return np.zeros(0, np.int64), np.zeros(int(_SPARE * times * more) + PADDING, np.uint8)
+            return np.zeros(0, np.int64), np.zeros(int(_SPARE * times * more) + PADDING, np.uint8), 0
         sizes = self._of("size", rows)
         ends = np.cumsum(sizes, dtype=np.int64)
         before = len(self._text) - PADDING
@@ -427,8 +450,9 @@ class DenseTables:
             data, _ = gathered(self._ids(rows[start : start + _AT_ONCE]))
             begin = int(ends[start]) - int(sizes[start])
             text[begin : begin + len(data)] = data
+        end = int(ends[-1])
         ends -= sizes
-        return ends, text
+        return ends, text, end
 
 
 class _PendingRows:

@@ -53,7 +53,12 @@ class EntryTables:
         rows = [entries.get(id_) for id_ in marked.tolist()]
         found = np.array([row is not None for row in rows], np.bool_)
         known = [_NOBODY if row is None else row for row in rows]
-        strange = (number for number, row in enumerate(rows) if row is not None and row.domain != domain)
+        keys = [row.key for row in known]
+        strange = (
+            number
+            for number, row in enumerate(rows)
+            if row is not None and (row.domain != domain or row.weight is not None)
+        )
         return Waiting(
             found,
             rows,
@@ -61,7 +66,7 @@ class EntryTables:
             np.array([row.probability for row in known], np.float64),
             np.array([row.seen for row in known], np.int64),
             np.array([row.time for row in known], np.float64),  # None becomes NaN
-            [row.key for row in known],
+            None if keys.count(None) == len(keys) else keys,
             next(strange, len(rows)),
         )
 

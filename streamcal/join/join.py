@@ -90,6 +90,8 @@ class Joined(msgspec.Struct, frozen=True, gc=False):
     """That of the prediction."""
     matured_at: float | None = None
     """When the prediction was matured: the time by which its label counts. None: when the label came."""
+    weight: float = 1.0
+    """What the label counts for: see `streamcal.events.LabelEvent.weight`."""
 
 
 class Told(msgspec.Struct, frozen=True, gc=False):
@@ -309,12 +311,14 @@ class Join:
         """End the stream: labels that still wait for their prediction are rejected."""
         return tuple(self._reject_early() for _ in range(len(self._tables.early)))
 
-    def lacks_time(self, event: Event) -> str | None:
-        """Return why an event is refused for want of a time, None if it is not.
+    def refuses(self, event: Event) -> str | None:
+        """Return why an event is refused, None if it is not.
 
-        Without one, nobody can tell when its prediction is matured. What comes with its label and without an
-        id needs none: it is joined at once.
+        Without a time nobody can tell when a prediction is matured. What comes with its label and without an
+        id needs none: it is joined at once. A label that counts for more than one cannot be corrected.
         """
+        if self._corrects and event.weight is not None and event.weight != 1.0:
+            return f"a label must not have a weight other than 1, got {event.weight:g}: corrections = true"
         if event.time is not None or self._matured_after is None or event.id is None:
             return None
         what = "a label" if isinstance(event, LabelEvent) else "a prediction"
@@ -373,7 +377,15 @@ class Join:
         """
         tables, id_ = self._tables, str(event.id)
         entry = Pending(
-            self._clock.time, event.score, probability, event.domain, event.key, event.time, seen, answer
+            self._clock.time,
+            event.score,
+            probability,
+            event.domain,
+            event.key,
+            event.time,
+            seen,
+            answer,
+            weight=event.weight,
         )
         if id_ in tables.early.entries and self._matured_after is None:
             early = tables.early.entries.pop(id_).event
@@ -381,7 +393,7 @@ class Join:
                 entry.told = early.label, early.time
             self._settle(id_, early.label, entry)
             self._counts.joined += 1
-            return _joined(event, probability, seen, early.label, early.time)
+            return _joined(event, probability, seen, early.label, early.time, early.weight)
         pending = tables.pending
         pending.entries[id_] = entry
         if self._room:
@@ -406,7 +418,7 @@ class Join:
         self._counts.predictions += 1
         self._counts.labels += 1
         self._counts.joined += 1
-        return _joined(event, probability, seen, event.label, event.time)
+        return _joined(event, probability, seen, event.label, event.time, None)
 
     # Labels
 
@@ -442,6 +454,7 @@ class Join:
                 event.time,
                 waiting.seen,
                 waiting.key,
+                weight=_weight(event.weight, waiting.weight),
             )
         settled = tables.settled.entries.get(event.id)
         early = tables.early.entries.get(event.id)
@@ -589,7 +602,7 @@ class Join:
             told_at,
             held.seen,
             held.key,
-            self._clock.end_of(held.since, self._matured_after),
+            matured_at=self._clock.end_of(held.since, self._matured_after),
         )
 
     def _contradict(
@@ -691,6 +704,27 @@ def _with_origin(event: T, origin_of: OriginOf | None) -> T:
 
 
 def _joined(
-    event: PredictionEvent | LabelledEvent, probability: float, seen: int, label: int, time: float | None
+    event: PredictionEvent | LabelledEvent,
+    probability: float,
+    seen: int,
+    label: int,
+    time: float | None,
+    weight: float | None,
 ) -> Joined:
-    return Joined(event.score, probability, label, event.domain, event.time, time, seen, event.key)
+    return Joined(
+        event.score,
+        probability,
+        label,
+        event.domain,
+        event.time,
+        time,
+        seen,
+        event.key,
+        weight=_weight(weight, event.weight),
+    )
+
+
+def _weight(of_label: float | None, of_prediction: float | None) -> float:
+    """Return what a label counts for: as it says, else as its prediction says."""
+    weight = of_prediction if of_label is None else of_label
+    return 1.0 if weight is None else weight

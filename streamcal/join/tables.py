@@ -14,7 +14,7 @@ from typing import Annotated, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from streamcal.events import Domain, LabelEvent
+from streamcal.events import Domain, LabelEvent, Weight
 
 __all__ = [
     "Early",
@@ -54,6 +54,8 @@ class Pending(msgspec.Struct, gc=False, array_like=True):
     told: tuple[_Label, float | None] | None = None
     """The label that it is learned with, and its event time: told before the prediction matured, or kept for
     a correction."""
+    weight: Weight | None = None
+    """What its label counts for, if that does not say it itself; None: 1."""
 
 
 class Early(msgspec.Struct, gc=False):

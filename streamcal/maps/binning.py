@@ -2,12 +2,16 @@
 
 The input is the counts of m cells in ascending order of score. A binning is an array ``splits``, int64[B+1]
 from 0 to m: bin b consists of the cells ``splits[b]:splits[b+1]``.
+
+Labels may have weights (`streamcal.sketch.weighing`). Counts are then sums of weights w in one unit, and bins
+have equal shares of these. What depends on how many labels there are also takes the sums of w², float64[m]:
+weights are no evidence. Where it is None, all weights are 1.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +24,7 @@ __all__ = [
     "candidate_bins",
     "choose_bins",
     "cube_root",
+    "effective",
     "leave_one_out_brier",
     "leave_one_out_losses",
     "uniform_mass",
@@ -28,6 +33,8 @@ __all__ = [
 
 BinRule = Literal["auto", "cube_root"] | int
 """How B is chosen: ``"auto"``, ``"cube_root"``, or the number itself."""
+
+_Number = TypeVar("_Number", np.int64, np.float64)
 
 _RATIO: Final = 2**0.25  # between neighbouring candidates; finer is useless, the risk is flat at its minimum
 _REACH: Final = 6  # candidates on each side that the smoothing kernel covers
@@ -83,29 +90,46 @@ def _nearest_boundaries(ends: Counts, ranks: Counts) -> Counts:
     return nearest
 
 
-def bin_sums(counts: Counts, splits: Counts) -> Counts:
-    """Return the sum of the counts of each bin's cells, int64[B], for counts int64[m]."""
-    sums: Counts = np.diff(np.concatenate(([0], np.cumsum(counts)))[splits])
+def bin_sums(counts: npt.NDArray[_Number], splits: Counts) -> npt.NDArray[_Number]:
+    """Return the sum of the counts of each bin's cells, int64[B], for counts int64[m]; or of float64."""
+    sums: npt.NDArray[_Number] = np.diff(np.concatenate(([0], np.cumsum(counts)))[splits])
     return sums
 
 
-def leave_one_out_brier(positives: Counts, totals: Counts) -> float:
+def leave_one_out_brier(
+    positives: Counts, totals: Counts, squares: npt.NDArray[np.float64] | None = None
+) -> float:
     """Return the leave-one-out Brier score of the bin means, in closed form.
 
     Σ_b [S_b (1 − (S_b−1)/(N_b−1))² + (N_b−S_b) (S_b/(N_b−1))²] / n, for positives S and totals N, both
     int64[B]. A bin with a single score counts with the largest loss, 1, because no other label can predict
     its label.
     """
-    return float(leave_one_out_losses(positives, totals).sum() / totals.sum())
+    return float(leave_one_out_losses(positives, totals, squares).sum() / totals.sum())
 
 
-def leave_one_out_losses(positives: Counts, totals: Counts) -> npt.NDArray[np.float64]:
-    """Return the sum of each bin's terms in `leave_one_out_brier`, float64[B]."""
+def leave_one_out_losses(
+    positives: npt.NDArray[Any], totals: npt.NDArray[Any], squares: npt.NDArray[np.float64] | None = None
+) -> npt.NDArray[np.float64]:
+    """Return the sum of each bin's terms in `leave_one_out_brier`, float64[B].
+
+    Of weighted labels, those of (Σw)² / Σw² labels of equal weight Σw² / Σw.
+    """
+    if squares is not None:
+        weight: npt.NDArray[np.float64] = squares / totals
+        losses: npt.NDArray[np.float64] = weight * leave_one_out_losses(positives / weight, totals / weight)
+        return losses
     others = np.maximum(totals - 1, 1)
     misses = totals - positives
     # (1 − (S−1)/(N−1)) = (N−S)/(N−1)
     losses = positives * (misses / others) ** 2 + misses * (positives / others) ** 2
     return np.where(totals > 1, losses, 1.0)
+
+
+def effective(totals: Counts, squares: npt.NDArray[np.float64] | None) -> int:
+    """Return the effective number of labels, rounded down, at least 1."""
+    n = int(totals.sum())
+    return n if squares is None else max(1, int(n * (n / float(squares.sum()))))
 
 
 def candidate_bins(n: int, cells: int) -> list[int]:
@@ -118,7 +142,7 @@ def candidate_bins(n: int, cells: int) -> list[int]:
     return sorted({min(largest, round(_RATIO**step)) for step in range(steps + 1)})
 
 
-def choose_bins(negatives: Counts, positives: Counts) -> int:
+def choose_bins(negatives: Counts, positives: Counts, squares: npt.NDArray[np.float64] | None = None) -> int:
     """Return the candidate B with the lowest smoothed leave-one-out Brier score, the smallest of equals.
 
     The score of each candidate is first averaged over its neighbours, with Gaussian weights of standard
@@ -131,19 +155,23 @@ def choose_bins(negatives: Counts, positives: Counts) -> int:
         int64[m], the number of labels 0 and 1 in each cell.
     """
     totals = negatives + positives
-    candidates = candidate_bins(int(totals.sum()), len(totals))
-    scores = _leave_one_out_brier_of_each(positives, totals, candidates)
+    candidates = candidate_bins(effective(totals, squares), len(totals))
+    scores = _leave_one_out_brier_of_each(positives, totals, candidates, squares)
     smooth = np.convolve(np.pad(scores, _REACH, mode="edge"), _KERNEL / _KERNEL.sum(), "valid")
     return candidates[int(np.argmin(smooth))]
 
 
 def _leave_one_out_brier_of_each(
-    positives: Counts, totals: Counts, candidates: list[int]
+    positives: Counts,
+    totals: Counts,
+    candidates: list[int],
+    squares: npt.NDArray[np.float64] | None = None,
 ) -> npt.NDArray[np.float64]:
     """Return `leave_one_out_brier` under `uniform_mass` for each candidate, to the last bit, float64[k]."""
     splits, first = uniform_mass_of_each(totals, candidates)
     # Skip the "bin" between the last edge of a candidate and the first edge of the next.
-    losses = leave_one_out_losses(bin_sums(positives, splits), bin_sums(totals, splits))
+    own = None if squares is None else bin_sums(squares, splits)
+    losses = leave_one_out_losses(bin_sums(positives, splits), bin_sums(totals, splits), own)
     last = np.append(first[1:], len(splits)) - 1
     sums = [losses[begin:end].sum() for begin, end in zip(first, last, strict=True)]
     return np.array(sums) / int(totals.sum())

@@ -49,12 +49,25 @@ class LabelsPerCell(NamedTuple):
     totals: Counts
     logits: Floats
     """The logit of the score in the middle of each cell, or the mean logit of a group of cells."""
+    squares: Floats | None = None
+    """Where labels have weights w: Σw², in squares of what the others count; None: all weights are 1."""
+
+    @property
+    def variances(self) -> npt.NDArray[np.int64] | Floats:
+        """Σw², of labels without weights their number: the variance of their sum goes by it."""
+        return self.totals if self.squares is None else self.squares
+
+    @property
+    def numbers(self) -> npt.NDArray[np.int64] | Floats:
+        """The effective number of labels."""
+        return self.totals if self.squares is None else self.totals * (self.totals / self.squares)
 
     def grouped(self, splits: Counts) -> LabelsPerCell:
         """Return the labels per group of cells; ``splits``, int64[g+1], go from 0 to m."""
         totals = binning.bin_sums(self.totals, splits)
         logits = np.add.reduceat(self.totals * self.logits, splits[:-1]) / totals
-        return LabelsPerCell(binning.bin_sums(self.positives, splits), totals, logits)
+        squares = None if self.squares is None else np.add.reduceat(self.squares, splits[:-1])
+        return LabelsPerCell(binning.bin_sums(self.positives, splits), totals, logits, squares)
 
     def copies(self, number: int) -> LabelsPerCell:
         """Return so many copies, one behind the other: binnings of each can be compared in one pass."""
@@ -63,6 +76,7 @@ class LabelsPerCell(NamedTuple):
             np.tile(self.positives, number),
             np.tile(self.totals, number),
             np.tile(self.logits, number) + apart,
+            None if self.squares is None else np.tile(self.squares, number),
         )
 
 
@@ -81,7 +95,7 @@ class Steps(NamedTuple):
         """
         blocks = cells.grouped(self.splits)
         losses = np.zeros(len(cells.totals))
-        losses[self.splits[:-1]] = binning.leave_one_out_losses(blocks.positives, blocks.totals)
+        losses[self.splits[:-1]] = binning.leave_one_out_losses(*_sums(blocks))
         return np.repeat(self.values, np.diff(self.splits)), losses
 
 
@@ -107,14 +121,14 @@ class Line(NamedTuple):
         forecasts = expit(log_odds + part * (self.log_odds[right] - log_odds))
         misses = cells.totals - cells.positives
         errors: Floats = cells.positives * (1.0 - forecasts) ** 2 + misses * forecasts**2
-        # A label moves the rate of its block by 1/N, and the log-odds of its knots by 1/(N·p(1−p)).
+        # A label moves the rate of its block by w/Σw, and the log-odds of its knots by w/(Σw·p(1−p)).
         sizes = np.diff(self.splits)
         own = np.repeat(np.arange(len(sizes)), sizes)
         rates = expit(self.log_odds[np.searchsorted(self.block, np.arange(len(sizes)))])
         moved = 1.0 / (np.add.reduceat(cells.totals, self.splits[:-1]) * rates * (1.0 - rates))
         weights = (1.0 - part) * (self.block[left] == own) + part * (self.block[right] == own)
         noise = forecasts * (1.0 - forecasts)
-        errors += 2.0 * cells.totals * noise**2 * weights * moved[own]
+        errors += 2.0 * cells.variances * noise**2 * weights * moved[own]
         return forecasts, errors
 
     @property
@@ -151,7 +165,13 @@ class Curve(NamedTuple):
 
 
 def fit_curve(
-    cells: Cells, level: int, counts: Counts, interpolation: Interpolation = "auto", *, monotone: bool = True
+    cells: Cells,
+    level: int,
+    counts: Counts,
+    interpolation: Interpolation = "auto",
+    *,
+    monotone: bool = True,
+    squares: Floats | None = None,
 ) -> Curve:
     """Fit the map of ``bins="auto"``.
 
@@ -160,13 +180,15 @@ def fit_curve(
     cells, level
         the grid, int32[m], m at least 1.
     counts
-        labels per class and cell, int64[2, m]; no cell is empty.
+        labels per class and cell, int64[2, m]; no cell is empty. Of labels with weights, the sums of these.
     interpolation
         which curves are compared.
     monotone
         whether neighbouring bins are pooled so that the map does not decrease.
+    squares
+        the sums of the squares of the weights, float64[m], in the unit of the counts; None: all are 1.
     """
-    labels = LabelsPerCell(counts[1], counts[0] + counts[1], cell_logits(cells, level))
+    labels = LabelsPerCell(counts[1], counts[0] + counts[1], cell_logits(cells, level), squares)
     drawn, loss = _choose(labels, interpolation, monotone=monotone)
     if isinstance(drawn, Line):
         knots, log_odds = (part[drawn.bends].tolist() for part in (drawn.knots, drawn.log_odds))
@@ -184,7 +206,9 @@ def _choose(cells: LabelsPerCell, interpolation: Interpolation, *, monotone: boo
     The parameters are those of `fit_curve`.
     """
     n = int(cells.totals.sum())
-    most = 2.0 * math.sqrt(n)  # the best number grows as n^(1/3); larger ones would be chosen by noise
+    most = 2.0 * math.sqrt(
+        binning.effective(cells.totals, cells.squares)
+    )  # the best number grows as n^(1/3); larger ones would be chosen by noise
     groups = cells.grouped(binning.uniform_mass(cells.totals, min(_GROUPS, math.ceil(4.0 * most))))
     steps = int(math.log(most, _RATIO))
     numbers = sorted({round(_RATIO**step) for step in range(steps + 1)})
@@ -203,7 +227,7 @@ def _choose(cells: LabelsPerCell, interpolation: Interpolation, *, monotone: boo
     if len(best) > 1:
         other = 1 + int(np.argmin(losses[np.arange(1, len(best)), best[1:]]))
         here, there = (forecasts[k][best[k]] for k in (0, other))
-        error = 2.0 * math.sqrt(groups.totals @ (here * (1.0 - here) * (there - here) ** 2))
+        error = 2.0 * math.sqrt(groups.variances @ (here * (1.0 - here) * (there - here) ** 2))
         if smooth[other, best[other]] + error < smooth[0, best[0]]:
             chosen = other
     splits = binning.uniform_mass(cells.totals, numbers[best[chosen]])
@@ -246,6 +270,10 @@ def _curves(
     return curves
 
 
+def _sums(cells: LabelsPerCell) -> tuple[Counts, Counts, Floats | None]:
+    return cells.positives, cells.totals, cells.squares
+
+
 def _inside(blocks: LabelsPerCell) -> Floats:
     """Return the rate of each block, inside (0, 1): N labels all alike say ½/(N+1) or 1 − ½/(N+1).
 
@@ -256,7 +284,7 @@ def _inside(blocks: LabelsPerCell) -> Floats:
     neighbours = copy[1:] == copy[:-1]
     above = np.append(np.where(neighbours & (rates[1:] > 0.0), rates[1:], 1.0), 1.0)
     below = np.concatenate(([0.0], np.where(neighbours & (rates[:-1] < 1.0), rates[:-1], 0.0)))
-    doubt = 0.5 / (blocks.totals + 1.0)
+    doubt = 0.5 / (blocks.numbers + 1.0)
     inside: Floats = np.where(rates == 0.0, np.minimum(doubt, above), rates)
     return np.where(rates == 1.0, np.maximum(1.0 - doubt, below), inside)
 

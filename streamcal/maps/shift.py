@@ -30,7 +30,7 @@ NO_SHIFT: Final = (1.0, 1.0)
 """The weights of g where h is served as it is."""
 
 
-def class_prior(positives: int, n: int, smoothing: float) -> float | None:
+def class_prior(positives: float, n: float, smoothing: float) -> float | None:
     """Return the estimate (S + s) / (N + 2s) of the probability of class 1, None where undefined.
 
     ``smoothing`` ½ is the Krichevsky–Trofimov estimate, which is never 0 or 1; 0 is the paper's plug-in.

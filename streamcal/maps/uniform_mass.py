@@ -27,16 +27,19 @@ class UniformMass(NamedTuple):
 
 
 def form(sketch: ScoreSketch, rule: binning.BinRule) -> UniformMass:
-    """Return the uniform-mass map of a labelled sketch with at least one score."""
+    """Return the uniform-mass map of a labelled sketch with at least one score.
+
+    Labels with weights count for so much: bins have equal mass in the deployment, as far as weights tell.
+    """
     cells = sketch.cells
-    negatives, positives = sketch.counts
+    (negatives, positives), squares = sketch.weighed
     totals = negatives + positives
     choices = 1
     if rule == "auto":
-        bins = binning.choose_bins(negatives, positives)
-        choices = len(binning.candidate_bins(sketch.n, len(cells)))
+        bins = binning.choose_bins(negatives, positives, squares)
+        choices = len(binning.candidate_bins(binning.effective(totals, squares), len(cells)))
     elif rule == "cube_root":
-        bins = binning.cube_root(sketch.n)
+        bins = binning.cube_root(binning.effective(totals, squares))
     else:
         bins = rule
     splits = binning.uniform_mass(totals, bins)

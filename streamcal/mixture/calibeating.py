@@ -31,12 +31,17 @@ class Calibeating:
         self._excess: Floats = np.zeros(len(_KNOTS))  # of labels over forecasts
         self._labels: Floats = np.zeros(len(_KNOTS))
 
-    def learn(self, forecasts: Floats, labels: npt.NDArray[np.int8]) -> None:
-        """Learn the labels, int8[n], of uncorrected forecasts, float64[n] in [0, 1]."""
+    def learn(self, forecasts: Floats, labels: npt.NDArray[np.int8], shares: Floats | None = None) -> None:
+        """Learn the labels, int8[n], of uncorrected forecasts, float64[n] in [0, 1].
+
+        ``shares`` is what each counts for, float64[n]; None: one.
+        """
         places = np.minimum(np.maximum(10.0 * forecasts - 0.5, 0.0), len(_KNOTS) - 1.0)
         parts = np.abs(_NUMBERS - places)  # of each label at each knot, float64[10, n]
         np.subtract(1.0, parts, out=parts)
         np.maximum(parts, 0.0, out=parts)
+        if shares is not None:
+            parts *= shares
         self._labels = self._labels + parts.sum(axis=1)
         self._excess = self._excess + parts.dot(labels - forecasts)
 

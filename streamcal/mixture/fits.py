@@ -2,6 +2,9 @@
 
 No map says 0 or 1 because of a few labels: the end blocks of an isotonic map and all bins of a uniform-mass
 map count half a positive and half a negative more, so N labels all alike say ½ / (N + 1) or 1 − ½ / (N + 1).
+
+Of labels with weights w, counts are sums of w in one unit; the sums of w² tell how many labels they are worth
+(`streamcal.sketch.weighing`). One label more is then one of the weight Σw² / Σw.
 """
 
 from __future__ import annotations
@@ -60,6 +63,7 @@ class Source(NamedTuple):
     """Maps of the source, and how well they do on its labels."""
 
     labels: int
+    """Of labels with weights, their effective number."""
     prior: float
     """The smoothed estimate of P[Y=1], in (0, 1)."""
     platt: tuple[float, float]
@@ -82,27 +86,33 @@ def fit_source(sketch: ScoreSketch) -> Source:
     if not sketch.n:
         raise ValueError("a source needs labels, got none")
     level = sketch.level
-    cells, counts = sketch.cells, sketch.counts
+    cells, weighed = sketch.cells, sketch.weighed
+    counts, n = weighed.masses, weighed.labels
     logits = cell_logits(cells, level)
-    curve, (uniform, uniform_loss) = fit_curve(cells, level, counts), fit_uniform_mass(cells, level, counts)
+    curve = fit_curve(cells, level, counts, squares=weighed.squares)
+    uniform, uniform_loss = fit_uniform_mass(cells, level, *weighed)
     totals = counts.sum(axis=0)
     hits, labels = counts[1:].astype(np.float64), totals[np.newaxis].astype(np.float64)
+    if sketch.weighted:
+        hits, labels = (part * (n / float(totals.sum())) for part in (hits, labels))
     fitted = fit_platt(logits, hits, labels)[0]
     by_platt = apply_platt(fitted[:1], fitted[1:], logits)
     # On the labels that they were fitted to, two parameters do better than on new ones by about 4·p(1−p)/n.
-    optimism = 4.0 * float((totals * by_platt * (1.0 - by_platt)).sum()) / sketch.n**2
+    optimism = 4.0 * float((totals * by_platt * (1.0 - by_platt)).sum()) / (int(totals.sum()) * n)
     losses = (
         _brier(expit(logits.copy()), counts),
         min(1.0, _brier(by_platt, counts) + optimism),
         curve.loss,
         uniform_loss,
     )
-    prior = class_prior(sketch.n_positives, sketch.n, _SMOOTHING) or 0.5
+    prior = class_prior(*sketch.mass.effective(sketch.n_positives, sketch.n), _SMOOTHING) or 0.5
     slope, intercept = fitted.tolist()
-    return Source(sketch.n, prior, (slope, intercept), _as_line(curve.map), uniform, losses)
+    return Source(max(1, round(n)), prior, (slope, intercept), _as_line(curve.map), uniform, losses)
 
 
-def fit_uniform_mass(cells: Cells, level: int, counts: Counts) -> tuple[Steps, float]:
+def fit_uniform_mass(
+    cells: Cells, level: int, counts: Counts, squares: Floats | None = None
+) -> tuple[Steps, float]:
     """Fit a uniform-mass map, B by leave-one-out; return it with its leave-one-out Brier score.
 
     Parameters
@@ -111,20 +121,26 @@ def fit_uniform_mass(cells: Cells, level: int, counts: Counts) -> tuple[Steps, f
         The grid, int32[m].
     counts
         Labels per class and cell, int64[2, m]; no cell is empty.
+    squares
+        Σw² per cell, float64[m]; None: all weights are 1.
     """
     totals = counts[0] + counts[1]
     # B is chosen with the finest bins instead of cells, in a fraction of the time.
     most = binning.uniform_mass(totals, _MOST_BINS)
-    bins = binning.choose_bins(*(binning.bin_sums(row, most) for row in counts))
+    fine = None if squares is None else np.add.reduceat(squares, most[:-1])
+    negatives, hits = (binning.bin_sums(row, most) for row in counts)
+    bins = binning.choose_bins(negatives, hits, fine)
     splits = binning.uniform_mass(totals, bins)
     positives, labels = binning.bin_sums(counts[1], splits), binning.bin_sums(totals, splits)
+    sums = None if squares is None else np.add.reduceat(squares, splits[:-1])
+    one = 1.0 if sums is None else sums / labels
     # A bin ends where its last cell ends: the gap between two occupied cells belongs to the upper bin.
     ends = cells[splits[1:-1] - 1] + np.int32(1)
-    steps = Steps(grid.left_edges(ends, level), (positives + 0.5) / (labels + 1.0))
-    return steps, binning.leave_one_out_brier(positives, labels)
+    steps = Steps(grid.left_edges(ends, level), (positives + 0.5 * one) / (labels + one))
+    return steps, binning.leave_one_out_brier(positives, labels, sums)
 
 
-def fit_isotonic(cells: Cells, level: int, counts: Counts) -> Line:
+def fit_isotonic(cells: Cells, level: int, counts: Counts, squares: Floats | None = None) -> Line:
     """Fit isotonic regression, interpolated linearly between its blocks.
 
     Parameters
@@ -133,6 +149,8 @@ def fit_isotonic(cells: Cells, level: int, counts: Counts) -> Line:
         The grid, int32[m].
     counts
         Labels per class and cell, int64[2, m]; no cell is empty.
+    squares
+        Σw² per cell, float64[m]; None: all weights are 1.
     """
     # Imported here: scipy.optimize takes longer to import than all of streamcal.
     from scipy.optimize import isotonic_regression
@@ -140,8 +158,9 @@ def fit_isotonic(cells: Cells, level: int, counts: Counts) -> Line:
     positives = counts[1].astype(np.float64)
     weights = positives + counts[0]
     ends = slice(None, None, max(1, len(cells) - 1))  # the first and the last, which may be the same
-    weights[ends] += 1.0
-    positives[ends] += 0.5
+    one = 1.0 if squares is None else squares[ends] / weights[ends]
+    weights[ends] += one
+    positives[ends] += 0.5 * one
     fitted = isotonic_regression(positives / weights, weights=weights)
     knots = fitted.blocks.repeat(2)[1:-1]
     knots[1::2] -= 1

@@ -37,8 +37,10 @@ from streamcal.mixture.snapshots import Snapshots
 from streamcal.mixture.table import ServedTable
 from streamcal.mixture.weights import Weights, by_source
 from streamcal.mixture.windows import Windows
+from streamcal.sketch.arrays import Units
 from streamcal.sketch.decoding import MOST, Probability
 from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.sketch.weighing import NONE, ONE, Mass
 
 __all__ = ["EARLIER", "STRIDE", "Mixed", "Mixing", "Mixture"]
 
@@ -88,12 +90,14 @@ class Mixture:
         "_calibeating",
         "_evidence",
         "_leader",
+        "_mass",
         "_next_step",
         "_online",
         "_panes",
         "_positives",
         "_recent",
         "_recent_labels",
+        "_recent_units",
         "_snapshots",
         "_source",
         "_table",
@@ -106,7 +110,9 @@ class Mixture:
         self.n = 0
         """The number of target labels learned."""
         self._positives = 0
+        self._mass = NONE  # what all labels count for beyond one each
         self._recent_labels = b""  # the latest target labels, for the more recent prior
+        self._recent_units: Units | None = None  # of these; None: all weights are 1
         self._windows = Windows()
         self._online = OnlinePlatt()
         self._calibeating = Calibeating()
@@ -165,13 +171,15 @@ class Mixture:
         """Take out the candidates that assume label shift, until there is a new generation of the source."""
         self._weights.refute_label_shift()
 
-    def continue_from(self, scores: Floats, labels: npt.NDArray[np.int8]) -> None:
+    def continue_from(self, scores: Floats, labels: npt.NDArray[np.int8], units: Units | None = None) -> None:
         """Take the source's newest labels for earlier labels of the target, before its first.
 
         Parameters
         ----------
         scores, labels
             float64[m] and int8[m], the newest last; of more than `EARLIER` the first are left out.
+        units
+            Those of the labels' weights, int64[m]; None: all are 1.
 
         Raises
         ------
@@ -181,8 +189,10 @@ class Mixture:
         if self.n:
             raise ValueError(f"a source must come before the target's labels, there are {self.n}")
         scores, labels = scores[-EARLIER:], labels[-EARLIER:]
-        self._windows.add(scores, labels)
-        self._online.learn(logit(scores), labels)
+        units = None if units is None else units[-EARLIER:]
+        self._windows.add(scores, labels, units)
+        shares = None if units is None else _shared(units, Mass.of(labels, units), len(labels))
+        self._online.learn(logit(scores), labels, shares)
 
     def relabel(self, score: float, label: int) -> None:
         """Put another label in the place of one that was learned, where all labels are counted.
@@ -192,7 +202,13 @@ class Mixture:
         if self._windows.relabel(score, label):
             self._positives += 2 * label - 1
 
-    def learn(self, scores: Floats, labels: npt.NDArray[np.int8], seen: Counts) -> None:
+    def learn(
+        self,
+        scores: Floats,
+        labels: npt.NDArray[np.int8],
+        seen: Counts,
+        units: Units | None = None,
+    ) -> None:
         """Score the candidates on the target's next labels, move the weights, and learn the labels.
 
         Parameters
@@ -202,6 +218,9 @@ class Mixture:
         seen
             int64[k], the number of target scores observed when each prediction was made; −1 if its label came
             at once.
+        units
+            int64[k], those of the labels' weights; None: all are 1. The labels of all calls so far then count
+            for their effective number together: weights shift what is learned, not how fast.
 
         Raises
         ------
@@ -214,19 +233,23 @@ class Mixture:
             return
         if not self.n:
             self._weights.begin()
+        shares = self._shares(labels, units)
         points = Points.of(scores)
         forecasts, mixed = self._forecasts(points, seen)
-        self._calibeating.learn(mixed[0], labels)
+        self._calibeating.learn(mixed[0], labels, shares)
         hits = labels.astype(np.float64)
         forecasts -= hits
         mixed -= hits
-        self._weights.track(forecasts, mixed[1:])
+        if shares is not None:  # the losses are squares of these
+            forecasts *= np.sqrt(shares)
+            mixed *= np.sqrt(shares)
+        self._weights.track(forecasts, mixed[1:], shares)
         self._recent.add(forecasts[0])
-        self._online.learn(points.logits, labels)
-        self._windows.add(scores, labels)
+        self._online.learn(points.logits, labels, shares)
+        self._windows.add(scores, labels, units)
         self.n += len(labels)
         self._positives += int(np.count_nonzero(labels))
-        self._recent_labels = (self._recent_labels + labels.tobytes())[-RECENT_PRIOR:]
+        self._keep_recent(labels, units)
 
     def step(self, observed: int, prior: float | None = None, evidence: Evidence | None = None) -> Mixed:
         """Fit the maps that are due, and mix a new map.
@@ -282,7 +305,8 @@ class Mixture:
         self._recent.merge(other._recent)
         self.n += other.n
         self._positives += other._positives
-        self._recent_labels = (self._recent_labels + other._recent_labels)[-RECENT_PRIOR:]
+        self._mass = self._mass.plus(other._mass)
+        self._keep_recent(np.frombuffer(other._recent_labels, np.int8), other._recent_units)
 
     def to_bytes(self) -> bytes:
         """Return the state; equal states give equal bytes."""
@@ -323,6 +347,8 @@ class Mixture:
                 evidence=None if self._evidence is None else codec.pack_floats(self._evidence.to_state()),
                 panes=self._panes,
                 lasting=list(self._snapshots.lasting),
+                mass=self._mass if any(self._mass) else NONE,
+                latest_units=b"" if self._recent_units is None else codec.pack_units(self._recent_units),
             )
         )
 
@@ -349,6 +375,11 @@ class Mixture:
         if state.positives > n or len(state.latest) != min(n, RECENT_PRIOR) or {*state.latest} - {0, 1}:
             raise DamagedStateError(f"{state.positives} positives among {n} labels of a mixture")
         mixture._positives, mixture._recent_labels = state.positives, state.latest
+        mixture._mass = Mass(*state.mass)
+        if not mixture._mass.labels + ONE * n >= n or mixture._mass.squares + ONE * n < n:
+            raise DamagedStateError(f"the weights of {n} labels of a mixture are damaged")
+        if state.latest_units:
+            mixture._recent_units = codec.unpack_units(state.latest_units, len(state.latest))
         mixture._windows.restore(state.windows, now.isotonic, now.uniform)
         if n > mixture._windows.n or not -1 <= state.chosen_at <= mixture._windows.n:
             raise DamagedStateError(f"a mixture of {n} labels, with windows of {mixture._windows.n}")
@@ -396,8 +427,9 @@ class Mixture:
         if prior is not None:
             every = lately = prior
         elif self.n:
-            recent, latest = self._recent_labels.count(1), len(self._recent_labels)
-            every = (self._positives + source.prior) / (self.n + 1.0)
+            recent, latest = self._recent_counts
+            positives, labels = self._mass.effective(self._positives, self.n)
+            every = (positives + source.prior) / (labels + 1.0)
             lately = (recent + source.prior) / (latest + 1.0)
         slope, intercept = source.platt
         shifted = slope, intercept + math.log(_odds(source.prior, every))
@@ -416,6 +448,32 @@ class Mixture:
             _odds(source.prior, lately),
             by_scores=prior is not None,
         )
+
+    def _shares(self, labels: npt.NDArray[np.int8], units: Units | None) -> Floats | None:
+        """Return what the next labels count for, float64[k]; None: one each, as all so far."""
+        self._mass = self._mass.plus(Mass.of(labels, units))
+        if not any(self._mass):
+            return None
+        own = np.full(len(labels), ONE) if units is None else units
+        return _shared(own, self._mass, self.n + len(labels))
+
+    def _keep_recent(self, labels: npt.NDArray[np.int8], units: Units | None) -> None:
+        """Take later labels among the most recent ones."""
+        if units is not None or self._recent_units is not None:
+            parts = (len(self._recent_labels), self._recent_units), (len(labels), units)
+            both = np.concatenate([np.full(n, ONE) if own is None else own for n, own in parts])
+            both = both[-RECENT_PRIOR:]
+            self._recent_units = None if (both == ONE).all() else both
+        self._recent_labels = (self._recent_labels + labels.tobytes())[-RECENT_PRIOR:]
+
+    @property
+    def _recent_counts(self) -> tuple[float, float]:
+        """(positives, labels) of the most recent labels; with weights, as their effective number."""
+        positives, labels = self._recent_labels.count(1), len(self._recent_labels)
+        if self._recent_units is None:
+            return positives, labels
+        recent = np.frombuffer(self._recent_labels, np.int8)
+        return Mass.of(recent, self._recent_units).effective(positives, labels)
 
     def _forecasts(self, points: Points, seen: Counts) -> tuple[Floats, Floats]:
         """Return what was and is forecast for n scores.
@@ -448,6 +506,14 @@ class Mixture:
             return "the positives told so far fit it better than the final labels do"
         labels = self._source.labels if self._source else 0
         return self._recent.compare(before, leader) or f"a source of {labels} labels has come in"
+
+
+def _shared(units: Units, mass: Mass, labels: int) -> Floats:
+    """Return what labels of these weights count for, so that all count for their effective number together.
+
+    ``mass`` and ``labels`` are those of all.
+    """
+    return units.astype(np.float64) * (mass.effective(0, labels)[1] / (mass.labels + ONE * labels))
 
 
 def _next_step(labels: int) -> int:

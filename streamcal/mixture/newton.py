@@ -25,8 +25,8 @@ __all__ = ["MOST", "OnlinePlatt"]
 
 Floats = npt.NDArray[np.float64]
 
-MOST: Final = 1e7
-"""No number of a state is larger: H stays below 10⁶, as no logit is beyond ±28."""
+MOST: Final = 1e11
+"""No number of a state is larger: H stays below 10⁶, as no logit is beyond ±28, times the greatest weight."""
 
 _BLOCK: Final = 32  # labels a step
 _LEAST_CURVATURE: Final = 1e-3
@@ -50,8 +50,10 @@ class OnlinePlatt:
         """(a, b) of each discount, float64[G, 2], in an array that is never changed in place."""
         return self._fits[:, :2]
 
-    def learn(self, logits: Floats, labels: npt.NDArray[np.int8]) -> None:
+    def learn(self, logits: Floats, labels: npt.NDArray[np.int8], shares: Floats | None = None) -> None:
         """Learn the next labels, int8[n], with the logits of their scores, float64[n].
+
+        ``shares`` is what each counts for, float64[n]; None: one.
 
         The outcome depends on where a call ends: a block never goes beyond it.
         """
@@ -75,6 +77,8 @@ class OnlinePlatt:
             np.maximum(second, 4.0 * _LEAST_CURVATURE, out=second)
             first -= signs[block]
             both *= _AGED[:, :, _BLOCK - size :]
+            if shares is not None:
+                both *= shares[block]
             sums = both.reshape(2 * _G, size).dot(rows).tolist()
             ends = min(x), max(x)
             # Systems of two equations: scalars take less time than arrays.

@@ -19,7 +19,9 @@ from streamcal.mixture.partition import LAST
 from streamcal.mixture.snapshots import MOST_LASTING
 from streamcal.mixture.windows import WindowsState
 from streamcal.sketch import grid
+from streamcal.sketch.arrays import Units
 from streamcal.sketch.decoding import Count, Finite, decoded
+from streamcal.sketch.weighing import NONE, check_units
 
 __all__ = [
     "Maps",
@@ -31,10 +33,12 @@ __all__ = [
     "pack_cells",
     "pack_floats",
     "pack_snapshots",
+    "pack_units",
     "unpack_cells",
     "unpack_floats",
     "unpack_partition",
     "unpack_snapshots",
+    "unpack_units",
 ]
 
 T = TypeVar("T")
@@ -105,6 +109,8 @@ class MixtureState(msgspec.Struct, omit_defaults=True):
     """None: exposures are no candidates."""
     panes: Count = 0
     lasting: list[Count] = []
+    mass: tuple[int, int, int] = NONE
+    latest_units: bytes = b""
 
 
 def encode(state: MixtureState) -> bytes:
@@ -143,6 +149,27 @@ def unpack_floats(data: bytes, low: float, high: float, size: int | None = None)
     if not ((values >= low) & (values <= high)).all():
         raise DamagedStateError(f"numbers of a mixture are not in [{low}, {high}]")
     return values
+
+
+def pack_units(units: Units) -> bytes:
+    """Return units of weights as bytes."""
+    return units.astype("<i8").tobytes()
+
+
+def unpack_units(data: bytes, count: int) -> Units:
+    """Return units of so many weights from bytes.
+
+    Raises
+    ------
+    DamagedStateError
+        If they are no such units.
+    """
+    units = np.frombuffer(data[: len(data) // 8 * 8], "<i8").astype(np.int64)
+    try:
+        check_units(units, count)
+    except ValueError as error:
+        raise DamagedStateError(f"of a mixture, {error}") from None
+    return units
 
 
 def pack_cells(cells: Cells) -> bytes:

@@ -107,7 +107,7 @@ class Weights:
         """Which candidates take part, bool[K]."""
         return self._roles.every if self._sourced and self._shift_allowed else self._roles.without_shift
 
-    def track(self, errors: Floats, tracked: Floats) -> None:
+    def track(self, errors: Floats, tracked: Floats, counted: Floats | None = None) -> None:
         """Move the weights by Brier losses: the squares of errors, forecast − label.
 
         Parameters
@@ -117,6 +117,8 @@ class Weights:
             where both are the same.
         tracked
             Those of the two trackers' own mixtures as of the prediction, float64[2, n].
+        counted
+            What each label counts for, float64[n], with errors times its root; None: one.
         """
         n = errors.shape[2]
         roles = self._roles
@@ -126,7 +128,9 @@ class Weights:
             trial = errors[:, :, start : start + BLOCK]
             lost, size = np.vecdot(trial, trial), trial.shape[2]
             kept = _KEPT**size
-            labels = kept * labels + size
+            labels = kept * labels + (
+                size if counted is None else float(counted[start : start + BLOCK].sum())
+            )
             sums = [kept * sum_ + own for sum_, own in zip(sums, np.vecdot(each, lost).tolist(), strict=True)]
             rates = [[min(FASTEST, _PRODUCT * labels / max(total, _LEAST))] for total in sums]
             each = track(each, lost, shares, np.array(rates))

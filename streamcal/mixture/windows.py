@@ -16,6 +16,7 @@ from streamcal.mixture.fits import Cells, Floats, Line, Steps, fit_isotonic, fit
 from streamcal.mixture.names import WINDOWS
 from streamcal.mixture.partition import quantile_edges
 from streamcal.sketch import grid
+from streamcal.sketch.arrays import Units
 from streamcal.sketch.decoding import Count
 from streamcal.sketch.newest import Newest
 from streamcal.sketch.score_sketch import ScoreSketch
@@ -56,9 +57,12 @@ class Windows:
         self.uniform: Steps | None = None
         """The uniform-mass map of all labels."""
 
-    def add(self, scores: Floats, labels: npt.NDArray[np.int8]) -> None:
-        """Add labels, int8[n], with their scores, float64[n], as the latest."""
-        self._newest.add(scores, labels)
+    def add(self, scores: Floats, labels: npt.NDArray[np.int8], units: Units | None = None) -> None:
+        """Add labels, int8[n], with their scores, float64[n], as the latest.
+
+        ``units`` are those of their weights, int64[n]; None: all are 1.
+        """
+        self._newest.add(scores, labels, units)
         self.n += len(labels)
         if self.n - self._all.n >= _WAITING:
             self._sort()
@@ -83,15 +87,15 @@ class Windows:
             if window and n <= WINDOWS[window - 1]:
                 lines[window] = lines[window - 1]  # neither is full: both hold all labels
             else:
-                cells, counts = self._newest.counts(length)
-                lines[window] = fit_isotonic(cells, grid.MIN_LEVEL, counts)
+                cells, weighed = self._newest.weighed(length)
+                lines[window] = fit_isotonic(cells, grid.MIN_LEVEL, *weighed)
             fitted_at[window] = n
         self.isotonic = tuple(lines)
         if n - fitted_at[-1] < max(1, n // (2 * _PARTS)):
             return False
         self._sort()
         sketch = self._all
-        self.uniform, _ = fit_uniform_mass(sketch.cells, sketch.level, sketch.counts)
+        self.uniform, _ = fit_uniform_mass(sketch.cells, sketch.level, *sketch.weighed)
         fitted_at[-1] = n
         return True
 

@@ -12,9 +12,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from streamcal.run.course import Course
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.rows import MapRow, RejectRow
-from streamcal.run.status import Course, Status
+from streamcal.run.status import Status
 
 __all__ = ["Board", "Live", "Posted"]
 
@@ -58,8 +59,6 @@ class Board:
         of the run, shown as they are; no secrets.
     warnings
         asked at every record: what may be wrong, as at the end of a run.
-    maps
-        versions that earlier runs on the store have served.
     """
 
     def __init__(
@@ -67,15 +66,17 @@ class Board:
         pipeline: Pipeline,
         options: Mapping[str, Any],
         warnings: Callable[[], Sequence[str]] = tuple,
-        maps: Iterable[MapRow] = (),
     ) -> None:
         self._pipeline, self._options, self._warnings = pipeline, options, warnings
         self._course = Course()
-        self._course.take_maps(maps)
         self._counted: tuple[float, int] | None = None  # moment and events of the latest record
         self._due = 0.0
         self.posted = self._post(0, "running")
         """The newest record; any thread may read it, at any time."""
+
+    def take_maps(self, rows: Iterable[MapRow]) -> None:
+        """Take note of the map versions in the store, which earlier runs have served."""
+        self._course.take_maps(rows)
 
     def take(self, outcome: Outcome) -> None:
         """Take note of a micro-batch; put up a new record if one is due."""

@@ -23,8 +23,10 @@ from streamcal.priors.tracker import (
     Scores,
     Seen,
 )
-from streamcal.sketch import checks
+from streamcal.sketch import checks, weighing
+from streamcal.sketch.arrays import Units
 from streamcal.sketch.decoding import Count
+from streamcal.sketch.weighing import NONE, ONE, Mass
 
 __all__ = ["AllLabels", "LabelsSinceChange", "RecentLabels"]
 
@@ -34,25 +36,34 @@ class _LabelTracker(PriorTracker):
 
     kind: ClassVar[PriorKind] = "labels"
     takes_scores: ClassVar[bool] = False
-    __slots__ = ("_n", "_positives")
+    __slots__ = ("_mass", "_n", "_positives")
 
     def __init__(self, window: PriorWindow, smoothing: float) -> None:
         super().__init__(window, smoothing)
         self._n = self._positives = 0
+        self._mass = NONE  # what these labels count for beyond one each
 
     @property
     def prior(self) -> float | None:
         """Q̂[Y=1] in [0, 1]; None before the first label."""
-        return class_prior(self._positives, self._n, self._smoothing) if self._n else None
+        if not self._n:
+            return None
+        return class_prior(*self._mass.effective(self._positives, self._n), self._smoothing)
 
     @property
     def evidence(self) -> PriorEvidence:
         """What `prior` is estimated from."""
         return PriorEvidence(self._n, self._positives, 0, 0)
 
-    def take_labels(self, labels: Labels, scores: Scores, seen: Seen) -> None:  # noqa: ARG002  # unlike others
-        """Take the next labels, int8[n] of 0 and 1; the other arguments do not matter."""
-        self._add(labels.tobytes())
+    def take_labels(
+        self,
+        labels: Labels,
+        scores: Scores,  # noqa: ARG002  # unlike others
+        seen: Seen,  # noqa: ARG002
+        units: Units | None = None,
+    ) -> None:
+        """Take the next labels, int8[n] of 0 and 1, with the units of their weights."""
+        self._add(labels.tobytes(), units)
 
     def take_scores(self, scores: Scores) -> None:
         """Do nothing: scores do not matter."""
@@ -61,13 +72,14 @@ class _LabelTracker(PriorTracker):
         """Do nothing: the source does not matter."""
 
     @abstractmethod
-    def _add(self, later: bytes) -> None:
-        """Add later labels, one byte each."""
+    def _add(self, later: bytes, units: Units | None) -> None:
+        """Add later labels, one byte each, with the units of their weights."""
 
 
-class _CountState(msgspec.Struct):
+class _CountState(msgspec.Struct, omit_defaults=True):
     n: Count
     positives: Count
+    mass: tuple[int, int, int] = NONE
 
 
 class AllLabels(_LabelTracker):
@@ -95,23 +107,26 @@ class AllLabels(_LabelTracker):
         """Add the other's labels."""
         self._n += other._n
         self._positives += other._positives
+        self._mass = self._mass.plus(other._mass)
 
-    def _add(self, later: bytes) -> None:
+    def _add(self, later: bytes, units: Units | None) -> None:
         self._n += len(later)
         self._positives += later.count(1)
+        self._mass = self._mass.plus(_mass(later, units))
 
     def _state(self) -> _CountState:
-        return _CountState(self._n, self._positives)
+        return _CountState(self._n, self._positives, self._mass if any(self._mass) else NONE)
 
     def _set_state(self, data: msgspec.Raw) -> None:
         state = msgspec.msgpack.decode(data, type=_CountState)
         if state.positives > state.n:
             raise ValueError(f"{state.positives} of {state.n} labels are 1")
-        self._n, self._positives = state.n, state.positives
+        self._n, self._positives, self._mass = state.n, state.positives, Mass(*state.mass)
 
 
-class _RecentState(msgspec.Struct):
+class _RecentState(msgspec.Struct, omit_defaults=True):
     labels: bytes
+    units: bytes = b""
 
 
 class RecentLabels(_LabelTracker):
@@ -125,35 +140,48 @@ class RecentLabels(_LabelTracker):
         see `PriorTracker`.
     """
 
-    __slots__ = ("_labels", "_size")
+    __slots__ = ("_labels", "_size", "_units")
 
     def __init__(self, window: int, smoothing: float) -> None:
         super().__init__(window, smoothing)
         self._size = window
         self._labels = bytearray()
+        self._units: Units | None = None  # of the labels; None: all weights are 1
 
     def merge(self, other: Self) -> None:
         """Take the other's labels as later ones."""
-        self._add(bytes(other._labels))
+        self._add(bytes(other._labels), other._units)
 
-    def _add(self, later: bytes) -> None:
+    def _add(self, later: bytes, units: Units | None) -> None:
         labels, later = self._labels, later[-self._size :]
         excess = max(0, len(labels) + len(later) - self._size)
+        if units is not None or self._units is not None:
+            parts = (len(labels), self._units), (len(later), units)
+            each = [np.full(n, ONE) if own is None else own[len(own) - n :] for n, own in parts]
+            both = np.concatenate(each)[excess:]
+            self._units = None if (both == ONE).all() else both
         self._positives += later.count(1) - labels.count(1, 0, excess)
         del labels[:excess]
         labels += later
         self._n = len(labels)
+        if self._units is not None or self._mass is not NONE:
+            self._mass = _mass(labels, self._units)
 
     def _state(self) -> _RecentState:
-        return _RecentState(bytes(self._labels))
+        units = b"" if self._units is None else self._units.astype("<i8").tobytes()
+        return _RecentState(bytes(self._labels), units)
 
     def _set_state(self, data: msgspec.Raw) -> None:
-        labels = msgspec.msgpack.decode(data, type=_RecentState).labels
+        state = msgspec.msgpack.decode(data, type=_RecentState)
+        labels, units = state.labels, None
         if len(labels) > self._size:
             raise ValueError(f"{len(labels)} labels in a window of {self._size}")
         checks.as_labels(np.frombuffer(labels, np.int8))
-        self._labels = bytearray(labels)
-        self._n, self._positives = len(labels), labels.count(1)
+        if state.units:
+            units = np.frombuffer(state.units, "<i8").astype(np.int64)
+            weighing.check_units(units, len(labels))
+        self._labels, self._units = bytearray(labels), units
+        self._n, self._positives, self._mass = len(labels), labels.count(1), _mass(labels, units)
 
 
 class _ChangeState(msgspec.Struct):
@@ -197,7 +225,9 @@ class LabelsSinceChange(_LabelTracker):
         self._changes += other._changes
         self._look()
 
-    def _add(self, later: bytes) -> None:
+    def _add(self, later: bytes, units: Units | None) -> None:
+        if units is not None:
+            raise ValueError("labels with weights for a prior that looks for changes")
         start = 0
         while start < len(later):
             part = later[start : start + self.room]
@@ -235,3 +265,7 @@ class LabelsSinceChange(_LabelTracker):
         self._history.restore(state.history)
         self._changes, self._gathered = state.changes, bytearray(state.gathered)
         self._count()
+
+
+def _mass(labels: bytes | bytearray, units: Units | None) -> Mass:
+    return NONE if units is None else Mass.of(np.frombuffer(labels, np.int8), units)

@@ -29,6 +29,7 @@ from streamcal.priors.tracker import (
     Scores,
     Seen,
 )
+from streamcal.sketch.arrays import Units
 from streamcal.sketch.decoding import Count, Probability
 
 __all__ = ["FusedTracker", "ScoreTracker"]
@@ -85,7 +86,7 @@ class ScoreTracker(PriorTracker):
         scores = int(self._history.unlabelled.sum())
         return PriorEvidence(negatives + positives, positives, scores, self._changes)
 
-    def take_labels(self, labels: Labels, scores: Scores, seen: Seen) -> None:
+    def take_labels(self, labels: Labels, scores: Scores, seen: Seen, units: Units | None = None) -> None:
         """Do nothing: labels do not matter."""
 
     def take_scores(self, scores: Scores) -> None:
@@ -242,8 +243,10 @@ class FusedTracker(ScoreTracker):
         """How many labels are missing until they are settled."""
         return self._settle_at - self._unsettled
 
-    def take_labels(self, labels: Labels, scores: Scores, seen: Seen) -> None:
-        """Take the next target labels, see `PriorTracker.take_labels`."""
+    def take_labels(self, labels: Labels, scores: Scores, seen: Seen, units: Units | None = None) -> None:
+        """Take the next target labels, see `PriorTracker.take_labels`: without weights."""
+        if units is not None:
+            raise ValueError("labels with weights for a prior from labels and scores")
         start = 0
         while start < len(labels):
             end = min(start + self.room, len(labels))

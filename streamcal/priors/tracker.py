@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
+from streamcal.sketch.arrays import Units
 
 __all__ = ["BLOCK", "NO_LIMIT", "PriorEvidence", "PriorKind", "PriorTracker", "PriorWindow"]
 
@@ -100,7 +101,7 @@ class PriorTracker(ABC):
         return NO_LIMIT
 
     @abstractmethod
-    def take_labels(self, labels: Labels, scores: Scores, seen: Seen) -> None:
+    def take_labels(self, labels: Labels, scores: Scores, seen: Seen, units: Units | None = None) -> None:
         """Take the next target labels. More than `room` are allowed: the tracker cuts them itself.
 
         Parameters
@@ -112,6 +113,13 @@ class PriorTracker(ABC):
         seen
             int64[n]: how many target scores had been observed when each prediction was made, its own score
             excluded. −1 if the label came at once: then its score is the latest observed, or never observed.
+        units
+            int64[n]: those of the labels' weights; None: all are 1.
+
+        Raises
+        ------
+        ValueError
+            if labels have weights, and the tracker counts them as one each.
         """
 
     @abstractmethod

@@ -270,9 +270,11 @@ def _labels(report: Report) -> Markup:
         ["came after their prediction had expired", f"{join.late:,}"],
         ["never found a prediction", f"{join.unmatched:,}"],
         ["duplicates", f"{join.duplicate:,}"],
-        ["duplicates unlike the first", f"{join.corrected:,}"],
+        ["unlike the first", f"{join.corrected:,}"],
+        ["came as 1 after their prediction had counted as 0", f"{join.contradicted:,}"],
         ["predictions that wait for their label", f"{report.status.pending:,}"],
         ["predictions that expired without one", f"{join.expired:,}"],
+        ["predictions that counted as 0 without one", f"{join.implied:,}"],
         *map(list, delay_rows(report.status.delay)),
     ]
     figure = delay_figure(report.delays)

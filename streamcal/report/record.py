@@ -8,8 +8,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from streamcal.run.course import Course
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.status import Course, Status
+from streamcal.run.status import Status
 from streamcal.run.summary import closing_rows
 
 __all__ = ["DelayQuantile", "Figure", "Report", "make_report"]

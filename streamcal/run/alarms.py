@@ -1,4 +1,4 @@
-"""The row of an alarm, and what to do about it."""
+"""An alarm with what to do about it: its row, its record, and its line in the log."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import msgspec
 from streamcal.certificates.record import LABEL_SHIFT_REFUTED, MONOTONE_REFUTED
 from streamcal.engine.emissions import DriftAlarm
 from streamcal.run.rows import AlarmRow
+from streamcal.run.status import Alarm
 
-__all__ = ["ADVICE", "alarm_row", "in_words"]
+__all__ = ["ADVICE", "advised", "alarm_row", "in_words"]
 
 ADVICE: Final = {
     LABEL_SHIFT_REFUTED: (
@@ -41,6 +42,12 @@ def alarm_row(alarm: DriftAlarm, alarms: Sequence[DriftAlarm], time: float | Non
     number = alarms.index(msgspec.structs.replace(alarm, key=None)) + 1
     advice = ADVICE[alarm.assumption]
     return AlarmRow(number, alarm.key, time, alarm.assumption, alarm.reason, alarm.target_labels, advice)
+
+
+def advised(alarm: DriftAlarm | AlarmRow) -> Alarm:
+    """Return an alarm with its advice."""
+    advice = ADVICE[alarm.assumption]
+    return Alarm(alarm.key, alarm.assumption, alarm.reason, alarm.target_labels, advice)
 
 
 def in_words(alarm: AlarmRow) -> str:

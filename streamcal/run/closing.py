@@ -12,12 +12,14 @@ from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import FileSource, Source
 from streamcal.run.quality import Quality
 from streamcal.run.tally import Tally
+from streamcal.times import show_duration
 from streamcal.values import shown
 
 __all__ = ["closing_words"]
 
 _REJECTED: Final = 0.01  # share of the events
 _MOSTLY: Final = 0.5  # share of the labels, or of the predictions
+_CONTRADICTED: Final = 0.05  # share of the positive labels
 _FEW: Final = 20  # labels from which nothing can be concluded
 _MANY: Final = 100  # labels over which two Brier scores may be compared
 _WORSE: Final = 1.01  # Brier score after, over that before: less is chance, or the price of learning
@@ -71,17 +73,25 @@ def _rejected(tally: Tally, reasons: Mapping[str, int]) -> list[str]:
 def _join(pipeline: Pipeline) -> list[str]:
     counts, words = pipeline.counts, []
     labels, predictions = counts.labels, counts.predictions
+    after = pipeline.matured_after
+    if after is not None and not counts.joined + counts.implied and pipeline.pending:
+        return [
+            f"Nothing was learned: the {pipeline.pending:,} predictions of the last {show_duration(after)}"
+            " (matured_after) still wait, and the stream is no longer than that. Let it go on, or lower"
+            " [join] matured_after."
+        ]
     if labels and not counts.joined and counts.late <= _MOSTLY * labels:
         return [
             f"None of the {labels:,} labels met one of the {predictions:,} predictions."
             " Have the labels the ids of the predictions, in the same form, and do they come within [join]"
             " label_ttl?"
         ]
+    wait = "label_ttl" if after is None else "matured_after"
     for count, what, advice in (
         (
             counts.late,
             "came late, after their prediction had expired",
-            "Raise [join] label_ttl, and check that the times of predictions and labels are of one clock.",
+            f"Raise [join] {wait}, and check that the times of predictions and labels are of one clock.",
         ),
         (
             counts.early - counts.unmatched,  # the others waited in vain
@@ -97,6 +107,14 @@ def _join(pipeline: Pipeline) -> list[str]:
     ):
         if count > _MOSTLY * labels:
             words.append(f"{count:,} of {labels:,} labels ({count / labels:.0%}) {what}. {advice}")
+    told, contradicted = pipeline.quality.before.positives, counts.contradicted
+    if after is not None and contradicted > _CONTRADICTED * (told + contradicted):
+        words.append(
+            f"{contradicted:,} of {told + contradicted:,} positive labels"
+            f" ({contradicted / (told + contradicted):.0%}) came after their prediction had counted as 0."
+            f" [join] matured_after, {show_duration(after)}, is too short: raise it"
+            f"{'' if pipeline.corrects else ', or set corrections = true'}."
+        )
     if labels and counts.expired > _MOSTLY * predictions:
         words.append(
             f"{counts.expired:,} of {predictions:,} predictions ({counts.expired / predictions:.0%}) expired"

@@ -2,7 +2,8 @@
 
 A prediction is ``{"id", "score", "time"?, "key"?, "domain"?}``, a label is ``{"id", "label", "time"?}``, and
 a labelled prediction is ``{"id"?, "score", "label", …}``, under these names or those of `Columns`. Other
-fields are ignored and counted. A time is seconds since the epoch, or an ISO 8601 date and time (UTC if it has
+fields are ignored and counted. Each may have a weight where a column is named for it; such events are decoded
+one by one. A time is seconds since the epoch, or an ISO 8601 date and time (UTC if it has
 no zone).
 
 Whatever a text holds, it becomes an event or a `Malformed`, and the same one in every run.
@@ -22,7 +23,7 @@ import numpy as np
 
 from streamcal.blocks import FEWEST, NO_LABEL, Block
 from streamcal.events import Domain, Event, Kept, LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.run.columns import MAX_KEPT_BYTES, Columns, Role, check_header
+from streamcal.run.columns import MAX_KEPT_BYTES, ROLES, Columns, Role, check_header
 from streamcal.run.event_fields import Fields, Malformed, count_names, malformed
 from streamcal.times import LATEST
 from streamcal.values import MAX_NAME_CHARACTERS, parse_number, shown
@@ -244,7 +245,7 @@ class CsvDecoder:
         self._fields = Fields(columns, domain)
         self._width = len(found)
         self._used = [(index, name) for index, name in enumerate(found) if name in self._fields.known]
-        self._numbers = (columns.score, columns.label)
+        self._numbers = (columns.score, columns.label, *self._fields.weights)
         self._ignored = [name for name in found if name not in self._fields.known]
         self._rows = 0
 
@@ -298,7 +299,7 @@ def _wire_types(names: Mapping[Role, str], keep: Sequence[str]) -> tuple[Any, An
     label: list[Any] = [("id", _Id), ("label", _Label), *last]
     both: list[Any] = [("score", _Score), ("label", _Label), ("id", _Id | None, None), *last]
     rename: dict[str, str] = {f"kept_{index}": name for index, name in enumerate(keep)}
-    rename.update(names.items())
+    rename.update({role: name for role, name in names.items() if role in ROLES})
     return (
         msgspec.defstruct("Bare", prediction[:3], rename=rename, forbid_unknown_fields=True, gc=False),
         msgspec.defstruct("Prediction", prediction, rename=rename, forbid_unknown_fields=True, gc=False),

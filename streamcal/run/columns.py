@@ -14,6 +14,7 @@ __all__ = [
     "ANSWER_FIELDS",
     "MAX_KEPT_BYTES",
     "ROLES",
+    "WEIGHTS",
     "Columns",
     "Role",
     "SourceKind",
@@ -21,13 +22,15 @@ __all__ = [
     "did_you_mean",
 ]
 
-Role: TypeAlias = Literal["id", "score", "label", "time", "key", "domain"]
+Role: TypeAlias = Literal["id", "score", "label", "time", "key", "domain", "weight", "propensity"]
 """What a column may hold."""
 
 SourceKind: TypeAlias = Literal["events", "labels", "source"]
 """Which input of a run: predictions, labels that come apart from them, or the source of calibration."""
 
 ROLES: Final[tuple[Role, ...]] = ("id", "score", "label", "time", "key", "domain")
+WEIGHTS: Final[tuple[Role, ...]] = ("weight", "propensity")
+"""Roles that no column has unless it is named: a feature may well be called like that."""
 
 MAX_KEPT_BYTES: Final = 4096
 """A text that is kept for the output has at most so many bytes."""
@@ -47,6 +50,11 @@ class Columns(BaseModel):
     ----------
     id, score, label, time, key, domain
         the column of each; no two the same.
+    weight, propensity
+        the column that says for how many predictions a label stands, from 1/256 to 10,000, or the chance that
+        it is seen, from 0.0001 to 1, whose inverse is the weight. It may stand on the prediction, on the
+        label, or on both in one; that of the label counts first. An event may have one of the two. None: no
+        column is read.
     positive
         the label of class 1, a text or a number; the stream's one other label is class 0. None: labels are
         0 and 1, ``yes`` and ``no``, ``true`` and ``false``, as numbers or texts.
@@ -69,6 +77,8 @@ class Columns(BaseModel):
     time: _Name = "time"
     key: _Name = "key"
     domain: _Name = "domain"
+    weight: _Name | None = None
+    propensity: _Name | None = None
     positive: str | int | float | bool | None = None
     keep: Annotated[tuple[_Name, ...], Field(max_length=_MAX_KEPT, strict=False)] = ()
     labels: dict[Role, _Name] = {}
@@ -107,8 +117,9 @@ class Columns(BaseModel):
 
     @property
     def names(self) -> dict[Role, str]:
-        """The column of every role."""
-        return {role: getattr(self, role) for role in ROLES}
+        """The column of every role; of weights those that are named."""
+        named = tuple(role for role in WEIGHTS if getattr(self, role) is not None)
+        return {role: getattr(self, role) for role in (*ROLES, *named)}
 
     @property
     def is_default(self) -> bool:
@@ -139,12 +150,15 @@ class Columns(BaseModel):
             whether labels come from another file than events.
         """
         roles: dict[SourceKind, tuple[Role, ...]] = {
-            "events": ("id", "score", "time", "key") + (() if labels_apart else ("label",)),
+            "events": ("id", "score", "time", "key", *WEIGHTS) + (() if labels_apart else ("label",)),
             "labels": ("id", "label"),
             "source": ("score", "label"),
         }
         own = self.of(kind)
         named = {own.names[role] for role in roles[kind] if role in own.model_fields_set}
+        # Weights stand on predictions or on labels, so those of the table are for events alone.
+        overrides: dict[SourceKind, dict[Role, str]] = {"labels": self.labels, "source": self.source}
+        named |= {name for role, name in overrides.get(kind, {}).items() if role in WEIGHTS}
         return frozenset(named | set(own.keep if kind == "events" else ()))
 
 
@@ -156,10 +170,13 @@ _ALIASES: Final = {
         "label": "target y y_true outcome class truth actual ground_truth is_positive",
         "time": "timestamp ts datetime date event_time created_at occurred_at at",
         "key": "segment group model model_id tenant",
+        "weight": "sample_weight w importance_weight ipw",
+        "propensity": "inclusion_probability sampling_probability",
     }.items()
     for alias in aliases.split()
 }
 _CLOSE: Final = 0.75
+_ALL: Final = (*ROLES, *WEIGHTS)
 
 
 def did_you_mean(name: str) -> str | None:
@@ -171,9 +188,9 @@ def did_you_mean(name: str) -> str | None:
     ('time', 'label', None)
     """
     text = name[:MAX_NAME_BYTES].strip().casefold().replace("-", "_").replace(" ", "_")
-    if text in ROLES or text in _ALIASES:
-        return text if text in ROLES else _ALIASES[text]
-    close = get_close_matches(text, [*ROLES, *_ALIASES], n=1, cutoff=_CLOSE)
+    if text in _ALL or text in _ALIASES:
+        return text if text in _ALL else _ALIASES[text]
+    close = get_close_matches(text, [*_ALL, *_ALIASES], n=1, cutoff=_CLOSE)
     return None if not close else _ALIASES.get(close[0], close[0])
 
 

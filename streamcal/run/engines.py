@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from streamcal.engine.config import RecalibratorConfig
+from streamcal.engine.config import RecalibratorConfig, unlike
 from streamcal.engine.engine import Engine
 from streamcal.run.config import KeysConfig
 
@@ -164,8 +164,6 @@ class EnginesView(Mapping[str | None, Engine]):
 
 def check_options(stored: RecalibratorConfig, wanted: RecalibratorConfig, key: str | None) -> None:
     """Raise ValueError if an engine was stored with other options than those of a run; it names them."""
-    before, now = stored.model_dump(), wanted.model_dump()
-    unlike = [f"{name} ({before[name]!r}, now {now[name]!r})" for name in now if before[name] != now[name]]
-    if unlike:
+    if differences := unlike(stored, wanted):
         which = "" if key is None else f" of key {key!r}"
-        raise ValueError(f"the stored engine{which} was made with other options: {', '.join(unlike)}")
+        raise ValueError(f"the stored engine{which} was made with other options: {differences}")

@@ -15,8 +15,8 @@ import msgspec
 
 from streamcal.events import Domain, Event, Kept, KeptValue, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.fields import check_domain, check_id, check_key
-from streamcal.run.columns import MAX_KEPT_BYTES, Columns
-from streamcal.sketch import checks
+from streamcal.run.columns import MAX_KEPT_BYTES, Columns, Role
+from streamcal.sketch import checks, weighing
 from streamcal.times import read_time
 from streamcal.values import class_name, shown
 
@@ -90,7 +90,15 @@ class Fields:
 
     def __init__(self, columns: Columns, domain: Domain) -> None:
         self._domain: Domain = domain
-        self._id, self._score, self._label, self._time, self._key, self._in = columns.names.values()
+        names = columns.names
+        self._id, self._score, self._label = names["id"], names["score"], names["label"]
+        self._time, self._key, self._in = names["time"], names["key"], names["domain"]
+        checks_of: dict[Role, Callable[[object], float]] = {
+            "weight": weighing.check_weight,
+            "propensity": weighing.check_propensity,
+        }
+        self.weights = {names[role]: check for role, check in checks_of.items() if role in names}
+        """How the columns that hold weights, if any, are read."""
         self._keep = columns.keep
         self._positive = None if columns.positive is None else class_name(columns.positive)
         self.known = {*columns.names.values(), *columns.keep}
@@ -111,14 +119,15 @@ class Fields:
         time = None if fields.get(self._time) is None else read_time(fields[self._time])  # in its unit
         if has_score and kept is None:
             kept = tuple([check_kept(name, fields.get(name)) for name in self._keep])
+        weight = self._weight_of(fields) if self.weights else None
         if not has_label:
             score = _check_score(fields[self._score])
-            return PredictionEvent(str(id_), score, time, key, domain, None, kept or ())
+            return PredictionEvent(str(id_), score, time, key, domain, None, kept or (), weight)
         label, other = self._class_of(fields[self._label])
-        event: LabelEvent | LabelledEvent = LabelEvent(str(id_), label, time)
+        event: LabelEvent | LabelledEvent = LabelEvent(str(id_), label, time, None, weight)
         if has_score:
             score = _check_score(fields[self._score])
-            event = LabelledEvent(score, label, id_, time, key, domain, None, kept or ())
+            event = LabelledEvent(score, label, id_, time, key, domain, None, kept or (), weight)
         if other is None:
             return event
         return OtherLabel("a label other than the positive one", other, event=event)
@@ -132,6 +141,7 @@ class Fields:
             (self._time, read_time),
             (self._label, self._class_of),
             (self._score, _check_score),
+            *self.weights.items(),
         )
         ignored = set() if self._score in fields else {self._key, self._in}
         for name, check in checks_of:
@@ -140,6 +150,18 @@ class Fields:
                     check(fields[name])
             except ValueError:
                 return name
+        return None
+
+    def _weight_of(self, fields: Mapping[str, Any]) -> float | None:
+        """Return the weight of an event, from that itself or from a propensity; None if it has neither."""
+        given = {name: value for name in self.weights if (value := fields.get(name)) is not None}
+        if len(given) > 1:
+            raise ValueError(
+                "an event has a weight or a propensity, not both, got "
+                + " and ".join(f"{shown(value)} in {shown(name)}" for name, value in given.items())
+            )
+        for name, value in given.items():
+            return self.weights[name](value)
         return None
 
     def _class_of(self, value: object) -> tuple[int, str | None]:

@@ -1,16 +1,16 @@
 """Metrics of a run, for Prometheus to scrape.
 
 The run's figures are copied after each micro-batch, and a scrape returns that copy. So a scrape never sees
-half a batch, and an event costs nothing except one histogram entry for the delay of a joined label.
+half a batch, and an event costs nothing.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
+import numpy as np
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -22,7 +22,6 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from streamcal.engine.emissions import Mixing
-from streamcal.join.join import Joined
 from streamcal.run.delays import Delay
 from streamcal.run.endpoint import Endpoint
 from streamcal.run.pipeline import Outcome, Pipeline
@@ -36,7 +35,17 @@ _DELAYS: Final = (1.0, 10.0, 60.0, 600.0, 3600.0, 6 * 3600.0, _DAY, 3 * _DAY, 7 
 _SECONDS: Final = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 _SHOWN_KEYS: Final = 20  # the first keys: the size of a scrape must not grow with the number of keys
 _KINDS: Final = ("risk", "calibration_risk", "sharpness_risk", "target_risk")
-_OUTCOMES: Final = ("joined", "early", "late", "duplicate", "corrected", "expired", "unmatched")
+_OUTCOMES: Final = (
+    "joined",
+    "early",
+    "late",
+    "duplicate",
+    "corrected",
+    "expired",
+    "unmatched",
+    "implied",
+    "contradicted",
+)
 
 
 class _Risks(msgspec.Struct):
@@ -53,16 +62,17 @@ class _Risks(msgspec.Struct):
 class _Histogram:
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
+        self._counts = np.zeros(len(bounds) + 1, np.int64)
         self._sum = 0.0
 
-    def add(self, value: float) -> None:
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
+    def add(self, values: Sequence[float]) -> None:
+        bins = np.searchsorted(self._bounds, values)
+        self._counts += np.bincount(bins, minlength=len(self._counts))
+        self._sum += float(np.sum(values))
 
     def metric(self, name: str, text: str) -> Metric:
         total, buckets = 0, []
-        for bound, count in zip([*map(str, self._bounds), "+Inf"], self._counts, strict=True):
+        for bound, count in zip([*map(str, self._bounds), "+Inf"], self._counts.tolist(), strict=True):
             total += count
             buckets.append((bound, total))
         return HistogramMetricFamily(name, text, buckets=buckets, sum_value=self._sum)
@@ -103,15 +113,11 @@ class RunMetrics(Collector):
 
         return Endpoint(host, port, answer)
 
-    def joined(self, joined: Joined) -> None:
-        """Record the delay of a label that met its prediction."""
-        if joined.labelled_at is not None and joined.predicted_at is not None:
-            self._delays.add(joined.labelled_at - joined.predicted_at)
-
     def batch(self, seconds: float, outcome: Outcome) -> None:
         """Record a micro-batch: its duration in seconds, 0 of what is none, and its outcome."""
         if seconds:
-            self._batches.add(seconds)
+            self._batches.add([seconds])
+        self._delays.add(outcome.delays)
         self._alarms += len(outcome.alarms)
         for row in outcome.maps:
             mixing = msgspec.json.decode(row.mixture, type=Mixing | None)

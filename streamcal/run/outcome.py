@@ -45,6 +45,8 @@ class Outcome(msgspec.Struct):
     """Whether `Pipeline.end` may refuse this batch, if it is the last."""
     moments: list[Moment] = []
     """The priors as each of the maps began."""
+    delays: Sequence[float] = ()
+    """Seconds of event time from a prediction to its label, of the joined labels of which it is known."""
 
 
 class PipelineState(msgspec.Struct):

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from streamcal.blocks import NO_LABEL, Block
-from streamcal.engine.checked import lacks_time
+from streamcal.engine.checked import lacks_time, refuses_weight
 from streamcal.engine.config import RecalibratorConfig, with_join
 from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Recalibrated, Rejected
 from streamcal.engine.engine import Engine
@@ -40,7 +40,7 @@ from streamcal.run.reasons import count_reasons
 from streamcal.run.rows import AlarmRow, AnswerColumns, Answers, RejectRow, answer_rows, map_row, reject_row
 from streamcal.run.striding import stride
 from streamcal.run.tally import Tally
-from streamcal.sketch import checks
+from streamcal.sketch import checks, weighing
 from streamcal.sketch.arrays import Labels, Scores
 from streamcal.sketch.decoding import decoded
 from streamcal.values import class_name
@@ -59,7 +59,7 @@ class Pipeline:
     config, join
         options of the engines and of the join.
     observer
-        called with every joined label, once it is learned.
+        called with every joined label, once it is learned: events are then taken one by one.
     tables
         of the join; in memory if not given.
     keys
@@ -114,6 +114,11 @@ class Pipeline:
     def matured_after(self) -> float | None:
         """Seconds after which a prediction without a label counts as 0; None: it never does."""
         return self._config.matured_after
+
+    @property
+    def corrects(self) -> bool:
+        """Whether a label that differs from the one that was learned takes its place."""
+        return self._join.config.corrections
 
     @property
     def pending(self) -> int:
@@ -173,14 +178,14 @@ class Pipeline:
             committed.
         """
         outcome = Outcome([], [], [])
-        run: tuple[str | None, Domain, list[float], list[int], list[float | None]]
-        run = (None, "source", [], [], [])
+        run: tuple[str | None, Domain, list[float], list[int], list[float | None], list[float | None]]
+        run = (None, "source", [], [], [], [])
         timed, meanings = self._timed, self.tally.calibration
         events = self._understood(batch, meanings)
         if isinstance(events, Block) and self._learns_whole(events):
             self._begin(batch, events)
             self._taken = self._taken[0], iter(())
-            self._learn(outcome, None, events.domain, events.scores, events.labels, ())
+            self._learn(outcome, None, events.domain, events.scores, events.labels, (), ())
             meanings.events += len(events)
             outcome.doubtful = bool(meanings.labels or meanings.percents)
             return outcome
@@ -197,9 +202,12 @@ class Pipeline:
                 continue
             if (event.key, event.domain) != run[:2]:
                 self._learn(outcome, *run)
-                run = (event.key, event.domain, [], [], [])
+                run = (event.key, event.domain, [], [], [], [])
             if timed and (lacks := lacks_time(event, self._config)) is not None:
                 outcome.rejects.append(self._reject(batch.origin(index), lacks))
+                continue
+            if event.weight is not None and (refused := refuses_weight(event, self._config)) is not None:
+                outcome.rejects.append(self._reject(batch.origin(index), refused))
                 continue
             if not self._engines.admits(event.key):
                 outcome.rejects.append(self._refuse(batch.origin(index), event.key))
@@ -207,6 +215,7 @@ class Pipeline:
             run[2].append(event.score)
             run[3].append(event.label)
             run[4].append(event.time)
+            run[5].append(event.weight)
         self._learn(outcome, *run)
         self._note(outcome.rejects)
         meanings.events += len(events)
@@ -234,6 +243,7 @@ class Pipeline:
         in_columns = plain and isinstance(events, Block)
         if self._tables is not None or (self._join.prefetches_parts and not in_columns):
             self._prefetch(events)
+        rated = len(self._unrated.labels)
         taking = self._begin(batch, events)
         outcome = Outcome([], [], [])
         for each in pass_on(self._join.advance(batch.watermark), self._engines.of):
@@ -246,6 +256,9 @@ class Pipeline:
             self._step(batch, enumerate(taking), outcome, rows)
         if outcome.rejects:
             self._note(outcome.rejects)
+        if len(self._unrated.labels) > rated:
+            delays = np.array(self._unrated.delays[rated:])
+            outcome.delays = array("d", delays[~np.isnan(delays)].tobytes())
         if len(self._unrated.labels) >= _UNRATED or len(self._uncounted[0]) >= _UNRATED:
             self._rate()
         meanings.events += len(events)
@@ -263,7 +276,7 @@ class Pipeline:
         rejects, meanings = outcome.rejects, self.tally.deployment
         join, engine_of, row_of = self._join, self._engines.of, self._row_of
         known, admits = self._engines.known, self._engines.admits
-        timed, matures = self._timed, self._config.matured_after is not None
+        timed, may_refuse = self._timed, not join.takes_stretches
         given, asked_at = self._uncounted
         index = 0
 
@@ -281,8 +294,11 @@ class Pipeline:
             if timed and (lacks := lacks_time(event, self._config)) is not None:
                 rejects.append(self._reject(origin_of(), lacks))
                 continue
-            if matures and (lacks := join.lacks_time(event)) is not None:
+            if may_refuse and (lacks := join.refuses(event)) is not None:
                 rejects.append(self._reject(origin_of(), lacks))
+                continue
+            if event.weight is not None and (refused := refuses_weight(event, self._config)) is not None:
+                rejects.append(self._reject(origin_of(), refused))
                 continue
             for each in step(event, join, engine_of, origin_of):
                 if type(each) is Recalibrated:
@@ -333,7 +349,7 @@ class Pipeline:
     def _stretch(self, block: Block, outcome: Outcome, rows: Answers) -> tuple[int, bool]:
         """Take the stretch that a block begins with; return how long it is, and whether a label ended it."""
         end = min(block.others, default=len(block))
-        if not end or block.domains is not None:
+        if not end or block.domains is not None or block.weights is not None:
             return 0, False
         taken = stretch(block[:end], self._join, self._engines.of, self._engines.known)
         if taken is None:
@@ -506,7 +522,8 @@ class Pipeline:
     def _learns_whole(self, block: Block) -> bool:
         """Whether a block of the source of calibration is one run of labelled events, none to be rejected."""
         alone = np.isnan(block.scores).any() or (block.labels == NO_LABEL).any()
-        unlike = block.others or block.keys is not None or block.domains is not None
+        columns = block.keys, block.domains, block.weights
+        unlike = block.others or any(column is not None for column in columns)
         return not (alone or unlike or self._timed) and self._engines.admits(None)
 
     def _learn(
@@ -517,12 +534,18 @@ class Pipeline:
         scores: Sequence[float] | Scores,
         labels: Sequence[int] | Labels,
         times: Sequence[float | None],
+        weights: Sequence[float | None],
     ) -> None:
         if len(scores):
             engine = self._engines.of(key)
             version, alarms = engine.version, len(engine.alarms)
             moments = np.array(times, np.float64) if self._config.needs_time(domain) else None
-            engine.learn_many(checks.as_scores(scores), checks.as_labels(labels), domain, moments, None)
+            units = None
+            if any(weights):  # None where there is none, and none is 0
+                units = weighing.as_units([weight or 1.0 for weight in weights], len(scores))
+            engine.learn_many(
+                checks.as_scores(scores), checks.as_labels(labels), domain, moments, None, units
+            )
             self.tally.source_labels += len(scores)
             self._raise(outcome, key, engine, alarms)
             if engine.version != version:

@@ -2,6 +2,9 @@
 
 What is kept is bounded, and depends on the order of the labels alone, not on how they were cut into
 micro-batches: a run that was killed and resumed gives the figures of one that was not, to the last digit.
+
+Labels with weights count for so much in all `Figures`, which then estimate those of the deployment. The
+history over time counts each label that came once.
 """
 
 from __future__ import annotations
@@ -20,9 +23,11 @@ from streamcal.maps import binning
 from streamcal.run.delays import Delays
 from streamcal.run.history import GRAIN, History, HistoryState
 from streamcal.run.reach import Reach, ReachState
-from streamcal.sketch import grid
+from streamcal.sketch import checks, grid
+from streamcal.sketch.arrays import Units
 from streamcal.sketch.decoding import Count, Finite
 from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.sketch.weighing import ONE, as_units
 
 __all__ = [
     "ECE_BINS",
@@ -72,7 +77,7 @@ class Figures(msgspec.Struct):
     """That of the latest full window."""
 
 
-class ForecastQualityState(msgspec.Struct):
+class ForecastQualityState(msgspec.Struct, omit_defaults=True):
     """All of a `ForecastQuality`."""
 
     squares: Finite
@@ -84,6 +89,8 @@ class ForecastQualityState(msgspec.Struct):
     """Sum of forecast − label in the window that is not full yet."""
     worst_gap: Finite | None
     latest_gap: Finite | None
+    open_weight: Finite = 0.0
+    """Sum of weight − 1 in that window."""
 
 
 class ForecastQuality:
@@ -104,6 +111,7 @@ class ForecastQuality:
         self._sketch = ScoreSketch(_CELLS)
         self._forecasts: Values = np.empty(0)  # their sum in each cell of the sketch
         self._open_gap = 0.0
+        self._open_weight = 0.0
         self._worst_gap: float | None = None
         self._latest_gap: float | None = None
 
@@ -120,11 +128,11 @@ class ForecastQuality:
     @property
     def figures(self) -> Figures:
         """The figures, over all labels."""
-        n = self.labels
-        if not n:
+        if not self.labels:
             return Figures()
-        excess = self._forecasts - self._sketch.counts[1]
-        splits = binning.uniform_mass(self._sketch.totals, ECE_BINS)
+        positives, n = self._masses[1], self._weight
+        excess = self._forecasts - positives
+        splits = binning.uniform_mass(self._sketch.weighed.masses.sum(axis=0), ECE_BINS)
         return Figures(
             self._squares / n,
             self._log_losses / n,
@@ -134,8 +142,28 @@ class ForecastQuality:
             self._latest_gap,
         )
 
-    def add(self, forecasts: Sequence[float] | Values, labels: Sequence[int] | Labels) -> Values:
+    @property
+    def _weight(self) -> float:
+        """The sum of the labels' weights; their number, where all are 1."""
+        n, mass = self.labels, self._sketch.mass
+        return n + mass.labels / ONE if any(mass) else n
+
+    @property
+    def _masses(self) -> Values:
+        """The weight of the labels of each class and cell, float64[2, m]."""
+        masses = self._sketch.weighed.masses
+        unit = int(masses.sum()) / self._weight  # 1, or the units of 1
+        return masses.astype(np.float64) / unit
+
+    def add(
+        self,
+        forecasts: Sequence[float] | Values,
+        labels: Sequence[int] | Labels,
+        weights: Values | None = None,
+    ) -> Values:
         """Add forecasts in [0, 1] with their labels, 0 or 1, in the order in which the labels came.
+
+        ``weights`` are theirs, float64[n]; None: all are 1.
 
         Returns
         -------
@@ -146,10 +174,18 @@ class ForecastQuality:
         if not len(values):
             return losses
         rounded = np.rint(values / GRAIN) * GRAIN
-        self._log_losses = _sum_on(self._log_losses, losses)
-        self._squares = _sum_on(self._squares, (values - labels) ** 2)
-        self._add_gaps(rounded - labels)
-        self._add_to_cells(values, rounded, labels)
+        units = None if weights is None else as_units(weights, len(values))
+        if units is None:
+            self._log_losses = _sum_on(self._log_losses, losses)
+            self._squares = _sum_on(self._squares, (values - labels) ** 2)
+            self._add_gaps(rounded - labels, None)
+        else:
+            each = units / ONE
+            self._log_losses = _sum_on(self._log_losses, each * losses)
+            self._squares = _sum_on(self._squares, each * (values - labels) ** 2)
+            rounded = np.rint(each * values / GRAIN) * GRAIN
+            self._add_gaps(rounded - each * labels, each - 1.0)
+        self._add_to_cells(values, rounded, labels, units)
         return losses
 
     def bins(self, most: int) -> tuple[Values, Values, Values]:
@@ -157,11 +193,10 @@ class ForecastQuality:
 
         The arrays are float64[bins]; there has to be a label.
         """
-        totals = self._sketch.totals
-        splits = binning.uniform_mass(totals, most)
-        mass = binning.bin_sums(totals, splits).astype(np.float64)
+        masses = self._masses
+        splits = binning.uniform_mass(self._sketch.weighed.masses.sum(axis=0), most)
         forecasts = np.add.reduceat(self._forecasts, splits[:-1])
-        return mass, forecasts, binning.bin_sums(self._sketch.counts[1], splits).astype(np.float64)
+        return binning.bin_sums(masses.sum(axis=0), splits), forecasts, binning.bin_sums(masses[1], splits)
 
     def diagram(self, bins: int) -> tuple[Values, Values]:
         """Return the mean forecast and the rate of label 1 of at most ``bins`` bins of equal mass.
@@ -182,6 +217,7 @@ class ForecastQuality:
             self._open_gap,
             self._worst_gap,
             self._latest_gap,
+            self._open_weight,
         )
 
     @classmethod
@@ -202,7 +238,8 @@ class ForecastQuality:
                 f" {len(state.forecasts)}"
             )
         made._forecasts = np.frombuffer(state.forecasts, "<f8").astype(np.float64)
-        if not ((made._forecasts >= 0.0) & (made._forecasts <= totals)).all():
+        most = made._masses.sum(axis=0) if len(totals) else totals
+        if not ((made._forecasts >= 0.0) & (made._forecasts <= most)).all():
             raise DamagedStateError("the sum of a cell's forecasts is not between 0 and their number")
         made._squares, made._log_losses = state.squares, state.log_losses
         made._open_gap, made._worst_gap, made._latest_gap = (
@@ -210,25 +247,32 @@ class ForecastQuality:
             state.worst_gap,
             state.latest_gap,
         )
+        made._open_weight = state.open_weight
         return made
 
-    def _add_gaps(self, excess: Values) -> None:
-        """Add forecast − label of the labels behind those in the sketch; end each window that is full."""
+    def _add_gaps(self, excess: Values, more: Values | None) -> None:
+        """Add forecast − label of the labels behind those in the sketch; end each window that is full.
+
+        ``more`` is weight − 1 of each, which the excess is a multiple of; None: 0.
+        """
         sums = self._open_gap + np.cumsum(excess)
-        ends = sums[WINDOW - 1 - self.labels % WINDOW :: WINDOW]
+        weights = self._open_weight + np.cumsum(np.zeros(len(excess)) if more is None else more)
+        full = slice(WINDOW - 1 - self.labels % WINDOW, None, WINDOW)
+        ends, weights_then = sums[full], weights[full]
         if not len(ends):
-            self._open_gap = float(sums[-1])
+            self._open_gap, self._open_weight = float(sums[-1]), float(weights[-1])
             return
-        gaps = np.diff(ends, prepend=0.0) / WINDOW
+        self._open_weight = float(weights[-1] - weights_then[-1])
+        gaps = np.diff(ends, prepend=0.0) / (WINDOW + np.diff(weights_then, prepend=0.0))
         worst = float(gaps[np.abs(gaps).argmax()])
         if self._worst_gap is None or abs(worst) > abs(self._worst_gap):
             self._worst_gap = worst
         self._latest_gap = float(gaps[-1])
         self._open_gap = float(sums[-1] - ends[-1])
 
-    def _add_to_cells(self, values: Values, rounded: Values, labels: Labels) -> None:
+    def _add_to_cells(self, values: Values, rounded: Values, labels: Labels, units: Units | None) -> None:
         held, level = self._sketch.cells, self._sketch.level
-        self._sketch.add(values, labels)
+        self._sketch.add_checked(checks.as_scores(values), checks.as_labels(labels), units)
         cells, risen = self._sketch.cells, self._sketch.level - level
         where = np.searchsorted(cells, np.concatenate([held >> risen, grid.cells_of(values, level + risen)]))
         sums = np.concatenate([self._forecasts, rounded])
@@ -248,14 +292,18 @@ class Unrated(NamedTuple):
     """Event time of the prediction; NaN: none."""
     times: array[float]
     """By which each counts: that of the label, or of maturity; NaN: none."""
+    weights: dict[int, float]
+    """By index, those other than 1."""
 
     @classmethod
     def none(cls) -> Self:
         """Return empty columns."""
-        return cls(array("d"), array("d"), array("b"), [], array("d"), array("d"), array("d"))
+        return cls(array("d"), array("d"), array("b"), [], array("d"), array("d"), array("d"), {})
 
     def append(self, joined: Joined) -> None:
         """Add one."""
+        if joined.weight != 1.0:
+            self.weights[len(self.labels)] = joined.weight
         predicted_at, labelled_at, matured_at = joined.predicted_at, joined.labelled_at, joined.matured_at
         time = labelled_at if matured_at is None else matured_at
         self.scores.append(joined.score)
@@ -309,7 +357,12 @@ class Quality(msgspec.Struct):
             return
         forecasts = np.array([unrated.scores, unrated.probabilities])
         labels, times = np.array(unrated.labels, np.int8), np.array(unrated.times)
-        losses = np.stack([self.before.add(forecasts[0], labels), self.after.add(forecasts[1], labels)])
+        weights = None
+        if unrated.weights:
+            weights = np.ones(len(labels))
+            weights[list(unrated.weights)] = list(unrated.weights.values())
+        both = (self.before, forecasts[0]), (self.after, forecasts[1])
+        losses = np.stack([quality.add(given, labels, weights) for quality, given in both])
         labels_01 = labels.astype(np.float64)
         self.history.add(forecasts, losses, labels_01, times)
         self.delays.add(np.array(unrated.delays), labels)

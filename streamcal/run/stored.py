@@ -9,10 +9,10 @@ import msgspec
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.engine import Engine
 from streamcal.run.columns import Columns
+from streamcal.run.course import Course
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import Store
 from streamcal.run.runner import pipeline_state
-from streamcal.run.status import Course
 
 __all__ = ["stored_course", "stored_options", "stored_pipeline"]
 

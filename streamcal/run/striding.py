@@ -28,16 +28,21 @@ def stride(
     step_at
         takes events, from one to before another, one by one.
     """
-    at, size, steps = 0, _FIRST, _STEPS
+    at, size, steps, was_short = 0, _FIRST, _STEPS, False
     while at < count:
         looked = min(size, count - at)
         done, goes_on = stretch_at(at, at + looked)
         at += done
+        is_short = done < _SHORT
+        if goes_on and is_short and not was_short:
+            was_short = True  # what was due now is due again only after some time: the next may be long
+            continue
+        was_short = is_short
         size = min(2 * max(size if done == looked else done, _SHORT), _LONGEST)
-        if done == looked or (goes_on and done >= _SHORT):
+        if done == looked or (goes_on and not is_short):
             continue
         # One event is one for `step_at`. Where stretches are short, many are.
-        steps = _STEPS if done >= _SHORT else min(2 * steps, _FIRST)
-        end = min(at + (1 if done >= _SHORT else steps), count)
+        steps = min(2 * steps, _FIRST) if is_short else _STEPS
+        end = min(at + (steps if is_short else 1), count)
         step_at(at, end)
         at = end

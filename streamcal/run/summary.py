@@ -38,17 +38,20 @@ def closing_rows(pipeline: Pipeline, unknown_fields: int | None) -> list[tuple[s
         nobody knows: a store does not keep it.
     """
     tally, counts, quality = pipeline.tally, pipeline.counts, pipeline.quality
+    matures = pipeline.matured_after is not None
     rows: list[tuple[str, int | float | str | None]] = [
         ("events", tally.events),
         ("source labels", tally.source_labels),
         ("predictions", counts.predictions),
         ("labels", counts.labels),
         ("  joined", counts.joined),
+        *([("  implied (no label: counted as 0)", counts.implied)] if matures else []),
         ("  early (before their prediction)", counts.early),
         ("  late (after their prediction expired)", counts.late),
         ("  unmatched (prediction never came)", counts.unmatched),
         ("duplicate", counts.duplicate),
         ("  corrected (label unlike the first)", counts.corrected),
+        *([("  contradicted (1 after it was counted as 0)", counts.contradicted)] if matures else []),
         ("expired (label never came in time)", counts.expired),
         ("pending at the end", pipeline.pending),
         *delay_rows(pipeline.delay),

@@ -91,8 +91,8 @@ class RowsDecoder:
         ----------
         roles
             the values in the column of each role that the table has, None where there is none: of ``score``
-            floats; of ``time`` floats (in their unit; NaN: no time) or texts; of ``label`` booleans, numbers
-            or texts; of the others texts. What is no text of UTF-8 is bytes.
+            floats, and of weights; of ``time`` floats (in their unit; NaN: no time) or texts; of ``label``
+            booleans, numbers or texts; of the others texts. What is no text of UTF-8 is bytes.
         kept
             the values of each column that passes through.
         rows
@@ -165,6 +165,8 @@ class RowsDecoder:
         self, roles: Mapping[Role, Sequence[Any]], kept: Sequence[Sequence[Any]]
     ) -> Sequence[Event | Malformed] | None:
         """Return the events, as columns if they are many, if no row needs a closer look, else None."""
+        if self._fields.weights.keys() & self.roles.values():
+            return None
         scores, labels = roles.get("score"), roles.get("label")
         has_both = scores is not None and labels is not None and None not in labels
         ids: Iterable[Any] | None = roles.get("id", _NOTHING if has_both else None)

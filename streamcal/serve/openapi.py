@@ -42,7 +42,7 @@ def document(columns: Columns) -> dict[str, Any]:
         "/v1/certificate": _known(
             "What may be claimed of it; worked out anew after 5 seconds", "Certificate"
         ),
-        "/v1/alarms": _known("The assumptions that were refuted", "Alarms"),
+        "/v1/alarms": _known("The assumptions that were refuted, and what to do", "Alarms"),
         "/healthz": _plain("Whether the process answers", open_to_all=True),
         "/readyz": _plain("Whether it takes events", open_to_all=True, starting=True),
         "/metrics": _plain("The metrics of the run, for Prometheus", "text/plain", starting=True),
@@ -288,11 +288,12 @@ def _schemas(columns: Columns) -> dict[str, Any]:
             "type": "array",
             "items": {
                 "type": "object",
-                "required": ["assumption", "reason", "target_labels", "key"],
+                "required": ["assumption", "reason", "target_labels", "key", "advice"],
                 "properties": {
                     "assumption": {"type": "string"},
                     "reason": {"type": "string"},
                     "target_labels": {"type": "integer"},
+                    "advice": {"type": "string"},
                     "key": {"type": ["string", "null"]},
                 },
             },

@@ -92,9 +92,14 @@ class Outcomes:
         early = tables.early.entries.get(id_)
         if why is None:
             return LabelAnswer(id_, "joined" if early is None else "waiting")
-        settled = tables.settled.entries.get(id_)
-        first = early.event.label if early is not None else None if settled is None else settled.label
-        if first is None:
+        settled, held = tables.settled.entries.get(id_), tables.pending.entries.get(id_)
+        if early is not None:
+            first: int | None = early.event.label
+        elif held is not None and held.told is not None:
+            first = held.told[0]
+        else:
+            first = None if settled is None else settled.label
+        if first is None or (first != event.label and why.startswith("late label")):
             return Problem(
                 410 if settled else _UNPROCESSABLE, why, id=id_, outcome="late" if settled else None
             )

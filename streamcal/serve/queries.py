@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from streamcal.engine.engine import Engine
+from streamcal.run.alarms import advised
 from streamcal.run.metrics import RunMetrics
 from streamcal.run.pipeline import Pipeline
 from streamcal.serve.desk import Desk
@@ -71,13 +72,13 @@ class Queries:
             return text
 
     async def alarms(self, key: str | None) -> bytes:
-        """Return the assumptions that were refuted, of a key, or of the first ones."""
+        """Return the assumptions that were refuted, of a key, or of the first ones, and what to do."""
 
         def read() -> bytes:
             engines = self._pipeline.first_engines(_SHOWN_KEYS) if key is None else {key: self._engine(key)}
             return msgspec.json.encode(
                 [
-                    msgspec.structs.replace(alarm, key=name)
+                    advised(msgspec.structs.replace(alarm, key=name))
                     for name, engine in engines.items()
                     for alarm in engine.alarms
                 ]

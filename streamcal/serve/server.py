@@ -121,20 +121,12 @@ class Server:
         self._options = options
         self._alarms = alarms
         self._store = store
-        self._calibration = calibration
         self._loop: asyncio.AbstractEventLoop | None = None
-        measured: list[RunMetrics] = []
-        pipeline = ServedPipeline(options, store, observer=lambda joined: measured[0].joined(joined))
+        pipeline = ServedPipeline(options, store)
         self._desk = desk = Desk(options, store, pipeline, self._deliver)
         sources: list[Source] = [*calibration, desk]
         metrics = RunMetrics(sources)
-        measured.append(metrics)
-        board = Board(
-            pipeline,
-            options.shown(),
-            lambda: closing_words(pipeline, sources),
-            store.maps(),
-        )
+        self._board = board = Board(pipeline, options.shown(), lambda: closing_words(pipeline, sources))
         self._app = App(
             desk,
             Queries(desk, pipeline, metrics),
@@ -217,6 +209,7 @@ class Server:
                 log.info(
                     "%s events that were answered before a server was killed are part of the state now", count
                 )
+            self._board.take_maps(self._store.maps())  # those of the journal among them
             self._runner.run()
         except BaseException as error:
             self._error = error

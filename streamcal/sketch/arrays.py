@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Cells", "Counts", "Labels", "Scores"]
+__all__ = ["Cells", "Counts", "Labels", "Scores", "Units"]
 
 Scores = npt.NDArray[np.float64]
 """Scores, each in [0, 1]."""
@@ -18,3 +18,6 @@ Cells = npt.NDArray[np.int32]
 
 Counts = npt.NDArray[np.int64]
 """Numbers of labels or scores."""
+
+Units = npt.NDArray[np.int64]
+"""Weights of labels in units of 1/256, each positive: see `streamcal.sketch.weighing`."""

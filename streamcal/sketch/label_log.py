@@ -9,10 +9,11 @@ import msgspec
 import numpy as np
 
 from streamcal.errors import DamagedStateError
-from streamcal.sketch.arrays import Labels, Scores
+from streamcal.sketch.arrays import Labels, Scores, Units
 from streamcal.sketch.decoding import Count, decoded
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.sliding_window import SlidingWindow
+from streamcal.sketch.weighing import Mass
 
 __all__ = ["LabelLog"]
 
@@ -66,20 +67,28 @@ class LabelLog:
         return (self.positives, self.n) if self._window is None else self._held
 
     @property
+    def mass(self) -> Mass:
+        """What the labels that it remembers count for beyond one each."""
+        return self._all.mass if self._window is None else self._window.mass
+
+    @property
     def _held(self) -> tuple[int, int]:
         """(positives, labels) in its sketches."""
         if self._window is None:
             return self._all.n_positives, self._all.n
         return self._window.positives, self._window.n
 
-    def add(self, scores: Scores, labels: Labels, pane: int = 0) -> None:
-        """Add checked labels, float64[k] and int8[k]; under a window, all of one pane."""
+    def add(self, scores: Scores, labels: Labels, pane: int = 0, units: Units | None = None) -> None:
+        """Add checked labels, float64[k] and int8[k]; under a window, all of one pane.
+
+        ``units`` are those of their weights, int64[k]; None: all are 1.
+        """
         if not len(labels):
             return
         if self._window is None:
-            self._all.add_checked(scores, labels)
+            self._all.add_checked(scores, labels, units)
         else:
-            self._window.add(scores, labels, pane)
+            self._window.add(scores, labels, pane, units)
         self.n += len(labels)
         self.positives += int(np.count_nonzero(labels))
 

@@ -1,7 +1,7 @@
 """Newest: the latest labelled scores in their order.
 
-Memory: 4 bytes each, and 9 bytes for each of at most 512 that wait to be packed: that takes as long for
-hundreds as for one.
+Memory: 4 bytes each, twice as many once one of them has a weight, and 9 bytes for each of at most 512 that
+wait to be packed: that takes as long for hundreds as for one.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import numpy as np
 
 from streamcal.errors import DamagedStateError
 from streamcal.sketch import grid
-from streamcal.sketch.arrays import Cells, Counts, Labels, Scores
+from streamcal.sketch.arrays import Cells, Counts, Labels, Scores, Units
 from streamcal.sketch.cells import run_starts
+from streamcal.sketch.weighing import ONE, Weighed, check_units, squares, weighed
 
 __all__ = ["Newest"]
 
 _WAITING: Final = 512
+_MARK: Final = b"\xff\xff\xff\xff"  # before labels with weights: no label is packed as −1
 
 
 class Newest:
@@ -30,13 +32,15 @@ class Newest:
         how many labels are kept.
     """
 
-    __slots__ = ("_labels", "_packed", "_scores", "_size")
+    __slots__ = ("_heavy", "_labels", "_packed", "_scores", "_size", "_units")
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._packed: Cells = np.empty(0, np.int32)  # the cell, and the label as the lowest bit
         self._scores = array("d")  # of the labels that wait to be packed
         self._labels = bytearray()
+        self._heavy: Cells | None = None  # the units of the packed labels, int32; None: all have weight 1
+        self._units: array[int] | None = None  # of those that wait
 
     def __len__(self) -> int:
         return len(self._pack())
@@ -60,15 +64,41 @@ class Newest:
         counts[0] -= counts[1]
         return cells[first], counts
 
-    def latest(self, length: int) -> tuple[Scores, Labels]:
-        """Return the latest so many labels, float64[m] and int8[m]; scores are the middles of their cells."""
+    def weighed(self, length: int) -> tuple[Cells, Weighed]:
+        """Return the occupied cells of the latest so many labels, and what their labels count for."""
+        cells, counts = self.counts(length)
+        if self._heavy is None:
+            return cells, Weighed(counts, None)
+        latest, units = self._packed[-length:], self._heavy[-length:].astype(np.int64)
+        columns, extra = np.searchsorted(cells, latest >> np.int32(1)), np.zeros((3, len(cells)), np.int64)
+        np.add.at(extra, (latest & np.int32(1), columns), units - ONE)
+        np.add.at(extra[2], columns, squares(units) - ONE)
+        return cells, weighed(counts, extra if extra.any() else None)
+
+    def latest(self, length: int) -> tuple[Scores, Labels, Units | None]:
+        """Return the latest so many labels: scores, float64[m], labels, int8[m], and units of weights.
+
+        The scores are the middles of their cells; the units int64[m], or None if all weights are 1.
+        """
         packed = self._pack()
         latest = packed[len(packed) - length :]
         middles = grid.left_edges(latest | np.int32(1), grid.MIN_LEVEL - 1)
-        return middles, (latest & np.int32(1)).astype(np.int8)
+        units = None
+        if self._heavy is not None:
+            units = self._heavy[len(packed) - length :].astype(np.int64)
+            units = None if (units == ONE).all() else units
+        return middles, (latest & np.int32(1)).astype(np.int8), units
 
-    def add(self, scores: Scores, labels: Labels) -> None:
-        """Add checked labels as the latest, float64[k] and int8[k]."""
+    def add(self, scores: Scores, labels: Labels, units: Units | None = None) -> None:
+        """Add checked labels as the latest, float64[k] and int8[k].
+
+        ``units`` are those of their weights, int64[k]; None: all are 1.
+        """
+        if units is not None or self._units is not None:
+            if self._units is None:
+                self._units = array("i", (ONE,)) * len(self._labels)
+            own = np.full(len(labels), ONE) if units is None else units
+            self._units.frombytes(own[-self._size :].astype(np.int32).tobytes())
         self._scores.frombytes(scores[-self._size :].tobytes())
         self._labels += labels[-self._size :].tobytes()
         if len(self._labels) >= _WAITING:
@@ -76,11 +106,13 @@ class Newest:
 
     def merge(self, other: Self) -> None:
         """Add the labels of the other as later ones."""
-        self._keep(self._pack(), other._pack())
+        self._pack()
+        self._keep(other._pack(), other._heavy)
 
     def to_bytes(self) -> bytes:
         """Return the state; equal states give equal bytes."""
-        return self._pack().astype("<i4").tobytes()
+        packed = self._pack().astype("<i4").tobytes()
+        return packed if self._heavy is None else _MARK + packed + self._heavy.astype("<i4").tobytes()
 
     def restore(self, data: bytes) -> Self:
         """Replace the contents by what `to_bytes` gave.
@@ -90,12 +122,21 @@ class Newest:
         DamagedStateError
             if the bytes are not such a state.
         """
+        heavy = None
+        if data[:4] == _MARK:
+            data, units = data[4 : (len(data) + 4) // 2], data[(len(data) + 4) // 2 :]
+            heavy = np.frombuffer(units[: len(units) // 4 * 4], "<i4").astype(np.int32)
+            try:
+                check_units(heavy.astype(np.int64), len(data) // 4)
+            except ValueError as error:
+                raise DamagedStateError(f"among the newest, {error}") from None
         if len(data) % 4 or len(data) > 4 * self._size:
             raise DamagedStateError(f"the newest labels, at most {self._size}, in {len(data)} bytes")
         packed = np.frombuffer(data, "<i4").astype(np.int32)
         if ((packed < 0) | (packed >> 1 > grid.LAST_KEY >> grid.MIN_LEVEL)).any():
             raise DamagedStateError("the newest labels have cells that do not exist")
         self._packed, self._scores, self._labels = packed, array("d"), bytearray()
+        self._heavy, self._units = heavy, None
         return self
 
     def _pack(self) -> Cells:
@@ -104,9 +145,16 @@ class Newest:
             packed = grid.cells_of(np.array(self._scores), grid.MIN_LEVEL)
             packed <<= np.int32(1)
             packed |= np.array(self._labels)
-            self._scores, self._labels = array("d"), bytearray()
-            self._keep(self._packed, packed)
+            heavy = None if self._units is None else np.array(self._units, np.int32)
+            self._scores, self._labels, self._units = array("d"), bytearray(), None
+            self._keep(packed, heavy)
         return self._packed
 
-    def _keep(self, earlier: Cells, later: Cells) -> None:
-        self._packed = np.concatenate((earlier, later))[-self._size :]
+    def _keep(self, later: Cells, heavy: Cells | None) -> None:
+        """Add packed labels with the units of their weights; drop the oldest."""
+        if heavy is not None or self._heavy is not None:
+            parts = (self._packed, self._heavy), (later, heavy)
+            units = [np.full(len(packed), ONE, np.int32) if own is None else own for packed, own in parts]
+            both = np.concatenate(units)[-self._size :]
+            self._heavy = None if (both == ONE).all() else both
+        self._packed = np.concatenate((self._packed, later))[-self._size :]

@@ -4,22 +4,24 @@ It is the uniform collapse of UDDSketch (Epicoco et al. 2020) with labels in its
 logarithmically fine near both ends of [0, 1]. It yields uniform-mass edges for any number of bins, the exact
 label mean of each bin between such edges, class priors, and score histograms. It also knows which cells hold
 one score only, however often: atoms, on which the map varies no further. Its state depends only on the
-multiset of events, not on their order, batches or shards. Memory: at most ``max_cells`` cells of 6 to 28
-bytes (5 to 20 without labels), by the largest count and by how many cells hold one score only.
+multiset of events, not on their order, batches or shards. Labels may have weights
+(`streamcal.sketch.weighing`). Memory: at most ``max_cells`` cells of 6 to 28 bytes (5 to 20 without labels),
+by the largest count and by how many cells hold one score only; and 24 bytes more where a label has a weight.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from typing import Any, Final, Self
+from collections.abc import Iterable
+from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
-from streamcal.sketch import checks, grid
-from streamcal.sketch.arrays import Cells, Counts, Labels, Scores
+from streamcal.sketch import checks, grid, weighing
+from streamcal.sketch.arrays import Cells, Counts, Labels, Scores, Units
 from streamcal.sketch.atoms import EMPTY, joined, note, pack_atoms, unpack_atoms
 from streamcal.sketch.cells import (
     check_cells,
@@ -30,6 +32,7 @@ from streamcal.sketch.cells import (
     unpack_numbers,
 )
 from streamcal.sketch.decoding import MOST
+from streamcal.sketch.weighing import Mass, Weighed
 
 __all__ = ["MIN_MAX_CELLS", "ScoreSketch"]
 
@@ -38,10 +41,14 @@ MIN_MAX_CELLS: Final = 64
 
 _MAGIC: Final = b"SCSK"
 _FORMAT: Final = 3
+_WEIGHTED: Final = 4  # the format where a label has a weight
 _HEADER: Final = struct.Struct("<4sBBBIIq")  # magic, format, rows, level, max, cells, n
 _CRC: Final = struct.Struct("<I")
 _BEYOND: Final = 1 << 31  # a step beyond every cell; so many cells of such steps add up within int64
 _WIDEST_TALLY: Final = 1 << 17  # slots; the counters and scores take 3 MiB
+
+
+_Extra: TypeAlias = tuple[Cells, int, Counts | None]  # cells, their level, and what `_extra` is of these
 
 
 class ScoreSketch:
@@ -63,7 +70,7 @@ class ScoreSketch:
     (3, 2, [[1, 0], [1, 1]])
     """
 
-    __slots__ = ("_cells", "_counts", "_level", "_max_cells", "_packed_atoms")
+    __slots__ = ("_cells", "_counts", "_extra", "_level", "_max_cells", "_packed_atoms")
 
     def __init__(self, max_cells: int = 4096, *, labelled: bool = True) -> None:
         if max_cells < MIN_MAX_CELLS:
@@ -73,6 +80,9 @@ class ScoreSketch:
         self._cells: Cells = np.empty(0, np.int32)
         self._counts: npt.NDArray[Any] = np.empty((2 if labelled else 1, 0), np.int8)
         self._packed_atoms = b""  # they are asked for seldom
+        # What the labels of each cell count for beyond one each, as in `weighing.Mass`: those of labels 0,
+        # of labels 1, and the squares of both, int64[3, m]. None: all weights are 1.
+        self._extra: Counts | None = None
 
     @property
     def max_cells(self) -> int:
@@ -123,6 +133,21 @@ class ScoreSketch:
         """How many of these scores have label 1; 0 without labels."""
         return int(self._counts[1].sum()) if self.labelled else 0
 
+    @property
+    def weighted(self) -> bool:
+        """Whether a label has a weight other than 1."""
+        return self._extra is not None
+
+    @property
+    def weighed(self) -> Weighed:
+        """What the labels of each cell count for; their `counts` where no label has a weight."""
+        return weighing.weighed(self.counts, self._extra)
+
+    @property
+    def mass(self) -> Mass:
+        """What all labels together count for beyond one each."""
+        return weighing.mass_of(self._extra)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ScoreSketch):
             return NotImplemented
@@ -136,14 +161,16 @@ class ScoreSketch:
             f"level={self._level}, labelled={self.labelled})"
         )
 
-    def add(self, scores: Any, labels: Any = None) -> None:
+    def add(self, scores: Any, labels: Any = None, weights: Any = None) -> None:
         """Add scores, float[n] in [0, 1]; in a labelled sketch with their labels, [n] of 0 or 1.
+
+        Labels may have weights, [n] from 1/256 to 10,000, which are rounded to units of 1/256; None: all 1.
 
         Raises
         ------
         ValueError
-            if a value is out of range, with its index, if the lengths differ, or if labels are missing or not
-            expected; nothing is added then.
+            if a value is out of range, with its index, if the lengths differ, if labels are missing or not
+            expected, or if there are weights without labels; nothing is added then.
         """
         values = checks.as_scores(scores)
         if (labels is not None) != self.labelled:
@@ -151,19 +178,44 @@ class ScoreSketch:
                 "a labelled sketch needs labels" if self.labelled else "this sketch has no labels"
             )
         if labels is None:
+            if weights is not None:
+                raise ValueError("weights are those of labels, and this sketch has none")
             self.add_checked(values, None)
             return
         classes = checks.as_labels(labels)
         if len(classes) != len(values):
             raise ValueError(f"{len(values)} scores but {len(classes)} labels")
-        self.add_checked(values, classes)
+        units = None if weights is None else weighing.as_units(weights, len(classes))
+        self.add_checked(values, classes, units)
 
-    def add_checked(self, scores: Scores, labels: Labels | None) -> None:
-        """Add scores and labels that are checked already: float64[n], and int8[n] if it is labelled."""
+    def add_checked(self, scores: Scores, labels: Labels | None, units: Units | None = None) -> None:
+        """Add scores and labels that are checked already: float64[n], and int8[n] if it is labelled.
+
+        ``units`` are those of the labels' weights, int64[n]; None: all are 1.
+        """
+        if units is not None or self._extra is not None:
+            self._add_weighted(scores, labels, units)
+        else:
+            self._add(scores, labels)
+
+    def _add_weighted(self, scores: Scores, labels: Labels | None, units: Units | None) -> None:
+        before = self._cells, self._level, self._extra
+        self._extra = None
+        self._add(scores, labels)
+        parts = [before]
+        if units is not None and labels is not None:
+            heavy = units != weighing.ONE
+            own, extra = units[heavy], np.zeros((3, int(np.count_nonzero(heavy))), np.int64)
+            extra[labels[heavy], np.arange(len(own))] = own - weighing.ONE
+            extra[2] = weighing.squares(own) - weighing.ONE
+            parts.append((grid.cells_of(scores[heavy], self._level), self._level, extra))
+        self._spread(*parts)
+
+    def _add(self, scores: Scores, labels: Labels | None) -> None:
         if self._level > grid.MAX_STRIP_LEVEL:  # only after `at_level`: 64 cells fit at a finer level
             finer = ScoreSketch(self._max_cells, labelled=self.labelled)
             finer._level = grid.MAX_STRIP_LEVEL
-            finer.add_checked(scores, labels)
+            finer._add(scores, labels)
             self.merge(finer)
             return
         if len(scores):
@@ -224,9 +276,11 @@ class ScoreSketch:
             if only one of the two is labelled, or if they differ in ``max_cells``.
         """
         self._check_alike(other)
+        parts = (self._cells, self._level, self._extra), (other._cells, other._level, other._extra)
         level = max(self._level, other._level)
         self._coarsen(level)
         self._absorb(other._cells >> np.int32(level - other._level), other._counts, other.atoms)
+        self._spread(*parts)
 
     def subtract(self, other: ScoreSketch) -> None:
         """Remove the contents of a sketch that was merged before.
@@ -252,10 +306,17 @@ class ScoreSketch:
         left = self.counts
         left[:, columns] -= counts
         occupied = left.any(axis=0)
+        parts = [(self._cells, self._level, self._extra)]
+        if other._extra is not None:
+            parts.append((other._cells, other._level, -other._extra))
+        extra = self._spread_over(self._cells, parts)
+        if extra is not None and not weighing.fits(left, extra):
+            raise ValueError("cannot subtract labels of weights that were never added")
         self._keep(self._cells[occupied], left[:, occupied], self.atoms[occupied])
+        self._extra = None if extra is None else extra[:, occupied]
 
     def with_counts(self, counts: Counts) -> ScoreSketch:
-        """Return a sketch whose cells hold other counts, int64[2, m] by label or int64[1, m].
+        """Return a sketch whose cells hold other counts, int64[2, m] by label or int64[1, m], of weight 1.
 
         Raises
         ------
@@ -266,6 +327,7 @@ class ScoreSketch:
             raise ValueError(f"need counts of shape {self._counts.shape}, in no cell 0, got {counts!r}")
         other = self.at_level(self._level)
         other._keep(other._cells, counts, other.atoms)
+        other._extra = None
         return other
 
     def relabel(self, score: float, label: int) -> bool:
@@ -292,13 +354,14 @@ class ScoreSketch:
         copy._cells, copy._counts = self._cells.copy(), self._counts.copy()
         copy._packed_atoms = self._packed_atoms
         copy._coarsen(min(max(level, self._level), grid.MAX_LEVEL))
+        copy._spread((self._cells, self._level, self._extra))
         return copy
 
     def to_bytes(self) -> bytes:
         """Return the state as bytes. Equal states give equal bytes, on every machine."""
         header = _HEADER.pack(
             _MAGIC,
-            _FORMAT,
+            _FORMAT if self._extra is None else _WEIGHTED,
             len(self._counts),
             self._level,
             self._max_cells,
@@ -306,7 +369,8 @@ class ScoreSketch:
             self.n,
         )
         steps = np.diff(self._cells, prepend=np.int32(0))
-        body = header + pack_numbers(steps) + pack_numbers(self._counts.ravel()) + self._packed_atoms
+        masses = b"" if self._extra is None else weighing.pack_extra(self.counts, self._extra)
+        body = header + pack_numbers(steps) + pack_numbers(self._counts.ravel()) + masses + self._packed_atoms
         return body + _CRC.pack(zlib.crc32(body))
 
     @classmethod
@@ -325,8 +389,10 @@ class ScoreSketch:
         magic, version, rows, level, max_cells, m, n = _HEADER.unpack_from(data)
         if magic != _MAGIC:
             raise DamagedStateError(f"not a sketch: the bytes begin with {magic!r}, not {_MAGIC!r}")
-        if version != _FORMAT:
-            raise DamagedStateError(f"sketch format {version} is not supported, only {_FORMAT}")
+        if version not in (_FORMAT, _WEIGHTED):
+            raise DamagedStateError(
+                f"sketch format {version} is not supported, only {_FORMAT} and {_WEIGHTED}"
+            )
         if zlib.crc32(data[: -_CRC.size]) != _CRC.unpack_from(data, len(data) - _CRC.size)[0]:
             raise DamagedStateError("the checksum of the sketch does not match: its bytes were altered")
         if max_cells < MIN_MAX_CELLS:
@@ -349,9 +415,13 @@ class ScoreSketch:
             raise DamagedStateError("the counts of the sketch are empty or do not add up")
         if n > MOST:
             raise DamagedStateError(f"a sketch holds at most {MOST:,} scores, got {n:,}")
+        extra = None
+        if version == _WEIGHTED:
+            extra, rest = weighing.unpack_extra(counts, rest)
         sketch = cls(max_cells, labelled=rows == 2)
         sketch._level = level
         sketch._keep(cells, counts, unpack_atoms(rest, cells, level))
+        sketch._extra = extra
         return sketch
 
     def _check_alike(self, other: ScoreSketch) -> None:
@@ -376,6 +446,23 @@ class ScoreSketch:
             cells = self._cells >> np.int32(level - self._level)
             atoms, self._level = self.atoms, level
             self._keep(*joined(cells, self.counts, atoms))
+
+    def _spread(self, *parts: _Extra) -> None:
+        """Set what labels count for beyond one each, from those parts; the cells must be final."""
+        self._extra = self._spread_over(self._cells, parts)
+
+    def _spread_over(self, cells: Cells, parts: Iterable[_Extra]) -> Counts | None:
+        """Return the sum of parts over these cells; each part has cells of a level as fine, or finer."""
+        total = None
+        for own, level, extra in parts:
+            if extra is None:
+                continue
+            if total is None:
+                total = np.zeros((3, len(cells)), np.int64)
+            columns = np.searchsorted(cells, own >> np.int32(self._level - level))
+            for row, more in zip(total, extra, strict=True):
+                np.add.at(row, columns, more)
+        return total if total is not None and total.any() else None
 
     def _keep(self, cells: Cells, counts: npt.NDArray[Any], atoms: Scores) -> None:
         """Replace the contents by these cells; their counts in as few bytes as the largest needs."""

@@ -18,9 +18,10 @@ from typing import Annotated, Final, Self
 import msgspec
 
 from streamcal.errors import DamagedStateError
-from streamcal.sketch.arrays import Labels, Scores
+from streamcal.sketch.arrays import Labels, Scores, Units
 from streamcal.sketch.decoding import Count, decoded
 from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.sketch.weighing import NONE, Mass
 
 __all__ = ["PANES", "SlidingWindow"]
 
@@ -31,11 +32,12 @@ PANES: Final = 16
 _LAST: Final = 1 << 62  # no pane has an index beyond it: of the shortest, as many pass in ten thousand years
 
 
-class _Pane(msgspec.Struct):
+class _Pane(msgspec.Struct, omit_defaults=True):
     index: Annotated[int, msgspec.Meta(gt=-_LAST, lt=_LAST)]
     n: Count
     positives: Count
     cells: bytes
+    mass: tuple[int, int, int] = NONE
 
 
 class _State(msgspec.Struct):
@@ -81,6 +83,14 @@ class SlidingWindow:
     def positives(self) -> int:
         """How many of these labels are 1."""
         return self._current.n_positives + sum(pane.positives for pane in self._closed)
+
+    @property
+    def mass(self) -> Mass:
+        """What these labels count for beyond one each."""
+        mass = self._current.mass
+        for pane in self._closed:
+            mass = mass.plus(Mass(*pane.mass))
+        return mass
 
     @property
     def sketch(self) -> ScoreSketch:
@@ -133,14 +143,17 @@ class SlidingWindow:
         if pane > self._index or not self._n:
             self._slide(pane)
 
-    def add(self, scores: Scores, labels: Labels, pane: int) -> None:
-        """Add checked scores, float64[n], and labels, int8[n], of one pane; drop it if it is too old."""
+    def add(self, scores: Scores, labels: Labels, pane: int, units: Units | None = None) -> None:
+        """Add checked scores, float64[n], and labels, int8[n], of one pane; drop it if it is too old.
+
+        ``units`` are those of the labels' weights, int64[n]; None: all are 1.
+        """
         self.slide_to(pane)
         self._n += len(labels)
         if pane == self._index:
-            self._current.add_checked(scores, labels)
+            self._current.add_checked(scores, labels, units)
         elif pane >= self._index - PANES:
-            self._add_late(scores, labels, pane)
+            self._add_late(scores, labels, pane, units)
 
     def relabel(self, score: float, label: int, time: float | None) -> bool:
         """Put another label, 0 or 1, in the place of one of a score that was added by this event time.
@@ -204,11 +217,12 @@ class SlidingWindow:
             )
         for pane in panes:
             sketch = ScoreSketch.from_bytes(pane.cells)
-            if (sketch.n, sketch.n_positives, sketch.max_cells, sketch.labelled) != (
+            if (sketch.n, sketch.n_positives, sketch.max_cells, sketch.labelled, sketch.mass) != (
                 pane.n,
                 pane.positives,
                 self._max_cells,
                 True,
+                pane.mass,
             ):
                 raise DamagedStateError("not the state of a sliding window: a pane contradicts its sketch")
         self._n, self._closed, self._index = state.n, state.closed, state.current.index
@@ -229,9 +243,9 @@ class SlidingWindow:
         self._current = ScoreSketch(self._max_cells)
         self._merged = None
 
-    def _add_late(self, scores: Scores, labels: Labels, index: int) -> None:
+    def _add_late(self, scores: Scores, labels: Labels, index: int, units: Units | None) -> None:
         sketch = ScoreSketch(self._max_cells)
-        sketch.add_checked(scores, labels)
+        sketch.add_checked(scores, labels, units)
         self._merge_late(sketch, index)
 
     def _merge_late(self, sketch: ScoreSketch, index: int) -> None:
@@ -247,4 +261,4 @@ class SlidingWindow:
 
 
 def _pane(index: int, sketch: ScoreSketch) -> _Pane:
-    return _Pane(index, sketch.n, sketch.n_positives, sketch.to_bytes())
+    return _Pane(index, sketch.n, sketch.n_positives, sketch.to_bytes(), sketch.mass)

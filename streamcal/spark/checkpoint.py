@@ -11,7 +11,7 @@ import msgspec
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from streamcal.engine.config import RecalibratorConfig
+from streamcal.engine.config import RecalibratorConfig, unlike
 from streamcal.engine.recalibrator import Recalibrator
 from streamcal.join.join import JoinCounts
 
@@ -56,15 +56,14 @@ def resumed(spark: SparkSession, checkpoint: str, config: RecalibratorConfig, bu
                 " with a new checkpoint, or restore the folder together with the rest"
             )
         return None
-    begun = f"the stream of checkpoint {checkpoint} was begun with"
-    end = "give the same again, or a new checkpoint"
-    if kept.buckets != buckets:
-        raise ValueError(f"{begun} buckets={kept.buckets}, not {buckets}: {end}")
+    differences = "" if kept.buckets == buckets else f"buckets ({kept.buckets}, now {buckets})"
     for state in list(kept.engines.values())[:1]:  # all have the same options
-        before, now = Recalibrator.from_bytes(state).config.model_dump(), config.model_dump()
-        unlike = [f"{name}={before[name]!r}, not {now[name]!r}" for name in now if before[name] != now[name]]
-        if unlike:
-            raise ValueError(f"{begun} {'; '.join(unlike)}: {end}")
+        differences = differences or unlike(Recalibrator.from_bytes(state).config, config)
+    if differences:
+        raise ValueError(
+            f"the stream of checkpoint {checkpoint} was begun with other options: {differences}; give the"
+            " same again, or a new checkpoint"
+        )
     return kept
 
 

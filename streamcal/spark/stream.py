@@ -22,7 +22,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions
+from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, unlike
 from streamcal.engine.recalibrator import Recalibrator
 from streamcal.join.join import JoinConfig, JoinCounts
 from streamcal.maps.recalibration_map import RecalibrationMap
@@ -122,24 +122,24 @@ def recalibrate_stream(
     Raises
     ------
     ValueError
-        if an engine's state depends on the order of the labels, as in mode ``auto``; if the join implies
-        negatives or corrects labels; if engines have other
-        options than are given; if there are fewer than 1 buckets; if a column is missing, or of a type that
-        is not its own; or if the checkpoint is of another query, or of a stream begun with other options.
+        if an engine's state depends on the order of the labels, as in mode ``auto``; if the join takes
+        predictions without a label for 0, or corrects labels; if engines have other options than are given;
+        if there are fewer than 1 buckets; if a column is missing, or of a type that is not its own; or if the
+        checkpoint is of another query, or of a stream begun with other options.
     """
     chosen = config or RecalibratorConfig(**options)
     if chosen.why_ordered is not None:
         raise ValueError(f"labels come from buckets in no order: {chosen.why_ordered}")
     for key, engine in (engines or {}).items():
-        if engine.config != chosen:
-            raise ValueError(f"the engine of key {key!r} has the options {engine.config!r}, not {chosen!r}")
+        if differences := unlike(engine.config, chosen):
+            raise ValueError(f"the engine of key {key!r} was made with other options: {differences}")
     if buckets < 1:
         raise ValueError(f"buckets must be at least 1, got {buckets}")
     given = join or JoinConfig()
     if given.unlabelled == "negative" or given.corrections:
         raise ValueError(
-            f"unlabelled={given.unlabelled!r} and corrections={given.corrections!r} of the join: on Spark, its"
-            " buckets only add up labels as they are told. Use streamcal run, or unlabelled='drop' and"
+            f"unlabelled={given.unlabelled!r} and corrections={given.corrections!r} of the join: on Spark,"
+            " its buckets only add up labels as they are told. Use streamcal run, or unlabelled='drop' and"
             " corrections=False"
         )
     share = given.model_copy(update={"max_pending": -(-given.max_pending // buckets)})

@@ -128,6 +128,7 @@ def test_prior_limits_hold_at_all_times_together(prior: float) -> None:
     assert naive.mean() > 0.1
 
 
+@pytest.mark.slow
 def test_limits_on_the_prior_of_a_window_hold_in_every_window_of_a_life() -> None:
     """200 lives of 2·10⁶ labels, a window of 512 that slides by 32, and what an engine pays: 0.5 %.
 

@@ -335,6 +335,7 @@ def steps_of(values: tuple[float, ...]) -> Iterator[tuple[Reals, Reals]]:
         yield v - own, v + own
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", [NO_SHIFT, Shift(0.2, 0.5, 1.8), Shift(2.0, 5.0, 0.7)])
 def test_largest_risk_bounds_every_function_of_the_set(shift: Shift) -> None:
     """By search over monotone h on a grid; without variation inside cells, it fails at least once."""

@@ -44,6 +44,7 @@ def test_version_deltas_sum_to_delta() -> None:
         version_delta(0.1, -1)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=40),

@@ -239,6 +239,7 @@ def test_the_source_of_calibration_needs_score_and_label(tmp_path: Path) -> None
     assert "needs score and label" in rejects[0]["reason"]
 
 
+@pytest.mark.slow
 def test_interruption_ends_cleanly_with_what_was_done_so_far(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     process = subprocess.Popen(

@@ -81,6 +81,7 @@ def test_a_pipe_and_other_rows_than_answers_are_no_table(tmp_path: Path) -> None
         FileConnector().sink(str(tmp_path / "r.parquet"), SinkOptions(rows="rejects"))
 
 
+@pytest.mark.slow
 def test_without_pyarrow_the_message_names_the_extra(tmp_path: Path) -> None:
     (tmp_path / "e.jsonl").write_bytes(GOOD)
     code = "import sys; sys.modules['pyarrow'] = None; from streamcal.cli.app import main; main()"
@@ -90,6 +91,7 @@ def test_without_pyarrow_the_message_names_the_extra(tmp_path: Path) -> None:
     assert 'pip install "streamcal-engine[parquet]"' in done.stderr
 
 
+@pytest.mark.slow
 def test_pyarrow_is_imported_for_tables_only(tmp_path: Path) -> None:
     events, out = tmp_path / "e.jsonl", tmp_path / "o.jsonl"
     events.write_bytes(GOOD)

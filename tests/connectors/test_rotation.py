@@ -270,6 +270,7 @@ def test_a_feed_of_damaged_gzip_is_an_error(tmp_path: Path) -> None:
 # Any way
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(
     st.lists(st.sampled_from(["write", "rename", "truncate", "read", "restart"]), max_size=30),

@@ -143,6 +143,7 @@ def test_a_run_gives_the_rows_that_json_lines_give_but_not_with_a_store(tmp_path
     assert read(tmp_path / "o.parquet").to_pylist() == read_lines(tmp_path / "o.jsonl")
 
 
+@pytest.mark.slow
 def test_kill_9_leaves_what_was_there(tmp_path: Path) -> None:
     out, rejects = tmp_path / "o.parquet", tmp_path / "r.jsonl"
     put(out, answer("first"))
@@ -155,6 +156,7 @@ def test_kill_9_leaves_what_was_there(tmp_path: Path) -> None:
     assert names(tmp_path) == ["o.parquet", "r.jsonl"]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_writes_what_is_done(tmp_path: Path) -> None:
     with started(tmp_path / "o.parquet", tmp_path / "r.jsonl") as process:
         process.send_signal(signal.SIGTERM)
@@ -176,6 +178,7 @@ def started(out: Path, rejects: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_is_told_and_the_old_file_stays(tmp_path: Path) -> None:
     out, map_file = tmp_path / "o.parquet", tmp_path / "m.json"
     map_file.write_text(RecalibrationMap(version=1).model_dump_json())

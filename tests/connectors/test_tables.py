@@ -319,6 +319,7 @@ _ROWS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=_ROWS, absent=st.sets(st.sampled_from(["id", "label", "time", "key", "domain"])))
 def test_a_table_gives_what_json_lines_give(
@@ -407,7 +408,7 @@ def test_only_the_row_groups_behind_a_position_are_read(tmp_path: Path) -> None:
     """The inner function: record batches of the columns asked for, with the number of their first row."""
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table({"id": list(range(20)), "x": list(range(20))}), path, row_group_size=8)
-    with closing(open_table(path, "parquet")) as table:
+    with closing(open_table(path, "parquet", "t")) as table:
         pieces = list(table.pieces(10, 5, ["x"]))
     assert [(piece.first, piece.batch.to_pydict()) for piece in pieces] == [
         (piece.first, {"x": list(range(piece.first, piece.first + len(piece.batch)))}) for piece in pieces

@@ -179,6 +179,7 @@ def test_sliding_platt_is_that_of_scikit_learn_on_the_window_of_the_last_refit()
     np.testing.assert_allclose(answers, fitted.predict_proba(logits(ASKED))[:, 1], rtol=0, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_sliding_platt_keeps_its_map_while_all_labels_are_alike() -> None:
     method = peers.SlidingPlatt(window=10, every=10)
     for _ in range(10):
@@ -209,6 +210,7 @@ def test_online_platt_says_where_it_would_need_the_projection(monkeypatch: pytes
         peers.OnlinePlatt().learn(0.9, 1)
 
 
+@pytest.mark.slow
 def test_sliding_beta_is_the_least_log_loss_on_the_window_of_the_last_refit() -> None:
     answers = np.array(taught(peers.SlidingBeta(window=200, every=30), 369))
     columns = np.column_stack((np.log(SCORES[160:360]), -np.log1p(-SCORES[160:360]), np.ones(200)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,26 @@ def test_every_make_target_exists() -> None:
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"\bmake ([a-z]+)", (ROOT / "CONTRIBUTING.md").read_text()):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_every_room_and_every_marker_is_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    rooms = {path for path in (ROOT / "streamcal").iterdir() if path.suffix == ".py" or path.is_dir()}
+    names = {
+        f"streamcal/{path.name}{'/' * path.is_dir()}" for path in rooms if not path.name.startswith("__")
+    }
+    faces = {"streamcal/testing.py"}  # named where statistical tests are explained
+    assert (
+        sorted(
+            name
+            for name in names - faces - {"streamcal/flights/"}
+            if f"| `{name}`" not in text and f", `{name}`" not in text
+        )
+        == []
+    )
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        markers = tomllib.load(file)["tool"]["pytest"]["ini_options"]["markers"]
+    assert [each for each in markers if f"| `{each.partition(':')[0]}` |" not in text] == []
 
 
 def test_no_test_imports_from_another_test() -> None:

@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 TOOL = Path(__file__).parents[2] / "benchmarks" / "event_path.py"
 LONGEST = {"prediction": (11, 39), "label": (10, 33)}
 """Files and switches, at most."""

@@ -19,6 +19,8 @@ from streamcal.certificates.theorems import theorem1
 from streamcal.mixture.names import NAMES, NAMES_BY_SCORES
 from streamcal.testing import NormalPair
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 SCRIPTS = ("recalibration", "label_shift", "certificates", "drift", "operations", "late_labels")
@@ -218,7 +220,6 @@ def test_certificates_are_above_the_truth_and_beside_the_theorem(script: Modules
     assert len(picture) < LARGEST
 
 
-@pytest.mark.slow
 def test_drift_scores_what_was_said_when_it_was_said(script: Modules, tmp_path: Path) -> None:
     drift, flights = script("drift"), script("flights")
     stream = flights.events()[:5000]
@@ -281,7 +282,6 @@ def test_drift_by_week_leaves_out_the_week_cut_short(script: Modules) -> None:
     assert drift.weekly(days * 86_400.0, losses, -86_400.0)[1].tolist() == [1.5, 6.5]
 
 
-@pytest.mark.slow
 def test_operations_shows_what_the_store_holds(script: Modules, tmp_path: Path) -> None:
     operations = script("operations")
     shown = operations.run(tmp_path, 1500)

@@ -16,6 +16,8 @@ from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from tests.command_line import synthetic
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(__file__).parents[2] / "examples" / "grafana"
 OF_PROMETHEUS = {"instance", "job"}
 
@@ -30,7 +32,7 @@ def exposed(tmp_path_factory: pytest.TempPathFactory) -> Exposed:
     calibration = connectors.source(str(source), SourceOptions(domain="source"))
     deployment = [connectors.source(str(each)) for each in (events, labels)]
     metrics = RunMetrics([calibration, *deployment])
-    pipeline = Pipeline(observer=metrics.joined)
+    pipeline = Pipeline()
 
     def after(outcome: Outcome, seconds: float) -> None:
         metrics.batch(seconds, outcome)

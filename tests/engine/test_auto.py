@@ -26,6 +26,7 @@ def moved(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return 1.0 - scores, labels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [500, 5000, 50_000])
 def test_before_the_first_target_label_a_mixture_of_the_source_s_maps_serves(n: int) -> None:
     """Its true risk is about that of the source's best map, or lower.
@@ -101,6 +102,7 @@ def test_under_label_shift_composites_lead() -> None:
     assert brier(engine, scores, labels) < brier(source, scores, labels)
 
 
+@pytest.mark.slow
 def test_an_alarm_takes_out_what_rests_on_label_shift_until_there_is_a_new_source() -> None:
     rng = np.random.default_rng(4)
     engine = Recalibrator()
@@ -241,6 +243,7 @@ def test_a_map_that_is_mixed_off_schedule_is_one_version() -> None:
         assert Recalibrator.from_bytes(engine.to_bytes()).version == engine.version
 
 
+@pytest.mark.slow
 def test_splits_and_restarts_change_nothing() -> None:
     """With a source that comes first, and one whose labels come in between: labels at once and late."""
     rng = np.random.default_rng(14)

@@ -69,8 +69,7 @@ def test_the_watch_of_label_shift_counts_a_sketch_as_it_counts_its_labels() -> N
     for engine in engines:
         engine.learn_many(*source, "source")
         engine.learn_many(target[0][:300], target[1][:300])  # the test has begun, at 256
-    watches = [engine._engine._versions._ledger.watch for engine in engines]
-    assert all(watch is not None and watch.log_e is not None for watch in watches)
+    assert all(engine.log_e_value is not None for engine in engines)
     few = slice(300, 312)  # no look is due before 320
     engines[0].learn_many(target[0][few], target[1][few])
     engines[1].learn_sketch(sketched(target[0][few], target[1][few]), "target")

@@ -66,6 +66,7 @@ def violations(horizon: int | None, streams: int, count: int) -> tuple[int, floa
     return violated, least
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("horizon", [LATE, LATE // 10])
 def test_it_holds_where_positives_come_20_000_predictions_late(horizon: int) -> None:
     """At δ = 0.001 it fails by chance with probability at most 0.006, in any of 6 streams at any of 20 looks.
@@ -85,6 +86,7 @@ def test_a_certificate_of_arrived_labels_fails_there() -> None:
     assert least < 0.1
 
 
+@pytest.mark.slow
 def test_it_is_not_much_wider_where_labels_come_late_whatever_they_are() -> None:
     """At most 1.5 times the limits of bins of labels that have come, and 8 times the smaller of both."""
     for n, horizon in ((20_000, 2000), (60_000, 3000)):
@@ -156,6 +158,7 @@ def stepped(engine: Recalibrator, count: int, part: int | None = None) -> list[C
     return published
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"mode": "target"}, {"prior": "both"}, {"mode": "composite"}])
 def test_the_state_and_what_is_published_do_not_depend_on_where_it_is_stored(options: Any) -> None:
     made = [Recalibrator(label_horizon=400, **options) for _ in range(2)]
@@ -239,6 +242,7 @@ def test_labels_with_other_scores_than_their_predictions_certify_nothing() -> No
     assert certificate.risk == 1.0
 
 
+@pytest.mark.slow
 def test_a_run_certifies_matured_cohorts_of_each_key(tmp_path: Path) -> None:
     """With a store, in parts of any size: as engines beside it, and the rows, metrics and `show` say so."""
     scores, labels = TRUTH.sample(3000, np.random.default_rng(8))

@@ -25,6 +25,7 @@ def small_rings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dense_tables, "_READ_AHEAD", 2)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.lists(MOVES, max_size=6), max_size=12))
 def test_entries_in_order(parts: list[list[tuple[str, int]]]) -> None:

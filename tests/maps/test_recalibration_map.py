@@ -85,6 +85,7 @@ def interpolated(x: float, knots: list[float], log_odds: list[float]) -> float:
     return (1.0 - part) * log_odds[above - 1] + part * log_odds[above]
 
 
+@pytest.mark.slow
 @given(lines(), st.lists(PROBABILITY, min_size=200, max_size=300))
 def test_a_line_that_rises_keeps_the_order_of_scores(
     recalibration: RecalibrationMap, scores: list[float]

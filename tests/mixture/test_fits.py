@@ -141,6 +141,7 @@ def test_the_losses_of_a_source_are_those_on_new_labels(source_of: SourceOf) -> 
     assert -4.0 * error[1] - 0.0005 <= mean[1] <= 4.0 * error[1]
 
 
+@pytest.mark.slow
 def test_the_loss_of_a_platt_map_of_few_labels_is_not_that_on_its_own() -> None:
     """300 sources of 60 labels, within 4 standard errors; what is added for new labels is 8 of them."""
     pair, gaps = NormalPair(0.4), []

@@ -406,6 +406,7 @@ def test_restoring_at_any_point_changes_nothing(source_of: SourceOf) -> None:
     assert kept.n == 39 * 70
 
 
+@pytest.mark.slow
 def test_no_damage_goes_unnoticed_or_breaks_anything(source_of: SourceOf) -> None:
     """Every altered state is refused, or is a state that can go on: nothing else may be raised."""
     mixture = make_late(source_of, None)[0]
@@ -455,7 +456,7 @@ def damaged(state: codec.MixtureState) -> list[tuple[str, object]]:
         ("windows", msgspec.structs.replace(state.windows, fitted_at=[10**6] * (len(WINDOWS) + 1))),
         ("windows", msgspec.structs.replace(state.windows, n=10**6)),
         ("online", codec.pack_floats(online)),
-        ("online", codec.pack_floats(np.full(len(online), 1e8))),
+        ("online", codec.pack_floats(np.full(len(online), 1e12))),
         ("calibeating", codec.pack_floats(np.full(20, -1.0))),
         ("source_edges", b"\0"),
         ("partition", b""),

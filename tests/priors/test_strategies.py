@@ -267,6 +267,7 @@ def test_a_source_that_is_no_map_changes_nothing(kind: str) -> None:
     assert tracker.to_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["scores", "both"])
 def test_memory_is_bounded(kind: str) -> None:
     """200,000 scores that differ, from 10⁻⁹ to 1 − 10⁻⁹, and as many labels: few bytes."""
@@ -325,6 +326,7 @@ def test_it_tracks_a_moving_prior_on_the_papers_distribution() -> None:
     assert of_labels >= 0.5
 
 
+@pytest.mark.slow
 def test_stationary_streams_have_no_changes() -> None:
     """At most 1 in 6 streams of 30,000 predictions, a third with labels, 1,000 late.
 

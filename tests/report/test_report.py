@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import signal
+from array import array
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -20,8 +21,9 @@ from typer.testing import CliRunner
 from streamcal.cli.app import app
 from streamcal.report.document import as_html
 from streamcal.report.record import Report, make_report
+from streamcal.run.course import Course
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.status import Course
+from streamcal.run.quality import Unrated
 from streamcal.run.stored import stored_course, stored_pipeline
 from tests.command_line import synthetic
 from tests.report.hostile import KEYS, hostile_store
@@ -206,12 +208,12 @@ def test_there_may_be_little_to_report() -> None:
     assert "No label has met its prediction yet" in text
     assert not [name for name, _ in Page(text).elements if name == "figure"]
     pipeline = Pipeline()
-    unrated = pipeline._unrated
-    for column, value in zip(unrated, (0.0, 0.0, 0, None, math.nan, math.nan, math.nan), strict=True):
-        column.append(value)  # type: ignore[attr-defined]
+    nan = array("d", [math.nan])
+    zero = array("d", [0.0])
+    pipeline.quality.add(Unrated(zero, zero, array("b", [0]), [None], nan, nan, nan))
     assert "Only 1 labels have met their prediction" in made(pipeline)
-    for column, value in zip(pipeline._unrated, (0.0, 1.0, 0, None, 1e300, 0.0, 1e300), strict=True):
-        column.extend([value] * 300)  # type: ignore[attr-defined]
+    never, once, late = (array("d", [value] * 300) for value in (0.0, 1.0, 1e300))
+    pipeline.quality.add(Unrated(never, once, array("b", [0] * 300), [None] * 300, late, never, late))
     text = made(pipeline)
     Page(text)
     assert "The scores as they came were better." in text

@@ -23,19 +23,28 @@ from streamcal.cli.demo import data_folder
 FULL = os.environ.get("STREAMCAL_CRASH") == "full"
 KILLS = 50
 PREDICTIONS = 10**9 if FULL else 16_000
+FEWER = 10**9 if FULL else 4_000  # of what is taken event by event
 MAX_EVENTS = 2000 if FULL else 300
 
 
-def flights(folder: Path) -> dict[str, Path]:
+TOLD = """
+    SELECT json_extract(e.value, '$[0]'), json_extract(e.value, '$[1][8]')
+    FROM pending_blocks b LEFT JOIN pending_gone g USING (block), json_each(b.rows) e
+    WHERE (ifnull(g.bits, 0) >> e.key) & 1 = 0 ORDER BY b.block, e.key
+"""
+"""The labels that were told of predictions which are not matured."""
+
+
+def flights(folder: Path, count: int = PREDICTIONS) -> dict[str, Path]:
     """Write the first part of the flights stream, plain or packed; return the paths by option."""
     last = 0.0
     with gzip.open(data_folder() / "predictions.jsonl.gz") as lines:
-        predictions = list(islice(lines, PREDICTIONS))
+        predictions = list(islice(lines, count))
         last = msgspec.json.decode(predictions[-1])["time"]
     with gzip.open(data_folder() / "labels.jsonl.gz") as lines:
         labels = [line for line in lines if msgspec.json.decode(line)["time"] <= last]
     with gzip.open(data_folder() / "source.jsonl.gz") as lines:
-        source = list(islice(lines, PREDICTIONS // 4))
+        source = list(islice(lines, count // 4))
     # What must not be lost either: a bad line, a duplicate, a label that comes before its prediction.
     labels[100:100] = [b"oops\n", labels[0], b'{"id":"nobody","label":1}\n']
     paths = {
@@ -89,6 +98,7 @@ def crash(
                 "SELECT id, since, label, time, source, line, raw FROM early ORDER BY seq"
             ).fetchall(),
             "settled": db.execute("SELECT id, since, label FROM settled ORDER BY seq").fetchall(),
+            "told": db.execute(TOLD).fetchall(),
             "maps": db.execute("SELECT * FROM maps ORDER BY seq").fetchall(),
             "rejects": db.execute("SELECT * FROM rejects ORDER BY seq").fetchall(),
         }
@@ -111,4 +121,33 @@ def test_killed_fifty_times_and_yet_the_same(tmp_path: Path) -> None:
     answers = [msgspec.json.decode(line) for line in whole["--output"].splitlines()]
     assert len({row["id"] for row in answers}) == len(answers) >= 16_000
     assert len(state["rejects"]) + len(state["early"]) == 3  # the label of nobody waits, or has expired
+    assert killed == KILLS
+
+
+@pytest.mark.crash
+def test_killed_fifty_times_with_implied_negatives(tmp_path: Path) -> None:
+    """Only positives are sent, a part of them after five hours, when their prediction has counted as 0."""
+    inputs = flights(tmp_path, FEWER)
+    labels = gzip.decompress(inputs["--labels"].read_bytes()).splitlines(keepends=True)
+    positives = [line for line in labels if b'"label":0' not in line.replace(b" ", b"")]
+    inputs["--labels"].write_bytes(gzip.compress(b"".join(positives)))
+    inputs["--config"] = tmp_path / "run.toml"
+    inputs["--config"].write_text(
+        '[join]\nunlabelled = "negative"\nmatured_after = "PT5H"\ncorrections = true\n'
+    )
+    start = time.monotonic()
+    whole, state, _ = crash(tmp_path, inputs, "whole")
+    seconds = time.monotonic() - start
+    broken, restored, killed = crash(tmp_path, inputs, "broken", KILLS, seconds / 30)
+    counts = msgspec.json.decode(state["run"][0])["pipeline"]["join"]["counts"]
+    print(f"\nkilled {killed} times; {counts}")
+    assert msgspec.json.decode(restored["run"][0])["pipeline"]["join"]["counts"] == counts
+    for name, rows in state.items():
+        assert restored[name] == rows, name
+    assert broken == whole
+    answers = [msgspec.json.decode(line) for line in whole["--output"].splitlines()]
+    assert len({row["id"] for row in answers}) == len(answers) == counts["predictions"]
+    assert counts["predictions"] == counts["joined"] + counts["implied"] + len(state["pending"])
+    assert min(counts[name] for name in ("joined", "implied", "contradicted")) > 10
+    assert any(told for _, told in state["told"])
     assert killed == KILLS

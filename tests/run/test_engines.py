@@ -199,6 +199,7 @@ class Noted(Mapping[str | None, bytes]):
         return len(self._engines)
 
 
+@pytest.mark.slow
 def test_a_restart_loads_no_engine_that_it_does_not_need(tmp_path: Path) -> None:
     fill(40)
     store = SqliteStore(tmp_path / "s.db")
@@ -214,6 +215,7 @@ def test_a_restart_loads_no_engine_that_it_does_not_need(tmp_path: Path) -> None
     store.close()
 
 
+@pytest.mark.slow
 def test_looking_at_engines_keeps_none_in_memory(tmp_path: Path) -> None:
     fill(40)
     store = SqliteStore(tmp_path / "s.db")
@@ -274,6 +276,7 @@ def test_events_without_a_key_count_as_one() -> None:
     assert reject["reason"] == "too many keys: events without a key would be one more than the limit of 1"
 
 
+@pytest.mark.slow
 def test_few_keys_have_certificates_with_every_map_and_many_only_that_without_a_key(tmp_path: Path) -> None:
     fill(6)
     for certified in (6, 5):
@@ -290,6 +293,7 @@ def test_few_keys_have_certificates_with_every_map_and_many_only_that_without_a_
         outputs()
 
 
+@pytest.mark.slow
 def test_many_keys_are_shown_without_making_all_engines(tmp_path: Path) -> None:
     fill(40)
     store = SqliteStore(tmp_path / "s.db")

@@ -198,6 +198,7 @@ def _empty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamcal.run.runner.MAX_EVENTS", 64)
 
 
+@pytest.mark.slow
 def test_labels_within_their_time_meet_their_predictions_however_they_are_read() -> None:
     seen: list[tuple[JoinCounts, list[tuple[float, int]]]] = []
     for seed in range(20):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -12,8 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from streamcal_connectors.memory import Log, MemorySource
 
-from streamcal import DamagedStateError
+from streamcal import DamagedStateError, LabelEvent, PredictionEvent
+from streamcal.blocks import Block
+from streamcal.events import Event
+from streamcal.join.join import JoinConfig
 from streamcal.run.metrics import RunMetrics
+from streamcal.run.order import MicroBatch, TimesRead
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
 from streamcal.run.quality import (
@@ -232,6 +237,24 @@ def metrics_of(pipeline: Pipeline) -> dict[tuple[str, ...], float]:
         for family in metrics.collect()
         for sample in family.samples
     }
+
+
+@pytest.mark.parametrize("in_columns", [False, True])
+def test_metrics_count_the_delays_of_labels(in_columns: bool) -> None:
+    """A delay that is a bucket's bound is in it; a label without a delay is in none."""
+    delays = [0.5, 1.0, 60.0, 60.5, None, 3e7]
+    events: list[Event] = [PredictionEvent(f"p{n}", 0.5, time=1e9) for n in range(len(delays))]
+    events += [LabelEvent(f"p{n}", 1, None if d is None else 1e9 + d) for n, d in enumerate(delays)]
+    pipeline, metrics = Pipeline(join=JoinConfig(label_ttl=1e8)), RunMetrics([])
+    for part in (events[:8], events[8:]):
+        batch: Any = Block.of(part, "target") if in_columns else part
+        metrics.batch(0.1, pipeline.process(MicroBatch(batch, {}, {}, {}, TimesRead(), (), (), None)))
+    metrics.update(pipeline)
+    (family,) = (each for each in metrics.collect() if each.name == "streamcal_label_delay_seconds")
+    found = {sample.labels.get("le", sample.name[30:]): sample.value for sample in family.samples}
+    bounds = ("1.0", "10.0", "60.0", "600.0", "2592000.0", "+Inf")
+    assert [found[bound] for bound in bounds] == [2, 2, 3, 4, 4, 5]
+    assert (found["count"], found["sum"]) == (5, sum(filter(None, delays)))
 
 
 def test_metrics_have_the_figures_before_and_after() -> None:

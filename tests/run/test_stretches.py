@@ -73,7 +73,8 @@ def run(events: Stream, cuts: Sequence[int], *, in_columns: bool, **options: Any
         outcome = pipeline.process(batch)
         rows = RowEncoder("").encode(outcome.answers)
         assert rows == msgspec.json.Encoder().encode_lines(list(outcome.answers))
-        outcomes.append((rows, outcome.rejects, outcome.maps, outcome.alarms, outcome.doubtful))
+        told = outcome.maps, outcome.alarms, outcome.doubtful, outcome.delays
+        outcomes.append((rows, outcome.rejects, *told))
         assert pipeline.processed == end
     engines = {key: engine.to_bytes() for key, engine in pipeline.engines.items()}
     state = pipeline.tally, pipeline.reasons, pipeline.quality.state, pipeline._join.to_bytes()
@@ -91,6 +92,7 @@ IDS = st.sampled_from([f"i{number}" for number in range(12)])
 SCORES = st.floats(0.0, 1.0)
 KEYS = st.sampled_from([None, None, "k", "l"])
 DOMAINS = st.sampled_from(["target", "target", "target", "source"])
+WEIGHTS = st.sampled_from([None] * 9 + [1.0, 2.5, 0.25])
 STEPS = st.sampled_from([None, 0.0, 0.0, 1.0, 1.0, 2.0, -3.0, 9.0])
 
 
@@ -106,9 +108,10 @@ def streams(draw: st.DrawFn, *, keys: bool) -> list[Event | Malformed]:
         key, domain = draw(KEYS) if keys else None, draw(DOMAINS) if keys else "target"
         kind = draw(st.sampled_from("pppplllbam"))
         if kind == "p":
-            events.append(PredictionEvent(id_, draw(SCORES), moment, key, domain))  # type: ignore[arg-type]
+            event = PredictionEvent(id_, draw(SCORES), moment, key, domain, weight=draw(WEIGHTS))  # type: ignore[arg-type]
+            events.append(event)
         elif kind == "l":
-            events.append(LabelEvent(id_, draw(st.integers(0, 1)), moment))
+            events.append(LabelEvent(id_, draw(st.integers(0, 1)), moment, weight=draw(WEIGHTS)))
         elif kind == "m":
             events.append(Malformed("bad"))
         else:
@@ -118,6 +121,7 @@ def streams(draw: st.DrawFn, *, keys: bool) -> list[Event | Malformed]:
     return events
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     streams(keys=False) | streams(keys=True),
@@ -171,6 +175,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_labels_that_begin_versions(options: dict[str, Any], seed: int) -> None:
@@ -264,9 +269,8 @@ def run_files(folder: Path, events: Stream, *, in_columns: bool) -> list[object]
     sources = [connectors.source(str(folder / f"{name}.jsonl")) for name in lines]
     outputs = Outputs(*(connectors.sink(str(folder / f"{kind}.jsonl"), kind) for kind in KINDS))  # type: ignore[arg-type]
     store = connectors.store(str(folder / "run.db"))
-    pipeline = Pipeline(join=JoinConfig(max_pending=150, label_ttl=250.0), tables=store.tables)
-    if not in_columns:
-        pipeline._observer = lambda _: None
+    one_by_one: Any = {} if in_columns else {"observer": lambda _: None}
+    pipeline = Pipeline(join=JoinConfig(max_pending=150, label_ttl=250.0), tables=store.tables, **one_by_one)
     assert Runner(pipeline, Inputs([], sources), outputs, store, clock=time.monotonic).run()
     for sink in outputs.sinks:
         sink.close()

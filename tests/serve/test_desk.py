@@ -17,6 +17,8 @@ from streamcal.serve import desk as desk_module
 from streamcal.serve.desk import Desk, Kind, ServedPipeline, replay
 from streamcal.serve.outcomes import Result
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = RunConfig.model_validate(
     {"join": {"label_ttl": 40.0, "max_pending": 60}, "recalibrator": {"mode": "target"}}
 )

@@ -15,9 +15,12 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.serve.servers import STREAMCAL
+
+pytestmark = pytest.mark.slow
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "serve"
 SERVICES = yaml.safe_load((EXAMPLE / "compose.yaml").read_text())["services"]

@@ -16,6 +16,7 @@ from streamcal.errors import DamagedStateError
 from streamcal.maps.curves import fit_curve
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.sliding_window import PANES, SlidingWindow
+from tests.inside import labels_of
 
 CELLS = 64  # few, so that sketches are coarsened; a window kept by subtraction would stay coarse
 
@@ -24,11 +25,6 @@ def fresh(scores: np.ndarray, labels: np.ndarray) -> ScoreSketch:
     sketch = ScoreSketch(CELLS)
     sketch.add(scores, labels)
     return sketch
-
-
-def labels_in(engine: Engine) -> ScoreSketch:
-    engine._versions.settle("target")
-    return engine._target.log.sketch
 
 
 def stream(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -63,12 +59,13 @@ def test_a_window_of_labels_equals_a_new_sketch_of_its_labels(
         start += size
         held = held_of_labels(start, length)
         assert engine.target.prior == labels[:start][held].mean()
-        assert labels_in(engine) == fresh(scores[:start][held], labels[:start][held])
+        assert labels_of(engine, "target") == fresh(scores[:start][held], labels[:start][held])
         assert engine.target.prior == labels[:start][held].mean()
         assert length <= len(labels[:start][held]) + max(0, length - start)
         assert len(labels[:start][held]) <= length + -(-length // PANES) + PANES
 
 
+@pytest.mark.slow
 def test_one_by_one_or_in_blocks_gives_the_same_state() -> None:
     scores, labels = stream(3000, 1)
     one = Recalibrator(mode="target", window=500, max_cells=CELLS)
@@ -96,10 +93,11 @@ def test_a_window_of_time_equals_a_new_sketch_of_its_labels(seed: int, batches: 
         panes = np.floor(times[:start] / (span / PANES))
         # labels that were too old when they arrived were never in the window
         kept = (panes >= np.maximum.accumulate(panes) - PANES) & (panes >= panes.max() - PANES)
-        assert labels_in(engine) == fresh(scores[:start][kept], labels[:start][kept])
+        assert labels_of(engine, "target") == fresh(scores[:start][kept], labels[:start][kept])
         assert engine.target.labels == start
 
 
+@pytest.mark.slow
 def test_the_map_uses_only_the_window_and_is_formed_again_with_each_pane() -> None:
     scores, labels = stream(6400, 2)
     engine = Recalibrator(mode="target", window=640, max_cells=CELLS)
@@ -142,7 +140,8 @@ def whole_map(engine: Recalibrator) -> RecalibrationMap:
     return copy.map
 
 
-@pytest.mark.parametrize("length", [500, timedelta(seconds=100)])
+@pytest.mark.slow
+@pytest.mark.parametrize("length", [500, timedelta(seconds=500)])
 def test_state_and_merge(length: int | timedelta) -> None:
     scores, labels = stream(2000, 4)
     times = np.arange(2000.0)

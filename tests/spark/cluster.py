@@ -21,6 +21,7 @@ import msgspec
 import numpy as np
 
 from streamcal.join.join import JoinConfig
+from tests.inside import labels_of
 from tests.spark.processes import executors, used
 from tests.spark.session import local_session
 from tests.spark.streams import TTL, one_process, write_stream
@@ -138,9 +139,7 @@ def main() -> None:
         n, ids = answers.count(), answers.select("id").distinct().count()
         same = [msgspec.to_builtins(state.counts) == msgspec.to_builtins(join.counts)]
         for (key, domain), sketch in sketches.items():
-            engine = state.engines[key]._engine
-            log = (engine._target if domain == "target" else engine._source).log
-            same.append(log.sketch.to_bytes() == sketch.to_bytes())
+            same.append(labels_of(state.engines[key], domain).to_bytes() == sketch.to_bytes())
         print("Spark      ", state.counts)
         print("one process", join.counts)
         print(f"counts equal: {same[0]}; sketches equal: {sum(same[1:])} of {len(same) - 1}")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
+from itertools import repeat
+from typing import Any
 
 import msgspec
 
 from streamcal.events import RAW_BYTES
 from streamcal.run.ports import Position, Positions
-from streamcal.run.rows import AlarmRow, MapRow, Recalibrated, RejectRow
+from streamcal.run.rows import AlarmRow, Answers, MapRow, Recalibrated, RejectRow
 from streamcal_connectors.kafka.client import Row
 from streamcal_connectors.kafka.config import KafkaUrl
 from streamcal_connectors.kafka.transactions import FencedError, Transactions
@@ -61,10 +63,11 @@ class KafkaSink:
                 f"{self.name}: the topic is compacted, and would keep only the last reject of each partition:"
                 " set its cleanup.policy to delete"
             )
-        topic, encode = self.topic, self._encode
-        made: list[Row] = [(topic, _key(row), encode(row)) for row in rows]
+        topic, plain = self.topic, rows.lines() if isinstance(rows, Answers) else rows
+        keys, values = _keys(plain), list(map(self._encode, plain))
+        made: list[Row] = list(zip(repeat(topic), keys, values, strict=False))
         room = self._transactions.room(topic)
-        if max((len(key or b"") + len(value) for _, key, value in made), default=0) > room:
+        if max(map(len, filter(None, keys)), default=0) + max(map(len, values), default=0) > room:
             made = [
                 each if len(each[1] or b"") + len(each[2]) <= room else self._fitted(row, each, room)
                 for row, each in zip(rows, made, strict=True)
@@ -109,9 +112,11 @@ class KafkaSink:
         )
 
 
-def _key(row: msgspec.Struct) -> bytes | None:
-    if isinstance(row, Recalibrated):
-        return None if row.id is None else row.id.encode()
-    if isinstance(row, MapRow | AlarmRow):
-        return (row.key or "").encode()
-    return row.source.encode() if isinstance(row, RejectRow) else None
+def _keys(rows: Sequence[Any]) -> list[bytes | None]:
+    """Return the keys of the records of rows, all of one kind."""
+    kind = type(rows[0]) if rows else None
+    if kind is RejectRow:
+        return [row.source.encode() for row in rows]
+    if kind in {MapRow, AlarmRow}:
+        return [(row.key or "").encode() for row in rows]
+    return [None if row.id is None else row.id.encode() for row in rows]

@@ -129,6 +129,7 @@ class KafkaSource:
         self._values = _values(cluster, options)
         self._waits = False  # for a schema
         self._siblings = siblings
+        self._before = 0.0  # what was left before the last poll
         self._consumer: Consumer | None = None
         self._next: dict[int, int] = {}  # by partition: the next offset to deliver
         self._last: dict[int, int] | None = None  # where a finite source ends
@@ -351,10 +352,15 @@ class KafkaSource:
         """Return how many records to read now: in proportion to what is left, beside the other topics.
 
         So a run that catches up comes to the ends of its topics at the same time. A topic of few labels, read
-        as fast as that of the predictions, would be far ahead: all its labels would be early.
+        as fast as that of the predictions, would be far ahead: all its labels would be early, and early
+        labels are taken one by one. Topics take turns in one order; what is left is that before each turn.
         """
-        behind = max((each.left for each in self._siblings), default=0.0)
-        return most if behind <= _FEWEST else max(int(most * self.left / behind), _FEWEST)
+        self._before = self.left
+        turn = self._siblings.index(self)
+        left = [each._before for each in self._siblings[:turn]]
+        left += [each.left for each in self._siblings[turn:]]
+        behind = max(left)
+        return most if behind <= _FEWEST else max(int(most * self._before / behind), _FEWEST)
 
     def _ask_ends(self, numbers: Sequence[int]) -> bool:
         """Ask the cluster where partitions end; return whether it has answered."""

@@ -96,12 +96,14 @@ function replace(list, items) {
 
 const OUTCOMES = [
   ["joined", "Joined", "a label met its prediction", "predictions"],
+  ["implied", "Implied", "no label came: counted as 0", "predictions"],
   ["expired", "Expired", "no label came in time", "predictions"],
   ["early", "Early", "the label came before its prediction", "labels"],
   ["late", "Late", "the label came after its prediction had expired", "labels"],
   ["unmatched", "Unmatched", "the prediction of a label never came", "labels"],
   ["duplicate", "Duplicate", "the id had come before", "predictions"],
   ["corrected", "Corrected", "a second label, unlike the first", "labels"],
+  ["contradicted", "Contradicted", "a label 1 after it was counted as 0", "labels"],
 ];
 
 function showEvents({ join, pending, delay, rejected, events, reasons, rejects }) {

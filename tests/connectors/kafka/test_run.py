@@ -73,6 +73,23 @@ def flights() -> tuple[list[bytes], list[bytes]]:
     return predictions, labels
 
 
+def implied_flights() -> tuple[list[bytes], list[bytes], JoinCounts]:
+    """Return the flights with positives only, a fifth of them too late; and what the join has to count."""
+    predictions, labels = flights()
+    positives = [row for row in map(msgspec.json.decode, labels) if row["label"]]
+    too_late = [row | {"time": row["time"] + 2 * TTL} for row in positives[::5]]
+    in_time = [row for number, row in enumerate(positives) if number % 5]
+    sent = sorted([*in_time, *too_late], key=lambda row: row["time"])
+    counts = JoinCounts(
+        predictions=len(predictions),
+        labels=len(sent),
+        joined=len(in_time),
+        implied=len(predictions) - len(in_time),
+        contradicted=len(too_late),
+    )
+    return predictions, [msgspec.json.encode(row) for row in sent], counts
+
+
 def id_of(line: bytes) -> bytes:
     found: str = msgspec.json.decode(line)["id"]
     return found.encode()
@@ -115,7 +132,12 @@ class Stream:
     """Topics of one test, and the command line that runs over them."""
 
     def __init__(
-        self, broker: AnyBroker, new_topic: Topics, folder: Path, partitions: int = 2, ttl: float = TTL
+        self,
+        broker: AnyBroker,
+        new_topic: Topics,
+        folder: Path,
+        partitions: int = 2,
+        join: str = f"label_ttl = {TTL}",
     ) -> None:
         self.broker = broker
         self.folder = folder
@@ -124,7 +146,7 @@ class Stream:
             "--events": new_topic("predictions", partitions),
             "--labels": new_topic("labels", partitions),
         }
-        (folder / "config.toml").write_text(f"[join]\nlabel_ttl = {ttl}\n")
+        (folder / "config.toml").write_text(f"[join]\n{join}\n")
         self.source = folder / "source.jsonl"
         with gzip.open(data_folder() / "source.jsonl.gz") as lines:
             self.source.write_bytes(b"".join(islice(lines, None if FULL else 4000)))
@@ -242,6 +264,50 @@ def test_killed_and_yet_every_id_once(
     pytest.fail("the broker lost a transaction in each of five runs")
 
 
+@pytest.mark.crash
+def test_killed_with_implied_negatives(kafka_broker: AnyBroker, new_topic: Topics, tmp_path: Path) -> None:
+    """Kill the run while it counts what nobody labels; however topics are read, it counts the same."""
+    rng = random.Random(1)
+    join = f'unlabelled = "negative"\nmatured_after = {TTL}\ncorrections = true'
+    stream = Stream(kafka_broker, new_topic, tmp_path, join=join)
+    predictions, labels, wanted = implied_flights()
+    last = msgspec.json.decode(labels[-1])["time"]
+    # What the first of these shows is the watermark of the second: by then all else has matured.
+    ends = [
+        msgspec.json.encode({"id": f"end {n}", "score": 0.5, "time": last + TTL + n * DAY}) for n in (1, 2)
+    ]
+    rows = interleave(
+        rng,
+        [(stream.inputs["--events"], id_of(line), line) for line in predictions],
+        [(stream.inputs["--labels"], id_of(line), line) for line in labels],
+    )
+    part = -(-len(rows) // (BROKER_KILLS + 1))
+    arguments, outputs = stream.arguments("broken")
+    struck = 0
+    with runs(arguments, tmp_path / "broken.log", MAX_EVENTS) as process:
+        for kill in range(BROKER_KILLS + 1):
+            send(kafka_broker, rows[kill * part : (kill + 1) * part])
+            process.start()
+            if kill < BROKER_KILLS:
+                time.sleep(rng.uniform(0.0, 1.2))
+                struck += process.end(signal.SIGKILL) == -signal.SIGKILL
+        for end in ends:
+            stream.await_done(process, "broken")
+            send(kafka_broker, [(stream.inputs["--events"], b"end", end)])
+        stream.finish(process, "broken")
+    check(stream, outputs, [*map(id_of, [*predictions, *ends])])
+    others = stream.run_to_the_end("whole", 65_536)
+    check(stream, others, [*map(id_of, [*predictions, *ends])])
+    broken, whole = stream.counts("broken"), stream.counts("whole")
+    print(f"\nkilled {struck} times; {broken}")
+    assert struck == BROKER_KILLS
+    for counts in (broken, whole):
+        counts.early = 0  # how many labels were read before their prediction is what may differ
+        counts.predictions -= len(ends)
+        assert counts == wanted
+    assert stream.sketches("broken") == stream.sketches("whole")
+
+
 def kill_and_check(killable_broker: Broker, new_topic: Topics, tmp_path: Path, what: str, seed: int) -> None:
     rng = random.Random(f"{what} {seed}")
     kills = KILLS if what == "process" else BROKER_KILLS
@@ -351,7 +417,7 @@ def test_however_the_topics_are_interleaved(
         rng = random.Random(way)
         folder = tmp_path / str(way)
         folder.mkdir()
-        stream = Stream(kafka_broker, new_topic, folder, partitions=1 + way % 3, ttl=ttl)
+        stream = Stream(kafka_broker, new_topic, folder, partitions=1 + way % 3, join=f"label_ttl = {ttl}")
         live = way % 2 == 1
         rows = stream_rows.rows(rng, stream.inputs, ttl - hour if live else ttl)
         first, last = rows[0][0], rows[-1][0]

@@ -219,6 +219,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class TestOneRule:
+    @pytest.mark.slow
     @given(st.lists(ROWS, max_size=8), st.sampled_from([1, 40]), st.booleans())
     @settings(max_examples=50, deadline=None)
     def test_what_is_an_event_in_json_is_one_in_avro(

@@ -43,6 +43,24 @@ def test_topics_are_read_in_proportion_to_what_is_left(kafka_broker: AnyBroker, 
         assert [source._share(8000) for source in sources] == [1024, 8000]
 
 
+def test_what_was_read_in_this_turn_counts_as_left(kafka_broker: AnyBroker, new_topic: Topics) -> None:
+    """Else the topics that are read last would get ahead, more with every turn."""
+    counts = {new_topic("predictions"): 40_000, new_topic("labels"): 10_000}
+    for topic, count in counts.items():
+        put(kafka_broker, topic, [prediction(i) for i in range(count)])
+    connector = KafkaConnector()
+    sources = [connector.source(url(kafka_broker, topic), SourceOptions()) for topic in counts]
+    with closing(sources[0]), closing(sources[1]):
+        for source in sources:
+            source.seek({})
+        reads = [0, 0]
+        while sources[0].left > 10_000:
+            for number, source in enumerate(sources):
+                reads[number] += sum(len(batch.events) for batch in source.poll(8000, 1.0))
+            predictions, labels = reads
+            assert labels == pytest.approx(predictions / 4, abs=1024)
+
+
 @BOTH
 class TestSource:
     def test_several_partitions_each_in_its_order(self, kafka_broker: AnyBroker, new_topic: Topics) -> None:

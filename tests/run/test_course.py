@@ -11,11 +11,12 @@ import pytest
 from streamcal.certificates.record import LABEL_SHIFT_REFUTED, MONOTONE_REFUTED
 from streamcal.engine.emissions import DriftAlarm
 from streamcal.events import Event, LabelEvent, PredictionEvent
+from streamcal.run.course import LATEST_REJECTS, Course
 from streamcal.run.order import MicroBatch, TimesRead
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.quality import RATED_KEYS
 from streamcal.run.rows import RejectRow
-from streamcal.run.status import LATEST_REJECTS, Course, Status
+from streamcal.run.status import Status
 
 
 def labelled(count: int, seed: int = 5, key: str | None = None) -> list[Event]:
@@ -101,6 +102,7 @@ def test_it_can_be_made_before_the_first_event() -> None:
     assert (status.delay.median, status.alarms, status.keys) == (None, [], 0)
 
 
+@pytest.mark.slow
 def test_the_first_keys_have_views_of_their_own() -> None:
     pipeline, course = Pipeline(), Course()
     alone = {}

@@ -1,0 +1,233 @@
+"""Objects of S3 as inputs and outputs: what they give is what files give, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamcal_connectors.objects import ObjectConnector
+
+from streamcal.errors import OutputError
+from streamcal.run.connectors import Connectors
+from streamcal.run.ports import SourceOptions
+from streamcal.run.rows import Recalibrated
+from streamcal.run.runner import writing
+from tests.command_line import streamcal, synthetic
+from tests.connectors.objects.server import KEY, SECRET, fetched, served
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="session")
+def endpoint() -> Iterator[str]:
+    """Start the server; without it, tests are skipped, but fail under CI."""
+    if not os.environ.get("CI"):
+        pytest.importorskip("s3fs", reason="needs s3fs: pip install '.[objects]'")
+    try:
+        jars = fetched()
+    except RuntimeError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(f"no server of S3: {error}")
+    with served(jars) as found:
+        yield found
+
+
+@pytest.fixture
+def bucket(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    import s3fs  # type: ignore[import-untyped]
+
+    for name, value in {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ACCESS_KEY_ID": KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    s3fs.S3FileSystem.clear_instance_cache()
+    yield Bucket(s3fs.S3FileSystem())
+    s3fs.S3FileSystem.clear_instance_cache()
+
+
+class Bucket:
+    """A bucket of one test."""
+
+    def __init__(self, files: Any) -> None:
+        self.files = files
+        self._name = f"bucket-{uuid.uuid4().hex[:12]}"
+        files.call_s3("create_bucket", Bucket=self._name)
+
+    def url(self, key: str) -> str:
+        return f"s3://{self._name}/{key}"
+
+    def put(self, key: str, data: bytes) -> str:
+        self.files.pipe_file(f"{self._name}/{key}", data)
+        return self.url(key)
+
+    def get(self, key: str) -> bytes:
+        data: bytes = self.files.cat_file(f"{self._name}/{key}")
+        return data
+
+    def keys(self) -> list[str]:
+        self.files.invalidate_cache()
+        return sorted(each.partition("/")[2] for each in self.files.find(self._name))
+
+
+def lines(first: int, count: int) -> bytes:
+    return b"".join(b'{"id":"%d","score":0.5,"time":%d}\n' % (i, i) for i in range(first, first + count))
+
+
+def read(source: Any, most: int = 1 << 16) -> list[str]:
+    found = []
+    while not source.ended and len(found) < most:
+        for batch in source.poll(1 << 16, 0.1):
+            found += [event.id for event in batch.events]
+    return found
+
+
+@pytest.mark.parametrize("ending", ["csv.gz", "parquet"])
+def test_a_run_gives_what_it_gives_of_files(bucket: Bucket, tmp_path: Path, ending: str) -> None:
+    source, predictions, labels = synthetic(tmp_path)
+    local: list[Any] = ["--source", source, "--events", predictions, "--labels", labels]
+    remote = [
+        bucket.put(f"in/{each.name}", each.read_bytes()) if isinstance(each, Path) else each for each in local
+    ]
+    own = tmp_path / f"answers.{ending}"
+    maps, map_file = tmp_path / "maps.jsonl", tmp_path / "map.json"
+    assert not streamcal("run", *local, "--output", own, "--maps", maps, "--map", map_file).returncode
+    done = streamcal(
+        *("run", *remote, "--output", bucket.url(f"out/answers.{ending}")),
+        *("--maps", bucket.url("out/maps.jsonl")),
+    )
+    assert done.returncode == 0, done.stderr
+    assert bucket.get(f"out/answers.{ending}") == own.read_bytes()
+    assert bucket.get("out/maps.jsonl") == maps.read_bytes()
+
+    again = tmp_path / "again.parquet"
+    assert not streamcal("apply", "--map", map_file, "--events", own, "--output", again).returncode
+    answers = bucket.url(f"out/answers.{ending}")
+    done = streamcal("apply", "--map", map_file, "--events", answers, "--output", bucket.url("again.parquet"))
+    assert done.returncode == 0, done.stderr
+    assert bucket.get("again.parquet") == again.read_bytes()
+
+
+def test_an_object_and_a_pattern_resume_where_they_were(bucket: Bucket) -> None:
+    for day in range(3):
+        bucket.put(f"2026/{day}.jsonl", lines(1000 * day, 1000))
+    connector, options = ObjectConnector(), SourceOptions()
+    for url, days in ((bucket.url("2026/1.jsonl"), [1]), (bucket.url("2026/*.jsonl"), [0, 1, 2])):
+        everything = [str(1000 * day + i) for day in days for i in range(1000)]
+        with closing(connector.source(url, options)) as source:
+            source.seek({})
+            (batch,) = source.poll(1 << 16, 0.1)
+            position = {"": batch.position(700)}
+            assert batch.origin(700).source == bucket.url(f"2026/{days[0]}.jsonl")
+        with closing(connector.source(url, options)) as source:
+            source.seek(position)
+            assert read(source) == everything[700:]
+
+
+def test_an_object_that_was_changed_is_refused(bucket: Bucket) -> None:
+    connector, options = ObjectConnector(), SourceOptions()
+    one, several = bucket.put("0.jsonl", lines(0, 100)), bucket.url("*.jsonl")
+    bucket.put("1.jsonl", lines(1000, 100))
+    with closing(connector.source(one, options)) as source:
+        source.seek({})
+        (batch,) = source.poll(1 << 16, 0.1)
+        in_one = {"": batch.position(50)}
+    with closing(connector.source(several, options)) as source:
+        source.seek({})
+        source.poll(1 << 16, 0.1)
+        source.poll(1 << 16, 0.1)
+        (batch,) = source.poll(1 << 16, 0.1)
+        in_several = {"": batch.position(50)}
+    bucket.put("0.jsonl", lines(0, 100).replace(b"0.5", b"0.6"))  # of the same size
+    with (
+        closing(connector.source(one, options)) as source,
+        pytest.raises(ValueError, match=rf"^{one} is not the file that was read before: its first"),
+    ):
+        source.seek(in_one)
+    with (
+        closing(connector.source(several, options)) as source,
+        pytest.raises(ValueError, match=r"the 1 files before .*1\.jsonl are not those that were read before"),
+    ):
+        source.seek(in_several)
+
+
+def test_an_object_appears_whole_or_not_at_all(bucket: Bucket, tmp_path: Path, monkeypatch: Any) -> None:
+    answer = Recalibrated("a", 0.5, 0.4, 1, (1.0, 1.0))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    failed = Connectors().sink(bucket.url("a.jsonl"))
+    failed.resume("", None)
+    failed.write([answer])
+    failed.close()
+    sink = Connectors().sink(bucket.url("a.jsonl"))
+    sink.resume("", None)
+    sink.write([answer])
+    sink.commit({})
+    assert bucket.keys() == []
+    sink.close()
+    assert bucket.keys() == ["a.jsonl"]
+    assert list(tmp_path.iterdir()) == []
+
+    with pytest.raises(OSError, match=r"a\.jsonl: it exists, and an object is never replaced"):
+        Connectors().sink(bucket.url("a.jsonl"))
+    slow = Connectors().sink(bucket.url("b.jsonl"))
+    slow.resume("", None)
+    slow.write([answer])
+    slow.commit({})
+    bucket.put("b.jsonl", b"of another run")
+    with (
+        pytest.raises(OutputError, match=r"b\.jsonl: it exists.* Its rows are in .*/b\.jsonl: copy"),
+        writing(slow),
+    ):
+        slow.close()
+    assert bucket.get("b.jsonl") == b"of another run"
+    (kept,) = tmp_path.glob("*/b.jsonl")
+    assert b'"probability":0.4' in kept.read_bytes()
+
+
+def test_what_is_refused_says_what_to_do(bucket: Bucket, tmp_path: Path) -> None:
+    url = bucket.put("in.jsonl", lines(0, 10))
+    everything, output, store = bucket.url("*.jsonl"), bucket.url("o.jsonl"), tmp_path / "s.db"
+    for arguments, said in (
+        (["--events", url, "--output", output, "--store", store], "would be written as a whole at the end"),
+        (["--events", url, "--output", url], "are one and the same"),
+        (["--events", everything, "--output", output], "one of the objects that"),
+        (["--events", bucket.url("*.csv"), "--output", "-"], "*.csv: no object matches this pattern"),
+    ):
+        done = streamcal("run", *arguments)
+        assert done.returncode, arguments
+        assert said in done.stderr
+    assert bucket.keys() == ["in.jsonl"]
+    for wrong, options, said in (
+        (bucket.url("no.jsonl"), SourceOptions(), "no.jsonl: there is no such object"),
+        (bucket.url(""), SourceOptions(), "names no object"),
+        (url, SourceOptions(follow=True), "an object never grows"),
+        ("s3://key:hunter2@b/c", SourceOptions(), "//…@b/c: credentials do not belong in a URL"),
+        ("gs://b/c", SourceOptions(), "gs://b/c needs gcsfs: pip install"),
+    ):
+        with pytest.raises((OSError, ValueError), match=re.escape(said)) as refused:
+            ObjectConnector().source(wrong, options)
+        assert "hunter2" not in str(refused.value)
+
+
+def test_credentials_are_taken_from_the_environment_and_never_shown(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = bucket.put("in.jsonl", lines(0, 10))
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", wrong := "not-the-secret")
+    done = streamcal("run", "--events", url, "--output", "-")
+    assert done.returncode
+    assert (
+        f"cannot read {url}: Forbidden. Credentials and the endpoint come from the environment" in done.stderr
+    )
+    assert wrong not in done.stderr
+    assert KEY not in done.stderr

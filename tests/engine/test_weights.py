@@ -1,0 +1,306 @@
+"""Labels for some: what engines learn from labels that stand for several predictions each."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamcal import LabelEvent, LabelledEvent, MapPublished, PredictionEvent, Recalibrator, ScoreSketch
+from streamcal.certificates.record import UNWEIGHTED
+
+Values = npt.NDArray[np.float64]
+MODES = ("auto", "source", "target", "label_shift", "composite")
+OPTIONS: list[dict[str, Any]] = [
+    {"mode": "auto"},
+    {"mode": "target"},
+    {"mode": "composite"},
+    {"mode": "label_shift", "window": 200},
+    {"mode": "target", "window": 200, "bins": "cube_root"},
+    {"mode": "composite", "prior_window": 150, "bins": 4},
+    {"mode": "auto", "prior": "scores", "window": 100},
+    {"mode": "target", "label_horizon": 40},
+]
+
+
+def labels_for_some(seed: int, n: int) -> tuple[Values, Values, Values]:
+    """Return scores, labels with P[Y=1] = score², weights: all above 0.8 are seen, of the others a tenth."""
+    rng = np.random.default_rng(seed)
+    scores = rng.random(n)
+    labels = (rng.random(n) < scores**2).astype(np.int8)
+    chance = np.where(scores > 0.8, 1.0, 0.1)
+    seen = rng.random(n) < chance
+    return scores[seen], labels[seen], 1.0 / chance[seen]
+
+
+def engine_of(options: dict[str, Any]) -> Recalibrator:
+    engine = Recalibrator(**options)
+    if options["mode"] != "target":
+        rng = np.random.default_rng(3)
+        scores = rng.random(600)
+        engine.learn_many(scores, rng.random(600) < scores, "source", weights=rng.choice([1.0, 1.5], 600))
+    return engine
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@settings(max_examples=2, deadline=None)
+@given(st.data())
+def test_one_by_one_is_many_at_a_time(options: dict[str, Any], data: st.DataObject) -> None:
+    scores, labels, weights = labels_for_some(data.draw(st.integers(0, 99)), 1000)
+    cuts = [0, *sorted(data.draw(st.sets(st.integers(1, len(scores) - 1), max_size=5))), len(scores)]
+    seen = None if "label_horizon" not in options else 0
+    one, many = engine_of(options), engine_of(options)
+    for engine in (one, many):
+        engine.observe_many(scores)
+    events = zip(scores.tolist(), labels.tolist(), weights.tolist(), strict=True)
+    for number, (score, label, weight) in enumerate(events):
+        one.learn_one(score, label, seen=None if seen is None else number, weight=weight)
+    for start, end in pairwise(cuts):
+        part = slice(start, end)
+        first = None if seen is None else start
+        many.learn_many(scores[part], labels[part], seen=first, weights=weights[part])
+        many = Recalibrator.from_bytes(many.to_bytes())
+    assert many.to_bytes() == one.to_bytes()
+    assert Recalibrator.from_bytes(one.to_bytes()).to_bytes() == one.to_bytes()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_weights_of_1_are_no_weights(mode: Any) -> None:
+    scores, labels, _ = labels_for_some(1, 3000)
+    plain, even = Recalibrator(mode=mode), Recalibrator(mode=mode)
+    for domain in ("source", "target"):
+        plain.learn_many(scores, labels, domain)
+        even.learn_many(scores[:500], labels[:500], domain, weights=np.ones(500))
+        for score, label in zip(scores[500:].tolist(), labels[500:].tolist(), strict=True):
+            even.learn_one(score, label, domain, weight=1)
+    assert even.to_bytes() == plain.to_bytes()
+    assert even.certificate == plain.certificate
+
+
+def test_a_whole_weight_is_so_many_copies() -> None:
+    scores, labels, weights = labels_for_some(2, 2000)
+    weighted, copied = (Recalibrator(mode="target", bins=6, prior_smoothing=0.0) for _ in range(2))
+    weighted.learn_many(scores, labels, weights=weights)
+    times = weights.astype(int)
+    copied.learn_many(np.repeat(scores, times), np.repeat(labels, times))
+    for engine in (weighted, copied):
+        engine.refresh()
+    assert weighted.map.values == copied.map.values
+    assert weighted.map.edges == copied.map.edges
+    assert weighted.target.prior == pytest.approx(copied.target.prior, abs=1e-12)
+
+
+def test_engines_merge_with_weights() -> None:
+    scores, labels, weights = labels_for_some(4, 4000)
+    half = len(scores) // 2
+    whole, left, right = (Recalibrator(mode="target", bins=8) for _ in range(3))
+    whole.learn_many(scores, labels, weights=weights)
+    left.learn_many(scores[:half], labels[:half], weights=weights[:half])
+    right.learn_many(scores[half:], labels[half:], weights=weights[half:])
+    left.merge(right)
+    whole.refresh()
+    assert left.map.values == whole.map.values
+    assert left.target.prior == whole.target.prior
+    auto = [Recalibrator() for _ in range(2)]
+    for engine in auto:
+        engine.learn_many(scores, labels, weights=weights)
+    auto[0].merge(auto[1])
+    assert Recalibrator.from_bytes(auto[0].to_bytes()).to_bytes() == auto[0].to_bytes()
+
+
+def test_a_sketch_with_weights_is_learned() -> None:
+    scores, labels, weights = labels_for_some(5, 2000)
+    sketch = ScoreSketch()
+    sketch.add(scores, labels, weights)
+    by_sketch, by_labels = (Recalibrator(mode="target") for _ in range(2))
+    by_sketch.learn_sketch(sketch)
+    by_labels.learn_many(scores, labels, weights=weights)
+    by_labels.refresh()
+    assert by_sketch.target == by_labels.target
+    assert by_sketch.map.predict_one(0.4) == by_labels.map.predict_one(0.4)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("mode", ["auto", "target", "composite"])
+def test_weights_undo_the_choice_of_labels(mode: Any) -> None:
+    """Labels come for all scores above 0.8 and for a tenth of the others; P[Y=1 | score] = score².
+
+    The prior is 1/3; among labels it is 0.63. By the weights its estimate has a standard deviation of
+    √(Σw²·¼)/Σw < 0.008 at 20,000 predictions, so it is farther than 0.05 from 1/3 with probability below
+    1e-9. Without weights it is 0.3 off. Seen to fail with the weights left out of `Mass.of`, and, for the
+    composite, out of the sketch.
+    """
+    scores, labels, weights = labels_for_some(6, 20_000)
+    source = labels_for_some(7, 6000)
+    fair, naive = Recalibrator(mode=mode), Recalibrator(mode=mode)
+    for engine, counted in ((fair, True), (naive, False)):
+        if mode == "composite":
+            engine.learn_many(source[0], source[1], "source", weights=source[2] if counted else None)
+        engine.learn_many(scores, labels, weights=weights if counted else None)
+    assert abs(fair.target.prior - 1 / 3) < 0.05  # type: ignore[operator]
+    assert abs(naive.target.prior - 1 / 3) > 0.25  # type: ignore[operator]
+
+
+@pytest.mark.statistical
+def test_weights_undo_what_the_score_does_not_tell() -> None:
+    """Labels come for class 1 four times as often as for class 0: without weights the map is 0.3 off.
+
+    P[Y=1 | score] = score², in 8 bins of 10,000 labels: each mean has a standard deviation below 0.03, so
+    that the RMSE over 8 bins exceeds 0.06 with probability below 1e-9 (chi square). That of the map without
+    weights is 0.2. Seen to fail with `ScoreSketch.weighed` returning counts.
+    """
+    rng = np.random.default_rng(8)
+    scores = rng.random(40_000)
+    labels = (rng.random(40_000) < scores**2).astype(np.int8)
+    chance = np.where(labels == 1, 0.8, 0.2)
+    seen = rng.random(40_000) < chance
+    at = np.linspace(0.05, 0.95, 10)
+    errors = {}
+    for mode in ("auto", "target"):
+        for name, weights in (("fair", 1.0 / chance[seen]), ("naive", None)):
+            engine = Recalibrator(mode=mode)  # type: ignore[arg-type]
+            engine.learn_many(scores[seen], labels[seen], weights=weights)
+            errors[mode, name] = float(np.sqrt(np.mean((engine.predict_many(at) - at**2) ** 2)))
+        assert errors[mode, "fair"] < 0.06
+        assert errors[mode, "naive"] > 0.12
+
+
+# Certificates and tests
+
+
+@pytest.mark.parametrize("mode", ["auto", "target", "composite"])
+def test_certificates_claim_nothing_of_weighted_labels(mode: Any) -> None:
+    scores, labels, weights = labels_for_some(9, 30_000)
+    engine = Recalibrator(mode=mode)
+    engine.learn_many(scores, labels, "source", weights=weights)
+    engine.learn_many(scores, labels, weights=weights)
+    certificate = Recalibrator.from_bytes(engine.to_bytes()).certificate
+    assert certificate is not None
+    assert UNWEIGHTED in certificate.refuted
+    assert certificate.in_words("risk") == "no claim: labels have weights"
+    assert (certificate.risk, certificate.target_risk) == (1.0, 1.0)
+    assert not certificate.paper.met
+    assert engine.alarms == ()
+
+
+def test_one_weight_is_enough_and_is_not_forgotten() -> None:
+    """A label of weight 1 among weighted ones is no fair sample, nor is a window of such labels."""
+    scores, labels, _ = labels_for_some(10, 20_000)
+    engine = Recalibrator(mode="target", window=64)
+    engine.learn_many(scores[:2000], labels[:2000])
+    assert engine.certificate is not None
+    assert engine.certificate.refuted == ()
+    engine.learn_one(0.3, 1, weight=3.0)
+    engine.learn_many(scores, labels)
+    engine = Recalibrator.from_bytes(engine.to_bytes())
+    assert engine.certificate is not None
+    assert engine.certificate.refuted == (UNWEIGHTED,)
+
+
+def test_matured_cohorts_certify_without_weights() -> None:
+    """They count labels that have not come at their worst, so they need not know why these have not."""
+    rng = np.random.default_rng(11)
+    scores = rng.random(20_000)
+    engines = [Recalibrator(mode="target", label_horizon=100) for _ in range(2)]
+    for engine, weights in zip(engines, (None, rng.choice([1.0, 1.25], 20_000)), strict=True):
+        engine.observe_many(scores)
+        engine.learn_many(scores, scores > 0.5, seen=0, weights=weights)
+    plain, weighted = (engine.certificate for engine in engines)
+    assert plain is not None
+    assert weighted is not None
+    assert weighted.cohorts == "matured"
+    assert weighted.refuted == ()
+    assert weighted.risk < 0.25
+
+
+def test_a_choice_of_labels_refutes_no_label_shift() -> None:
+    """Source and target are of one law, but labels of the target depend on score and label.
+
+    Without weights the test alarms; what its log e-value is then is no matter of chance at 2,000 labels.
+    """
+    rng = np.random.default_rng(12)
+    scores = rng.random(8000)
+    labels = (rng.random(8000) < scores).astype(np.int8)
+    chance = np.where((labels == 1) == (scores > 0.5), 0.9, 0.2)
+    seen = rng.random(8000) < chance
+    engines = [Recalibrator(mode="composite") for _ in range(2)]
+    for engine, weights in zip(engines, (None, 1.0 / chance[seen]), strict=True):
+        engine.learn_many(scores, labels, "source")
+        engine.learn_many(scores[seen], labels[seen], weights=weights)
+    assert [bool(engine.alarms) for engine in engines] == [True, False]
+    assert engines[1].log_e_value is None
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [({"prior": "both"}, "counts each prediction once"), ({"prior_window": "adwin"}, "count alike")],
+)
+def test_options_that_count_labels_alike_refuse_weights(options: dict[str, Any], reason: str) -> None:
+    engine = Recalibrator(mode="composite", **options)
+    before = engine.to_bytes()
+    with pytest.raises(ValueError, match=reason):
+        engine.learn_one(0.5, 1, weight=2.0)
+    with pytest.raises(ValueError, match=reason):
+        engine.learn_many([0.5], [1], weights=[2.0])
+    with pytest.raises(ValueError, match=reason):
+        engine.step(LabelledEvent(0.5, 1, weight=2.0))
+    assert engine.to_bytes() == before
+    engine.learn_one(0.5, 1, weight=1.001)  # which is 1
+    engine.step(LabelledEvent(0.5, 1, weight=1.0))
+
+
+def test_bad_weights_are_refused_and_nothing_is_learned() -> None:
+    engine = Recalibrator()
+    with pytest.raises(ValueError, match="a weight must be a number from 1/256 to 10000, got 0"):
+        engine.learn_one(0.5, 1, weight=0)
+    with pytest.raises(ValueError, match="index 1: a weight must be a number from 1/256 to 10000, got nan"):
+        engine.learn_many([0.5, 0.6], [1, 0], weights=[1.0, float("nan")])
+    with pytest.raises(ValueError, match="2 labels but 3 weights"):
+        engine.learn_many([0.5, 0.6], [1, 0], weights=[1.0, 1.0, 2.0])
+    for event in (PredictionEvent("a", 0.5, weight=-1.0), LabelEvent("a", 1, weight=1e5)):
+        with pytest.raises(ValueError, match="a weight must be a number"):
+            engine.step(event)
+    assert (engine.target.labels, engine.join.counts.predictions) == (0, 0)
+
+
+# Events
+
+
+def test_the_label_says_what_it_counts_for_else_its_prediction() -> None:
+    engine = Recalibrator(mode="target", prior_smoothing=0.0)
+    engine.step(PredictionEvent("a", 0.5, weight=3.0))
+    engine.step(LabelEvent("a", 1))
+    engine.step(PredictionEvent("b", 0.5, weight=3.0))
+    engine.step(LabelEvent("b", 0, weight=2.0))
+    engine.step(LabelEvent("c", 0, weight=4.0))  # comes early
+    engine = Recalibrator.from_bytes(engine.to_bytes())
+    engine.step(PredictionEvent("c", 0.5))
+    engine.step(LabelledEvent(0.5, 1, weight=1.5))
+    engine.step(LabelledEvent(0.5, 1, "d"))
+    assert engine.target.prior == pytest.approx((3.0 + 1.5 + 1.0) / (3.0 + 2.0 + 4.0 + 1.5 + 1.0))
+
+
+def test_a_stream_of_events_is_learned_like_its_labels() -> None:
+    scores, labels, weights = labels_for_some(13, 3000)
+    stepped, learned = Recalibrator(), Recalibrator()
+    published = 0
+    for number, (score, label, weight) in enumerate(
+        zip(scores.tolist(), labels.tolist(), weights.tolist(), strict=True)
+    ):
+        stepped.step(PredictionEvent(str(number), score, weight=weight))
+        published += any(
+            isinstance(each, MapPublished) for each in stepped.step(LabelEvent(str(number), label))
+        )
+        learned.observe_one(score)
+        learned.learn_one(score, label, seen=number, weight=weight)
+    assert published > 10
+    assert stepped.map == learned.map
+    assert stepped.target == learned.target

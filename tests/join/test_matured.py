@@ -1,0 +1,344 @@
+"""Implied negatives and corrections: the counts are those of a batch that sees the final truth."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from streamcal import JoinConfig, LabelEvent, LabelledEvent, PredictionEvent, Recalibrator
+from streamcal.engine.config import RecalibratorConfig, with_join
+from streamcal.engine.emissions import Rejected
+from streamcal.engine.engine import Engine
+from streamcal.engine.stepping import pass_on, step
+from streamcal.events import Event
+from streamcal.join.join import Join, JoinCounts, Joined, Relabelled, Told
+from streamcal.sketch.score_sketch import ScoreSketch
+from tests.join.recorder import Recorder, emissions
+
+AFTER = 10.0
+END = 1e6
+NEGATIVE: dict[str, Any] = {"unlabelled": "negative", "matured_after": AFTER, "label_ttl": 1e5}
+
+
+def drive(events: list[Event], **options: Any) -> tuple[Join, list[Any], list[str]]:
+    join, recorder = Join(JoinConfig(**(NEGATIVE | options))), Recorder()
+    out = [each for event in events for each in emissions(join, event, recorder)]
+    return join, recorder.learned, [each.reason for each in out if isinstance(each, Rejected)]
+
+
+def later(time: float, number: int = 0) -> PredictionEvent:
+    return PredictionEvent(f"later {number}", 0.9, time)
+
+
+def test_no_label_is_a_negative_once_its_time_has_passed() -> None:
+    events: list[Event] = [PredictionEvent("a", 0.3, 1.0), later(11.0)]
+    assert drive(events)[1] == []  # until then, inclusively, a label may come
+    join, learned, _ = drive([*events, later(11.5, 1)])
+    assert learned == [Joined(0.3, 0.5, 0, "target", 1.0, None, 3, None, matured_at=11.0)]
+    assert join.counts == JoinCounts(predictions=3, implied=1)
+
+
+def test_labels_are_learned_in_the_order_of_predictions() -> None:
+    """However soon the positive is told; it is told apart, and the label told last counts."""
+    predictions = [PredictionEvent(id_, 0.3, time) for id_, time in (("a", 1.0), ("b", 2.0), ("c", 3.0))]
+    told = [("c", 1, 4.0), ("b", 1, 5.0), ("b", 1, 6.0), ("b", 0, 7.0)]
+    labels = [LabelEvent(*each) for each in told]
+    join, learned, reasons = drive([*predictions, *labels, later(50.0)])
+    assert [each for each in learned if isinstance(each, Told)] == [
+        Told(0.3, 3.0, 4.0, "target", None),
+        Told(0.3, 2.0, 5.0, "target", None),
+    ]
+    joined = [each for each in learned if isinstance(each, Joined)]
+    assert [(each.predicted_at, each.labelled_at, each.label, each.matured_at) for each in joined] == [
+        (1.0, None, 0, 11.0),
+        (2.0, 7.0, 0, 12.0),
+        (3.0, 4.0, 1, 13.0),
+    ]
+    assert reasons == ["duplicate label: there was one with id 'b' before"]
+    assert join.counts == JoinCounts(4, 4, joined=2, duplicate=1, corrected=1, implied=1)
+
+
+def test_a_positive_that_comes_later_contradicts() -> None:
+    events: list[Event] = [PredictionEvent("a", 0.3, 1.0), LabelEvent("a", 1, 12.0), LabelEvent("a", 0, 13.0)]
+    join, learned, reasons = drive(events)
+    assert [each.label for each in learned] == [0]
+    assert reasons == [
+        "late label: the prediction with id 'a' counts as 0, it had none for 10 seconds;"
+        " [join] corrections = true would correct it",
+        "late label: the prediction with id 'a' counts as 0, it had none for 10 seconds",
+    ]
+    assert join.counts == JoinCounts(1, 2, late=2, implied=1, contradicted=1)
+    join, learned, reasons = drive(events, corrections=True)
+    assert learned[1:] == [Relabelled(0.3, label, "target", 1.0, 11.0, 3, None) for label in (1, 0)]
+    assert reasons == []
+    assert join.counts == JoinCounts(1, 2, implied=1, contradicted=1, corrected=1)
+
+
+def test_corrections_without_implied_negatives() -> None:
+    events: list[Event] = [PredictionEvent("a", 0.3, 1.0), LabelEvent("a", 1, 2.0), LabelEvent("a", 0, 3.0)]
+    options: dict[str, Any] = {"unlabelled": "drop", "matured_after": None, "corrections": True}
+    join, learned, reasons = drive([*events, LabelEvent("a", 0, 4.0)], **options)
+    assert learned[1:] == [Relabelled(0.3, 0, "target", 1.0, 2.0, 3, None)]
+    assert reasons == ["duplicate label: there was one with id 'a' before"]
+    assert join.counts == JoinCounts(1, 3, joined=1, duplicate=1, corrected=1)
+
+
+def test_what_leaves_a_full_table_has_not_matured() -> None:
+    events = [PredictionEvent(f"{i}", 0.3, 0.1 * i) for i in range(9)]
+    join, learned, _ = drive([*events, LabelEvent("4", 1, 1.0), later(50.0)], max_pending=4)
+    assert [each.label for each in learned] == [0] * 4
+    assert join.counts == JoinCounts(10, 1, late=1, expired=5, implied=4)
+
+
+def test_an_id_is_remembered_for_its_ttl_after_it_matured() -> None:
+    events: list[Event] = [PredictionEvent("a", 0.3, 0.0), later(11.0), LabelEvent("a", 1, 30.0)]
+    assert drive(events, label_ttl=20.0)[0].counts.contradicted == 1
+    assert drive([*events[:2], LabelEvent("a", 1, 31.5)], label_ttl=20.0)[0].counts.early == 1
+
+
+@pytest.mark.parametrize(
+    ("event", "what"),
+    [
+        (PredictionEvent("a", 0.3), "a prediction"),
+        (LabelEvent("a", 1), "a label"),
+        (LabelledEvent(0.3, 1, "a"), "a prediction"),
+    ],
+)
+def test_what_has_no_time_cannot_mature(event: Event, what: str) -> None:
+    engine = Recalibrator(join=JoinConfig(**NEGATIVE))
+    with pytest.raises(ValueError, match=f"^{what} needs a time: .* after 10 seconds of event time$"):
+        engine.step(event)
+    assert engine.join.counts == JoinCounts()
+    engine.step(LabelledEvent(0.3, 1))  # its label is final at once
+    assert engine.target.labels == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"unlabelled": "negative"}, 'unlabelled = "negative" and matured_after go together'),
+        ({"matured_after": "P30D"}, 'unlabelled = "negative" and matured_after go together'),
+        ({"unlabelled": "zero"}, "'drop' or 'negative'"),
+        ({"unlabelled": "negative", "matured_after": "30 days"}, "a duration such as 'P30D'"),
+        ({"unlabelled": "negative", "matured_after": -1}, "greater than 0"),
+    ],
+)
+def test_options_say_what_is_allowed(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        JoinConfig(**options)
+
+
+def test_a_duration_is_so_many_seconds() -> None:
+    given_, same = JoinConfig(label_ttl="PT2H", unlabelled="negative", matured_after="P30D"), 30 * 86_400.0
+    assert (given_.label_ttl, given_.matured_after) == (7200.0, same)
+    assert JoinConfig.model_validate_json(given_.model_dump_json()) == given_
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"window": 1000}, "does not know where in it"),
+        ({"prior_window": 100}, "in their order"),
+        ({"prior": "both"}, "in their order"),
+        ({"label_horizon": 100}, "by the number of their prediction"),
+        ({"matured_after": 5.0}, r"5.0 of the recalibrator, but 10.0 of the join"),
+    ],
+)
+def test_what_cannot_be_corrected_is_refused(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        Recalibrator(join=JoinConfig(**NEGATIVE, corrections=True), **options)
+
+
+# Laws
+
+
+class Case(NamedTuple):
+    """A prediction, and its labels in the order of time."""
+
+    score: float
+    time: float
+    labels: tuple[tuple[float, int], ...]
+
+    @property
+    def told(self) -> list[int]:
+        return [label for time, label in self.labels if time <= self.time + AFTER]
+
+    @property
+    def first(self) -> int:
+        """The label that it is learned with."""
+        return self.told[-1] if self.told else 0
+
+    @property
+    def final(self) -> int:
+        return self.labels[-1][1] if self.labels else 0
+
+
+def case_of(score: float, time: int, labels: list[tuple[int, int]]) -> Case:
+    # Whole numbers, so that sums of times are exact.
+    return Case(score, float(time), tuple((float(time + delay), label) for delay, label in sorted(labels)))
+
+
+CASES = st.lists(
+    st.builds(
+        case_of,
+        st.sampled_from([0.0, 0.25, 0.3, 0.9, 1.0]),
+        st.integers(0, 40),
+        st.lists(
+            st.tuples(st.integers(0, 30), st.integers(0, 1)), max_size=3, unique_by=lambda pair: pair[0]
+        ),
+    ),
+    max_size=12,
+)
+
+
+def events_of(cases: list[Case]) -> list[tuple[float, int, Event]]:
+    """All events, each with its time and the number of its case."""
+    events: list[tuple[float, int, Event]] = []
+    for number, case in enumerate(cases):
+        events.append((case.time, number, PredictionEvent(f"{number}", case.score, case.time)))
+        events += [(time, number, LabelEvent(f"{number}", label, time)) for time, label in case.labels]
+    return events
+
+
+def run(
+    events: list[Event], watermarks: list[float], config: JoinConfig
+) -> tuple[Join, Engine, list[Joined]]:
+    """Take events, in parts: a watermark holds during each; in the end, all is matured."""
+    join, outcomes = Join(config), list[Any]()
+    engine = Engine(with_join(RecalibratorConfig(mode="target", prior_smoothing=0.0), config))
+    size = max(1, -(-len(events) // len(watermarks)))
+    for part, watermark in enumerate(watermarks):
+        outcomes += pass_on(join.advance(watermark), lambda _: engine)
+        for event in events[part * size : (part + 1) * size]:
+            outcomes += step(event, join, lambda _: engine)
+    outcomes += pass_on(join.advance(math.inf), lambda _: engine)
+    outcomes += step(later(END), join, lambda _: engine)
+    return join, engine, [each for each in outcomes if isinstance(each, Joined)]
+
+
+def sketch_of(pairs: list[tuple[float, int]]) -> bytes:
+    sketch = ScoreSketch()
+    sketch.add([score for score, _ in pairs], [label for _, label in pairs])
+    return sketch.to_bytes()
+
+
+def counted(engine: Engine) -> bytes:
+    engine.to_bytes()  # lets the log read all labels
+    return engine._target.log.sketch.to_bytes()
+
+
+@given(CASES, st.booleans())
+@example([Case(0.3, 0.0, ((30.0, 1),))], True)
+def test_in_the_order_of_time_counts_are_those_of_the_batch(cases: list[Case], corrections: bool) -> None:
+    events = [event for *_, event in sorted(events_of(cases), key=lambda each: each[:2])]
+    config = JoinConfig(**NEGATIVE, corrections=corrections)
+    join, engine, joined = run(events, [math.inf], config)
+    label_of = "final" if corrections else "first"
+    assert counted(engine) == sketch_of([(case.score, getattr(case, label_of)) for case in cases])
+    assert engine.target.positives == sum(getattr(case, label_of) for case in cases)
+    assert [each.predicted_at for each in joined] == sorted(case.time for case in cases)
+    counts = join.counts
+    assert counts.implied == sum(not case.told for case in cases)
+    assert counts.joined == sum(bool(case.told) for case in cases)
+    late = [[label for time, label in case.labels if time > case.time + AFTER] for case in cases]
+    pairs = [(case, labels) for case, labels in zip(cases, late, strict=True) if not case.told]
+    if not corrections:
+        assert counts.contradicted == sum(sum(labels) for _, labels in pairs)
+    else:  # the first 1; what differs from it is a correction
+        assert counts.contradicted == sum(any(labels) for _, labels in pairs)
+    assert counts.predictions == counts.joined + counts.implied + 1  # the last event
+
+
+@given(CASES, st.randoms(use_true_random=False), st.integers(1, 4))
+def test_in_any_order_corrections_lead_to_the_final_truth(
+    cases: list[Case], rng: random.Random, parts: int
+) -> None:
+    """Predictions and labels in any order, but for the labels of one prediction; and any watermarks."""
+    events = events_of(cases)
+    rng.shuffle(events)
+    labels = {
+        number: iter([LabelEvent(f"{number}", label, time) for time, label in case.labels])
+        for number, case in enumerate(cases)
+    }
+    mixed = [next(labels[e[1]]) if isinstance(e[2], LabelEvent) else e[2] for e in events]
+    marks = sorted(rng.uniform(-10.0, 60.0) for _ in range(parts))
+    config = JoinConfig(**NEGATIVE, corrections=True)
+    join, engine, joined = run(mixed, marks, config)
+    assert counted(engine) == sketch_of([(case.score, case.final) for case in cases])
+    assert engine.target.positives == sum(case.final for case in cases)
+    assert len(joined) == len(cases) == join.counts.joined + join.counts.implied
+
+
+@given(CASES, st.randoms(use_true_random=False))
+def test_what_is_implied_does_not_depend_on_which_partition_is_read_ahead(
+    cases: list[Case], rng: random.Random
+) -> None:
+    """Labels before or after other predictions, as long as the watermark tells how far both are read."""
+    events = sorted(events_of(cases), key=lambda each: each[:2])
+    predictions = [e for *_, e in events if isinstance(e, PredictionEvent)]
+    labels = [e for *_, e in events if isinstance(e, LabelEvent)]
+    which = [0] * len(predictions) + [1] * len(labels)
+    rng.shuffle(which)
+    both = iter(predictions), iter(labels)
+    mixed = [next(both[one]) for one in which]
+    if any(len([e for e in labels if e.id == id_]) > 1 for id_ in {e.id for e in labels}):
+        mixed = [*predictions, *labels]  # of two early labels the later counts, whenever it came
+    join, engine, _ = run(mixed, [-math.inf], JoinConfig(**NEGATIVE))
+    assert join.counts.implied == sum(not case.told for case in cases)
+    assert counted(engine) == sketch_of([(case.score, case.first) for case in cases])
+
+
+@pytest.mark.parametrize(("mode", "window"), [("auto", None), ("target", "P1D"), ("composite", None)])
+def test_corrections_leave_what_is_counted_as_if_the_first_label_had_never_been(
+    mode: Any, window: str | None
+) -> None:
+    rng = random.Random(5)
+    join = JoinConfig(**NEGATIVE, corrections=True)
+    options: dict[str, Any] = {"mode": mode, "window": window}
+    wrong, right = (Recalibrator(join=join, **options) for _ in range(2))
+    source = [rng.random() for _ in range(300)]
+    truth = [int(rng.random() < score) for score in source]
+    late: list[LabelEvent] = []
+    for engine in (wrong, right):
+        engine.learn_many(source, truth, "source", times=0.0)
+    for number in range(1200):
+        score, time = rng.choice([rng.random(), 0.5]), 60.0 * number
+        label = int(rng.random() < score**2)
+        for engine in (wrong, right):
+            engine.step(PredictionEvent(f"{number}", score, time))
+        if label and number % 7 == 0:
+            late.append(LabelEvent(f"{number}", 1, time + 40.0 * AFTER))
+            right.step(LabelEvent(f"{number}", 1, time))
+        elif label:
+            for engine in (wrong, right):
+                engine.step(LabelEvent(f"{number}", 1, time))
+        while late and late[0].time is not None and late[0].time < time:
+            wrong.step(late.pop(0))
+    for event in late:
+        wrong.step(event)
+    for engine in (wrong, right):
+        engine.step(later(60.0 * 1200))
+    assert wrong.join.counts.contradicted > 40
+    assert counted(wrong._engine) == counted(right._engine)
+    assert wrong.target == right.target
+    if mode == "auto":
+        mixtures = [engine._engine._versions._auto._mixture for engine in (wrong, right)]  # type: ignore[union-attr]
+        for mixture in mixtures:
+            mixture._windows._sort()  # type: ignore[union-attr]
+        (all_, positives), other = [(m._windows._all.to_bytes(), m._positives) for m in mixtures]  # type: ignore[union-attr]
+        assert (all_, positives) == other
+    else:
+        for engine in (wrong, right):
+            engine.refresh()
+        assert wrong.map == right.map
+    again = Recalibrator.from_bytes(wrong.to_bytes())
+    assert again.to_bytes() == wrong.to_bytes()
+    certificate = again.certificate
+    assert certificate is not None
+    if certificate.domain == "target":
+        assert "a prediction without a label within 10 seconds is a 0" in certificate.assumptions

@@ -1,0 +1,125 @@
+"""A run with implied negatives: the same however it is cut into micro-batches; what it says and counts."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamcal import JoinConfig, backtest
+from streamcal.engine.config import RecalibratorConfig
+from streamcal.run import runner
+from streamcal.run.closing import closing_words
+from streamcal.run.connectors import Connectors
+from streamcal.run.pipeline import Pipeline
+from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
+from streamcal.run.summary import closing_rows
+from tests.command_line import streamcal
+
+HOUR = 3600.0
+AFTER = 10 * HOUR
+
+
+def written(folder: Path, count: int = 500) -> tuple[Path, Path]:
+    """Write predictions and positives: every 9th is too late, and some are taken back."""
+    rng = random.Random(2)
+    predictions, labels = [], []
+    for number in range(count):
+        time, score = 600.0 * number, rng.random()
+        predictions.append({"id": f"{number}", "score": score, "time": time})
+        if rng.random() < score**2:
+            told = time + (15 * HOUR if number % 9 == 0 else rng.uniform(0.0, AFTER))
+            labels.append({"id": f"{number}", "label": 1, "time": told})
+            if number % 5 == 0:
+                labels.append({"id": f"{number}", "label": 0, "time": told + HOUR})
+    paths = folder / "events.jsonl", folder / "labels.jsonl"
+    for path, rows in zip(paths, (predictions, labels), strict=True):
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in sorted(rows, key=lambda row: row["time"])))
+    return paths
+
+
+def run(paths: tuple[Path, ...], **options: Any) -> tuple[Pipeline, list[str]]:
+    join = JoinConfig(unlabelled="negative", **({"matured_after": AFTER} | options))
+    pipeline = Pipeline(RecalibratorConfig(mode="target"), join)
+    sources = [Connectors().source(str(path)) for path in paths]
+    Runner(pipeline, Inputs([], sources), Outputs(NullSink()), None, clock=lambda: 0.0).run()
+    words = closing_words(pipeline, sources)
+    for source in sources:
+        source.close()
+    return pipeline, words
+
+
+@pytest.mark.parametrize("corrections", [False, True])
+def test_micro_batches_do_not_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, corrections: bool
+) -> None:
+    paths = written(tmp_path)
+    states = []
+    for size in (65_536, 7):
+        monkeypatch.setattr(runner, "MAX_EVENTS", size)
+        pipeline, _ = run(paths, corrections=corrections)
+        states.append((*pipeline.snapshot(), pipeline._join.to_bytes()))
+    assert states[0] == states[1]
+    counts = pipeline.counts
+    assert counts.predictions == counts.joined + counts.implied + pipeline.pending
+    assert min(counts.joined, counts.implied, counts.contradicted, counts.corrected) > 4
+    assert pipeline.tally.rejected == counts.late + counts.duplicate
+    assert (pipeline.tally.rejected == 0) == corrections
+
+
+def test_it_says_what_is_implied_and_when_it_is_too_soon(tmp_path: Path) -> None:
+    paths = written(tmp_path)
+    pipeline, words = run(paths)
+    rows = dict(closing_rows(pipeline, None))
+    assert rows["  implied (no label: counted as 0)"] == str(pipeline.counts.implied)
+    assert rows["  contradicted (1 after it was counted as 0)"] == str(pipeline.counts.contradicted)
+    assert pipeline.quality.after.labels == pipeline.counts.joined + pipeline.counts.implied
+    (said,) = [word for word in words if "contradicted" not in word and "had counted as 0" in word]
+    assert said.endswith("is too short: raise it, or set corrections = true.")
+    assert not [word for word in run(paths, matured_after=30 * HOUR)[1] if "had counted as 0" in word]
+    (said,) = run(paths, matured_after=1000 * HOUR)[1]
+    assert said.startswith("Nothing was learned: the 500 predictions of the last")
+
+
+def test_without_a_time_nothing_matures(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text('{"id": "a", "score": 0.5}\n{"id": "a", "label": 1}\n{"score": 0.5, "label": 1}\n')
+    pipeline, _ = run((path,))
+    assert pipeline.tally.rejected == 2
+    assert pipeline.counts.joined == 1
+    assert all(
+        "needs a time: predictions without a label count as 0 after" in why for why in pipeline.reasons
+    )
+
+
+def test_the_command_line_takes_both_options_or_says_why_not(tmp_path: Path) -> None:
+    events, labels = map(str, written(tmp_path))
+    given = ["run", "--events", events, "--labels", labels, "--output", str(tmp_path / "out.jsonl")]
+    done = streamcal(*given, "--unlabelled", "negative", "--matured-after", "PT10H", "--mode", "target")
+    assert done.returncode == 0
+    assert "implied (no label: counted as 0)" in done.stdout + done.stderr
+    for more, said in (
+        (("--unlabelled", "negative"), '[join] unlabelled = "negative" and matured_after go together'),
+        (
+            ("--unlabelled", "negative", "--matured-after", "soon"),
+            "--matured-after: must be a number of seconds",
+        ),
+        (("--unlabelled", "none"), "--unlabelled: must be 'drop' or 'negative'"),
+    ):
+        done = streamcal(*given, *more)
+        assert done.returncode == 2
+        assert said in done.stderr, done.stderr
+
+
+def test_a_backtest_takes_them() -> None:
+    pandas = pytest.importorskip("pandas")
+    times = [600.0 * number for number in range(400)]
+    predictions = pandas.DataFrame({"id": [f"{n}" for n in range(400)], "score": 0.5, "time": times})
+    labels = pandas.DataFrame({"id": ["1", "2"], "label": 1, "time": [1000.0, 2000.0]})
+    join = JoinConfig(unlabelled="negative", matured_after=AFTER)
+    done = backtest(predictions, labels, join=join, mode="target")
+    assert done.summary["join"]["joined"] == 2
+    assert done.summary["join"]["implied"] == 400 - 2 - 61  # 10 hours, both ends among them, still wait

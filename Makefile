@@ -27,7 +27,7 @@ paper: $(READY)           ## reproduce the paper: pictures and tables of docs/pa
 	$(BIN)/python examples/paper/reproduce.py
 
 figures: $(READY)         ## draw the pictures of docs/ anew, and fill the tables beside them
-	for page in recalibration label_shift certificates drift operations; do \
+	for page in recalibration label_shift certificates drift operations late_labels; do \
 		$(BIN)/python docs/figures/$$page.py || exit 1; done
 
 docs: $(READY)            ## build the site into build/site, strictly: open build/site/index.html

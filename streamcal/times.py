@@ -142,8 +142,11 @@ def show_time(seconds: float, form: str = "%Y-%m-%d %H:%M:%S UTC") -> str:
 
 
 def show_duration(seconds: float) -> str:
-    """Return a duration for people: in days from one day on, else in seconds."""
-    return f"{seconds / 86_400.0:.4g} days" if seconds >= 86_400.0 else f"{seconds:.4g} seconds"
+    """Return a duration for people: in days from one day on, in hours from two on, else in seconds."""
+    for unit, size, least in (("days", 86_400.0, 86_400.0), ("hours", 3_600.0, 7_200.0)):
+        if seconds >= least:
+            return f"{seconds / size:.4g} {unit}"
+    return f"{seconds:.4g} seconds"
 
 
 def _number(value: object) -> float | None:

@@ -162,4 +162,8 @@ def test_how_a_time_is_shown() -> None:
     assert show_time(MIDNIGHT) == "2024-01-01 00:00:00 UTC"
     assert show_time(MIDNIGHT, "%Y-%m") == "2024-01"
     assert show_time(1e15) == "1e+15 seconds since the epoch"
-    assert (show_duration(30 * 86_400.0), show_duration(50.0)) == ("30 days", "50 seconds")
+    assert [show_duration(each) for each in (30 * 86_400.0, 9_000.0, 50.0)] == [
+        "30 days",
+        "2.5 hours",
+        "50 seconds",
+    ]

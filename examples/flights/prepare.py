@@ -2,7 +2,7 @@
 
 Trains a classifier on the flights out of New York City in January and February 2013, freezes it, and lets
 it forecast the rest of the year: the probability that a flight arrives more than 15 minutes late, from what
-is known at its scheduled departure. Three gzip files of JSON lines are written beside this script:
+is known at its scheduled departure. Four gzip files of JSON lines are written beside this script:
 
 ==========================  ==================  ===========================  ================================
 file                        flights             fields                       ``time`` (epoch seconds, UTC)
@@ -10,8 +10,11 @@ file                        flights             fields                       ``t
 ``source.jsonl.gz``         March, April        id, score, label, time       actual arrival: label known
 ``predictions.jsonl.gz``    May to December     id, score, time              scheduled departure
 ``labels.jsonl.gz``         May to December     id, label, time              actual arrival: label known
+``overdue.jsonl.gz``        its late ones       id, label, time              scheduled arrival + 15 minutes
 ==========================  ==================  ===========================  ================================
 
+A flight is late from the moment at which it is 15 minutes overdue, and not late only when it has landed: the
+labels 1 of ``overdue.jsonl.gz`` with the labels 0 of ``labels.jsonl.gz`` are what is known, as soon as it is.
 Every file is sorted by time, ties by id. A cancelled or diverted flight has a prediction and never a label. A
 flight belongs to the month of its scheduled local departure.
 
@@ -31,6 +34,7 @@ import pandas as pd
 
 HERE = Path(__file__).resolve().parent
 SOURCE, PREDICTIONS, LABELS = "source.jsonl.gz", "predictions.jsonl.gz", "labels.jsonl.gz"
+OVERDUE = "overdue.jsonl.gz"
 
 LATE_MINUTES = 15
 TRAIN_MONTHS, SOURCE_MONTHS, TARGET_MONTHS = (1, 2), (3, 4), tuple(range(5, 13))
@@ -98,7 +102,7 @@ def actual_arrival(flights: pd.DataFrame, zones: dict[str, str]) -> pd.Series:
 
 
 def load_flights() -> pd.DataFrame:
-    """Return all flights of 2013 with id, features, label (missing if never known), and both times."""
+    """Return all flights of 2013 with id, features, label (missing if never known), and the three times."""
     flights = read_table("flights.csv.zip")
     weather = read_table("weather.csv")[["origin", "time_hour", *WEATHER]]
     flights = flights.merge(weather, how="left", on=["origin", "time_hour"], validate="many_to_one")
@@ -120,6 +124,7 @@ def load_flights() -> pd.DataFrame:
     hour = pd.to_datetime(flights["time_hour"], utc=True)
     flights["scheduled"] = hour + pd.to_timedelta(flights["minute"], unit="min")
     flights["arrival"] = actual_arrival(flights, zones)
+    flights["overdue"] = flights["arrival"] - pd.to_timedelta(flights["arr_delay"] - LATE_MINUTES, unit="min")
     late = (flights["arr_delay"] > LATE_MINUTES).astype("Int64")
     flights["label"] = late.where(flights["arr_delay"].notna())
     return flights
@@ -151,7 +156,7 @@ def write_events(path: Path, flights: pd.DataFrame, fields: list[str], instant: 
 
 
 def write_files(folder: Path) -> None:
-    """Make the three event files in ``folder`` from the data package."""
+    """Make the four event files in ``folder`` from the data package."""
     flights = load_flights()
     add_scores(flights)
     known = flights["label"].notna()
@@ -160,6 +165,7 @@ def write_files(folder: Path) -> None:
     write_events(folder / SOURCE, labelled_source, ["score", "label"], "arrival")
     write_events(folder / PREDICTIONS, flights[target], ["score"], "scheduled")
     write_events(folder / LABELS, flights[target & known], ["label"], "arrival")
+    write_events(folder / OVERDUE, flights[target & (flights["label"] == 1)], ["label"], "overdue")
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
@@ -173,7 +179,7 @@ def print_tables(folder: Path) -> None:
 
     Everything is read back from the files, so the tables describe what is shipped.
     """
-    rows = {name: read_events(folder / name) for name in (SOURCE, PREDICTIONS, LABELS)}
+    rows = {name: read_events(folder / name) for name in (SOURCE, PREDICTIONS, LABELS, OVERDUE)}
     sizes = {name: (folder / name).stat().st_size for name in rows}
     print("| file | rows | bytes |\n|---|--:|--:|")
     for name, events in rows.items():
@@ -205,6 +211,12 @@ def print_tables(folder: Path) -> None:
         f"\nTarget: {target['label'].isna().sum():,} predictions never get a label; the others wait "
         f"{delay.median():.0f} minutes (median), {delay.min():.0f} at least, {delay.max():.0f} at most; "
         f"{(delay < 0).sum()} labels come before their prediction."
+    )
+    overdue = predictions.merge(pd.DataFrame(rows[OVERDUE]), on="id", suffixes=("", "_label"))
+    delay = (overdue["time_label"] - overdue["time"]) / 60
+    print(
+        f"Overdue: {len(overdue):,} flights, 15 minutes so after {delay.median():.0f} minutes (median), "
+        f"{delay.min():.0f} at least, {delay.max():.0f} at most."
     )
 
 

@@ -16,14 +16,15 @@ from streamcal.certificates.first_claim import NO_CLAIM
 from streamcal.certificates.record import Bound, Certificate
 from streamcal.engine.engine import Engine
 from streamcal.events import DOMAINS
-from streamcal.join.join import JoinCounts
+from streamcal.join.join import Join, JoinCounts
 from streamcal.run.config import RunConfig
-from streamcal.run.pipeline import Pipeline
+from streamcal.run.delays import Delay
+from streamcal.run.pipeline import Pipeline, PipelineState
 from streamcal.run.ports import Store
 from streamcal.run.quality import Figures, Quality
 from streamcal.run.rows import MapRow
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner, pipeline_state
-from streamcal.run.summary import quality_rows
+from streamcal.run.summary import delay_rows, quality_rows
 from streamcal.run.tally import Tally
 from streamcal.sketch.decoding import decoded
 from streamcal.times import show_time
@@ -79,6 +80,8 @@ class Served(msgspec.Struct):
     """How good the forecasts were, before and after recalibration."""
     join: JoinCounts
     pending: int
+    delay: Delay
+    """How long labels took, and how many may yet come."""
     positions: dict[str, dict[str, Any]]
 
 
@@ -154,8 +157,14 @@ def served(store: Store, keys: Sequence[str] = (), limit: int | None = None) -> 
         quality.figures,
         join,
         len(store.tables.pending),
+        _delay(store, own, quality),
         checkpoint.positions,
     )
+
+
+def _delay(store: Store, own: PipelineState | None, quality: Quality) -> Delay:
+    join = Join(None, store.tables, None if own is None else own.join)
+    return quality.delays.figures(join.counts.predictions, join.pending, join.longest_wait)
 
 
 def _served_map(row: MapRow) -> ServedMap:
@@ -195,6 +204,10 @@ def show_table(found: Served) -> Group:
         f"{found.tally.events:,} events, {found.pending:,} predictions pending, "
         f"{found.join.joined:,} joined, {found.tally.rejected:,} rejected"
     )
+    came = _table("How labels came", ("", ""), left=("",))
+    came.show_header = False
+    for name, value in delay_rows(found.delay):
+        came.add_row(name, value)
     judged = _table("How good the forecasts were, by the joined labels", ("", "before", "after"), left=("",))
     for figures in quality_rows(found.quality):
         judged.add_row(*figures)
@@ -227,7 +240,7 @@ def show_table(found: Served) -> Group:
             below.append(Text(f"{name}{which.replace('_', ' ')}: {certificate.in_words(which)}"))
     more = found.keys - len(found.engines)
     below += [Text(f"{more:,} more keys: --key KEY")] if more else []
-    return Group(moved, *above, Text(), totals, Text(), judged, Text(), now, *below)
+    return Group(moved, *above, Text(), totals, Text(), came, Text(), judged, Text(), now, *below)
 
 
 def replay_table(

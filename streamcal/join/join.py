@@ -255,6 +255,13 @@ class Join:
         return len(self._tables.pending)
 
     @property
+    def longest_wait(self) -> float | None:
+        """How many seconds the oldest pending prediction has waited; None without one, or without times."""
+        oldest, clock = self._tables.pending.oldest(), self._clock.time
+        since = None if oldest is None else oldest[1].since
+        return None if since is None or clock is None else clock - since
+
+    @property
     def clock(self) -> float | None:
         """The latest event time seen; None before the first."""
         return self._clock.time

@@ -19,6 +19,7 @@ from streamcal.report.record import Report
 from streamcal.run.config import RunConfig
 from streamcal.run.quality import ECE_BINS, RATED_KEYS
 from streamcal.run.status import INTERVAL, Served, View
+from streamcal.run.summary import delay_rows
 from streamcal.times import show_time
 
 __all__ = ["MARK", "as_html"]
@@ -274,6 +275,7 @@ def _labels(report: Report) -> Markup:
         ["predictions that wait for their label", f"{report.status.pending:,}"],
         ["predictions that expired without one", f"{join.expired:,}"],
         ["predictions that counted as 0 without one", f"{join.implied:,}"],
+        *map(list, delay_rows(report.status.delay)),
     ]
     figure = delay_figure(report.delays)
     return tag(

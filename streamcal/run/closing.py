@@ -27,6 +27,11 @@ _SHOWN: Final = 3  # reasons
 _SHOWN_FIELDS: Final = 5
 _KEYS: Final = 20  # whose engines are looked at: more may have to be read from the store
 _BACKWARDS: Final = 0.01  # share of the events
+_TREND: Final = 6.0  # standard deviations: see `streamcal.run.delays.Delays.trend`
+_OFF: Final = 0.02  # of the rarer class: by so much the share that is learned has to be off
+_OLD: Final = 0.99  # share of the labels that came sooner than a prediction is old
+_SHOWN_RANGES: Final = 3
+_PAGE: Final = "docs/late-labels.md"
 
 
 def closing_words(pipeline: Pipeline, sources: Sequence[Source]) -> list[str]:
@@ -42,6 +47,8 @@ def closing_words(pipeline: Pipeline, sources: Sequence[Source]) -> list[str]:
         *_rejected(pipeline.tally, pipeline.reasons),
         *_join(pipeline),
         *_classes(pipeline),
+        *_trend(pipeline),
+        *_reach(pipeline),
         *_source(pipeline),
         *_times(pipeline.tally.times, pipeline.tally.events),
         *_unfinished(sources),
@@ -128,6 +135,41 @@ def _classes(pipeline: Pipeline) -> list[str]:
             ("joined", target.labels, joined),
         )
         if labels >= _FEW and len(classes) == 1
+    ]
+
+
+def _trend(pipeline: Pipeline) -> list[str]:
+    trend, out = pipeline.quality.delays.trend, pipeline.delay.out or 0.0
+    if trend is None or abs(trend.z) < _TREND or pipeline.matured_after is not None:
+        return []  # what is matured is learned with all its labels
+    off = out * (trend.later - trend.rate)
+    if abs(off) < _OFF * min(trend.rate, 1.0 - trend.rate):
+        return []
+    more, low = ("more", "low") if off > 0.0 else ("less", "high")
+    return [
+        f"Labels that come later are {more} often positive: {trend.later:.1%} of the slower half are, and"
+        f" {trend.sooner:.1%} of the faster (z = {trend.z:+.1f}), while {out:.0%} of the predictions wait for"
+        " theirs. If these will be like those of the slower half, the share of positives that was learned,"
+        f' {trend.rate:.1%}, is too {low} by {abs(off):.1%}. With [join] unlabelled = "negative", predictions'
+        f" mature before they are learned: {_PAGE}."
+    ]
+
+
+def _reach(pipeline: Pipeline) -> list[str]:
+    quality, clock = pipeline.quality, pipeline.clock
+    if clock is None or not quality.delays.labels:
+        return []
+    share, ranges = quality.reach.unreached(clock - quality.delays.quantile(_OLD))
+    if not ranges:
+        return []
+    widest = sorted(ranges, key=lambda each: -each.predictions)[:_SHOWN_RANGES]
+    named = " and ".join(f"from {each.low:.3g} to {each.high:.3g}" for each in sorted(widest))
+    predictions, labels = (sum(getattr(each, name) for each in widest) for name in ("predictions", "labels"))
+    return [
+        f"Labels hardly reach scores {named}: of {predictions:,} predictions there that are old enough,"
+        f" {labels:,} got one, against {share:.0%} of all. What the map says there, other scores taught, and"
+        " the figures are of those. Have some of these cases labelled at random, and give each label its"
+        f" propensity: {_PAGE}."
     ]
 
 

@@ -32,7 +32,6 @@ from streamcal.run.status import (
     Bins,
     Certified,
     CurveColumns,
-    Delay,
     Priors,
     Rating,
     RejectPlace,
@@ -137,7 +136,7 @@ class Course:
             whether the certificates are worked out anew, as in the table at the end of a run; otherwise they
             are those that were published with the maps, which takes no time.
         """
-        quality, delays = pipeline.quality, pipeline.quality.delays
+        quality = pipeline.quality
         keys: list[str | None] = [*quality.by_key] or [*pipeline.first_engines(1)]
         engines = {key: pipeline.engines[key] for key in keys}
         alone = engines if len(pipeline.engines) == 1 else {}
@@ -159,11 +158,7 @@ class Course:
             ],
             join=pipeline.counts,
             pending=pipeline.pending,
-            delay=Delay(
-                delays.labels,
-                delays.quantile(0.5) if delays.labels else None,
-                delays.quantile(0.9) if delays.labels else None,
-            ),
+            delay=pipeline.delay,
             keys=len(pipeline.engines),
             views=views,
             alarms=self._raised(engines),

@@ -1,4 +1,4 @@
-"""How good forecasts were over time, and how long their labels took.
+"""How good forecasts were over time.
 
 What is kept is bounded, and depends on the order of the labels alone, as in `streamcal.run.quality`: sums are
 of multiples of `GRAIN`, and so are the same however labels come in parts.
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from streamcal.errors import DamagedStateError
 from streamcal.sketch.decoding import Count
 
-__all__ = ["GRAIN", "LIMITS", "MOST_WINDOWS", "WIDTH", "Curve", "Delays", "History", "HistoryState", "Totals"]
+__all__ = ["GRAIN", "LIMITS", "MOST_WINDOWS", "WIDTH", "Curve", "History", "HistoryState", "Totals"]
 
 GRAIN: Final = 2.0**-24
 """What is summed is rounded to multiples of it. Such sums of values in [0, 1] are exact in every order up to
@@ -35,8 +35,6 @@ _BINS: Final = len(LIMITS) + 1
 # Of a window: its positives; of both sides the squares, the log losses, and by bins forecast − label. Sums.
 _SQUARES, _LOSSES, _EXCESS = slice(1, 3), slice(3, 5), slice(5, 5 + 2 * _BINS)
 _COLUMNS: Final = _EXCESS.stop
-
-_DELAYS: Final = np.logspace(-3.0, 9.0, 12 * 16 + 1)  # between the bins of delays, seconds: 15% apart
 
 Values = npt.NDArray[np.float64]
 
@@ -233,52 +231,6 @@ class History:
             self.width *= 2
             self._windows = self._windows[::2] + self._windows[1::2]
             self.times = np.fmax(self.times[::2], self.times[1::2])
-
-
-class Delays:
-    """How long labels took: counted in bins whose limits are 15% apart, so that quantiles are as exact.
-
-    Examples
-    --------
-    >>> delays = Delays()
-    >>> delays.add(np.array([1.0, 2.0, 3.0, 600.0, np.nan]))
-    >>> delays.labels, round(delays.quantile(0.5))
-    (4, 2)
-    """
-
-    def __init__(self, counts: list[int] | None = None) -> None:
-        self._counts = np.array(counts or [0] * (len(_DELAYS) + 1), np.int64)
-        if len(self._counts) != len(_DELAYS) + 1:
-            raise DamagedStateError(f"delays are counted in {len(_DELAYS) + 1} bins, got {len(self._counts)}")
-
-    @property
-    def labels(self) -> int:
-        """How many labels have a delay."""
-        return int(self._counts.sum())
-
-    @property
-    def counts(self) -> list[int]:
-        """How many labels are in each bin: all of it, to be stored."""
-        counts: list[int] = self._counts.tolist()
-        return counts
-
-    def add(self, delays: Values) -> None:
-        """Add delays, in seconds; NaN, which is none, is left out."""
-        bins = np.searchsorted(_DELAYS, delays[~np.isnan(delays)], side="right")
-        self._counts += np.bincount(bins, minlength=len(self._counts))
-
-    def quantile(self, share: float) -> float:
-        """Return the delay that such a share of the labels did not exceed; there has to be one.
-
-        At most a millisecond counts as one.
-        """
-        sums = np.cumsum(self._counts)
-        rank = share * sums[-1]
-        bin_ = int(np.searchsorted(sums, rank))
-        if not 0 < bin_ < len(_DELAYS):
-            return float(_DELAYS[min(bin_, len(_DELAYS) - 1)])
-        within = (rank - sums[bin_ - 1]) / self._counts[bin_]
-        return float(_DELAYS[bin_ - 1] ** (1.0 - within) * _DELAYS[bin_] ** within)
 
 
 def _decoded(data: bytes, kind: str, *shape: int, nan: bool = False) -> npt.NDArray[np.floating]:

@@ -22,6 +22,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from streamcal.engine.emissions import Mixing
+from streamcal.run.delays import Delay
 from streamcal.run.endpoint import Endpoint
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Source
@@ -147,6 +148,7 @@ class RunMetrics(Collector):
         yield self._delays.metric(
             "streamcal_label_delay_seconds", "Event time from a prediction to its label, of joined ones."
         )
+        yield from self._read_delay(pipeline.delay)
         yield self._batches.metric("streamcal_batch_seconds", "Time to process and commit a micro-batch.")
         yield CounterMetricFamily("streamcal_drift_alarms", "Assumptions refuted.", self._alarms)
         yield CounterMetricFamily(
@@ -164,6 +166,25 @@ class RunMetrics(Collector):
         yield from self._read_quality(pipeline)
         yield GaugeMetricFamily("streamcal_keys", "Keys with an engine.", len(pipeline.engines))
         yield from self._read_engines(pipeline)
+
+    def _read_delay(self, delay: Delay) -> Iterable[Metric]:
+        quantiles = GaugeMetricFamily(
+            "streamcal_label_delay_quantile_seconds",
+            "Delay that such a share of the joined labels did not exceed.",
+            labels=["quantile"],
+        )
+        for quantile, seconds in (("0.5", delay.median), ("0.9", delay.most)):
+            if seconds is not None:
+                quantiles.add_metric([quantile], seconds)
+        yield quantiles
+        for name, text, value in (
+            ("streamcal_out_ratio", "Share of the predictions that wait for their label.", delay.out),
+            ("streamcal_oldest_pending_seconds", "How long the oldest of them has waited.", delay.oldest),
+        ):
+            family = GaugeMetricFamily(name, text)
+            if value is not None:
+                family.add_metric([], value)
+            yield family
 
     def _read_quality(self, pipeline: Pipeline) -> Iterable[Metric]:
         both = pipeline.quality.figures

@@ -29,6 +29,7 @@ from streamcal.join.tables import Tables
 from streamcal.run.alarms import alarm_row
 from streamcal.run.columns import Columns
 from streamcal.run.config import KeysConfig
+from streamcal.run.delays import Delay
 from streamcal.run.doubts import Meanings
 from streamcal.run.engines import EnginesView, KeyedEngines, check_options
 from streamcal.run.event_fields import Malformed
@@ -46,8 +47,8 @@ from streamcal.values import class_name
 
 __all__ = ["Outcome", "Pipeline", "PipelineState"]
 
+_UNRATED: Final = 4096  # joined labels that may wait until they are rated, all at once; so may predictions
 _NO_TIME: Final = float("nan")
-_UNRATED: Final = 4096  # joined labels that may wait until they are rated, all at once
 
 
 class Pipeline:
@@ -95,6 +96,7 @@ class Pipeline:
         self._stored = False
         self._taken: tuple[int, Iterator[object]] = (0, iter(()))  # events, and those of the last batch
         self._unrated = Unrated.none()
+        self._uncounted = array("d"), array("d")  # predictions: their scores, and their times or NaN
         self._quality = Quality()
         columns = columns or Columns()
         self._positive = columns.positive
@@ -122,6 +124,11 @@ class Pipeline:
     def pending(self) -> int:
         """How many predictions wait for their label."""
         return self._join.pending
+
+    @property
+    def delay(self) -> Delay:
+        """How long labels took, and how many may yet come."""
+        return self.quality.delays.figures(self.counts.predictions, self.pending, self._join.longest_wait)
 
     @property
     def clock(self) -> float | None:
@@ -253,7 +260,7 @@ class Pipeline:
         if len(self._unrated.labels) > rated:
             delays = np.array(self._unrated.delays[rated:])
             outcome.delays = array("d", delays[~np.isnan(delays)].tobytes())
-        if len(self._unrated.labels) >= _UNRATED:
+        if len(self._unrated.labels) >= _UNRATED or len(self._uncounted[0]) >= _UNRATED:
             self._rate()
         meanings.events += len(events)
         outcome.doubtful = bool(meanings.labels or meanings.percents)
@@ -271,6 +278,7 @@ class Pipeline:
         join, engine_of, row_of = self._join, self._engines.of, self._row_of
         known, admits = self._engines.known, self._engines.admits
         timed, may_refuse, unrated = self._timed, not join.takes_stretches, self._unrated
+        given, asked_at = self._uncounted
         index = 0
 
         def origin_of() -> Origin:
@@ -295,6 +303,8 @@ class Pipeline:
                 continue
             for each in step(event, join, engine_of, origin_of):
                 if type(each) is Recalibrated:
+                    given.append(each.score)
+                    asked_at.append(_NO_TIME if each.time is None else each.time)
                     # The answer is that to this event; a label alone has none.
                     answers.append(each if row_of is None else row_of(each, event.kept))  # type: ignore[union-attr]
                 elif isinstance(each, Joined):
@@ -368,6 +378,8 @@ class Pipeline:
             kept = block.kept or [()] * len(block)
             passing = [kept[index] for index in taken.events.at.tolist()]
             rows.single.extend(map(self._row_of, columns.rows(), passing))
+        self._uncounted[0].frombytes(answered.scores.tobytes())
+        self._uncounted[1].frombytes(answered.times.tobytes())
         unrated = self._unrated
         unrated.scores.frombytes(joined.scores.tobytes())
         unrated.probabilities.frombytes(joined.probabilities.tobytes())
@@ -375,6 +387,7 @@ class Pipeline:
         unrated.keys.extend(taken.keys)
         times = block.times[taken.events.ends]
         unrated.delays.frombytes((times - joined.predicted_at).tobytes())
+        unrated.predicted_at.frombytes(joined.predicted_at.tobytes())
         unrated.times.frombytes(times.tobytes())
         for emission in taken.emissions:
             self._tell(emission, outcome)
@@ -499,7 +512,9 @@ class Pipeline:
         return engine
 
     def _rate(self) -> None:
-        """Rate the forecasts whose labels have come."""
+        """Rate the forecasts whose labels have come, and count the predictions that have."""
+        self._quality.reach.add_predictions(*map(np.array, self._uncounted))
+        self._uncounted = array("d"), array("d")
         self._quality.add(self._unrated)
         self._unrated = Unrated.none()
 
@@ -563,7 +578,7 @@ class Pipeline:
 
 def _append(unrated: Unrated, joined: Joined) -> None:
     """Add a joined label to those that are to be rated."""
-    scores, probabilities, labels, keys, delays, times, weights = unrated
+    scores, probabilities, labels, keys, delays, asked_at, times, weights = unrated
     if joined.weight != 1.0:
         weights[len(labels)] = joined.weight
     predicted_at, labelled_at, time = joined.predicted_at, joined.labelled_at, joined.matured_at
@@ -571,6 +586,7 @@ def _append(unrated: Unrated, joined: Joined) -> None:
     probabilities.append(joined.probability)
     labels.append(joined.label)
     keys.append(joined.key)
+    asked_at.append(_NO_TIME if predicted_at is None else predicted_at)
     if labelled_at is None:
         delays.append(_NO_TIME)
         times.append(_NO_TIME if time is None else time)

@@ -1,4 +1,4 @@
-"""How good forecasts were, by their labels: their figures, and a reliability diagram; streamed.
+"""How good forecasts were, by their labels: their figures, a reliability diagram, and how labels come.
 
 What is kept is bounded, and depends on the order of the labels alone, not on how they were cut into
 micro-batches: a run that was killed and resumed gives the figures of one that was not, to the last digit.
@@ -19,7 +19,9 @@ import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
 from streamcal.maps import binning
-from streamcal.run.history import GRAIN, Delays, History, HistoryState
+from streamcal.run.delays import Delays
+from streamcal.run.history import GRAIN, History, HistoryState
+from streamcal.run.reach import Reach, ReachState
 from streamcal.sketch import checks, grid
 from streamcal.sketch.arrays import Units
 from streamcal.sketch.decoding import Count, Finite
@@ -284,6 +286,8 @@ class Unrated(NamedTuple):
     keys: list[str | None]
     delays: array[float]
     """Event time from the prediction to its label, in seconds; NaN: unknown, or no label came."""
+    predicted_at: array[float]
+    """Event time of the prediction; NaN: none."""
     times: array[float]
     """By which each counts: that of the label, or of maturity; NaN: none."""
     weights: dict[int, float]
@@ -292,7 +296,7 @@ class Unrated(NamedTuple):
     @classmethod
     def none(cls) -> Self:
         """Return empty columns."""
-        return cls(array("d"), array("d"), array("b"), [], array("d"), array("d"), {})
+        return cls(array("d"), array("d"), array("b"), [], array("d"), array("d"), array("d"), {})
 
 
 class QualityState(msgspec.Struct):
@@ -303,6 +307,8 @@ class QualityState(msgspec.Struct):
     history: HistoryState | None = None
     by_key: dict[str, HistoryState] = {}
     delays: list[Count] = []
+    delayed_positives: list[Count] = []
+    reach: ReachState | None = None
 
 
 class Quality(msgspec.Struct):
@@ -318,6 +324,8 @@ class Quality(msgspec.Struct):
     """That of the first `RATED_KEYS` keys; empty if events have none."""
     delays: Delays = msgspec.field(default_factory=Delays)
     """Event time from a prediction to its label."""
+    reach: Reach = msgspec.field(default_factory=Reach)
+    """Which scores labels reach."""
 
     @property
     def figures(self) -> dict[str, Figures]:
@@ -338,7 +346,8 @@ class Quality(msgspec.Struct):
         losses = np.stack([quality.add(given, labels, weights) for quality, given in both])
         labels_01 = labels.astype(np.float64)
         self.history.add(forecasts, losses, labels_01, times)
-        self.delays.add(np.array(unrated.delays))
+        self.delays.add(np.array(unrated.delays), labels)
+        self.reach.add_labels(forecasts[0], np.array(unrated.predicted_at))
         named = dict.fromkeys(key for key in unrated.keys if key is not None)
         for key in named:
             if key not in self.by_key and len(self.by_key) < RATED_KEYS:
@@ -352,7 +361,13 @@ class Quality(msgspec.Struct):
         """All of it, to be stored."""
         by_key = {key: history.state for key, history in self.by_key.items()}
         return QualityState(
-            self.before.state, self.after.state, self.history.state, by_key, self.delays.counts
+            self.before.state,
+            self.after.state,
+            self.history.state,
+            by_key,
+            self.delays.counts,
+            self.delays.positives,
+            self.reach.state,
         )
 
     @classmethod
@@ -363,7 +378,8 @@ class Quality(msgspec.Struct):
             ForecastQuality.restore(state.after),
             History() if state.history is None else History.restore(state.history),
             {key: History.restore(each) for key, each in state.by_key.items()},
-            Delays(state.delays),
+            Delays(state.delays, state.delayed_positives),
+            Reach() if state.reach is None else Reach.restore(state.reach),
         )
 
 

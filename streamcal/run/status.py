@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from streamcal.join.join import JoinCounts
+from streamcal.run.delays import Delay
 
 __all__ = [
     "INTERVAL",
@@ -18,7 +19,6 @@ __all__ = [
     "Bins",
     "Certified",
     "CurveColumns",
-    "Delay",
     "Priors",
     "Rating",
     "RejectPlace",
@@ -151,15 +151,6 @@ class View(msgspec.Struct):
     """None of all events, if they have keys."""
     versions: Versions
     priors: Priors
-
-
-class Delay(msgspec.Struct):
-    """How long labels took after their prediction, seconds of event time; None where no times are known."""
-
-    labels: int
-    median: float | None
-    most: float | None
-    """That which nine of ten labels did not exceed."""
 
 
 class RejectPlace(msgspec.Struct):

@@ -9,10 +9,12 @@ import msgspec
 
 from streamcal.engine.engine import Engine
 from streamcal.engine.schedule import FIRST_LABELS
+from streamcal.run.delays import Delay
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.quality import WINDOW, Figures
+from streamcal.times import show_duration
 
-__all__ = ["closing_rows", "quality_rows", "run_summary"]
+__all__ = ["closing_rows", "delay_rows", "quality_rows", "run_summary"]
 
 _SHOWN_KEYS: Final = 20
 _FIGURES: Final = {
@@ -52,6 +54,7 @@ def closing_rows(pipeline: Pipeline, unknown_fields: int | None) -> list[tuple[s
         *([("  contradicted (1 after it was counted as 0)", counts.contradicted)] if matures else []),
         ("expired (label never came in time)", counts.expired),
         ("pending at the end", pipeline.pending),
+        *delay_rows(pipeline.delay),
         ("rejected", tally.rejected),
     ]
     if unknown_fields is not None:
@@ -71,6 +74,18 @@ def closing_rows(pipeline: Pipeline, unknown_fields: int | None) -> list[tuple[s
     if len(pipeline.engines) > len(engines):
         rows.append(("keys", len(pipeline.engines)))
     return [(name, _show(value)) for name, value in rows]
+
+
+def delay_rows(delay: Delay) -> list[tuple[str, str]]:
+    """Return what is said of the delay of labels, and how much; without predictions, nothing."""
+    times = (
+        ("half of the labels within", delay.median),
+        ("nine of ten labels within", delay.most),
+        ("  the oldest of them waits for", delay.oldest),
+    )
+    shares = [] if delay.out is None else [("share still out, of all predictions", f"{delay.out:.1%}")]
+    shown = [(name, show_duration(seconds)) for name, seconds in times if seconds is not None]
+    return sorted([*shares, *shown], key=lambda row: row[0].startswith(("share", "  ")))
 
 
 def quality_rows(figures: Mapping[str, Figures]) -> list[tuple[str, str, str]]:
@@ -129,6 +144,7 @@ def run_summary(pipeline: Pipeline, unknown_fields: int, remarks: Sequence[str])
         "unknown_fields": unknown_fields,
         "join": msgspec.structs.asdict(pipeline.counts),
         "pending": pipeline.pending,
+        "delay": msgspec.structs.asdict(pipeline.delay),
         **{
             f"{name}_{when}": getattr(figures, name)
             for name in Figures.__struct_fields__

@@ -94,13 +94,36 @@ CASES: dict[str, tuple[Rows, str]] = {
 }
 
 
+def late_positives(n: int = 4_000) -> Rows:
+    """Cases of 40 days, a tenth of them positive: told after 20 days, others after an hour, up to the end."""
+    rows = []
+    for i in range(n):
+        asked, positive = 40 * DAY * i // n, i % 10 == 0
+        rows.append({"id": f"a{i}", "score": (i % 100) / 100, "time": asked})
+        told = asked + (20 * DAY if positive else HOUR + i % 900)
+        if told < 40 * DAY:
+            rows.append({"id": f"a{i}", "label": int(positive), "time": told})
+    return sorted(rows, key=lambda row: row["time"])
+
+
+def labels_for_some(n: int = 6_000) -> Rows:
+    """Of every score below 0.3 the label comes after an hour, and of no other."""
+    rows = []
+    for i in range(n):
+        score = (i * 37 % 100) / 100
+        rows.append({"id": f"a{i}", "score": score, "time": 60 * i})
+        if score < 0.3:
+            rows.append({"id": f"a{i}", "label": int(i % 10 > 6), "time": 60 * i + HOUR})
+    return sorted(rows, key=lambda row: row["time"])
+
+
 def write(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     return path
 
 
-def words_of(path: Path) -> list[str]:
-    pipeline = Pipeline(join=JoinConfig(label_ttl=DAY))
+def words_of(path: Path, ttl: float = DAY) -> list[str]:
+    pipeline = Pipeline(join=JoinConfig(label_ttl=ttl))
     source = Connectors().source(str(path))
     Runner(pipeline, Inputs([], [source]), Outputs(NullSink()), None, clock=lambda: 0.0).run()
     words = closing_words(pipeline, [source])
@@ -114,6 +137,43 @@ def test_each_thing_is_said_with_figures_and_what_to_do(name: str, tmp_path: Pat
     words = words_of(write(tmp_path / "e.jsonl", rows))
     assert any(word.startswith(said) for word in words), words
     assert all(word.endswith((".", "?")) and "\n" not in word for word in words)
+
+
+def test_labels_that_come_later_for_their_value_are_said(tmp_path: Path) -> None:
+    (word,) = words_of(write(tmp_path / "e.jsonl", late_positives()), 30 * DAY)
+    assert word.startswith(
+        "Labels that come later are more often positive: 16.4% of the slower half are, and 0.0% of"
+    )
+    assert "while 5% of the predictions wait for theirs" in word
+    assert "the share of positives that was learned, 5.3%, is too low by 0.6%" in word
+    assert "docs/late-labels.md" in word
+
+
+def test_labels_that_reach_some_scores_only_are_said(tmp_path: Path) -> None:
+    (word,) = words_of(write(tmp_path / "e.jsonl", labels_for_some()), 30 * DAY)
+    assert word.startswith("Labels hardly reach scores from 0.31 to 1: of ")
+    assert " 0 got one, against 30% of all." in word
+    assert "propensity: docs/late-labels.md" in word
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [late_positives(), labels_for_some()], ids=["late", "some"])
+def test_they_are_said_of_a_store_that_was_gone_on_with(rows: Rows, tmp_path: Path) -> None:
+    """And the figures of the delay are those of one run, in the summary and in `show`."""
+    said = []
+    for name, cuts in (("whole", [len(rows)]), ("parts", [700, 3_000, len(rows)])):
+        folder = tmp_path / name
+        folder.mkdir()
+        store, figures = folder / "s.db", folder / "f.json"
+        for cut in cuts:
+            done = call(write(folder / "e.jsonl", rows[:cut]), "--store", store, "--summary", figures)
+            assert done.returncode == 0, done.stderr
+        summary = json.loads(figures.read_bytes())
+        assert json.loads(streamcal("show", "--json", store).stdout)["delay"] == summary["delay"]
+        assert summary["remarks"] == remarks(done) != []
+        said.append((summary["remarks"], summary["delay"]))
+    assert said[0] == said[1]
+    assert "share still out, of all predictions" in streamcal("show", store).stdout
 
 
 def test_of_a_good_stream_nothing_is_said(tmp_path: Path) -> None:

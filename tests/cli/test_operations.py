@@ -168,6 +168,9 @@ def test_metrics_by_a_real_parser(tmp_path: Path) -> None:
     assert samples["streamcal_label_delay_seconds_sum",] == 100 * 1000
     assert samples["streamcal_label_delay_seconds_bucket", "600.0"] == 0
     assert samples["streamcal_label_delay_seconds_bucket", "3600.0"] == 100
+    assert samples["streamcal_label_delay_quantile_seconds", "0.9"] == pytest.approx(1000, rel=0.15)
+    assert samples["streamcal_out_ratio",] == 0.5
+    assert samples["streamcal_oldest_pending_seconds",] == 999  # of a100, at 1,099
     assert samples["streamcal_source_lag", "", str(events)] == 0
     assert samples["streamcal_map_version", ""] > 10
     assert samples["streamcal_map_bins", ""] > 1

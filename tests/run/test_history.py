@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamcal import DamagedStateError
-from streamcal.run.history import LIMITS, MOST_WINDOWS, WIDTH, Delays, History, HistoryState
+from streamcal.run.history import LIMITS, MOST_WINDOWS, WIDTH, History, HistoryState
 
 GRAIN = 1e-6  # sums are of multiples of about a tenth of that, and windows are kept in single precision
 
@@ -108,23 +108,3 @@ def test_what_is_no_state_is_refused(wrong: dict[str, Any]) -> None:
     history.add(*drawn(WIDTH + 1))
     with pytest.raises(DamagedStateError):
         History.restore(msgspec.structs.replace(history.state, **wrong))
-
-
-def test_quantiles_of_delays_are_exact_to_a_bin() -> None:
-    rng = np.random.default_rng(4)
-    given = np.exp(rng.normal(8.0, 2.0, 20_000))
-    delays = Delays()
-    delays.add(given[:7])
-    delays = Delays(delays.counts)
-    delays.add(np.append(given[7:], np.nan))
-    assert delays.labels == 20_000
-    for share in (0.1, 0.5, 0.9):
-        assert delays.quantile(share) == pytest.approx(np.quantile(given, share), rel=0.15)
-
-
-def test_delays_of_nothing_and_of_ages_have_their_place() -> None:
-    delays = Delays()
-    delays.add(np.array([0.0, -5.0, 1e12]))
-    assert (delays.quantile(0.5), delays.quantile(1.0)) == (1e-3, 1e9)
-    with pytest.raises(DamagedStateError):
-        Delays([1, 2])

@@ -55,7 +55,7 @@ function showVerdict(status, { before, after, labels, served }) {
       claims ? `${share(1 - certified.delta)} sure, version ${count(certified.version)}` : claim ?? "no claim yet"));
     tiles.push(tile("Prior now", figure(served.target_prior ?? served.source_prior), served.target_prior == null ? "of the source" : `source ${figure(served.source_prior)}`));
   }
-  tiles.push(tile("Labels joined", count(labels), `${count(status.pending)} predictions wait`));
+  tiles.push(tile("Labels joined", count(labels), `${count(status.pending)} predictions wait, ${share(status.delay.out)} of all`));
   tiles.push(tile("Delay of labels, median", duration(status.delay.median), `nine of ten within ${duration(status.delay.most)}`));
   at("tiles").replaceChildren(...tiles);
 }
@@ -108,7 +108,8 @@ const OUTCOMES = [
 
 function showEvents({ join, pending, delay, rejected, events, reasons, rejects }) {
   at("delay").textContent = `${count(join.predictions)} predictions, ${count(join.labels)} labels. ` +
-    (delay.labels ? `Half of the labels came within ${duration(delay.median)}, nine of ten within ${duration(delay.most)}.` : "");
+    (delay.labels ? `Half of the labels came within ${duration(delay.median)}, nine of ten within ${duration(delay.most)}. ` : "") +
+    (delay.oldest ? `Of all predictions, ${share(delay.out)} wait for theirs, the oldest for ${duration(delay.oldest)}.` : "");
   const rows = [...OUTCOMES.map(([name, ...rest]) => [join[name], ...rest]), [pending, "Pending", "wait for their label", "predictions"]];
   at("join").tBodies[0].replaceChildren(...rows.map(([n, name, about, of]) => {
     const bar = element("i");

@@ -1,0 +1,171 @@
+"""The picture and the table of docs/late-labels.md: ``python docs/figures/late_labels.py``.
+
+A made-up stream, so that the truth is known: 1,000 predictions a day, of which 10% are positive, from day 60
+on 20%. Positives are told after an exponential time, 10 days on average and 30 at most. Ways see 30 days.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from drawing import BLACK, BLUE, GREEN, GREY, ORANGE, VERMILION, canvas, markdown, publish
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from streamcal.exposure.exposure import Exposure
+
+DAYS: Final = 120
+DOUBLED: Final = 60
+LOOK: Final = 75
+"""The day whose figures are in the table."""
+MATURED: Final = 30
+DAY: Final = 86_400.0
+A_DAY: Final = 1_000
+RATES: Final = (0.1, 0.2)
+FLAGGED: Final = 0.3
+"""Scores from which every label comes; below, one in twenty."""
+PROPENSITY: Final = 0.05
+
+COLOURS: Final = {
+    "truth": BLACK,
+    "as told": VERMILION,
+    "dropped": VERMILION,
+    "0 until told": ORANGE,
+    "matured": BLUE,
+    "exposure": GREEN,
+    "every label": BLUE,
+    "labels alone": VERMILION,
+    "weighted": GREEN,
+}
+TITLES: Final = (
+    "1  Labels for all, negatives sooner",
+    "2  Positives only: a negative is never told",
+    "3  Positives only, and no time to wait",
+    "4  Labels for some",
+)
+
+Floats = npt.NDArray[np.float64]
+Lines = dict[str, Floats]
+"""By way: the share of positives that it sees at the end of each day, float64[`DAYS`]."""
+
+
+def stream(rng: np.random.Generator) -> tuple[Floats, Floats, Floats]:
+    """Return when predictions are made, when each is told to be positive (inf: it is not), and scores."""
+    made = np.arange(DAYS * A_DAY) / A_DAY
+    rates = np.where(made < DOUBLED, *RATES)
+    positive = rng.random(len(made)) < rates
+    delays = -10.0 * np.log1p(rng.random(len(made)) * np.expm1(-MATURED / 10.0))
+    scores = np.where(positive, rng.beta(3.0, 3.0, len(made)), rng.beta(1.0, 5.0, len(made)))
+    return made, np.where(positive, made + delays, np.inf), scores
+
+
+def cases(rng: np.random.Generator) -> list[Lines]:
+    """Return the lines of the four cases; a way sees the latest 30 days that it can."""
+    made, told, scores = stream(rng)
+    positive = np.isfinite(told)
+    labelled = (scores >= FLAGGED) | (rng.random(len(made)) < PROPENSITY)
+    weights = np.where(scores >= FLAGGED, 1.0, 1.0 / PROPENSITY)
+    negative_told = made + 1.0
+    ways = ("as told", "dropped", "0 until told", "matured", "every label", "labels alone", "weighted")
+    seen = {way: np.full(DAYS, np.nan) for way in ways}
+    for day in range(1, DAYS + 1):
+        young = (made >= day - MATURED) & (made < day)
+        old = (made >= day - 2 * MATURED) & (made < day - MATURED)
+        when = np.where(positive, told, negative_told)
+        lately = (when >= day - MATURED) & (when < day)
+        some = young & labelled
+        for way, values in (
+            ("as told", positive[lately]),
+            ("dropped", np.ones(int((told < day).any()))),
+            ("0 until told", told[young] < day),
+            ("matured", positive[old]),
+            ("every label", positive[young]),
+            ("labels alone", positive[some]),
+        ):
+            if len(values):
+                seen[way][day - 1] = values.mean()
+        seen["weighted"][day - 1] = np.average(positive[some], weights=weights[some])
+    truth = np.where(np.arange(DAYS) < DOUBLED, *RATES)
+    exposed = by_exposure(made, told)
+    return [
+        {"truth": truth, "as told": seen["as told"], "matured": seen["matured"]},
+        {"truth": truth, **{name: seen[name] for name in ("dropped", "0 until told", "matured")}},
+        {
+            "truth": truth,
+            "0 until told": seen["0 until told"],
+            "matured": seen["matured"],
+            "exposure": exposed,
+        },
+        {"truth": truth, **{name: seen[name] for name in ("every label", "labels alone", "weighted")}},
+    ]
+
+
+def by_exposure(made: Floats, told: Floats) -> Floats:
+    """Return what `streamcal.exposure` sees at the end of each day, of all scores together."""
+    exposure = Exposure(MATURED * DAY)
+    found = np.full(DAYS, np.nan)
+    order = np.argsort(np.concatenate([made, told]), kind="stable")
+    end, events = 1.0, iter(order.tolist())
+    for number in events:
+        asked = number < len(made)
+        time = made[number] if asked else told[number - len(made)]
+        while time >= end and end <= DAYS:
+            estimated = exposure.estimate()
+            if estimated is not None:
+                found[int(end) - 1] = estimated.positives[1].sum() / estimated.exposures[1].sum()
+            end += 1.0
+        if time >= DAYS:
+            break
+        if asked:
+            exposure.predict(0.5, time * DAY)
+        else:
+            exposure.tell(0.5, made[number - len(made)] * DAY, time * DAY)
+    return found
+
+
+def draw_case(axes: Axes, title: str, lines: Lines) -> None:
+    """Draw the share of positives that each way sees."""
+    for name, values in lines.items():
+        style = {"linewidth": 1.2, "linestyle": "--"} if name == "truth" else {"linewidth": 1.8}
+        axes.plot(np.arange(1, DAYS + 1), values, color=COLOURS[name], label=name, **style)
+    axes.axvline(DOUBLED, color=GREY, linewidth=0.8)
+    axes.set_title(title, loc="left")
+    axes.set_xlabel("day")
+    axes.set_xlim(0, DAYS)
+    axes.set_ylim(0.0, 0.55)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, 0))
+    axes.legend(frameon=False, fontsize=9, loc="upper left")
+
+
+def draw(found: list[Lines]) -> Figure:
+    """Draw the four cases."""
+    figure = canvas(11.5, 7.0)
+    for axes, title, lines in zip(figure.subplots(2, 2).ravel(), TITLES, found, strict=True):
+        draw_case(axes, title, lines)
+    figure.axes[1].text(DAYS - 2, 0.5, "dropped: 100%", ha="right", color=VERMILION, fontsize=9)
+    return figure
+
+
+def tables(found: list[Lines]) -> Mapping[str, str]:
+    """Return what each way sees 15 days after the doubling."""
+    rows = [
+        (title[3:], name, *(f"{values[day - 1]:.1%}" for day in (DOUBLED, LOOK)))
+        for title, lines in zip(TITLES, found, strict=True)
+        for name, values in lines.items()
+    ]
+    header = ("case", "way", f"day {DOUBLED}", f"day {LOOK}, 15 after the doubling")
+    return {"cases": markdown(header, rows)}
+
+
+def main() -> None:
+    """Draw, and fill the page."""
+    found = cases(np.random.default_rng(16))
+    publish(draw(found), tables(found), "late-labels")
+
+
+if __name__ == "__main__":
+    main()

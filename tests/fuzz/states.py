@@ -13,7 +13,6 @@ import numpy as np
 
 from streamcal import DamagedStateError, JoinConfig, LabelEvent, LabelledEvent, PredictionEvent, Recalibrator
 from streamcal.engine.config import RecalibratorConfig
-from streamcal.join.join import Told
 from streamcal.sketch.decoding import MOST
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
@@ -49,7 +48,9 @@ def make(
     weight: float | None = None,
 ) -> Recalibrator:
     """Return an engine that has learned n labels of each domain, with some that wait, some with a weight."""
-    join = JoinConfig(label_ttl=600.0, max_pending=500)
+    after = options.get("matured_after")
+    waits = {} if after is None else {"unlabelled": "negative", "matured_after": after}
+    join = JoinConfig(label_ttl=600.0, max_pending=500, **waits)
     engine = Recalibrator(RecalibratorConfig(max_cells=64, **options), join=join)
     pair = NormalPair(0.5)
     scores, labels = pair.sample(n, rng)
@@ -61,8 +62,6 @@ def make(
         engine.step(PredictionEvent(f"p{i}", score, float(i)))
         if i >= 5 and i % 7:
             engine.step(LabelEvent(f"p{i - 5}", int(labels[i - 5]), float(i)))
-        if engine.config.matured_after is not None and labels[i]:
-            engine._engine.tell(Told(score, float(i), i + 1.0 + i % 9, "target", None))
         if not i % 5:
             engine.step(LabelledEvent(score, label, f"b{i}", float(i), weight=weight))
     engine.step(LabelEvent("early", 1, float(n)))

@@ -15,7 +15,7 @@ from streamcal.cli.report import run_table
 from streamcal.cli.reporting import is_report, run_report, write_report
 from streamcal.cli.terminal import EXIT_USAGE, fail
 from streamcal.cli.whole import refuse_unwritable, write_whole
-from streamcal.join.join import Joined
+from streamcal.join.outcomes import Joined
 from streamcal.run.closing import closing_words
 from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors

@@ -16,7 +16,8 @@ from streamcal.certificates.first_claim import NO_CLAIM
 from streamcal.certificates.record import Bound, Certificate
 from streamcal.engine.engine import Engine
 from streamcal.events import DOMAINS
-from streamcal.join.join import Join, JoinCounts
+from streamcal.join.join import Join
+from streamcal.join.outcomes import JoinCounts
 from streamcal.run.config import RunConfig
 from streamcal.run.delays import Delay
 from streamcal.run.pipeline import Pipeline, PipelineState

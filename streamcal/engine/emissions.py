@@ -8,7 +8,7 @@ import msgspec
 
 from streamcal.certificates.ledger import DriftAlarm
 from streamcal.certificates.record import Certificate
-from streamcal.join.join import Rejected
+from streamcal.join.outcomes import Rejected
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture.mixture import Mixing
 

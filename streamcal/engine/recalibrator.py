@@ -30,7 +30,8 @@ from streamcal.engine.state import pack, unpack
 from streamcal.engine.stepping import step
 from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain, Event
-from streamcal.join.join import Join, JoinConfig, Joined
+from streamcal.join.join import Join, JoinConfig
+from streamcal.join.outcomes import Joined
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch import checks
 from streamcal.sketch.score_sketch import ScoreSketch

@@ -13,7 +13,8 @@ from typing import Protocol, TypeAlias
 
 from streamcal.engine.emissions import Emission, Recalibrated
 from streamcal.events import Event, LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.join.join import Join, Joined, OriginOf, Rejected, Relabelled, Told
+from streamcal.join.join import Join, OriginOf
+from streamcal.join.outcomes import Joined, Rejected, Relabelled, Told
 
 __all__ = ["Learner", "Outcome", "pass_on", "step"]
 

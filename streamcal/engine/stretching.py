@@ -17,7 +17,8 @@ from streamcal.blocks import NO_LABEL, Block
 from streamcal.engine.emissions import Emission
 from streamcal.engine.engine import Engine
 from streamcal.events import Domain
-from streamcal.join.join import Join, Joined
+from streamcal.join.join import Join
+from streamcal.join.outcomes import Joined
 from streamcal.join.stretches import Answered, Indices, Stretch
 from streamcal.sketch.arrays import Counts, Labels, Scores
 

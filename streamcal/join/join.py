@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from typing import Annotated, Final, Self, TypeAlias, TypeVar
+from typing import Final, Self, TypeAlias, TypeVar
 
 import msgspec
 
@@ -34,22 +34,13 @@ from streamcal.join.config import JoinConfig
 from streamcal.join.dense_tables import DenseTables
 from streamcal.join.entry_tables import EntryTables
 from streamcal.join.guard import GuardState, TimeGuard
+from streamcal.join.outcomes import JoinCounts, Joined, Rejected, Relabelled, Told
 from streamcal.join.stretches import Answered, BulkTables, Floats, Labels, Mask, Stretch, look, take
 from streamcal.join.tables import E, Early, MemoryTable, MemoryTables, Pending, Settled, Table, Tables
 from streamcal.texts import Texts
 from streamcal.times import show_duration, show_time
 
-__all__ = [
-    "Join",
-    "JoinConfig",
-    "JoinCounts",
-    "JoinState",
-    "Joined",
-    "OriginOf",
-    "Rejected",
-    "Relabelled",
-    "Told",
-]
+__all__ = ["Join", "JoinConfig", "JoinState", "OriginOf"]
 
 PORTION: Final = 16_384
 """So many entries may expire in a micro-batch, or more in a large one (`PER_EVENT`), before they are flushed
@@ -61,94 +52,7 @@ PER_EVENT: Final = 2
 OriginOf: TypeAlias = Callable[[], Origin | None]
 """Gives the origin of an event that does not hold it; asked only when it is needed."""
 
-_Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
-
 T = TypeVar("T", PredictionEvent, LabelEvent, LabelledEvent, PredictionEvent | LabelledEvent, Event)
-
-
-class Rejected(msgspec.Struct, frozen=True):
-    """An event that changed nothing, and why."""
-
-    event: Event
-    reason: str
-
-
-class Joined(msgspec.Struct, frozen=True, gc=False):
-    """A prediction with its label, and what was forecast when the prediction was made."""
-
-    score: float
-    probability: float
-    label: int
-    domain: Domain
-    predicted_at: float | None = None
-    """Event time of the prediction, if it had one."""
-    labelled_at: float | None = None
-    """Event time of the label, if it had one."""
-    seen: int = 0
-    """How many target scores the engine had observed before it answered the prediction."""
-    key: str | None = None
-    """That of the prediction."""
-    matured_at: float | None = None
-    """When the prediction was matured: the time by which its label counts. None: when the label came."""
-    weight: float = 1.0
-    """What the label counts for: see `streamcal.events.LabelEvent.weight`."""
-
-
-class Told(msgspec.Struct, frozen=True, gc=False):
-    """A positive label, told before its prediction is matured: it is not joined yet."""
-
-    score: float
-    predicted_at: float
-    """Event time of the prediction."""
-    told_at: float
-    """Event time of the label, not before that."""
-    domain: Domain
-    key: str | None
-    """That of the prediction."""
-
-
-class Relabelled(msgspec.Struct, frozen=True, gc=False):
-    """A label that was learned is another one."""
-
-    score: float
-    label: int
-    """The new one; the old one is ``1 - label``."""
-    domain: Domain
-    predicted_at: float | None
-    labelled_at: float | None
-    """The time by which the old one counted."""
-    seen: int
-    """As in `Joined`."""
-    key: str | None
-
-
-class JoinCounts(msgspec.Struct):
-    """How many events met which end."""
-
-    predictions: _Count = 0
-    """Predictions taken, those that came together with their label among them."""
-    labels: _Count = 0
-    """Labels read, whatever became of them."""
-    joined: _Count = 0
-    """Predictions that were joined with a label that was told."""
-    early: _Count = 0
-    """Labels that came before their prediction."""
-    late: _Count = 0
-    """Labels that came after their prediction had expired, or had been learned as 0 for want of them, and
-    changed nothing."""
-    duplicate: _Count = 0
-    """Predictions and labels whose id had one already."""
-    corrected: _Count = 0
-    """Labels unlike one that was told before; duplicates, too, if they changed nothing."""
-    expired: _Count = 0
-    """Predictions whose label did not come in time."""
-    unmatched: _Count = 0
-    """Labels whose prediction did not come in time."""
-    implied: _Count = 0
-    """Predictions that matured without a label, and were joined with 0."""
-    contradicted: _Count = 0
-    """Labels 1 of predictions that had been joined with 0 for want of a label; late, too, if they changed
-    nothing."""
 
 
 class _State(msgspec.Struct, omit_defaults=True):

@@ -24,7 +24,8 @@ from streamcal.engine.stepping import pass_on, step
 from streamcal.engine.stretching import stretch
 from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain, Event, LabelEvent, LabelledEvent, Origin
-from streamcal.join.join import Join, JoinConfig, JoinCounts, Joined
+from streamcal.join.join import Join, JoinConfig
+from streamcal.join.outcomes import JoinCounts, Joined
 from streamcal.join.tables import Tables
 from streamcal.run.alarms import alarm_row
 from streamcal.run.columns import Columns

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from streamcal.join.join import JoinCounts
+from streamcal.join.outcomes import JoinCounts
 from streamcal.run.delays import Delay
 
 __all__ = [

@@ -25,7 +25,8 @@ from streamcal.engine.checked import checked
 from streamcal.engine.emissions import Emission, Recalibrated
 from streamcal.engine.stepping import Outcome, step
 from streamcal.events import Event, LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.join.join import Join, JoinConfig, JoinCounts, Joined, Rejected, Relabelled, Told
+from streamcal.join.join import Join, JoinConfig
+from streamcal.join.outcomes import JoinCounts, Joined, Rejected, Relabelled, Told
 from streamcal.maps.shift import NO_SHIFT
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.times import LIMIT, show_duration, show_time

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from streamcal.engine.config import RecalibratorConfig, unlike
 from streamcal.engine.recalibrator import Recalibrator
-from streamcal.join.join import JoinCounts
+from streamcal.join.outcomes import JoinCounts
 
 __all__ = ["Kept", "latest", "of_micro_batch", "resumed", "save"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from streamcal.cli.progress import Advance, Meter, Pace
-from streamcal.join.join import Joined
+from streamcal.join.outcomes import Joined
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions

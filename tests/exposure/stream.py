@@ -10,7 +10,7 @@ from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.emissions import Emission
 from streamcal.engine.engine import Engine
 from streamcal.events import PredictionEvent
-from streamcal.join.join import Joined, Told
+from streamcal.join.outcomes import Joined, Told
 from tests.exposure.simulation import MATURED, Drawn
 
 __all__ = ["DAY", "Stream", "events_of"]

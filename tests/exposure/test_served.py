@@ -8,7 +8,7 @@ import pytest
 from streamcal import MapPublished, PredictionEvent, Recalibrator
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.engine import Engine
-from streamcal.join.join import Told
+from streamcal.join.outcomes import Told
 from streamcal.mixture.names import EXPOSURES
 from tests.exposure.simulation import CHANGE, DAYS, MATURED, Drawn, draw
 from tests.exposure.stream import DAY, Stream, events_of

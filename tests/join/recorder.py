@@ -8,7 +8,8 @@ from streamcal import LabelEvent, LabelledEvent, PredictionEvent, Recalibrated
 from streamcal.engine.emissions import Emission
 from streamcal.engine.stepping import step
 from streamcal.events import Event
-from streamcal.join.join import Join, Joined, Relabelled, Told
+from streamcal.join.join import Join
+from streamcal.join.outcomes import Joined, Relabelled, Told
 
 EVENTS = st.lists(
     st.one_of(

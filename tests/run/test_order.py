@@ -13,7 +13,7 @@ import pytest
 from streamcal_connectors.memory import Log, MemorySink, MemorySource, MemoryStore, _Records, logs
 
 from streamcal import JoinConfig, RecalibratorConfig
-from streamcal.join.join import JoinCounts
+from streamcal.join.outcomes import JoinCounts
 from streamcal.run.order import Merge, watermark
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions

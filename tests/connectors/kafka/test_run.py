@@ -34,7 +34,7 @@ from streamcal_connectors.kafka.positions import offset_of
 from streamcal import RecalibrationMap
 from streamcal.cli.demo import data_folder
 from streamcal.engine.engine import Engine
-from streamcal.join.join import JoinCounts
+from streamcal.join.outcomes import JoinCounts
 from streamcal.maps.shift import shift_correction_one
 from streamcal.run.connectors import Connectors
 from streamcal.run.runner import pipeline_state

@@ -97,7 +97,7 @@ def try_model(rng: random.Random) -> int:
     assert type(model).model_validate_json(found.model_dump_json()) == found
     repr(found)
     if isinstance(found, RecalibratorConfig) and found.max_cells <= 4096:
-        engine = Recalibrator(found)
+        engine = Recalibrator(found.model_copy(update={"matured_after": None}))  # that of a join
         engine.learn_many(_SCORES, _SCORES > 0.5, "source", times=np.arange(300.0))
         engine.observe_many(_SCORES)  # under a label_horizon, labels are of predictions that were observed
         engine.learn_many(_SCORES, _SCORES > 0.5, "target", times=np.arange(300.0), seen=0)

@@ -307,10 +307,7 @@ class Engine:
         """Return how many labels, and how many predictions, may come before something is due; None: any.
 
         No prediction may follow the last of these labels where each moves the weights in a way of its own.
-        There is room for none where its time may close a pane.
         """
-        if self._exposed and domain == "target":
-            return 0, 0
         labels = self._target if domain == "target" else self._source
         alone = labels.windowed or (self._shifts and (self._priors.reads_labels or labels.weighted))
         most = None if domain == "source" or not self._priors.takes_scores else self._traffic.room - 1

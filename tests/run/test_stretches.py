@@ -172,7 +172,6 @@ OPTIONS: list[dict[str, Any]] = [
     {"mode": "target", "window": 500},
     {"mode": "source"},
     {"prior": "scores"},
-    {"matured_after": 100.0},
 ]
 
 

@@ -279,8 +279,7 @@ class Pipeline:
         join, engine_of, row_of = self._join, self._engines.of, self._row_of
         known, admits = self._engines.known, self._engines.admits
         timed, may_refuse, unrated = self._timed, not join.takes_stretches, self._unrated
-        given, asked_at = self._uncounted
-        index = 0
+        first, index = len(answers), 0
 
         def origin_of() -> Origin:
             return batch.origin(index)
@@ -304,8 +303,6 @@ class Pipeline:
                 continue
             for each in step(event, join, engine_of, origin_of):
                 if type(each) is Recalibrated:
-                    given.append(each.score)
-                    asked_at.append(_NO_TIME if each.time is None else each.time)
                     # The answer is that to this event; a label alone has none.
                     answers.append(each if row_of is None else row_of(each, event.kept))  # type: ignore[union-attr]
                 elif isinstance(each, Joined):
@@ -314,6 +311,10 @@ class Pipeline:
                         self._observer(each)
                 else:
                     self._tell(each, outcome)
+        scores, times = self._uncounted
+        given = answers[first:]
+        scores.extend([each.score for each in given])
+        times.extend([_NO_TIME if each.time is None else each.time for each in given])
 
     def _tell(self, emission: Emission | Joined, outcome: Outcome) -> None:
         """Take what join and engine said beside answers into an outcome."""

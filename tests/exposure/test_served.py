@@ -119,10 +119,3 @@ def test_an_option_out_of_range_is_named(value: object) -> None:
     """The message says which, and repeats the value."""
     with pytest.raises(ValueError, match="matured_after"):
         Recalibrator(matured_after=value)  # type: ignore[arg-type]
-
-
-def test_no_stretch_where_time_may_close_a_pane() -> None:
-    """Stretches take the target's events one by one then; the source's go on."""
-    engine = Engine(RecalibratorConfig(matured_after=1000.0))
-    assert engine.room("target") == (0, 0)
-    assert engine.room("source") != (0, 0)

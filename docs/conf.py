@@ -55,6 +55,7 @@ NAVIGATION = {
         "label-shift",
         "certificates",
         "drift",
+        "late-labels",
         "operations",
         "page",
         "scale",

@@ -281,7 +281,7 @@ class Engine:
             raised = tuple(msgspec.structs.replace(alarm, key=self._key) for alarm in raised)
         return published + raised
 
-    def relabel(self, relabelled: Relabelled) -> tuple[Emission, ...]:
+    def relabel(self, relabelled: Relabelled) -> None:
         """Put another label in the place of one that was learned.
 
         What is counted is then what it would be if the first label had never been: sketches, windows of event
@@ -299,7 +299,6 @@ class Engine:
             self._set_stops()
             if self._shifts:
                 self.served.forget_weights()
-        return ()
 
     # Many events at a time, with which nothing is due
 
@@ -359,12 +358,7 @@ class Engine:
     # Learning
 
     def learn_one(
-        self,
-        score: float,
-        label: int,
-        domain: Domain,
-        time: float | None,
-        seen: int | None,
+        self, score: float, label: int, domain: Domain, time: float | None, seen: int | None
     ) -> None:
         """Learn one checked score with its label; see `Recalibrator.learn_one`."""
         labels = self._target if domain == "target" else self._source

@@ -36,8 +36,8 @@ class Learner(Protocol):
     def tell(self, told: Told) -> tuple[Emission, ...]:
         """Take note of a positive label whose prediction is not matured; return what that begins."""
 
-    def relabel(self, relabelled: Relabelled) -> tuple[Emission, ...]:
-        """Put another label in the place of one that was learned; return what that begins."""
+    def relabel(self, relabelled: Relabelled) -> None:
+        """Put another label in the place of one that was learned; it begins nothing."""
 
 
 def step(
@@ -120,7 +120,8 @@ def _met(met: Joined | Told | Relabelled | Rejected | None, engine: Learner) -> 
     if isinstance(met, Told):
         return engine.tell(met)
     if isinstance(met, Relabelled):
-        return engine.relabel(met)
+        engine.relabel(met)
+        return ()
     return () if met is None else (met,)
 
 

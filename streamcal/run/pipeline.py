@@ -295,8 +295,8 @@ class Pipeline:
             if timed and (lacks := lacks_time(event, self._config)) is not None:
                 rejects.append(self._reject(origin_of(), lacks))
                 continue
-            if may_refuse and (lacks := join.refuses(event)) is not None:
-                rejects.append(self._reject(origin_of(), lacks))
+            if may_refuse and (refused := join.refuses(event)) is not None:
+                rejects.append(self._reject(origin_of(), refused))
                 continue
             if event.weight is not None and (refused := refuses_weight(event, self._config)) is not None:
                 rejects.append(self._reject(origin_of(), refused))

@@ -78,14 +78,13 @@ def closing_rows(pipeline: Pipeline, unknown_fields: int | None) -> list[tuple[s
 
 def delay_rows(delay: Delay) -> list[tuple[str, str]]:
     """Return what is said of the delay of labels, and how much; without predictions, nothing."""
-    times = (
-        ("half of the labels within", delay.median),
-        ("nine of ten labels within", delay.most),
-        ("  the oldest of them waits for", delay.oldest),
+    rows = (
+        ("half of the labels within", delay.median, show_duration),
+        ("nine of ten labels within", delay.most, show_duration),
+        ("share still out, of all predictions", delay.out, "{:.1%}".format),
+        ("  the oldest of them waits for", delay.oldest, show_duration),
     )
-    shares = [] if delay.out is None else [("share still out, of all predictions", f"{delay.out:.1%}")]
-    shown = [(name, show_duration(seconds)) for name, seconds in times if seconds is not None]
-    return sorted([*shares, *shown], key=lambda row: row[0].startswith(("share", "  ")))
+    return [(name, shown(value)) for name, value, shown in rows if value is not None]
 
 
 def quality_rows(figures: Mapping[str, Figures]) -> list[tuple[str, str, str]]:

@@ -151,10 +151,8 @@ class _Work:
         del told
         return ()
 
-    def relabel(self, relabelled: Relabelled) -> tuple[Emission, ...]:
+    def relabel(self, relabelled: Relabelled) -> None:
         """Do nothing: no label is corrected, see `recalibrate_stream`."""
-        del relabelled
-        return ()
 
     # Events
 

@@ -43,9 +43,8 @@ class Recorder:
         self.learned.append(told)
         return ()
 
-    def relabel(self, relabelled: Relabelled) -> tuple[Emission, ...]:
+    def relabel(self, relabelled: Relabelled) -> None:
         self.learned.append(relabelled)
-        return ()
 
 
 def emissions(join: Join, event: Event, recorder: Recorder) -> tuple[Emission, ...]:

@@ -1,8 +1,9 @@
-"""What others do: recalibration of a stream by known methods, each one event at a time.
+"""Peers: known methods that recalibrate a stream, and the plain mixture of "sixty lines".
 
-Every method has ``predict(score)``, the probability in [0, 1], and ``learn(score, label)``. Before the first
-fit the probability is the score. What scikit-learn fits is served by a binary search or a formula of our own:
-its ``predict`` is made for arrays, and a call for a single score would be most of a peer's time.
+A `Method` predicts and learns blocks of events. Most peers take one event at a time, as a `Single`; `InTurn`
+makes a method of one. Before the first fit the probability is the score. What scikit-learn fits is served by
+a binary search or a formula of our own: its ``predict`` is made for arrays, and a call for a single score
+would be most of a peer's time.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from operator import mul
 from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
@@ -25,9 +27,14 @@ from streamcal.maps.uniform_mass import uniform_mass_binning
 __all__ = [
     "PEERS",
     "CumulativeBinning",
+    "CumulativePlatt",
+    "InTurn",
     "Method",
+    "OnlineBeta",
     "OnlinePlatt",
     "OnlinePlattCalibeating",
+    "Single",
+    "SixtyLines",
     "SlidingBeta",
     "SlidingIsotonic",
     "SlidingPlatt",
@@ -38,16 +45,53 @@ REFIT_EVERY: Final = 500
 _NEAREST: Final = 1e-6  # a score nearer than that to 0 or 1 has the logit of this one: ±13.8
 
 Floats = NDArray[np.float64]
+Labels = NDArray[np.int8]
+Places = NDArray[np.int64]
 
 
 class Method(Protocol):
-    """A way to recalibrate a stream."""
+    """A way to recalibrate a stream, in blocks of events."""
+
+    def predict(self, scores: Floats) -> Floats:
+        """Return the probabilities of the next n scores, float64[n]."""
+
+    def learn(self, scores: Floats, labels: Labels, places: Places | None = None) -> None:
+        """Learn n scores with their labels.
+
+        Parameters
+        ----------
+        scores, labels
+            float64[n] in [0, 1]; int8[n], 0 or 1; in the order in which the labels came.
+        places
+            int64[n], which predictions they answer, counted from 0; None: labels of the source, for which no
+            prediction was asked.
+        """
+
+
+class Single(Protocol):
+    """A way to recalibrate a stream, one event at a time."""
 
     def predict(self, score: float) -> float:
         """Return the probability of one score."""
 
     def learn(self, score: float, label: int) -> None:
         """Learn one score with its label, 0 or 1."""
+
+
+class InTurn:
+    """A method that hands its events to a `Single` one by one."""
+
+    def __init__(self, single: Single) -> None:
+        self.single = single
+
+    def predict(self, scores: Floats) -> Floats:
+        """Return the probabilities of scores, float64[n]."""
+        return np.array([self.single.predict(score) for score in scores.tolist()])
+
+    def learn(self, scores: Floats, labels: Labels, places: Places | None = None) -> None:
+        """Learn n scores with their labels; which predictions they answer does not matter."""
+        for score, label in zip(scores.tolist(), labels.tolist(), strict=True):
+            self.single.learn(score, label)
 
 
 class _Sliding(ABC):
@@ -161,10 +205,10 @@ class SlidingBeta(_Sliding):
         return True
 
 
-class OnlinePlatt:
-    """Online Platt scaling: p = sigmoid(a·logit z + b), an online Newton step in (a, b) after every label.
+class _OnlineNewton(ABC):
+    """Online logistic regression: p = sigmoid(θ·x), an online Newton step in θ after every label.
 
-    With the gradient g of the label's log loss, A ← A + g gᵀ and (a, b) ← (a, b) − A⁻¹g / γ, from (1, 0) and
+    With the gradient g of the label's log loss, A ← A + g gᵀ and θ ← θ − A⁻¹g / γ, from the identity and
     A = ρI: Gupta and Ramdas, "Online Platt Scaling with Calibeating" (2023), with their γ = 0.1 and ρ = 100.
     Their projection onto the ball of radius 100 is left out.
 
@@ -175,28 +219,62 @@ class OnlinePlatt:
     """
 
     RADIUS: Final = 100.0
+    IDENTITY: tuple[float, ...]
+    """The first θ, with which p is the score."""
 
     def __init__(self) -> None:
-        self.slope, self.intercept = 1.0, 0.0
-        self._aa, self._ab, self._bb = 100.0, 0.0, 100.0
+        self.parameters = list(self.IDENTITY)
+        # A⁻¹ is kept by the formula of Sherman and Morrison.
+        self._inverse = [[0.01 * (i == j) for j in self._all] for i in self._all]
+
+    @property
+    def _all(self) -> range:
+        return range(len(self.IDENTITY))
+
+    @staticmethod
+    @abstractmethod
+    def columns(score: float) -> tuple[float, ...]:
+        """Return x of a score."""
 
     def predict(self, score: float) -> float:
         """Return the probability of one score."""
-        return _sigmoid(self.slope * logit(score) + self.intercept)
+        return _sigmoid(sum(map(mul, self.parameters, self.columns(score))))
 
     def learn(self, score: float, label: int) -> None:
         """Learn one score with its label."""
-        x = logit(score)
-        excess = _sigmoid(self.slope * x + self.intercept) - label
-        along_a, along_b = excess * x, excess
-        self._aa += along_a * along_a
-        self._ab += along_a * along_b
-        self._bb += along_b * along_b
-        scale = 10.0 / (self._aa * self._bb - self._ab * self._ab)
-        self.slope -= scale * (self._bb * along_a - self._ab * along_b)
-        self.intercept -= scale * (self._aa * along_b - self._ab * along_a)
-        if math.hypot(self.slope, self.intercept) > self.RADIUS:
-            raise ArithmeticError(f"(a, b) = ({self.slope}, {self.intercept}) left the ball of {self.RADIUS}")
+        columns, parameters, inverse = self.columns(score), self.parameters, self._inverse
+        excess = _sigmoid(sum(map(mul, parameters, columns))) - label
+        along = [excess * sum(map(mul, row, columns)) for row in inverse]
+        scale = 1.0 / (1.0 + excess * sum(map(mul, along, columns)))
+        for i, row in enumerate(inverse):
+            for j in self._all:
+                row[j] -= scale * along[i] * along[j]
+            parameters[i] -= 10.0 * scale * along[i]
+        if math.hypot(*parameters) > self.RADIUS:
+            raise ArithmeticError(f"{tuple(parameters)} left the ball of {self.RADIUS}")
+
+
+class OnlinePlatt(_OnlineNewton):
+    """Online Platt scaling: p = sigmoid(a·logit z + b)."""
+
+    IDENTITY = (1.0, 0.0)
+
+    @staticmethod
+    def columns(score: float) -> tuple[float, ...]:
+        """Return (logit z, 1)."""
+        return logit(score), 1.0
+
+
+class OnlineBeta(_OnlineNewton):
+    """Online beta scaling: p = sigmoid(a·log z − b·log(1 − z) + c)."""
+
+    IDENTITY = (1.0, 1.0, 0.0)
+
+    @staticmethod
+    def columns(score: float) -> tuple[float, ...]:
+        """Return (log z, −log(1 − z), 1)."""
+        inside = min(max(score, _NEAREST), 1.0 - _NEAREST)
+        return math.log(inside), -math.log(1.0 - inside), 1.0
 
 
 class OnlinePlattCalibeating:
@@ -211,24 +289,28 @@ class OnlinePlattCalibeating:
 
     def __init__(self) -> None:
         self._first = OnlinePlatt()
-        self._asked: deque[int] = deque()  # the bins of forecasts whose labels are still to come
+        self._asked: list[int] = []  # the bin of every forecast
         self._positives, self._labels = [0] * self.BINS, [0] * self.BINS
 
-    def predict(self, score: float) -> float:
-        """Return the probability of one score; its label must come by `learn`, in the same order."""
-        forecast = self._first.predict(score)
-        place = self._place(forecast)
-        self._asked.append(place)
-        return self._positives[place] / self._labels[place] if self._labels[place] else forecast
+    def predict(self, scores: Floats) -> Floats:
+        """Return the probabilities of scores, float64[n]."""
+        served = []
+        for forecast in map(self._first.predict, scores.tolist()):
+            place = self._bin(forecast)
+            self._asked.append(place)
+            labels = self._labels[place]
+            served.append(self._positives[place] / labels if labels else forecast)
+        return np.array(served)
 
-    def learn(self, score: float, label: int) -> None:
-        """Learn one score with its label; one for which no forecast was asked counts as asked just now."""
-        place = self._asked.popleft() if self._asked else self._place(self._first.predict(score))
-        self._labels[place] += 1
-        self._positives[place] += label
-        self._first.learn(score, label)
+    def learn(self, scores: Floats, labels: Labels, places: Places | None = None) -> None:
+        """Learn n scores with their labels; those of the source count as asked just now."""
+        for i, (score, label) in enumerate(zip(scores.tolist(), labels.tolist(), strict=True)):
+            place = self._bin(self._first.predict(score)) if places is None else self._asked[places[i]]
+            self._labels[place] += 1
+            self._positives[place] += label
+            self._first.learn(score, label)
 
-    def _place(self, forecast: float) -> int:
+    def _bin(self, forecast: float) -> int:
         return min(int(forecast * self.BINS), self.BINS - 1)
 
 
@@ -260,13 +342,204 @@ class CumulativeBinning:
             self._inner_edges, self._values = list(fitted.edges[1:-1]), list(fitted.values)
 
 
+class CumulativePlatt:
+    """Platt scaling of all labels so far, refitted every 500, with a ridge of 1 to the identity.
+
+    Before any positive label the probability is the score.
+    """
+
+    LEAST: Final = 1e-7
+
+    def __init__(self) -> None:
+        self._known = _Known()
+        self._fitted_to = 0
+        self._parameters = np.array([1.0, 0.0])
+
+    def predict(self, scores: Floats) -> Floats:
+        """Return the probabilities of scores, float64[n]."""
+        scored, labels = self._known.latest(len(self._known) // REFIT_EVERY * REFIT_EVERY)
+        if len(labels) > self._fitted_to and labels.any():
+            self._fitted_to = len(labels)
+            self._parameters = fit_ridge(self._columns(scored), labels, (1.0, 0.0), 1.0, self._parameters)
+        return expit(self._columns(scores) @ self._parameters) if self._fitted_to else scores
+
+    def learn(self, scores: Floats, labels: Labels, places: Places | None = None) -> None:
+        """Learn n scores with their labels."""
+        self._known.add(scores, labels)
+
+    def _columns(self, scores: Floats) -> Floats:
+        inside = np.clip(scores, self.LEAST, 1.0 - self.LEAST)
+        return np.column_stack((np.log(inside) - np.log1p(-inside), np.ones(len(inside))))
+
+
+class SixtyLines:
+    """The plain mixture: twelve maps, weighed by their log loss as of the prediction.
+
+    Platt, beta, a hinge spline on the logit, and isotonic regression, each on the latest 1,000, 5,000 and
+    20,000 labels, those of the source among them, refitted every 500 labels. A label multiplies the weight of
+    a map by the probability that the map gave it when the label's score was predicted (η = 1), then a
+    thousandth of all weight is shared out evenly. Labels of the source do not move weights: nothing was
+    predicted for them.
+    """
+
+    WINDOWS: Final = (1_000, 5_000, 20_000)
+    SHARE: Final = 0.001
+    LEAST: Final = 1e-4
+    """Scores are clipped to it from both ends."""
+    KNOTS: Final = (-3.0, -1.5, 0.0, 1.5, 3.0)
+    IDENTITY: Final = ((1, 0, 0, 0, 0, 0, 0, 0, 0), (0, 0, 0, 0, 0, 0, 1, 1, 0), (1, 0, 0, 0, 0, 0, 0, 0, 0))
+    """The coefficients of Platt, beta and hinge at which they are the identity; see `_columns`."""
+    USED: Final = ((0, 8), (6, 7, 8), (0, 1, 2, 3, 4, 5, 8))
+    """Their columns."""
+    RIDGES: Final = (1.0, 1.0, 4.0)
+    ISOTONIC_FROM: Final = 200
+    ISOTONIC_LEAST: Final = 0.001
+
+    def __init__(self) -> None:
+        self._known = _Known(self.WINDOWS[-1])
+        self._fitted_to = 0
+        self._smooth = np.repeat(np.array(self.IDENTITY, np.float64), len(self.WINDOWS), axis=0)
+        self._isotonic: list[tuple[Floats, Floats]] = []
+        self._weights = np.full(4 * len(self.WINDOWS), 0.25 / len(self.WINDOWS))
+        self._asked = np.empty((1_024, len(self._weights)))
+        self._predicted = 0
+
+    def predict(self, scores: Floats) -> Floats:
+        """Return the probabilities of scores, float64[n]."""
+        known = len(self._known) // REFIT_EVERY * REFIT_EVERY
+        if known > self._fitted_to:
+            self._fitted_to = known
+            self._fit(known)
+        first, self._predicted = self._predicted, self._predicted + len(scores)
+        while self._predicted > len(self._asked):
+            self._asked = np.concatenate((self._asked, np.empty_like(self._asked)))
+        each = self._asked[first : self._predicted]
+        inside = np.clip(scores, self.LEAST, 1.0 - self.LEAST)
+        smooth = len(self._smooth)
+        each[:, :smooth] = expit(self._columns(inside) @ self._smooth.T)
+        each[:, smooth:] = inside[:, np.newaxis]
+        for i, (ends, values) in enumerate(self._isotonic):
+            each[:, smooth + i] = np.interp(inside, ends, values)
+        return each @ self._weights
+
+    def learn(self, scores: Floats, labels: Labels, places: Places | None = None) -> None:
+        """Learn n scores with their labels."""
+        self._known.add(scores, labels)
+        if places is None:
+            return
+        weights, evenly = self._weights, self.SHARE / len(self._weights)
+        said = self._asked[places]
+        for given in np.where(labels[:, np.newaxis], said, 1.0 - said):
+            weights = weights * given
+            weights *= (1.0 - self.SHARE) / weights.sum()
+            weights += evenly
+        self._weights = weights
+
+    def _columns(self, inside: Floats) -> Floats:
+        """Return logit, a hinge for each knot, log z, −log(1 − z), 1; float64[n, 9]."""
+        log, log_other = np.log(inside), -np.log1p(-inside)
+        x = log + log_other
+        hinges = (np.maximum(x - knot, 0.0) for knot in self.KNOTS)
+        return np.column_stack((x, *hinges, log, log_other, np.ones(len(x))))
+
+    def _fit(self, known: int) -> None:
+        scores, labels = self._known.latest(known)
+        inside = np.clip(scores, self.LEAST, 1.0 - self.LEAST)
+        columns = self._columns(inside)
+        self._isotonic = []
+        for i, window in enumerate(self.WINDOWS):
+            # Windows that hold all that is known are the same.
+            recent = slice(-window, None)
+            for j, (used, ridge) in enumerate(zip(self.USED, self.RIDGES, strict=True)):
+                row, kept = j * len(self.WINDOWS) + i, list(used)
+                identity = np.array(self.IDENTITY[j], np.float64)[kept]
+                self._smooth[row, kept] = fit_ridge(
+                    columns[recent][:, kept], labels[recent], identity, ridge, self._smooth[row, kept]
+                )
+            if known >= self.ISOTONIC_FROM:
+                fitted = IsotonicRegression(y_min=self.ISOTONIC_LEAST, y_max=1.0 - self.ISOTONIC_LEAST)
+                fitted.fit(inside[recent], labels[recent])
+                self._isotonic.append((fitted.X_thresholds_, fitted.y_thresholds_))
+
+
+class _Known:
+    """Labels that have come, with their scores; at least the latest so many of them."""
+
+    def __init__(self, window: int | None = None) -> None:
+        self._window = window
+        self._scores, self._labels = np.empty(1_024), np.empty(1_024, np.int8)
+        self._held = self._n = 0
+
+    def __len__(self) -> int:
+        return self._n
+
+    def add(self, scores: Floats, labels: Labels) -> None:
+        held = self._held + len(scores)
+        if held > len(self._scores):
+            # A little more than the window: what is fitted may end before the latest label.
+            kept = self._held if self._window is None else min(self._held, self._window + REFIT_EVERY)
+            old, room = slice(self._held - kept, self._held), kept + 2 * len(scores)
+            self._scores = np.concatenate((self._scores[old], np.empty(room)))
+            self._labels = np.concatenate((self._labels[old], np.empty(room, np.int8)))
+            self._held, held = kept, kept + len(scores)
+        self._scores[self._held : held], self._labels[self._held : held] = scores, labels
+        self._held, self._n = held, self._n + len(scores)
+
+    def latest(self, known: int) -> tuple[Floats, Labels]:
+        """Return the latest scores and labels among the first so many."""
+        end = self._held - (self._n - known)
+        begin = 0 if self._window is None else max(0, end - self._window)
+        return self._scores[begin:end], self._labels[begin:end]
+
+
+def fit_ridge(
+    columns: Floats, labels: Labels, centre: Sequence[float] | Floats, ridge: float, start: Floats
+) -> Floats:
+    """Return the θ of least log loss Σ −log P[label; θ·x] + ridge·|θ − centre|²/2, by Newton's method.
+
+    Parameters
+    ----------
+    columns, labels
+        float64[n, k]; int8[n], 0 or 1.
+    centre
+        float64[k].
+    ridge
+        ≥ 0.
+    start
+        float64[k], where to begin.
+    """
+    middle = np.asarray(centre, np.float64)
+
+    def objective(at: Floats) -> float:
+        exponents = columns @ at
+        losses = np.logaddexp(0.0, exponents).sum() - exponents @ labels
+        return float(losses + 0.5 * ridge * ((at - middle) ** 2).sum())
+
+    here = np.array(start, np.float64)
+    least = objective(here)
+    for _ in range(50):
+        rates = expit(columns @ here)
+        gradient = columns.T @ (rates - labels) + ridge * (here - middle)
+        hessian = (columns * (rates * (1.0 - rates))[:, np.newaxis]).T @ columns
+        step = np.linalg.solve(hessian + ridge * np.eye(len(here)), gradient)
+        # Half the Newton decrement is what is left to gain, in nats over all labels.
+        if gradient @ step < 1e-4:
+            break
+        while (found := objective(here - step)) > least and np.abs(step).max() > 1e-9:
+            step /= 2.0
+        here, least = here - step, found
+    return here
+
+
 PEERS: Final[dict[str, Callable[[], Method]]] = {
-    "sliding isotonic": SlidingIsotonic,
-    "sliding Platt": SlidingPlatt,
-    "sliding beta": SlidingBeta,
-    "online Platt": OnlinePlatt,
+    "sliding isotonic": lambda: InTurn(SlidingIsotonic()),
+    "sliding Platt": lambda: InTurn(SlidingPlatt()),
+    "sliding beta": lambda: InTurn(SlidingBeta()),
+    "online Platt": lambda: InTurn(OnlinePlatt()),
+    "online beta": lambda: InTurn(OnlineBeta()),
     "online Platt, calibeating": OnlinePlattCalibeating,
-    "cumulative binning": CumulativeBinning,
+    "cumulative binning": lambda: InTurn(CumulativeBinning()),
+    "sixty lines": SixtyLines,
 }
 """The peers by their names in the tables."""
 

@@ -205,9 +205,9 @@ def regimes(seed: int) -> Iterator[Figure]:
     prior = np.array([0.15, 0.97])[np.arange(n) // 700 % 2]
     labels = drawn(prior, rng)
     scores = expit(2.0 * (rng.standard_normal(n) + 2.0 * labels - 1.0))
-    for delay in (0, 500):
-        ours, theirs = (replay(method, scores, labels, delay) for method in (Streamcal(), SixtyLines()))
-        yield from ratios(f"700, {delay or 'not'} late, over sixty lines", ours, theirs, labels, 1.0)
+    for what, delay, block in (("at once", 0, 1), ("batches of 500", 0, 500), ("500 late", 500, None)):
+        ours, theirs = (replay(each, scores, labels, delay, block) for each in (Streamcal(), SixtyLines()))
+        yield from ratios(f"700, {what}, over sixty lines", ours, theirs, labels, 1.0)
     logits = rng.normal(0.0, 1.2, n)
     labels = drawn(expit(logits - 3.0 * (np.arange(n) // 3_000 % 2)), rng)
     methods: dict[str, tuple[Method, float]] = {
@@ -244,19 +244,23 @@ def grossly_wrong(seed: int) -> Iterator[Figure]:
     """Yield Brier score and log loss over those of windowed isotonic regression, on scores near 0 and 1.
 
     The logit has an absolute value of 15 and more, and is positive for nine events in ten, of which one in
-    four has label 1: the raw Brier score is about .7.
+    four has label 1: the raw Brier score is about .7. A source, if there is one, has a raw score of .4.
     """
-    rng = np.random.default_rng(seed)
-    n = 30_000
-    hidden = rng.standard_normal(n)
-    labels = drawn(expit(hidden - 1.4), rng)
-    above = hidden + 1.2
-    scores = expit(np.copysign(15.0 + 10.0 * np.abs(above), above))
-    for delay in (0, 500, 5_000):
-        ours, theirs = (
-            replay(method, scores, labels, delay) for method in (Streamcal(), InTurn(SlidingIsotonic()))
-        )
-        yield from ratios(f"{delay or 'not'} late, over windowed isotonic", ours, theirs, labels, 1.0)
+    n, before = 30_000, 5_000
+    for source in (False, True):
+        rng = np.random.default_rng(seed)
+        hidden = rng.standard_normal(before + n)
+        labels = drawn(expit(hidden - 1.4 * (np.arange(before + n) >= before)), rng)
+        above = hidden + 1.2
+        scores = expit(np.copysign(15.0 + 10.0 * np.abs(above), above))
+        for when, delay in (("at once", 0), ("500 late", 500), ("5,000 late", 5_000)):
+            served = []
+            for method in (Streamcal(), InTurn(SlidingIsotonic())):
+                if source:
+                    method.learn(scores[:before], labels[:before])
+                served.append(replay(method, scores[before:], labels[before:], delay))
+            what = f"{'a' if source else 'no'} source, {when}, over windowed isotonic"
+            yield from ratios(what, *served, labels[before:], 1.0)
 
 
 CASES: Final[dict[str, Case]] = {

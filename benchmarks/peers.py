@@ -33,6 +33,7 @@ __all__ = [
     "OnlineBeta",
     "OnlinePlatt",
     "OnlinePlattCalibeating",
+    "Protected",
     "Single",
     "SixtyLines",
     "SlidingBeta",
@@ -462,6 +463,60 @@ class SixtyLines:
                 self._isotonic.append((fitted.X_thresholds_, fitted.y_thresholds_))
 
 
+class Protected:
+    """Protected probabilistic classification: Cox calibrators that jump, beside the score as it is.
+
+    Vovk, Petej and Gammerman, "Protected probabilistic classification" (2021), with the settings of
+    `protected-classification` 0.1.5 on PyPI: odds to the power ½, 1 or 2, times e^−1, 1 or e, at jumping rates
+    .01, .001 and .0001; half of the first weight is passive. Forecasts are merged for the Brier loss. That
+    package predicts and learns an event in one call of 3 ms, so that labels cannot be late; here weights
+    learn what was said when the score was predicted. Labels of the source count as stream before it.
+    """
+
+    BETAS: Final = (1.0, 0.5, 2.0)
+    # One for each way to raise or lower one of the two classes: two of them are the same.
+    SHIFTS: Final = (0.0, -1.0, 1.0, 1.0, -1.0)
+    RATES: Final = (1e-2, 1e-3, 1e-4)
+    PASSIVE: Final = 0.5
+
+    def __init__(self) -> None:
+        self._betas = np.tile(self.BETAS, len(self.SHIFTS))
+        self._shifts = np.repeat(self.SHIFTS, len(self.BETAS))
+        self._rates = np.array(self.RATES)[:, np.newaxis]
+        self._passive = self.PASSIVE
+        self._active = np.zeros((len(self.RATES), len(self._betas)))
+        self._active[:, 0] = (1.0 - self.PASSIVE) / len(self.RATES)
+        self._jump()
+
+    def predict(self, scores: Floats) -> Floats:
+        """Return the probabilities of scores, float64[n]."""
+        said = self._said(scores)
+        weights = np.append(self._active.sum(axis=0), self._passive)
+        # The two classes count twice in the package's Brier loss.
+        if_one, if_zero = (-np.log(np.exp(-2.0 * (said - label) ** 2) @ weights) for label in (1.0, 0.0))
+        return np.clip((2.0 + if_zero - if_one) / 4.0, 0.0, 1.0)
+
+    def learn(self, scores: Floats, labels: Labels, places: Places | None = None) -> None:
+        """Learn n scores with their labels."""
+        for factors in np.exp(-2.0 * (self._said(scores) - labels[:, np.newaxis]) ** 2):
+            self._active *= factors[:-1]
+            self._passive *= factors[-1]
+            total = self._active.sum() + self._passive
+            self._active /= total
+            self._passive /= total
+            self._jump()
+
+    def _jump(self) -> None:
+        evenly = self._active.mean(axis=1, keepdims=True)
+        self._active = (1.0 - self._rates) * self._active + self._rates * evenly
+
+    def _said(self, scores: Floats) -> Floats:
+        """Return what each calibrator says, and last the score itself; float64[n, K + 1]."""
+        inside = np.clip(scores, _NEAREST, 1.0 - _NEAREST)[:, np.newaxis]
+        calibrated = expit(self._betas * (np.log(inside) - np.log1p(-inside)) + self._shifts)
+        return np.hstack((calibrated, scores[:, np.newaxis]))
+
+
 class _Known:
     """Labels that have come, with their scores; at least the latest so many of them."""
 
@@ -539,6 +594,7 @@ PEERS: Final[dict[str, Callable[[], Method]]] = {
     "online beta": lambda: InTurn(OnlineBeta()),
     "online Platt, calibeating": OnlinePlattCalibeating,
     "cumulative binning": lambda: InTurn(CumulativeBinning()),
+    "protected classification": Protected,
     "sixty lines": SixtyLines,
 }
 """The peers by their names in the tables."""

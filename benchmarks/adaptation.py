@@ -10,8 +10,8 @@ import argparse
 import os
 import platform
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Final, NamedTuple
@@ -26,20 +26,25 @@ import numpy as np
 from numpy.typing import NDArray
 from pages import markdown, write
 from peers import PEERS, Method
+from replay import LATE_BLOCK, Raw, Streamcal, arrivals, brier_losses, exponential, log_losses, replay
 from streams import CHOOSE, KINDS, NAMES, REPORT, Stream, load
 
-from streamcal import Recalibrator
 from streamcal.engine.config import Mode
 
-DELAYS: Final = (0, 500)
+AT_ONCE: Final = "at once"
+EXPONENTIAL: Final = "exponential"
+DELAYS: Final = {AT_ONCE: 0, "500 late": 500, "5,000 late": 5_000, EXPONENTIAL: 2_000}
+"""How many events late labels are, by name; of the exponential delays, the mean."""
+SHORT: Final = 500  # a longer delay is left out where the deployment is shorter than twice that delay
 MODES: Final[tuple[Mode, ...]] = ("source", "label_shift", "target", "composite", "auto")
 DEFAULT: Final = "auto"
-LEAST: Final = 1e-6  # log loss: probabilities are clipped to [1e-6, 1 − 1e-6]
+RAW: Final = "raw scores"
+PEERS_BY_NAME: Final = (*PEERS, elsewhere.NAME)
 BINS: Final = 15
 BLOCKS: Final = 30  # of consecutive events, for a standard error that allows for their dependence
 WINDOW: Final = 5_000  # consecutive events whose mean forecast is compared with their mean label
-WITHIN: Final = 1.005  # of the best Brier: what the default is to reach
-ECE_WITHIN: Final = 0.003  # above the least ECE: what the default is to reach
+WITHIN: Final = 1.003  # of the best peer: what the default is to reach
+RAW_WITHIN: Final = 1.002  # of the raw scores
 TRUTH: Final = "the truth"  # a row of the tables, not a method
 HALVES: Final = {"choose": CHOOSE, "report": REPORT}
 PAGE: Final = (*KINDS["learning"], "flights")
@@ -48,45 +53,12 @@ PAGE: Final = (*KINDS["learning"], "flights")
 Floats = NDArray[np.float64]
 
 
-class Raw:
-    """The score as it came."""
-
-    def predict(self, score: float) -> float:
-        """Return the score."""
-        return score
-
-    def learn(self, score: float, label: int) -> None:
-        """Learn nothing."""
-
-
-class Streamcal:
-    """An engine, asked and taught one event at a time; labels come in the order of their predictions."""
-
-    def __init__(self, mode: Mode | None) -> None:
-        self.engine = Recalibrator() if mode is None else Recalibrator(mode=mode)
-        self._seen: deque[int] = deque()
-
-    def predict(self, score: float) -> float:
-        """Return the probability of one score, and let the engine observe it."""
-        engine = self.engine
-        probability = engine.predict_one(score)
-        self._seen.append(engine.seen)
-        engine.observe_one(score)
-        return probability
-
-    def learn(self, score: float, label: int) -> None:
-        """Learn one score with its label."""
-        self.engine.learn_one(score, label, "target", seen=self._seen.popleft())
-
-
 @dataclass(frozen=True)
 class Outcome:
     """How one method did on one stream under one delay."""
 
-    losses: Floats
-    """Brier loss of every event, float64[n]."""
-    brier: float
-    log_loss: float
+    losses: dict[str, Floats]
+    """Brier and log loss of every event, float64[n]."""
     ece: float
     gap: float
     """Mean forecast − mean label, over all events."""
@@ -95,24 +67,32 @@ class Outcome:
     seconds: float
     """Per event, to predict and to learn; the loop itself is in it."""
 
+    def mean(self, measure: str) -> float:
+        """Return the Brier score or the log loss."""
+        return float(self.losses[measure].mean())
+
+
+MEASURES: Final = {"Brier": brier_losses, "log loss": log_losses}
+
+Outcomes = dict[tuple[str, str], Outcome]
+"""By method and delay."""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--streams", nargs="+", default=NAMES, choices=NAMES, help="these alone")
+    parser.add_argument("--jobs", type=int, default=1, help="how many streams at a time; default 1")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/benchmarks.md")
     options = parser.parse_args()
     start = time.perf_counter()
     tables: dict[str, str] = {}
     verdicts: dict[str, list[Verdict]] = {half: [] for half in HALVES}
-    for name in options.streams:
-        outcomes = measure(load(name))
-        text = "\n\n".join(
-            (table(outcomes), "  \n".join(sentence(verdict(name, outcomes, d)) for d in DELAYS))
-        )
-        print(f"{name}\n\n{text}\n", flush=True)
-        if name in PAGE:
-            tables[name] = text
-        verdicts["choose" if name in CHOOSE else "report"] += [verdict(name, outcomes, d) for d in DELAYS]
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for name, (text, found) in zip(options.streams, pool.map(judged, options.streams), strict=True):
+            print(f"{name}\n\n{text}\n", flush=True)
+            if name in PAGE:
+                tables[name] = text
+            verdicts["choose" if name in CHOOSE else "report"] += found
     for half, lines in verdicts.items():
         if lines:
             print(f"{half}\n\n{summary(lines)}\n")
@@ -123,88 +103,82 @@ def main() -> None:
     print(f"\n{time.perf_counter() - start:.0f} s")
 
 
-Outcomes = dict[tuple[str, int], Outcome]
+def judged(name: str) -> tuple[str, list[Verdict]]:
+    """Return the table of a stream with its verdicts in words, and the verdicts."""
+    outcomes = measure(load(name))
+    found = [verdict(name, outcomes, late) for late in dict.fromkeys(late for _, late in outcomes)]
+    words = "  \n".join(map(sentence, found))
+    return f"{table(outcomes)}\n\n{words}", found
+
+
+def lateness(n: int) -> list[str]:
+    """Return the names of the delays that are tried on so many events."""
+    return [late for late, delay in DELAYS.items() if delay <= SHORT or n >= 2 * delay]
+
+
+def delays(late: str, n: int) -> int | NDArray[np.int64]:
+    """Return how many events late each label is: one number, or int64[n]."""
+    if late == EXPONENTIAL:
+        return exponential(n, DELAYS[late], np.random.default_rng(n))
+    return DELAYS[late]
 
 
 def measure(stream: Stream) -> Outcomes:
     """Return the outcome of every method and delay."""
+    n = len(stream.scores)
     outcomes = {
-        (name, delay): run(make(), stream, delay)
+        (name, late): run(make(), stream, delays(late, n))
         for name, make in methods(stream).items()
-        for delay in DELAYS
+        for late in lateness(n)
     }
     try:
-        for delay in DELAYS:
-            outcomes[elsewhere.NAME, delay] = judge(*elsewhere.forecasts(stream, delay), stream.labels)
+        for late in lateness(n):
+            order, known = arrivals(n, delays(late, n), 1 if late == AT_ONCE else LATE_BLOCK)
+            served = elsewhere.forecasts(stream, order, known)
+            outcomes[elsewhere.NAME, late] = judge(*served, stream.labels)
     except elsewhere.UnavailableError as error:
         print(f"left out: {elsewhere.NAME} {error}")
     if stream.truth is not None:
-        outcomes |= {(TRUTH, delay): judge(stream.truth, 0.0, stream.labels) for delay in DELAYS}
+        outcomes |= {(TRUTH, late): judge(stream.truth, 0.0, stream.labels) for late in lateness(n)}
     return outcomes
 
 
 def methods(stream: Stream) -> dict[str, Callable[[], Method]]:
     """Return what makes each method, with the labels of the source learned if there is one."""
     modes = [mode for mode in MODES if stream.source_scores is not None or mode in ("target", DEFAULT)]
-    makers: dict[str, Callable[[], Method]] = {"raw scores": Raw}
+    makers: dict[str, Callable[[], Method]] = {RAW: Raw}
     makers |= {mode: lambda mode=mode: engine(mode, stream) for mode in modes}
-    return makers | {name: lambda make=make: peer(make, stream) for name, make in PEERS.items()}
+    return makers | {name: lambda make=make: after_source(make(), stream) for name, make in PEERS.items()}
 
 
-def engine(mode: Mode, stream: Stream) -> Streamcal:
-    method = Streamcal(None if mode == DEFAULT else mode)
-    if stream.source_scores is not None:
-        method.engine.learn_many(stream.source_scores, stream.source_labels, "source")
-    return method
+def engine(mode: Mode, stream: Stream) -> Method:
+    return after_source(Streamcal(None if mode == DEFAULT else mode), stream)
 
 
-def peer(make: Callable[[], Method], stream: Stream) -> Method:
-    """Return a peer; it takes the source's labels for the stream's earlier ones."""
-    method = make()
+def after_source(method: Method, stream: Stream) -> Method:
+    """Return a method that has learned the labels of the source, if there is one."""
     if stream.source_scores is not None and stream.source_labels is not None:
-        for score, label in zip(stream.source_scores.tolist(), stream.source_labels.tolist(), strict=True):
-            method.learn(score, label)
+        method.learn(stream.source_scores, stream.source_labels)
     return method
 
 
-def run(method: Method, stream: Stream, delay: int) -> Outcome:
-    """Answer every score by what labels of events before i − delay taught, then judge the answers."""
+def run(method: Method, stream: Stream, late: int | NDArray[np.int64]) -> Outcome:
+    """Return the outcome of a method whose labels are so many events late."""
     start = time.process_time()
-    forecasts = replay(method, stream.scores.tolist(), stream.labels.tolist(), delay)
-    seconds = (time.process_time() - start) / len(forecasts)
-    return judge(np.array(forecasts), seconds, stream.labels)
+    forecasts = replay(method, stream.scores, stream.labels, late)
+    return judge(forecasts, (time.process_time() - start) / len(forecasts), stream.labels)
 
 
 def judge(forecasts: Floats, seconds: float, labels: NDArray[np.int8]) -> Outcome:
     """Return what forecasts, float64[n] in [0, 1], are worth; ``seconds`` are those of one event."""
-    losses = (forecasts - labels) ** 2
     excess = forecasts - labels
     return Outcome(
-        losses,
-        float(losses.mean()),
-        log_loss(forecasts, labels),
+        {name: losses(forecasts, labels) for name, losses in MEASURES.items()},
         ece(forecasts, labels),
         float(excess.mean()),
         worst_gap(excess),
         seconds,
     )
-
-
-def replay(method: Method, scores: Sequence[float], labels: Sequence[int], delay: int) -> list[float]:
-    """Return the answer to every score; that to score i knows the labels of events before i − delay."""
-    forecasts = []
-    predict, learn = method.predict, method.learn
-    for i, score in enumerate(scores):
-        forecasts.append(predict(score))
-        if i >= delay:
-            learn(scores[i - delay], labels[i - delay])
-    return forecasts
-
-
-def log_loss(forecasts: Floats, labels: NDArray[np.int8]) -> float:
-    """Return the mean log loss in nats, probabilities clipped to [1e-6, 1 − 1e-6]."""
-    inside = np.clip(forecasts, LEAST, 1.0 - LEAST)
-    return -float(np.log(np.where(labels, inside, 1.0 - inside)).mean())
 
 
 def ece(forecasts: Floats, labels: NDArray[np.int8], bins: int = BINS) -> float:
@@ -228,105 +202,129 @@ def worst_gap(excess: Floats, window: int = WINDOW) -> float:
     return float(means[np.abs(means).argmax()])
 
 
-def default_and_best(outcomes: Outcomes, delay: int) -> tuple[str, float, float]:
-    """Return the best of the others, the default's Brier over its, and the ratio's standard error."""
-    others = [name for name, late in outcomes if late == delay and name not in (DEFAULT, TRUTH)]
-    best = min(others, key=lambda name: outcomes[name, delay].brier)
-    ours, theirs = outcomes[DEFAULT, delay], outcomes[best, delay]
-    gaps = [block.mean() for block in np.array_split(ours.losses - theirs.losses, BLOCKS)]
-    error = float(np.std(gaps, ddof=1)) / BLOCKS**0.5 / theirs.brier
-    return best, ours.brier / theirs.brier, error
+class Ratio(NamedTuple):
+    """A mean loss over another, with the standard error of the ratio."""
+
+    value: float
+    error: float
+
+
+def ratio(ours: Floats, theirs: Floats) -> Ratio:
+    """Return the ratio of the means of two losses, float64[n]; its error is from blocks of events."""
+    mean = float(theirs.mean())
+    gaps = [block.mean() for block in np.array_split(ours - theirs, BLOCKS)]
+    return Ratio(float(ours.mean()) / mean, float(np.std(gaps, ddof=1)) / BLOCKS**0.5 / mean)
+
+
+class Compared(NamedTuple):
+    """The default by one measure, against the best peer and the raw scores."""
+
+    best: str
+    """The peer of the least mean loss."""
+    peer: Ratio
+    raw: Ratio
 
 
 class Verdict(NamedTuple):
-    """The default on one stream under one delay, against the best of the others."""
+    """The default on one stream under one delay."""
 
     stream: str
-    delay: int
-    best: str
-    """Of the least Brier score."""
-    ratio: float
-    """The default's Brier score over its."""
-    error: float
-    """The standard error of the ratio."""
-    ours: Outcome
-    least_ece: float
-    """Of the others."""
+    late: str
+    by: dict[str, Compared]
+    """By measure."""
 
 
-def verdict(stream: str, outcomes: Outcomes, delay: int) -> Verdict:
-    least = min(
-        each.ece for (name, d), each in outcomes.items() if d == delay and name not in (DEFAULT, TRUTH)
-    )
-    return Verdict(stream, delay, *default_and_best(outcomes, delay), outcomes[DEFAULT, delay], least)
+def verdict(stream: str, outcomes: Outcomes, late: str) -> Verdict:
+    """Return how the default does against the peers; the other modes of ours are none."""
+    by = {}
+    for name in MEASURES:
+        peers = [peer for peer in PEERS_BY_NAME if (peer, late) in outcomes]
+        best = min(peers, key=lambda peer: outcomes[peer, late].mean(name))  # noqa: B023
+        ours, theirs, raw = (outcomes[method, late].losses[name] for method in (DEFAULT, best, RAW))
+        by[name] = Compared(best, ratio(ours, theirs), ratio(ours, raw))
+    return Verdict(stream, late, by)
 
 
 def sentence(verdict: Verdict) -> str:
-    return (
-        f"Labels {when(verdict.delay)}: the default's Brier is {verdict.ratio:.4f} (± {verdict.error:.4f}) "
-        f"times that of the best of the others, {verdict.best}."
+    """Return a verdict in words."""
+    said = (
+        f"{name} is {each.peer.value:.4f} (± {each.peer.error:.4f}) times that of the best peer, {each.best}"
+        for name, each in verdict.by.items()
     )
-
-
-def when(delay: int) -> str:
-    return f"{delay} events late" if delay else "at once"
+    return f"Labels {verdict.late}: the default's {', and its '.join(said)}."
 
 
 def table(outcomes: Outcomes) -> str:
-    """Return one line for every method; the best Brier of each delay is bold."""
-    header = ["method"]
-    for delay in DELAYS:
-        columns = ("Brier", "log loss", "ECE", "gap", "worst gap", "µs")
-        header += [f"{what}, {delay} late" if delay else what for what in columns]
+    """Return one line for every method; the best figure of each delay is bold."""
+    header = ["method", "gap", "worst gap", "µs"]
+    lates = list(dict.fromkeys(late for _, late in outcomes))
+    for late in lates:
+        header += [f"{what}, {late}" for what in (*MEASURES, "ECE")]
     competing = {key: each for key, each in outcomes.items() if key[0] != TRUTH}
-    least = {d: min(each.brier for (_, late), each in competing.items() if late == d) for d in DELAYS}
+    least = {
+        (name, late): min(each.mean(name) for (_, then), each in competing.items() if then == late)
+        for name in MEASURES
+        for late in lates
+    }
     rows = []
-    for name in dict.fromkeys(name for name, _ in outcomes):
-        row = [f"`{name}`" + (", the default" if name == DEFAULT else "") if name in MODES else name]
-        for delay in DELAYS:
-            each = outcomes[name, delay]
-            brier = f"{each.brier:#.4g}"
-            # That of the other process has no such loop in it.
-            loop = 0.0 if name == elsewhere.NAME else outcomes["raw scores", delay].seconds
-            row += [
-                f"**{brier}**" if each.brier == least[delay] and name != TRUTH else brier,
-                f"{each.log_loss:#.4g}",
-                f"{each.ece:.4f}",
-                signed(each.gap),
-                signed(each.worst_gap),
-                "" if name in ("raw scores", TRUTH) else f"{1e6 * (each.seconds - loop):.1f}",
-            ]
+    for method in dict.fromkeys(method for method, _ in outcomes):
+        first = outcomes[method, AT_ONCE]
+        # That of the other process has no such loop in it.
+        loop = 0.0 if method == elsewhere.NAME else outcomes[RAW, AT_ONCE].seconds
+        row = [f"`{method}`" + (", the default" if method == DEFAULT else "") if method in MODES else method]
+        row += [signed(first.gap), signed(first.worst_gap)]
+        row.append("" if method in (RAW, TRUTH) else f"{1e6 * (first.seconds - loop):.1f}")
+        for late in lates:
+            each = outcomes[method, late]
+            for name in MEASURES:
+                figure = f"{each.mean(name):#.4g}"
+                best = method != TRUTH and each.mean(name) == least[name, late]
+                row.append(f"**{figure}**" if best else figure)
+            row.append(f"{each.ece:.4f}")
         rows.append(row)
     return markdown(header, rows)
 
 
 def summary(verdicts: Sequence[Verdict]) -> str:
-    """Return the table of the default against the best of the others, and what it comes to."""
-    rows = [
-        [
-            each.stream,
-            when(each.delay),
-            each.best,
-            f"{each.ratio:.4f}",
-            f"{each.error:.4f}",
-            f"{each.ours.ece:.4f}",
-            f"{each.least_ece:.4f}",
-            signed(each.ours.gap),
-            signed(each.ours.worst_gap),
-        ]
-        for each in verdicts
+    """Return the table of the default against the best peers, and what it comes to under each delay."""
+    header = ["stream", "labels"]
+    for name in MEASURES:
+        header += [f"{name}: best peer", "default's / its", "±", "default's / raw", "±"]
+    rows = []
+    for each in verdicts:
+        row = [each.stream, each.late]
+        for compared in each.by.values():
+            pairs = (compared.peer, compared.raw)
+            row += [compared.best, *(f"{figure:.4f}" for pair in pairs for figure in pair)]
+        rows.append(row)
+    counts = [
+        [name, late, *counted([each.by[name] for each in verdicts if each.late in lates])]
+        for name in MEASURES
+        for late, lates in ({late: (late,) for late in DELAYS} | {"all": tuple(DELAYS)}).items()
+        if any(each.late in lates for each in verdicts)
     ]
-    header = ["stream", "labels", "best of the others", "default's Brier / its", "±"]
-    header += ["default's ECE", "least ECE of the others", "gap", "worst gap"]
-    ratios = np.array([each.ratio for each in verdicts])
-    near = sum(each.ours.ece <= each.least_ece + ECE_WITHIN for each in verdicts)
+    columns = ["measure", "labels", "cases", "below 1", f"at most {WITHIN:g}", "or within two errors"]
+    columns += ["mean ratio", "largest", f"above {RAW_WITHIN:g} × raw"]
+    return f"{markdown(header, rows)}\n\n{markdown(columns, counts)}\n\n{versions()}"
+
+
+def counted(cases: Sequence[Compared]) -> list[str]:
+    """Return how many cases there are, and how the default does in them."""
+    peers = np.array([each.peer.value for each in cases])
+    errors = np.array([each.peer.error for each in cases])
+    raw = np.array([each.raw.value for each in cases])
     counts = (
-        f"Of {len(verdicts)} cases, the default's Brier is below that of the best of the others in "
-        f"{(ratios < 1.0).sum()}, and at most {WITHIN:g} times it in {(ratios <= WITHIN).sum()}; the mean "
-        f"ratio is {ratios.mean():.4f}, the largest {ratios.max():.4f}. Its ECE is at most {ECE_WITHIN:g} "
-        f"above the least of the others in {near}."
+        len(cases),
+        (peers < 1.0).sum(),
+        (peers <= WITHIN).sum(),
+        (peers <= WITHIN + 2.0 * errors).sum(),
     )
-    return f"{markdown(header, rows)}\n\n{counts}\n\n{versions()}"
+    return [
+        *map(str, counts),
+        f"{peers.mean():.4f}",
+        f"{peers.max():.4f}",
+        str((raw > RAW_WITHIN).sum()),
+    ]
 
 
 def signed(gap: float) -> str:

@@ -34,10 +34,18 @@ class UnavailableError(Exception):
     """The package cannot be had here; the message says why."""
 
 
-def forecasts(stream: Stream, delay: int) -> tuple[NDArray[np.float64], float]:
+def forecasts(
+    stream: Stream, order: NDArray[np.int64], known: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], float]:
     """Return the forecast of every event, float64[n], and the seconds of processor time of an event.
 
-    The forecast of event i knows the labels of the source and of the events before i − delay.
+    Parameters
+    ----------
+    stream
+        scores and labels; labels of the source are known from the start.
+    order, known
+        the events in the order in which their labels arrive, and how many of them are known to each forecast;
+        int64[n], as of `replay.arrivals`.
 
     Raises
     ------
@@ -53,11 +61,13 @@ def forecasts(stream: Stream, delay: int) -> tuple[NDArray[np.float64], float]:
             allow_pickle=False,
             scores=stream.scores,
             labels=stream.labels,
+            order=order,
+            known=known,
             source_scores=nothing if stream.source_scores is None else stream.source_scores,
             source_labels=nothing if stream.source_labels is None else stream.source_labels,
         )
         # Isolated (-I): neither this folder nor the environment's variables lead to the repository's package.
-        subprocess.run([python, "-I", CHILD, given, answer, str(delay)], check=True)  # noqa: S603
+        subprocess.run([python, "-I", CHILD, given, answer], check=True)  # noqa: S603
         with np.load(answer) as kept:
             return kept["forecasts"], float(kept["seconds"]) / len(stream.scores)
 

@@ -1,4 +1,4 @@
-"""What `elsewhere` runs in the other package's environment: ``given.npz answer.npz delay``.
+"""What `elsewhere` runs in the other package's environment: ``given.npz answer.npz``.
 
 Updates come after every 500 labels, those of the source first. Between two updates forecasts do not change,
 so a stretch is asked for in one call.
@@ -15,14 +15,13 @@ BATCH = 500
 
 
 def main() -> None:
-    given, answer, delay = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    given, answer = sys.argv[1:]
     with np.load(given) as kept:
-        scores = kept["scores"]
-        known_scores = np.concatenate((kept["source_scores"], scores))
-        known_labels = np.concatenate((kept["source_labels"], kept["labels"])).astype(int)
-        before = len(kept["source_scores"])
-    # Labels that are known when event i is forecast, and how many updates they have made.
-    updates = (before + np.maximum(np.arange(len(scores)) - delay, 0)) // BATCH
+        scores, order = kept["scores"], kept["order"]
+        known_scores = np.concatenate((kept["source_scores"], scores[order]))
+        known_labels = np.concatenate((kept["source_labels"], kept["labels"][order])).astype(int)
+        # How many updates the labels have made that are known when event i is forecast.
+        updates = (len(kept["source_scores"]) + kept["known"]) // BATCH
     calibrator = StreamingIsotonicCalibrator(n_bins=50, decay=0.9, prior_weight=1.0)
     forecasts = np.empty(len(scores))
     start = time.process_time()

@@ -1,7 +1,7 @@
-"""What each candidate of mode ``auto`` is worth: the Brier score without it over that with all.
+"""What each candidate of mode ``auto`` is worth: Brier score and log loss without it over those with all.
 
 ``python benchmarks/leave_one_out.py`` prints the table of docs/drift.md, over the streams of the half that
-chooses, labels at once and 500 late; ``--write`` puts it there. A candidate is left out from the first target
+chooses, labels at once and late; ``--write`` puts it there. A candidate is left out from the first target
 label on; before it, nothing is changed.
 """
 
@@ -14,8 +14,9 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from adaptation import DELAYS, engine, replay
+from adaptation import delays, engine, lateness
 from pages import DRIFT, markdown, write
+from replay import brier_losses, log_losses, replay
 from streams import CHOOSE, load
 
 from streamcal.mixture import mixture
@@ -48,25 +49,30 @@ def main() -> None:
     streams = [name for name in CHOOSE if len(load(name).labels) >= LEAST]
     jobs = [(out, name) for out in (None, *NAMES) for name in streams]
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        found = dict(zip(jobs, pool.map(briers, *zip(*jobs, strict=True)), strict=True))
+        found = dict(zip(jobs, pool.map(losses, *zip(*jobs, strict=True)), strict=True))
     rows = []
     for out in NAMES:
-        ratios = np.concatenate([found[out, name] / found[None, name] for name in streams])
-        rows.append([f"`{out}`", f"{ratios.mean():.4f}", f"{ratios.max():.4f}"])
-    table = markdown(("left out", "mean", "largest"), rows)
+        ratios = np.concatenate([found[out, name] / found[None, name] for name in streams], axis=1)
+        ends = (f"{value:.4f}" for each in ratios for value in (each.mean(), each.max()))
+        rows.append([f"`{out}`", *ends])
+    table = markdown(("left out", "Brier: mean", "largest", "log loss: mean", "largest"), rows)
     print(table)
     if options.write:
         write({"leave-one-out": table}, DRIFT)
 
 
-def briers(out: str | None, name: str) -> npt.NDArray[np.float64]:
-    """Return the Brier score on one stream for each delay, without one candidate; None: with all."""
+def losses(out: str | None, name: str) -> npt.NDArray[np.float64]:
+    """Return Brier score and log loss on one stream, float64[2, delays], without one candidate; None: with all."""
     Without.kept = np.array([each != out for each in NAMES])
     mixture.Weights = Without  # type: ignore[misc]
     stream = load(name)
-    scores, labels = stream.scores.tolist(), stream.labels.tolist()
-    served = [np.array(replay(engine("auto", stream), scores, labels, delay)) for delay in DELAYS]
-    return np.array([np.mean(np.square(forecasts - stream.labels)) for forecasts in served])
+    n = len(stream.scores)
+    served = [
+        replay(engine("auto", stream), stream.scores, stream.labels, delays(late, n)) for late in lateness(n)
+    ]
+    return np.array(
+        [[loss(each, stream.labels).mean() for each in served] for loss in (brier_losses, log_losses)]
+    )
 
 
 if __name__ == "__main__":

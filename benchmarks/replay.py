@@ -16,7 +16,7 @@ from peers import Floats, Labels, Method, Places
 from streamcal import Recalibrator
 from streamcal.engine.config import Mode
 
-__all__ = ["LATE_BLOCK", "Raw", "Streamcal", "brier_losses", "exponential", "log_losses", "replay"]
+__all__ = ["LATE_BLOCK", "Raw", "Streamcal", "arrivals", "brier_losses", "exponential", "log_losses", "replay"]
 
 LEAST: Final = 1e-6
 LATE_BLOCK: Final = 100
@@ -87,23 +87,28 @@ def replay(
         how many events are predicted, and then learned, at a time; None: 1 if all labels come at once, else
         `LATE_BLOCK`.
     """
-    late = np.asarray(delays)
-    size = block or (LATE_BLOCK if late.any() else 1)
-    n = len(scores)
-    arrivals = np.arange(n) + late
-    order = np.argsort(arrivals, kind="stable")
-    ends = np.minimum(np.arange(0, n, size) + size, n)
-    # Labels that have arrived when a block has been predicted.
-    known = np.searchsorted(arrivals[order], ends)
-    forecasts = np.empty(n)
-    begin = learned = 0
-    for end, arrived in zip(ends.tolist(), known.tolist(), strict=True):
-        forecasts[begin:end] = method.predict(scores[begin:end])
-        if arrived > learned:
-            places = order[learned:arrived]
+    size = block or (LATE_BLOCK if np.any(delays) else 1)
+    order, known = arrivals(len(scores), delays, size)
+    forecasts = np.empty(len(scores))
+    learned = 0
+    for begin in range(0, len(scores), size):
+        if known[begin] > learned:
+            places = order[learned : known[begin]]
             method.learn(scores[places], labels[places], places)
-        begin, learned = end, arrived
+            learned = known[begin]
+        forecasts[begin : begin + size] = method.predict(scores[begin : begin + size])
     return forecasts
+
+
+def arrivals(n: int, delays: ArrayLike, block: int) -> tuple[Places, Places]:
+    """Return the events in the order in which their labels arrive, and how many are known to each forecast.
+
+    Both are int64[n]. All events of a block are forecast before labels that arrive in it are known.
+    """
+    times = np.arange(n) + np.asarray(delays)
+    order = np.argsort(times, kind="stable")
+    starts = np.arange(n) // block * block
+    return order, np.searchsorted(times[order], starts)
 
 
 def exponential(n: int, mean: float, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from river import datasets
 from river.datasets import synth
 
-__all__ = ["FROZEN", "GENERATED", "Deployment", "deploy"]
+__all__ = ["FROZEN", "GENERATED", "Deployment", "Rows", "deploy", "rows_of", "taken"]
 
 Rows = tuple[NDArray[np.float64], NDArray[np.int8]]
 
@@ -85,7 +85,7 @@ def _bayes() -> Any:
 _MODELS: Final = {"boosting": _boosting, "forest": _forest, "logistic": _logistic, "bayes": _bayes}
 
 
-def _rows(pairs: Iterable[tuple[dict[Any, Any], Any]], positive: Callable[[Any], bool] = bool) -> Rows:
+def rows_of(pairs: Iterable[tuple[dict[Any, Any], Any]], positive: Callable[[Any], bool] = bool) -> Rows:
     features, labels = zip(*((list(row.values()), positive(label)) for row, label in pairs), strict=True)
     return np.array(features, np.float64), np.array(labels, np.int8)
 
@@ -106,19 +106,19 @@ def _digits() -> Rows:
 
 
 FROZEN: Final = {
-    "bananas-bayes": Deployment(lambda: _rows(datasets.Bananas()), "bayes", 1_300, 1_000),
-    "bananas-forest": Deployment(lambda: _rows(datasets.Bananas()), "forest", 1_300, 1_000),
+    "bananas-bayes": Deployment(lambda: rows_of(datasets.Bananas()), "bayes", 1_300, 1_000),
+    "bananas-forest": Deployment(lambda: rows_of(datasets.Bananas()), "forest", 1_300, 1_000),
     "cancer-forest": Deployment(_cancer, "forest", 200, 150),
     "cancer-logistic": Deployment(_cancer, "logistic", 200, 150),
     "digits-bayes": Deployment(_digits, "bayes", 500, 400),
-    "phishing-forest": Deployment(lambda: _rows(datasets.Phishing()), "forest", 300, 300),
+    "phishing-forest": Deployment(lambda: rows_of(datasets.Phishing()), "forest", 300, 300),
     "segments-logistic": Deployment(
-        lambda: _rows(datasets.ImageSegments(), lambda label: label == "window"), "logistic", 500, 500
+        lambda: rows_of(datasets.ImageSegments(), lambda label: label == "window"), "logistic", 500, 500
     ),
-    "shuttle-bayes": Deployment(lambda: _rows(datasets.Shuttle()), "bayes", 5_000, 5_000),
-    "shuttle-logistic": Deployment(lambda: _rows(datasets.Shuttle()), "logistic", 5_000, 5_000),
+    "shuttle-bayes": Deployment(lambda: rows_of(datasets.Shuttle()), "bayes", 5_000, 5_000),
+    "shuttle-logistic": Deployment(lambda: rows_of(datasets.Shuttle()), "logistic", 5_000, 5_000),
     "yeast-boosting": Deployment(
-        lambda: _rows(datasets.Yeast(), lambda labels: labels["Class1"]), "boosting", 600, 600
+        lambda: rows_of(datasets.Yeast(), lambda labels: labels["Class1"]), "boosting", 600, 600
     ),
 }
 """Data sets, by the names of their streams."""
@@ -128,16 +128,16 @@ _FITTED, _SOURCE = 2_000, 8_000
 _BEFORE: Final = _FITTED + _SOURCE
 
 
-def _taken(*parts: tuple[Any, int], positive: Callable[[Any], bool] = bool) -> Rows:
+def taken(*parts: tuple[Any, int], positive: Callable[[Any], bool] = bool) -> Rows:
     """Return so many rows of each generator, one after the other."""
-    rows = [_rows(generator.take(count), positive) for generator, count in parts]
+    rows = [rows_of(generator.take(count), positive) for generator, count in parts]
     return np.concatenate([features for features, _ in rows]), np.concatenate([labels for _, labels in rows])
 
 
 def _agrawal() -> Rows:
     """Return rows whose label follows another function in every third of the deployment."""
     third = _LENGTH // 3
-    return _taken(
+    return taken(
         (synth.Agrawal(0, seed=1, perturbation=0.1), _BEFORE + third),
         (synth.Agrawal(2, seed=2, perturbation=0.1), third),
         (synth.Agrawal(0, seed=3, perturbation=0.3), third),
@@ -150,7 +150,7 @@ def _rare() -> Rows:
     for seed, perturbation, count in ((1, 0.05, _BEFORE + _LENGTH // 2), (2, 0.3, _LENGTH // 2)):
         ones = count // 100
         generator = synth.Agrawal(0, seed=seed, perturbation=perturbation)
-        features, labels = _taken((generator, 2 * count), positive=lambda label: label == 0)
+        features, labels = taken((generator, 2 * count), positive=lambda label: label == 0)
         rng = np.random.default_rng(seed)
         kept = np.append(
             rng.choice(np.flatnonzero(labels == 1), ones, replace=False),
@@ -164,13 +164,13 @@ def _rare() -> Rows:
 def _hyperplane() -> Rows:
     """Return rows whose plane turns slowly, all the time."""
     plane = synth.Hyperplane(seed=1, n_drift_features=5, mag_change=0.0005, noise_percentage=0.1)
-    return _taken((plane, _BEFORE + _LENGTH))
+    return taken((plane, _BEFORE + _LENGTH))
 
 
 def _led() -> Rows:
     """Return the sevens among noisy digits; halfway four of their segments change places."""
     half = _LENGTH // 2
-    return _taken(
+    return taken(
         (synth.LED(seed=1, noise_percentage=0.2), _BEFORE + half),
         (synth.LEDDrift(seed=2, noise_percentage=0.2, n_drift_features=4), half),
         positive=lambda digit: digit == 7,
@@ -182,13 +182,13 @@ def _rbf() -> Rows:
     centroids = synth.RandomRBFDrift(
         1, 2, n_classes=2, n_features=10, n_centroids=30, change_speed=0.0001, n_drift_centroids=15
     )
-    return _taken((centroids, _BEFORE + _LENGTH))
+    return taken((centroids, _BEFORE + _LENGTH))
 
 
 def _sea() -> Rows:
     """Return rows whose threshold is another one in every quarter of the deployment."""
     quarter = _LENGTH // 4
-    return _taken(
+    return taken(
         (synth.SEA(0, seed=1, noise=0.1), _BEFORE + quarter),
         *((synth.SEA(variant, seed=variant, noise=0.1), quarter) for variant in (3, 1, 2)),
     )
@@ -196,7 +196,7 @@ def _sea() -> Rows:
 
 def _waveform() -> Rows:
     """Return the first of three noisy waves; nothing drifts."""
-    return _taken(
+    return taken(
         (synth.Waveform(seed=1, has_noise=True), _BEFORE + _LENGTH), positive=lambda wave: wave == 0
     )
 

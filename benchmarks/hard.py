@@ -277,7 +277,7 @@ CASES: Final[dict[str, Case]] = {
 FIXED: Final = ("bursts",)
 """The cases in which nothing is simulated, so that one seed is all there is."""
 
-BURST_STREAMS: Final = ("flights",)
+BURST_STREAMS: Final = ("flights", "flights-150-boosting", "flights-cancelled-logistic")
 
 
 if __name__ == "__main__":

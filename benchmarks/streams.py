@@ -1,8 +1,10 @@
 """Streams of scores with their labels: most of them with a labelled source that comes before the deployment.
 
-`load` gives one `Stream`, of one of four kinds: river's data sets, scored by a model that learns as they
+`load` gives one `Stream`, of one of five kinds: river's data sets, scored by a model that learns as they
 come, without a source; frozen models on data sets (`frozen`, and the flights) and on what generators make;
-and laws with a known truth (`truths`). Results are kept under ``.cache/``, named after what they follow from.
+laws with a known truth (`truths`); and further frozen models (`further`), whose positives are rare, whose
+scores are saturated or tied, or whose deployment lasts months or years. Results are kept under ``.cache/``,
+named after what they follow from.
 
 The names fall into two halves. Constants of the engine may be chosen by the figures of `CHOOSE`; those of
 `REPORT` are only reported.
@@ -10,18 +12,19 @@ The names fall into two halves. Constants of the engine may be chosen by the fig
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
+import further
 import msgspec
 import numpy as np
 from frozen import FROZEN, GENERATED, deploy
+from further import FURTHER
 from numpy.typing import NDArray
 from truths import TRUTHS, draw
 
@@ -32,7 +35,6 @@ Labels = NDArray[np.int8]
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 CACHE: Final = ROOT / ".cache" / "streams"
-FLIGHTS: Final = ROOT / "examples" / "flights"
 
 _DATA_SETS: Final = {"phishing": "Phishing", "bananas": "Bananas", "shuttle": "Shuttle"}
 _MODELS: Final = ("lr", "nb")
@@ -42,6 +44,7 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
     "frozen": tuple(sorted((*FROZEN, "flights"))),
     "generated": tuple(sorted(GENERATED)),
     "truth": tuple(sorted(TRUTHS)),
+    "further": tuple(sorted(FURTHER)),
 }
 """The streams of each kind, sorted by name; all but those of the first kind have a source."""
 
@@ -110,18 +113,18 @@ def _made(name: str) -> dict[str, NDArray[Any]]:
         return draw(name)
     if name in KINDS["learning"]:
         return _scored(*name.split("-"))
-    return deploy({**FROZEN, **GENERATED}[name])
+    return deploy({**FROZEN, **GENERATED, **FURTHER}[name])
 
 
 def _digest(name: str) -> str:
     """Return 12 hexadecimal digits of all that the stream follows from: data, libraries and code."""
     digest = hashlib.sha256()
-    for code in ("streams", "frozen", "truths"):
+    for code in ("streams", "frozen", "truths", "further"):
         digest.update(Path(__file__).with_name(f"{code}.py").read_bytes())
-    if name == "flights":
-        for path in sorted(FLIGHTS.glob("*.jsonl.gz")):
+    if name.startswith("flights"):
+        for path in sorted(further.FLIGHTS.glob("*.jsonl.gz")):
             digest.update(path.read_bytes())
-    else:
+    if name != "flights":
         digest.update("".join(version(package) for package in ("numpy", "river", "scikit-learn")).encode())
     return digest.hexdigest()[:12]
 
@@ -169,17 +172,12 @@ class _Labelled(msgspec.Struct):
 
 
 def _flights() -> dict[str, NDArray[Any]]:
-    labels = {row.id: row.label for row in _read("labels", _Label)}
-    answered = [row for row in _read("predictions", _Prediction) if row.id in labels]
-    source = _read("source", _Labelled)
+    labels = {row.id: row.label for row in further.read("labels", _Label)}
+    answered = [row for row in further.read("predictions", _Prediction) if row.id in labels]
+    source = further.read("source", _Labelled)
     return {
         "scores": np.array([row.score for row in answered], np.float64),
         "labels": np.array([labels[row.id] for row in answered], np.int8),
         "source_scores": np.array([row.score for row in source], np.float64),
         "source_labels": np.array([row.label for row in source], np.int8),
     }
-
-
-def _read(name: str, kind: Callable[..., Any]) -> list[Any]:
-    with gzip.open(FLIGHTS / f"{name}.jsonl.gz") as file:
-        return msgspec.json.Decoder(kind).decode_lines(file.read())

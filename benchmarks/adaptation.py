@@ -239,7 +239,7 @@ def verdict(stream: str, outcomes: Outcomes, late: str) -> Verdict:
     by = {}
     for name in MEASURES:
         peers = [peer for peer in PEERS_BY_NAME if (peer, late) in outcomes]
-        best = min(peers, key=lambda peer: outcomes[peer, late].mean(name))  # noqa: B023
+        best = min(peers, key=lambda peer: outcomes[peer, late].mean(name))
         ours, theirs, raw = (outcomes[method, late].losses[name] for method in (DEFAULT, best, RAW))
         by[name] = Compared(best, ratio(ours, theirs), ratio(ours, raw))
     return Verdict(stream, late, by)

@@ -196,9 +196,7 @@ def _sea() -> Rows:
 
 def _waveform() -> Rows:
     """Return the first of three noisy waves; nothing drifts."""
-    return taken(
-        (synth.Waveform(seed=1, has_noise=True), _BEFORE + _LENGTH), positive=lambda wave: wave == 0
-    )
+    return taken((synth.Waveform(seed=1, has_noise=True), _BEFORE + _LENGTH), positive=lambda wave: wave == 0)
 
 
 def _generated(rows: Callable[[], Rows], model: str) -> Deployment:

@@ -1,7 +1,7 @@
 """Further streams of frozen models: rare positives, saturated scores, ties, and months or years of real time.
 
-All come from what this repository ships (the flights) or what river carries or generates. A model is fitted to
-the first rows, the next are its source, the rest is the deployment, as in `frozen`. Naive Bayes saturates:
+All come from what this repository ships (the flights) or what river carries or generates. A model is fitted
+to the first rows, the next are its source, the rest is the deployment, as in `frozen`. Naive Bayes saturates:
 it takes features that say the same for independent, so that many of its scores lie at 0 and 1.
 """
 

@@ -1,8 +1,8 @@
 """Hard cases: simulated streams that a default can get wrong, each with what is asked of it.
 
-Labels are late, rare, come in bursts or one class first; regimes are shorter than a memory; scores are grossly
-wrong; or nothing moves and a million labels come. ``python benchmarks/hard.py`` prints one table: the case,
-what is asked, and what the default does, as the mean over seeds with the least and the greatest.
+Labels are late, rare, come in bursts or one class first; regimes are shorter than a memory; scores are
+grossly wrong; or nothing moves and a million labels come. ``python benchmarks/hard.py`` prints one table: the
+case, what is asked, and what the default does, as the mean over seeds with the least and the greatest.
 ``--cases NAME ...`` runs these alone, ``--seeds N`` with so many seeds.
 """
 
@@ -47,6 +47,7 @@ class Figure(NamedTuple):
 
     @property
     def asked(self) -> str:
+        """The limits in words."""
         return f"≤ {self.most:g}" if self.least is None else f"{self.least:g} to {self.most:g}"
 
 
@@ -61,9 +62,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="how many processes; default 1")
     options = parser.parse_args()
     start = time.perf_counter()
-    jobs = [
-        (case, seed) for case in options.cases for seed in range(1 if case in FIXED else options.seeds)
-    ]
+    jobs = [(case, seed) for case in options.cases for seed in range(1 if case in FIXED else options.seeds)]
     rows: dict[str, list[list[Figure]]] = {}
     with ProcessPoolExecutor(options.jobs) as pool:
         for (case, _), figures in zip(jobs, pool.map(figures_of, *zip(*jobs, strict=True)), strict=True):
@@ -159,7 +158,7 @@ def rare(seed: int) -> Iterator[Figure]:
         yield Figure(f"{what}, log loss/Platt on all labels", ours / theirs, 1.0)
 
 
-def bursts(seed: int) -> Iterator[Figure]:
+def bursts(_seed: int) -> Iterator[Figure]:
     """Yield the log loss over the least of the single modes, where 500 labels come with every call."""
     for name in BURST_STREAMS:
         stream = load(name)

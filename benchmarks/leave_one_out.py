@@ -62,7 +62,10 @@ def main() -> None:
 
 
 def losses(out: str | None, name: str) -> npt.NDArray[np.float64]:
-    """Return Brier score and log loss on one stream, float64[2, delays], without one candidate; None: with all."""
+    """Return Brier score and log loss on one stream without one candidate, float64[2, delays].
+
+    None for the candidate: with all.
+    """
     Without.kept = np.array([each != out for each in NAMES])
     mixture.Weights = Without  # type: ignore[misc]
     stream = load(name)

@@ -56,7 +56,7 @@ class Method(Protocol):
     def predict(self, scores: Floats) -> Floats:
         """Return the probabilities of the next n scores, float64[n]."""
 
-    def learn(self, scores: Floats, labels: Labels, places: Places | None = None) -> None:
+    def learn(self, scores: Floats, labels: Labels, places: Places | None = None, /) -> None:
         """Learn n scores with their labels.
 
         Parameters
@@ -89,7 +89,7 @@ class InTurn:
         """Return the probabilities of scores, float64[n]."""
         return np.array([self.single.predict(score) for score in scores.tolist()])
 
-    def learn(self, scores: Floats, labels: Labels, places: Places | None = None) -> None:
+    def learn(self, scores: Floats, labels: Labels, _places: Places | None = None, /) -> None:
         """Learn n scores with their labels; which predictions they answer does not matter."""
         for score, label in zip(scores.tolist(), labels.tolist(), strict=True):
             self.single.learn(score, label)
@@ -303,7 +303,7 @@ class OnlinePlattCalibeating:
             served.append(self._positives[place] / labels if labels else forecast)
         return np.array(served)
 
-    def learn(self, scores: Floats, labels: Labels, places: Places | None = None) -> None:
+    def learn(self, scores: Floats, labels: Labels, places: Places | None = None, /) -> None:
         """Learn n scores with their labels; those of the source count as asked just now."""
         for i, (score, label) in enumerate(zip(scores.tolist(), labels.tolist(), strict=True)):
             place = self._bin(self._first.predict(score)) if places is None else self._asked[places[i]]
@@ -364,7 +364,7 @@ class CumulativePlatt:
             self._parameters = fit_ridge(self._columns(scored), labels, (1.0, 0.0), 1.0, self._parameters)
         return expit(self._columns(scores) @ self._parameters) if self._fitted_to else scores
 
-    def learn(self, scores: Floats, labels: Labels, places: Places | None = None) -> None:
+    def learn(self, scores: Floats, labels: Labels, _places: Places | None = None, /) -> None:
         """Learn n scores with their labels."""
         self._known.add(scores, labels)
 
@@ -423,7 +423,7 @@ class SixtyLines:
             each[:, smooth + i] = np.interp(inside, ends, values)
         return each @ self._weights
 
-    def learn(self, scores: Floats, labels: Labels, places: Places | None = None) -> None:
+    def learn(self, scores: Floats, labels: Labels, places: Places | None = None, /) -> None:
         """Learn n scores with their labels."""
         self._known.add(scores, labels)
         if places is None:
@@ -467,10 +467,10 @@ class Protected:
     """Protected probabilistic classification: Cox calibrators that jump, beside the score as it is.
 
     Vovk, Petej and Gammerman, "Protected probabilistic classification" (2021), with the settings of
-    `protected-classification` 0.1.5 on PyPI: odds to the power ½, 1 or 2, times e^−1, 1 or e, at jumping rates
-    .01, .001 and .0001; half of the first weight is passive. Forecasts are merged for the Brier loss. That
-    package predicts and learns an event in one call of 3 ms, so that labels cannot be late; here weights
-    learn what was said when the score was predicted. Labels of the source count as stream before it.
+    `protected-classification` 0.1.5 on PyPI: odds to the power ½, 1 or 2, times e^−1, 1 or e, at jumping
+    rates .01, .001 and .0001; half of the first weight is passive. Forecasts are merged for the Brier loss.
+    The package's own code predicts and learns an event in one call of 3 ms, so labels cannot be late there.
+    Labels of the source are earlier labels of the stream.
     """
 
     BETAS: Final = (1.0, 0.5, 2.0)
@@ -496,7 +496,7 @@ class Protected:
         if_one, if_zero = (-np.log(np.exp(-2.0 * (said - label) ** 2) @ weights) for label in (1.0, 0.0))
         return np.clip((2.0 + if_zero - if_one) / 4.0, 0.0, 1.0)
 
-    def learn(self, scores: Floats, labels: Labels, places: Places | None = None) -> None:
+    def learn(self, scores: Floats, labels: Labels, _places: Places | None = None, /) -> None:
         """Learn n scores with their labels."""
         for factors in np.exp(-2.0 * (self._said(scores) - labels[:, np.newaxis]) ** 2):
             self._active *= factors[:-1]

@@ -1,8 +1,8 @@
 """Replay of a stream: predict in blocks, learn labels as they arrive; and the losses of the forecasts.
 
-A label that is d events late arrives once so many events after its own have been predicted. Labels are learned
-in the order of their arrival, after the block in which they arrive: with blocks of one event each as soon as
-it is there.
+A label that is d events late arrives once so many events after its own have been predicted. Labels are
+learned in the order of their arrival, after the block in which they arrive: with blocks of one event, each as
+soon as it is there.
 """
 
 from __future__ import annotations
@@ -16,9 +16,18 @@ from peers import Floats, Labels, Method, Places
 from streamcal import Recalibrator
 from streamcal.engine.config import Mode
 
-__all__ = ["LATE_BLOCK", "Raw", "Streamcal", "arrivals", "brier_losses", "exponential", "log_losses", "replay"]
+__all__ = [
+    "LATE_BLOCK",
+    "Raw",
+    "Streamcal",
+    "arrivals",
+    "brier_losses",
+    "exponential",
+    "log_losses",
+    "replay",
+]
 
-LEAST: Final = 1e-6
+LEAST: Final = 1e-6  # log loss: probabilities are clipped to [1e-6, 1 − 1e-6]
 LATE_BLOCK: Final = 100
 """Events of a block where labels are late: they are that late, and at most a block more."""
 
@@ -30,7 +39,7 @@ class Raw:
         """Return the scores."""
         return scores
 
-    def learn(self, scores: Floats, labels: Labels, places: Places | None = None) -> None:
+    def learn(self, scores: Floats, labels: Labels, places: Places | None = None, /) -> None:
         """Learn nothing."""
 
 
@@ -54,7 +63,7 @@ class Streamcal:
         engine.observe_many(scores)
         return probabilities
 
-    def learn(self, scores: Floats, labels: Labels, places: Places | None = None) -> None:
+    def learn(self, scores: Floats, labels: Labels, places: Places | None = None, /) -> None:
         """Learn n scores with their labels."""
         if places is None:
             self.engine.learn_many(scores, labels, "source")

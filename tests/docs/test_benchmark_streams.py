@@ -576,7 +576,7 @@ def test_tables_go_to_their_marks_alone() -> None:
 
 def test_the_page_has_a_mark_for_every_table() -> None:
     halves = (f"adaptation-{half}" for half in adaptation.HALVES)
-    names = (*adaptation.PAGE, *halves, "concept-drift", "false-alarms")
+    names = (*adaptation.PAGE, *halves, "hard", "concept-drift", "false-alarms")
     pages.fill(pages.PAGE.read_text("utf-8"), dict.fromkeys(names, ""))
 
 

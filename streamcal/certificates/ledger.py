@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from streamcal.certificates.claims import Claims, Formed, Spending, Target
-from streamcal.certificates.first_claim import NO_CLAIM, first_claim
+from streamcal.certificates.first_claim import NO_CLAIM, doubled, first_claim
 from streamcal.certificates.prequential import LEVELS, LogLikelihood, Prequential
 from streamcal.certificates.record import (
     LABEL_SHIFT_REFUTED,
@@ -45,6 +45,7 @@ MOST_CERTIFICATES: Final = 64
 _SOURCE, _TARGET, _TARGET_VERSIONS = 0.6, 0.2, 0.2
 # Of these, half goes to the limits of bins, a quarter to masses, and a quarter to the likelihood sets.
 _LIMITS, _MASSES, _ONCE = 0.5, 0.25, 0.25
+_OBSERVED: Final = 0.125  # of what the target's masses spend, on masses by all observed scores
 _ALPHA: Final = 0.1  # α of the label-shift test over δ; it is not part of δ
 
 _IDENTITY: Final = RecalibrationMap(version=0)
@@ -330,7 +331,8 @@ class Ledger:
             return None
         claims, subject = self._claims_of(formed), self._subject(served)
         blind = self._is_blind(formed.domain, weighted)
-        bound = claims.bound_of(subject, closely=closely and not blind)
+        scores = target.scores() if closely and not blind and self._observes(formed.domain) else None
+        bound = claims.bound_of(subject, closely=closely and not blind, scores=scores)
         if blind:
             bound = bound._replace(calibration=1.0, sharpness=1.0, risk=1.0, monotone=True)
         label_shift_refuted = self.watch is not None and self.watch.refuted
@@ -362,7 +364,7 @@ class Ledger:
         expected = None
         if closely and not refuted and (bound.risk if target_risk is None else target_risk) >= NO_CLAIM:
             by_shift = target if formed.domain == "source" and target_risk is not None else None
-            expected = self._first_claim(claims, subject if by_shift is None else served, by_shift)
+            expected = self._first_claim(claims, subject if by_shift is None else served, by_shift, scores)
         matured = self._matured and (formed.domain == "target" or by_label_shift)
         of_target = claims.labels if formed.domain == "target" else target.labels
         (positives, n), (target_positives, n_target) = claims.labels[:2], target.labels[:2]
@@ -398,6 +400,7 @@ class Ledger:
                 by_label_shift=by_label_shift,
                 matured=matured,
                 implied=self._implied,
+                observed=claims.reads(scores),
             ),
             refuted=refuted,
             on_schedule=self._on_schedule,
@@ -501,10 +504,12 @@ class Ledger:
                 share = _SOURCE if formed.domain == "source" else _TARGET_VERSIONS
             delta, j = share * self._delta, formed.versions_before
             windowed, whole = formed.domain in self._windowed, not self._in_parts(formed.domain)
+            observed = _OBSERVED if self._observes(formed.domain) else 0.0
             spending = Spending(
                 version_delta((_LIMITS if whole else 1.0) * delta, j),
-                version_delta(_MASSES * delta, j),
+                version_delta((1.0 - observed) * _MASSES * delta, j),
                 _ONCE * delta,
+                observed * _MASSES * delta,
             )
             claims = Claims(formed, spending, self._forecasts.get(formed.domain), windowed=windowed)
             self._claims[formed.domain] = claims
@@ -529,6 +534,10 @@ class Ledger:
         """Whether claims rest on some of a domain's labels only: those of a window, or of matured cohorts."""
         return domain in self._windowed or (self._matured and domain == "target")
 
+    def _observes(self, domain: Domain) -> bool:
+        """Whether claims of a domain may rest on all its observed scores: those of the target are known."""
+        return domain == "target" and not self._in_parts(domain)
+
     def _of_window(self, target: Target) -> Target | None:
         """Return what claims by label shift rest on: in parts, what there was at the last version."""
         if not self.counts_target:
@@ -536,7 +545,13 @@ class Ledger:
         formed = self._formed.get("target")
         return None if formed is None else self._claims_of(formed).as_target
 
-    def _first_claim(self, claims: Claims, certified: RecalibrationMap, target: Target | None) -> int | None:
+    def _first_claim(
+        self,
+        claims: Claims,
+        certified: RecalibrationMap,
+        target: Target | None,
+        scores: ScoreSketch | None,
+    ) -> int | None:
         """Return with how many labels a claim is expected: of the target by label shift, or of the claims.
 
         Of matured cohorts None: how many labels will be pending is not foreseen.
@@ -544,7 +559,12 @@ class Ledger:
         if self._matured:
             return None
         if target is None:
-            return first_claim(claims.labels.labels, lambda d: claims.doubled(d).bound_of(certified).risk)
+
+            def risk_after(doublings: int) -> float:
+                many = None if scores is None else doubled(scores, doublings)
+                return claims.doubled(doublings).bound_of(certified, scores=many).risk
+
+            return first_claim(claims.labels.labels, risk_after)
         latest, delta = self._of_window(target), _TARGET * self._delta
         if latest is None:
             return None

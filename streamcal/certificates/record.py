@@ -43,6 +43,10 @@ _IDENTICAL: Final = "the labelled scores are independent and identically distrib
 _IDENTICAL_IN_WINDOW: Final = (
     "the labelled scores in the window of any one version are independent and identically distributed"
 )
+_SAME_LAW: Final = (
+    "the scores with labels have the law of all observed scores, which are independent and identically"
+    " distributed"
+)
 _IDENTICAL_PREDICTED: Final = (
     "the predicted scores and their labels, come or not, are independent and identically distributed"
 )
@@ -69,6 +73,7 @@ def assumptions(
     by_label_shift: bool,
     matured: bool = False,
     implied: float | None = None,
+    observed: bool = False,
 ) -> tuple[str, ...]:
     """Return what a certificate assumes, in words.
 
@@ -84,6 +89,8 @@ def assumptions(
         whether the target's labels are those of matured cohorts, pending ones at their worst (lemma 19).
     implied
         seconds after which a prediction of the target without a label counts as 0; None: it does not count.
+    observed
+        whether masses are those of all observed scores, labelled or not (lemma 16).
     """
     identical = _IDENTICAL_IN_WINDOW if domain in windowed else _IDENTICAL
     arrival: tuple[str, ...] = (ARRIVAL,)
@@ -93,7 +100,8 @@ def assumptions(
     zeros: tuple[str, ...] = ()
     if implied is not None and (domain == "target" or by_label_shift):
         zeros = (f"a prediction without a label within {show_duration(implied)} is a 0",)
-    formed = (identical, *arrival, *zeros, MONOTONE_REFUTED)
+    same_law = (_SAME_LAW,) if observed else ()
+    formed = (identical, *same_law, *arrival, *zeros, MONOTONE_REFUTED)
     target = _IDENTICAL_IN_TARGET_WINDOW if "target" in windowed else _IDENTICAL_IN_TARGET
     return (*formed, LABEL_SHIFT_REFUTED, target) if by_label_shift else formed
 

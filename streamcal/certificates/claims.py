@@ -354,9 +354,7 @@ class Claims:
         """Bounds over the likelihood set; None if the labels were not forecast."""
         forecasts, spending = self.log_likelihoods, self._spending
         return (
-            PathBounds(
-                self._formed.sketch, forecasts, spending.once, spending.masses, spending.observed
-            )
+            PathBounds(self._formed.sketch, forecasts, spending.once, spending.masses, spending.observed)
             if forecasts
             else None
         )
@@ -375,7 +373,9 @@ class Claims:
         if labelled.level == scores.level and (scores.cells[columns] == labelled.cells).all():
             counts[:, columns] = labelled.counts
         pending = scores.totals - negatives - positives
-        return negatives, positives, pending
+        # More labels than scores in a cell are not the labels of these scores: none of them counts.
+        counts[:, pending < 0] = 0
+        return negatives, positives, scores.totals - negatives - positives
 
     @cached_property
     def _best(self) -> tuple[Centre, Floats, Floats]:

@@ -174,6 +174,13 @@ class Engine:
         """Whether the score is served unchanged for want of source labels, with enough others for a map."""
         return self.config.needs_source and not self._source.n and self._target.n >= FIRST_LABELS
 
+    def first_labelled(self, seen: int, count: int) -> int | None:
+        """Return the first of ``count`` predictions from number ``seen`` on that has a label; None: none has.
+
+        Labels are numbered only under a ``label_horizon``, and those of long ago are forgotten.
+        """
+        return None if self._cohorts is None else self._cohorts.labelled.first_of(seen, count)
+
     @property
     def first_cohort(self) -> int | None:
         """How many target scores must be observed before anything is certified; None without cohorts."""

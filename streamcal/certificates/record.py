@@ -17,6 +17,7 @@ from streamcal.times import show_duration
 __all__ = [
     "ARRIVAL",
     "ARRIVAL_OF_SOURCE",
+    "IMPLIED",
     "LABEL_SHIFT_REFUTED",
     "MONOTONE_REFUTED",
     "UNWEIGHTED",
@@ -25,10 +26,14 @@ __all__ = [
     "PaperBound",
     "PaperPremise",
     "assumptions",
+    "implied_zeros",
 ]
 
 MONOTONE_REFUTED: Final = "P[Y=1 | score] does not decrease with the score"
 LABEL_SHIFT_REFUTED: Final = "label shift: the scores given the label have the same law in source and target"
+
+IMPLIED: Final = "a prediction without a label within "
+"""How the assumption begins that such a prediction is a 0, see `implied_zeros`."""
 
 UNWEIGHTED: Final = "every label counts alike: the bounds are of counts, and claim nothing of weighted labels"
 """An assumption that fails where labels have weights other than 1."""
@@ -99,11 +104,16 @@ def assumptions(
         identical = _IDENTICAL_PREDICTED if domain == "target" else identical
     zeros: tuple[str, ...] = ()
     if implied is not None and (domain == "target" or by_label_shift):
-        zeros = (f"a prediction without a label within {show_duration(implied)} is a 0",)
+        zeros = (implied_zeros(implied),)
     same_law = (_SAME_LAW,) if observed else ()
     formed = (identical, *same_law, *arrival, *zeros, MONOTONE_REFUTED)
     target = _IDENTICAL_IN_TARGET_WINDOW if "target" in windowed else _IDENTICAL_IN_TARGET
     return (*formed, LABEL_SHIFT_REFUTED, target) if by_label_shift else formed
+
+
+def implied_zeros(seconds: float) -> str:
+    """Return the assumption that a prediction without a label within so many seconds is a 0."""
+    return f"{IMPLIED}{show_duration(seconds)} is a 0"
 
 
 class PaperPremise(BaseModel):

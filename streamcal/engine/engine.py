@@ -25,7 +25,7 @@ from streamcal.engine.schedule import FIRST_LABELS
 from streamcal.engine.state import compressed, expanded, pack, unpack
 from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain, LabelledEvent, PredictionEvent
-from streamcal.join.outcomes import Joined, Relabelled, Told
+from streamcal.join.outcomes import Contradicted, Joined, Relabelled, Told
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import NO_SHIFT
 from streamcal.mixture.mixture import EARLIER
@@ -306,6 +306,14 @@ class Engine:
             self._set_stops()
             if self._shifts:
                 self.served.forget_weights()
+
+    def contradict(self, contradicted: Contradicted) -> None:
+        """Take note of a label 1 of a prediction that was learned as 0 for want of one.
+
+        The certificates assume that there are none: from the next version on, they may be withdrawn.
+        """
+        if contradicted.domain == "target":
+            self._versions.contradict()
 
     # Many events at a time, with which nothing is due
 

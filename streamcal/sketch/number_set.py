@@ -83,7 +83,7 @@ class NumberSet:
         return fresh
 
     def first_of(self, start: int, count: int) -> int | None:
-        """Return the first of ``count`` numbers from ``start`` ≥ 0 on that was taken; None if none is known."""
+        """Return the first of ``count`` numbers from ``start`` ≥ 0 on that was taken; None if none is."""
         first = max(start, self._largest - self._reach + 1)
         last = min(start + count - 1, self._largest)
         if first >= last:

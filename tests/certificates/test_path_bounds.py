@@ -1,10 +1,11 @@
 """The second certificate: forecasts, likelihood set, masses and dynamic program, alone and all together.
 
 Coverage of the whole: of 13 truths, with four kinds of map in turn, at most a tenth of the streams may
-exceed a certificate at any version (δ = 0.1). CI takes 10 streams each and every 13th version to n = 3,000, once with
-the labelled scores alone and once with 20 observed scores for each label; were a stream violated with
+exceed a certificate at any version (δ = 0.1). CI takes 10 streams each and every 13th version to n = 3,000,
+with the labelled scores alone, and with 20 observed scores for each label; were a stream violated with
 probability 0.01, a truth would fail with probability 0.4 % (more than one of ten; none is seen). All versions
-of 1,000 streams: ``python -m tests.certificates.test_path_bounds --full``, with ``--observed`` of the second kind.
+of 1,000 streams: ``python -m tests.certificates.test_path_bounds --full``, with ``--observed`` of the second
+kind.
 """
 
 from __future__ import annotations

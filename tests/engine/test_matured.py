@@ -306,14 +306,10 @@ def test_a_second_label_of_a_prediction_is_refused() -> None:
     engine.observe_many(scores)
     engine.learn_many(scores[10:200], labels[10:200], seen=10)
     before = engine.to_bytes()
-    for again in (
-        lambda: engine.learn_one(float(scores[50]), 1, seen=50),
-        lambda: engine.learn_many(scores[:60], labels[:60], seen=0),
-    ):
-        with pytest.raises(
-            ValueError, match="number (50|10) has a label already, and under label_horizon=100"
-        ):
-            again()
+    with pytest.raises(ValueError, match="number 50 has a label already, and under label_horizon=100"):
+        engine.learn_one(float(scores[50]), 1, seen=50)
+    with pytest.raises(ValueError, match="number 10 has a label already, and under label_horizon=100"):
+        engine.learn_many(scores[:60], labels[:60], seen=0)
     assert engine.to_bytes() == before
     restored = Recalibrator.from_bytes(before)
     with pytest.raises(ValueError, match="the target score with number 199 has a label already"):

@@ -46,7 +46,7 @@ def events(
 def test_contradicted_labels_refute_within_a_hundred(mode: Mode, corrections: bool) -> None:
     """Half of the positives come 150 s late, where 100 s count: certified .0097, true .125, without this."""
     engine = Recalibrator(mode=mode, join=JoinConfig(**JOIN, corrections=corrections))
-    rng, alarms, before = np.random.default_rng(13), [], None
+    rng, alarms, before = np.random.default_rng(13), list[tuple[DriftAlarm, int]](), 0
     coins = rng.random(20_000) < 0.5
     for event in events(20_000, lambda number: bool(coins[number])):
         alarms += [(e, before) for e in engine.step(event) if isinstance(e, DriftAlarm)]

@@ -121,6 +121,9 @@ class Spending(NamedTuple):
     """On the masses of any intervals (lemma 16)."""
     once: float
     """On the likelihood sets of all versions together (lemma 15)."""
+    observed: float = 0.0
+    """On the masses of any intervals by all observed scores, at all their counts together (lemma 16); 0: no
+    claim rests on these."""
 
 
 class Claims:
@@ -202,7 +205,9 @@ class Claims:
         forecasts.score(self._formed.sketch)
         return tuple(forecasts.log_likelihoods.tolist())
 
-    def bound_of(self, served: RecalibrationMap, *, closely: bool = True) -> RiskBound:
+    def bound_of(
+        self, served: RecalibrationMap, *, closely: bool = True, scores: ScoreSketch | None = None
+    ) -> RiskBound:
         """Return a bound on R of any map in the version's domain.
 
         Parameters
@@ -212,9 +217,16 @@ class Claims:
         closely
             whether to take the smaller of two bounds, if there are two: that over the likelihood set takes
             tens of milliseconds for each map.
+        scores
+            All scores of the version's domain that were observed, labelled or not; None: not known.
         """
         bound = self._by_limits(served)
-        return self._smaller(bound, served) if closely else bound
+        return self._smaller(bound, served, scores) if closely else bound
+
+    def reads(self, scores: ScoreSketch | None) -> bool:
+        """Return whether `bound_of` a map, taken closely, rests on these observed scores."""
+        paths = self._paths
+        return scores is not None and paths is not None and paths.reads(scores)
 
     def refutes_monotone(self, served: RecalibrationMap) -> bool:
         """Whether `bound_of` a map, taken closely, claims nothing as h* is not monotone: in less time."""
@@ -321,12 +333,14 @@ class Claims:
         single = ~np.isnan(self._atoms) & ((last == first) | ((last == first + 1) & (held == self._atoms)))
         return below[first], below[last], single
 
-    def _smaller(self, bound: RiskBound, certified: RecalibrationMap) -> RiskBound:
+    def _smaller(
+        self, bound: RiskBound, certified: RecalibrationMap, scores: ScoreSketch | None
+    ) -> RiskBound:
         """Return a bound on a map, or the smaller one over the likelihood set (lemma 17)."""
         paths = self._paths
         if paths is None or not bound.monotone:
             return bound
-        risk = min(bound.risk, paths.risk(partial(_range, certified)))
+        risk = min(bound.risk, paths.risk(partial(_range, certified), scores=scores))
         return bound._replace(
             calibration=min(bound.calibration, risk) if paths.monotone else 1.0,
             sharpness=min(bound.sharpness, risk) if paths.monotone else 1.0,
@@ -340,7 +354,9 @@ class Claims:
         """Bounds over the likelihood set; None if the labels were not forecast."""
         forecasts, spending = self.log_likelihoods, self._spending
         return (
-            PathBounds(self._formed.sketch, forecasts, spending.once, spending.masses) if forecasts else None
+            PathBounds(self._formed.sketch, forecasts, spending.once, spending.masses, spending.observed)
+            if forecasts
+            else None
         )
 
     @property
@@ -357,7 +373,9 @@ class Claims:
         if labelled.level == scores.level and (scores.cells[columns] == labelled.cells).all():
             counts[:, columns] = labelled.counts
         pending = scores.totals - negatives - positives
-        return negatives, positives, pending
+        # More labels than scores in a cell are not the labels of these scores: none of them counts.
+        counts[:, pending < 0] = 0
+        return negatives, positives, scores.totals - negatives - positives
 
     @cached_property
     def _best(self) -> tuple[Centre, Floats, Floats]:

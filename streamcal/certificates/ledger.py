@@ -14,15 +14,18 @@ import msgspec
 import numpy as np
 
 from streamcal.certificates.claims import Claims, Formed, Spending, Target
-from streamcal.certificates.first_claim import NO_CLAIM, first_claim
+from streamcal.certificates.first_claim import NO_CLAIM, doubled, first_claim
+from streamcal.certificates.inequalities import prior_limits
 from streamcal.certificates.prequential import LEVELS, LogLikelihood, Prequential
 from streamcal.certificates.record import (
+    IMPLIED,
     LABEL_SHIFT_REFUTED,
     MONOTONE_REFUTED,
     UNWEIGHTED,
     Certificate,
     PaperBound,
     assumptions,
+    implied_zeros,
 )
 from streamcal.certificates.shift_watch import LabelShiftWatch
 from streamcal.certificates.source import version_delta
@@ -45,7 +48,9 @@ MOST_CERTIFICATES: Final = 64
 _SOURCE, _TARGET, _TARGET_VERSIONS = 0.6, 0.2, 0.2
 # Of these, half goes to the limits of bins, a quarter to masses, and a quarter to the likelihood sets.
 _LIMITS, _MASSES, _ONCE = 0.5, 0.25, 0.25
-_ALPHA: Final = 0.1  # α of the label-shift test over δ; it is not part of δ
+_OBSERVED: Final = 0.125  # of what the target's masses spend, on masses by all observed scores
+_ALPHA: Final = 0.1  # α of the label-shift test, and of that of implied zeros, over δ; it is not part of δ
+_TOLERATED: Final = 0.25  # of what is claimed: more implied zeros that are wrong refute (lemma 20)
 
 _IDENTITY: Final = RecalibrationMap(version=0)
 
@@ -93,6 +98,7 @@ class _State(msgspec.Struct):
     generation: Count
     watch: bytes | None
     forecasts: dict[Domain, bytes]
+    contradicted: Count = 0
 
 
 class Ledger:
@@ -128,6 +134,7 @@ class Ledger:
         "_scope",
         "_version",
         "_windowed",
+        "contradicted",
         "generation",
         "watch",
     )
@@ -156,6 +163,8 @@ class Ledger:
         self._on_schedule = True
         self._history: list[Certificate] = []
         self._alarms: list[DriftAlarm] = []
+        self.contradicted = 0
+        """How many predictions of the target were learned as 0 for want of a label and later told to be 1."""
         self.generation = 0
         """How often the source was replaced after label shift had been refuted."""
         self.watch = self._new_watch()
@@ -168,22 +177,27 @@ class Ledger:
         return tuple(self._alarms)
 
     def alarms_now(
-        self, served: RecalibrationMap, target_labels: int, weighted: Collection[Domain] = ()
+        self, served: RecalibrationMap, target: Target, weighted: Collection[Domain] = ()
     ) -> tuple[DriftAlarm, ...]:
-        """Return the alarms and, if the last version's labels refute that h* is monotone, the one to come.
+        """Return the alarms, and those to come: of what a certificate asked for now says is refuted.
 
         ``weighted`` are the domains with weights, whose labels refute nothing. To ask raises none, or the
         state and what is emitted next would depend on who asks.
         """
         formed = self._certifying
-        if (
-            formed is None
-            or self._monotone_refuted
-            or self._is_blind(formed.domain, weighted)
-            or not self._claims_of(formed).refutes_monotone(self._subject(served))
-        ):
+        if formed is None:
             return self.alarms
-        return (*self._alarms, _monotone_alarm(target_labels))
+        found = self.alarms
+        if (
+            not self._is_raised(MONOTONE_REFUTED)
+            and not self._is_blind(formed.domain, weighted)
+            and self._claims_of(formed).refutes_monotone(self._subject(served))
+        ):
+            found = (*found, _monotone_alarm(target.labels.labels))
+        if self._least_contradicted(target.labels.labels) > 0.0:
+            certificate = self._certified(formed, served, target, None, weighted=weighted, closely=True)
+            found = (*found, *self._zeros_alarm(certificate, target.labels.labels))
+        return found
 
     @property
     def history(self) -> tuple[Certificate, ...]:
@@ -275,6 +289,7 @@ class Ledger:
         sketches
             of each domain, the labels so far: of this one, and of the other.
         """
+        self.contradicted += other.contradicted
         for domain in DOMAINS:
             mine, theirs = self._forecasts.get(domain), other._forecasts.get(domain)
             if mine is None or theirs is None:
@@ -325,12 +340,33 @@ class Ledger:
             the domains of which a label had a weight other than 1: bounds are of counts, and nothing is
             claimed of these (`UNWEIGHTED`), but by matured cohorts of the target, which need no weights.
         """
-        formed, closely = self._certifying, not publish
+        formed = self._certifying
         if formed is None:
             return None
+        certificate = self._certified(formed, served, target, time, weighted=weighted, closely=not publish)
+        if publish:
+            if MONOTONE_REFUTED in certificate.refuted and not self._is_raised(MONOTONE_REFUTED):
+                self._alarms.append(_monotone_alarm(target.labels.labels))
+            self._alarms += self._zeros_alarm(certificate, target.labels.labels)
+        self._remember(certificate)
+        return certificate
+
+    def _certified(
+        self,
+        formed: Formed,
+        served: RecalibrationMap,
+        target: Target,
+        time: float | None,
+        *,
+        weighted: Collection[Domain],
+        closely: bool,
+    ) -> Certificate:
+        """Return the certificate of the served map, see `certificate`, and change nothing."""
+        contradicted = self._least_contradicted(target.labels.labels)
         claims, subject = self._claims_of(formed), self._subject(served)
         blind = self._is_blind(formed.domain, weighted)
-        bound = claims.bound_of(subject, closely=closely and not blind)
+        scores = target.scores() if closely and not blind and self._observes(formed.domain) else None
+        bound = claims.bound_of(subject, closely=closely and not blind, scores=scores)
         if blind:
             bound = bound._replace(calibration=1.0, sharpness=1.0, risk=1.0, monotone=True)
         label_shift_refuted = self.watch is not None and self.watch.refuted
@@ -354,15 +390,21 @@ class Ledger:
             # The risk of one map in one domain, so one bound.
             calibration, sharpness = min(bound.calibration, target_risk), min(bound.sharpness, target_risk)
             bound = bound._replace(calibration=calibration, sharpness=sharpness, risk=target_risk)
+        wrong_zeros = target_risk is not None and contradicted > _TOLERATED * min(target_risk, NO_CLAIM)
+        if wrong_zeros:
+            target_risk = 1.0
+            if formed.domain == "target":
+                bound = bound._replace(calibration=1.0, sharpness=1.0, risk=1.0)
         refuted = (
             *(() if bound.monotone else (MONOTONE_REFUTED,)),
             *((LABEL_SHIFT_REFUTED,) if label_shift_refuted else ()),
+            *((implied_zeros(self._implied),) if wrong_zeros and self._implied is not None else ()),
             *((UNWEIGHTED,) if blind else ()),
         )
         expected = None
         if closely and not refuted and (bound.risk if target_risk is None else target_risk) >= NO_CLAIM:
             by_shift = target if formed.domain == "source" and target_risk is not None else None
-            expected = self._first_claim(claims, subject if by_shift is None else served, by_shift)
+            expected = self._first_claim(claims, subject if by_shift is None else served, by_shift, scores)
         matured = self._matured and (formed.domain == "target" or by_label_shift)
         of_target = claims.labels if formed.domain == "target" else target.labels
         (positives, n), (target_positives, n_target) = claims.labels[:2], target.labels[:2]
@@ -373,7 +415,7 @@ class Ledger:
             paper_target = PaperBound.of(
                 "Theorem 2", theorem2(n, n_target, bins, self._delta, None, *priors), weighted=bool(weighted)
             )
-        certificate = Certificate(
+        return Certificate(
             version=self._version,
             time=None if time is None or math.isnan(time) else time,
             domain=formed.domain,
@@ -398,6 +440,7 @@ class Ledger:
                 by_label_shift=by_label_shift,
                 matured=matured,
                 implied=self._implied,
+                observed=claims.reads(scores),
             ),
             refuted=refuted,
             on_schedule=self._on_schedule,
@@ -405,10 +448,6 @@ class Ledger:
             cohorts="matured" if matured else "arrived",
             pending=of_target.pending if matured else 0,
         )
-        if publish and not bound.monotone and not self._monotone_refuted:
-            self._alarms.append(_monotone_alarm(n_target))
-        self._remember(certificate)
-        return certificate
 
     def to_bytes(self) -> bytes:
         """Return the state. Equal states give equal bytes.
@@ -430,7 +469,16 @@ class Ledger:
         forecasts = {domain: each.to_bytes() for domain, each in sorted(self._forecasts.items())}
         watch = None if self.watch is None else self.watch.to_bytes()
         return msgspec.msgpack.encode(
-            _State(formed, self._version, self._on_schedule, self._alarms, self.generation, watch, forecasts)
+            _State(
+                formed,
+                self._version,
+                self._on_schedule,
+                self._alarms,
+                self.generation,
+                watch,
+                forecasts,
+                self.contradicted,
+            )
         )
 
     def restore(self, data: bytes) -> Self:
@@ -479,7 +527,7 @@ class Ledger:
             domain: Prequential().restore(each) for domain, each in sorted(state.forecasts.items())
         }
         self._version, self._on_schedule, self._alarms = state.version, state.on_schedule, state.alarms
-        self.generation = state.generation
+        self.generation, self.contradicted = state.generation, state.contradicted
         watch = self._new_watch(self.watch if self.generation else None)
         self.watch = None if watch is None or state.watch is None else watch.restore(state.watch)
         return self
@@ -501,10 +549,12 @@ class Ledger:
                 share = _SOURCE if formed.domain == "source" else _TARGET_VERSIONS
             delta, j = share * self._delta, formed.versions_before
             windowed, whole = formed.domain in self._windowed, not self._in_parts(formed.domain)
+            observed = _OBSERVED if self._observes(formed.domain) else 0.0
             spending = Spending(
                 version_delta((_LIMITS if whole else 1.0) * delta, j),
-                version_delta(_MASSES * delta, j),
+                version_delta((1.0 - observed) * _MASSES * delta, j),
                 _ONCE * delta,
+                observed * _MASSES * delta,
             )
             claims = Claims(formed, spending, self._forecasts.get(formed.domain), windowed=windowed)
             self._claims[formed.domain] = claims
@@ -516,10 +566,26 @@ class Ledger:
         by_target = self._scope.subject == "served" or not self._scope.by_label_shift
         return (self._formed.get("target") if by_target else None) or self._formed.get("source")
 
-    @property
-    def _monotone_refuted(self) -> bool:
-        """Whether that alarm was raised."""
-        return any(alarm.assumption == MONOTONE_REFUTED for alarm in self._alarms)
+    def _is_raised(self, assumption: str) -> bool:
+        """Whether the alarm was raised that an assumption is refuted."""
+        return any(alarm.assumption == assumption for alarm in self._alarms)
+
+    def _least_contradicted(self, labels: int) -> float:
+        """Return a lower limit on the share of predictions that are 1 and were learned as 0 (lemma 20).
+
+        ``labels`` of the target were learned in all.
+        """
+        if not self.contradicted:
+            return 0.0
+        return prior_limits(self.contradicted, max(labels, self.contradicted), _ALPHA * self._delta)[0]
+
+    def _zeros_alarm(self, certificate: Certificate, target_labels: int) -> tuple[DriftAlarm, ...]:
+        """Return the alarm that implied zeros are wrong, if a certificate says so and none was raised."""
+        zeros = next((each for each in certificate.refuted if each.startswith(IMPLIED)), None)
+        if zeros is None or self._is_raised(zeros):
+            return ()
+        reason = f"{self.contradicted:,} labels of 1 came after their predictions had been learned as 0"
+        return (DriftAlarm(zeros, reason, target_labels),)
 
     def _is_blind(self, domain: Domain, weighted: Collection[Domain]) -> bool:
         """Whether nothing can be claimed of a domain, as its labels have weights."""
@@ -529,6 +595,10 @@ class Ledger:
         """Whether claims rest on some of a domain's labels only: those of a window, or of matured cohorts."""
         return domain in self._windowed or (self._matured and domain == "target")
 
+    def _observes(self, domain: Domain) -> bool:
+        """Whether claims of a domain may rest on all its observed scores: those of the target are known."""
+        return domain == "target" and not self._in_parts(domain)
+
     def _of_window(self, target: Target) -> Target | None:
         """Return what claims by label shift rest on: in parts, what there was at the last version."""
         if not self.counts_target:
@@ -536,7 +606,13 @@ class Ledger:
         formed = self._formed.get("target")
         return None if formed is None else self._claims_of(formed).as_target
 
-    def _first_claim(self, claims: Claims, certified: RecalibrationMap, target: Target | None) -> int | None:
+    def _first_claim(
+        self,
+        claims: Claims,
+        certified: RecalibrationMap,
+        target: Target | None,
+        scores: ScoreSketch | None,
+    ) -> int | None:
         """Return with how many labels a claim is expected: of the target by label shift, or of the claims.
 
         Of matured cohorts None: how many labels will be pending is not foreseen.
@@ -544,7 +620,12 @@ class Ledger:
         if self._matured:
             return None
         if target is None:
-            return first_claim(claims.labels.labels, lambda d: claims.doubled(d).bound_of(certified).risk)
+
+            def risk_after(doublings: int) -> float:
+                many = None if scores is None else doubled(scores, doublings)
+                return claims.doubled(doublings).bound_of(certified, scores=many).risk
+
+            return first_claim(claims.labels.labels, risk_after)
         latest, delta = self._of_window(target), _TARGET * self._delta
         if latest is None:
             return None

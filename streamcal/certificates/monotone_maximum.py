@@ -39,24 +39,39 @@ _NEARBY: Final = np.array([0.8, 1.0, 1.25])  # of the best of these
 class MassLimits(NamedTuple):
     """Scores per segment, and what their masses may exceed them by (lemma 16).
 
-    Segment c ends with cell c and begins after cell c − 1; the last one also contains what follows its cell.
+    A segment holds one cell, or several neighbours. It ends with its last cell and begins where the one
+    before it ends; the last segment also contains what follows its cells.
     """
 
     shares: Reals
-    """float64[m], the share of all scores in each segment, or more."""
+    """float64[s], the share of all scores in each segment, or more."""
     intervals: Reals
     """float64[3], x/n for any interval of scores, by θ; the last of `TILTS` has none."""
     end: float
     """x/n for an interval that reaches to 0 or to 1, at any of `TILTS`."""
+    segment: Counts | None = None
+    """int64[m], the segment of each cell, from 0 to s − 1, ascending; None: each cell has its own."""
 
     @classmethod
-    def of(cls, counts: Counts, n: int, delta: float) -> MassLimits:
-        """Return the limits that hold for n ≥ 1 scores with probability 1 − δ."""
+    def of(cls, counts: Counts, n: int, delta: float, segment: Counts | None = None) -> MassLimits:
+        """Return the limits that hold for n ≥ 1 scores with probability 1 − δ.
+
+        Parameters
+        ----------
+        counts
+            int64[s], scores per segment.
+        n
+            number of scores.
+        delta
+            δ in (0, 1).
+        segment
+            int64[m], the segment of each cell; None: each cell has its own.
+        """
         tilts = np.array(TILTS[:-1])
         drift = tilts + np.expm1(-tilts)
         inverse = 2.0 * (1.0 + (n + 1) * drift) * len(tilts) / ((1.0 - _ENDS) * delta)
         end = math.log(2.0 * 2 * len(TILTS) / (_ENDS * delta))
-        return cls(counts / n, np.log(inverse + 2.0 * np.log(inverse)) / n, end / n)
+        return cls(counts / n, np.log(inverse + 2.0 * np.log(inverse)) / n, end / n, segment)
 
 
 class _Lattice(NamedTuple):
@@ -116,13 +131,14 @@ def largest_risk(
     known
         the likelihood set, of m cells; it is not empty.
     lowest, highest
-        float64[m], the map's smallest and largest value in each segment, see `MassLimits`.
+        float64[s], the map's smallest and largest value in each segment, see `MassLimits`.
     masses
-        of the scores with these labels.
+        Limits on the masses of the segments, in the domain of the labels.
     shift
         to the domain where the risk is asked for.
     """
-    multipliers = _multiplier(known, lowest, highest, shift) * _MULTIPLIERS
+    own = slice(None) if masses.segment is None else masses.segment
+    multipliers = _multiplier(known, lowest[own], highest[own], shift) * _MULTIPLIERS
     coarse = _lattice(known, _points(known, _FEW))
     found = []
     # The whole range of shifts at once charges a point for two of them: parts of it, one by one, are tighter.
@@ -212,19 +228,25 @@ def _points(known: LikelihoodSet, most: int) -> Reals:
 def _gains(lattice: _Lattice, lowest: Reals, highest: Reals, masses: MassLimits, shift: Shift) -> _Gains:
     """Return what a path earns in a part of the range of κ."""
     cell, shares = lattice.cell, masses.shares
+    cells, last = int(cell.max()) + 1, len(shares) - 1
+    segment = np.arange(cells) if masses.segment is None else masses.segment
+    # Only the first cell of a segment limits h* in the segment before it, and only the last in that after it.
+    begins, ends = np.diff(segment, prepend=-1) > 0, np.diff(segment, append=last + 1) > 0
     heavy, light = (1.0 + (kappa - 1.0) * lattice.points for kappa in (shift.high, shift.low))
     heavy, light = heavy[lattice.node], light[lattice.node]
     upper = shift_odds(lattice.points, shift.high)[lattice.node]
     lower = shift_odds(lattice.points, shift.low)[lattice.node]
-    # The value of a cell limits h* from above in the segment before it, and from below in the one after it.
-    # There is none before the first cell: 2 lies above all values, and −1 below.
-    before, after = np.append(2.0, lowest[:-1]), np.append(highest[1:], -1.0)
+    # The value of such a cell limits h* from above in the segment before it, and from below in the one after.
+    # There is none before the first segment: 2 lies above all values, and −1 below.
+    before = np.where(begins, np.append(2.0, lowest[:-1])[segment], 2.0)
+    after = np.where(ends, np.append(highest[1:], -1.0)[segment], -1.0)
     rise, fall = heavy * _square(upper - before[cell]), light * _square(after[cell] - lower)
-    by_share = np.append(0.0, shares[:-1])[cell] * rise + np.append(shares[1:], 0.0)[cell] * fall
-    carried_up = heavy * _square(upper - np.maximum(before, lowest)[cell])
-    carried_down = light * _square(np.minimum(after, highest)[cell] - lower)
+    by_share = np.append(0.0, shares[:-1])[segment][cell] * rise
+    by_share += np.append(shares[1:], 0.0)[segment][cell] * fall
+    carried_up = heavy * _square(upper - np.maximum(before, lowest[segment])[cell])
+    carried_down = light * _square(np.minimum(after, highest[segment])[cell] - lower)
     by_interval = rise - carried_up + fall - carried_down
-    top, bottom = cell == len(lowest) - 1, cell == 0
+    top, bottom = (begins & (segment == last))[cell], (ends & (segment == 0))[cell]
     return _Gains(
         by_share,
         by_interval,

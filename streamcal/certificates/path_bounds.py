@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +20,12 @@ from streamcal.certificates.target import Counted, odds_limits
 from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import ScoreSketch
 
-__all__ = ["PathBounds", "Ranges", "shift_limits"]
+__all__ = ["PathBounds", "Ranges", "observed_delta", "shift_limits"]
 
 Reals = npt.NDArray[np.float64]
+
+_ENOUGH: Final = 2  # observed scores for each label
+_HEAD_START: Final = 1 << 14  # observed scores
 
 Ranges = Callable[[Reals], tuple[Reals, Reals]]
 """Returns the smallest and largest value of a map between edges, float64[m−1], and the ends 0 and 1."""
@@ -39,19 +43,28 @@ class PathBounds:
     once
         δ of the likelihood sets of all versions together, in (0, 1).
     delta
-        what this version may spend on masses, in (0, 1).
+        what this version may spend on masses by its own scores, in (0, 1).
+    observed
+        δ of the masses by all observed scores, at all their counts together, in [0, 1); 0: never by these.
     """
 
-    __slots__ = ("_edges", "_known", "_masses")
+    __slots__ = ("_cells", "_edges", "_known", "_level", "_masses", "_n", "_observed")
 
     def __init__(
-        self, sketch: ScoreSketch, log_likelihoods: Sequence[float], once: float, delta: float
+        self,
+        sketch: ScoreSketch,
+        log_likelihoods: Sequence[float],
+        once: float,
+        delta: float,
+        observed: float = 0.0,
     ) -> None:
         level = usable_level(sketch, MOST_CELLS)
         self._known: LikelihoodSet | None = None
+        self._observed = observed
         if level is not None:
             cells = sketch.at_level(level)
             self._known = likelihood_set(cells, log_likelihoods[LEVELS.index(level)], once)
+            self._cells, self._level, self._n = cells.cells, level, cells.n
             self._edges = grid.left_edges(cells.cells[:-1] + np.int32(1), level)
             self._masses = MassLimits.of(cells.totals, cells.n, delta)
 
@@ -60,7 +73,11 @@ class PathBounds:
         """Whether the likelihood set does not refute that h* is non-decreasing."""
         return self._known is None or self._known.monotone
 
-    def risk(self, ranges: Ranges, shift: Shift = NO_SHIFT) -> float:
+    def reads(self, scores: ScoreSketch) -> bool:
+        """Return whether `risk` looks at these observed scores too: if they are `_ENOUGH` to gain by them."""
+        return self._known is not None and self._observed > 0.0 and scores.n >= _ENOUGH * self._n
+
+    def risk(self, ranges: Ranges, shift: Shift = NO_SHIFT, scores: ScoreSketch | None = None) -> float:
         """Return a bound in [0, 1] on the risk of a map (lemma 17), or on that in another domain (lemma 18).
 
         Parameters
@@ -69,10 +86,41 @@ class PathBounds:
             of the map that is to be served there.
         shift
             to that domain; by default there is none.
+        scores
+            All scores of the labels' domain that were observed, labelled or not, without labels; None: those
+            with labels only.
         """
         if self._known is None or not self._known.monotone:
             return 1.0
-        return largest_risk(self._known, *ranges(self._edges), self._masses, shift)
+        risk = largest_risk(self._known, *ranges(self._edges), self._masses, shift)
+        if scores is not None and self.reads(scores):
+            edges, masses = self._by_observed(scores)
+            risk = min(risk, largest_risk(self._known, *ranges(edges), masses, shift))
+        return risk
+
+    def _by_observed(self, scores: ScoreSketch) -> tuple[Reals, MassLimits]:
+        """Return the inner edges of segments, and their mass limits by observed scores.
+
+        Cells of one cell of the scores' sketch are one segment, as no score tells them apart.
+        """
+        level = max(self._level, scores.level)
+        coarse = self._cells >> (level - self._level)
+        ends = coarse[np.diff(coarse, append=coarse[-1] + 1) > 0]
+        known = scores.at_level(level)
+        upto = np.concatenate(([0], np.cumsum(known.totals)))
+        upto = upto[np.searchsorted(known.cells, ends, side="right")]
+        upto[-1] = known.n  # what follows the last cell
+        counts, segment = np.diff(upto, prepend=0), np.searchsorted(ends, coarse)
+        edges = grid.left_edges(ends[:-1] + np.int32(1), level)
+        return edges, MassLimits.of(counts, known.n, observed_delta(self._observed, known.n), segment)
+
+
+def observed_delta(delta: float, n: int) -> float:
+    """Return the share of δ that n ≥ 1 observed scores may spend: δ a/((n+a−1)(n+a)), a = 2¹⁴.
+
+    The sum over all n telescopes to δ, so limits on masses hold at all numbers of scores together.
+    """
+    return delta * _HEAD_START / ((n + _HEAD_START - 1) * (n + _HEAD_START))
 
 
 def shift_limits(source: Counted, target: Counted, delta: float) -> Shift | None:

@@ -17,6 +17,7 @@ from streamcal.times import show_duration
 __all__ = [
     "ARRIVAL",
     "ARRIVAL_OF_SOURCE",
+    "IMPLIED",
     "LABEL_SHIFT_REFUTED",
     "MONOTONE_REFUTED",
     "UNWEIGHTED",
@@ -25,10 +26,14 @@ __all__ = [
     "PaperBound",
     "PaperPremise",
     "assumptions",
+    "implied_zeros",
 ]
 
 MONOTONE_REFUTED: Final = "P[Y=1 | score] does not decrease with the score"
 LABEL_SHIFT_REFUTED: Final = "label shift: the scores given the label have the same law in source and target"
+
+IMPLIED: Final = "a prediction without a label within "
+"""How the assumption begins that such a prediction is a 0, see `implied_zeros`."""
 
 UNWEIGHTED: Final = "every label counts alike: the bounds are of counts, and claim nothing of weighted labels"
 """An assumption that fails where labels have weights other than 1."""
@@ -42,6 +47,10 @@ ARRIVAL_OF_SOURCE: Final = ARRIVAL.replace("which labels", "which labels of the 
 _IDENTICAL: Final = "the labelled scores are independent and identically distributed"
 _IDENTICAL_IN_WINDOW: Final = (
     "the labelled scores in the window of any one version are independent and identically distributed"
+)
+_SAME_LAW: Final = (
+    "the scores with labels have the law of all observed scores, which are independent and identically"
+    " distributed"
 )
 _IDENTICAL_PREDICTED: Final = (
     "the predicted scores and their labels, come or not, are independent and identically distributed"
@@ -69,6 +78,7 @@ def assumptions(
     by_label_shift: bool,
     matured: bool = False,
     implied: float | None = None,
+    observed: bool = False,
 ) -> tuple[str, ...]:
     """Return what a certificate assumes, in words.
 
@@ -84,6 +94,8 @@ def assumptions(
         whether the target's labels are those of matured cohorts, pending ones at their worst (lemma 19).
     implied
         seconds after which a prediction of the target without a label counts as 0; None: it does not count.
+    observed
+        whether masses are those of all observed scores, labelled or not (lemma 16).
     """
     identical = _IDENTICAL_IN_WINDOW if domain in windowed else _IDENTICAL
     arrival: tuple[str, ...] = (ARRIVAL,)
@@ -92,10 +104,16 @@ def assumptions(
         identical = _IDENTICAL_PREDICTED if domain == "target" else identical
     zeros: tuple[str, ...] = ()
     if implied is not None and (domain == "target" or by_label_shift):
-        zeros = (f"a prediction without a label within {show_duration(implied)} is a 0",)
-    formed = (identical, *arrival, *zeros, MONOTONE_REFUTED)
+        zeros = (implied_zeros(implied),)
+    same_law = (_SAME_LAW,) if observed else ()
+    formed = (identical, *same_law, *arrival, *zeros, MONOTONE_REFUTED)
     target = _IDENTICAL_IN_TARGET_WINDOW if "target" in windowed else _IDENTICAL_IN_TARGET
     return (*formed, LABEL_SHIFT_REFUTED, target) if by_label_shift else formed
+
+
+def implied_zeros(seconds: float) -> str:
+    """Return the assumption that a prediction without a label within so many seconds is a 0."""
+    return f"{IMPLIED}{show_duration(seconds)} is a 0"
 
 
 class PaperPremise(BaseModel):

@@ -74,6 +74,7 @@ class DomainLabels:
     """
 
     __slots__ = (
+        "_again",
         "_cohorts",
         "_heavy",
         "_heavy_units",
@@ -109,6 +110,7 @@ class DomainLabels:
         """How many of these are 1."""
         self.mass = log.mass
         """What all labels count for beyond one each, those that a window has dropped among them."""
+        self._again = array("q")  # numbers of labels to settle whose prediction has one, or did long ago
         self._heavy = array("q")  # numbers of the buffered labels with a weight other than 1, ascending,
         self._heavy_units = array("q")  # and the units of these
         self._keeps_seen = keeps_seen
@@ -192,6 +194,8 @@ class DomainLabels:
 
     def append(self, score: float, label: int, seen: int | None) -> int:
         """Take one checked label; return the number of labels."""
+        if self._cohorts is not None and seen is not None and not self._cohorts.labelled.take(seen):
+            self._again.append(self.end)
         self._scores.append(score)
         self._labels.append(label)
         if self._keeps_seen:
@@ -210,6 +214,10 @@ class DomainLabels:
         """
         if units is not None:
             self._weigh(labels, units)
+        if self._cohorts is not None and seen is not None:
+            numbers = seen if isinstance(seen, np.ndarray) else np.arange(seen, seen + len(labels))
+            again = np.flatnonzero(~self._cohorts.labelled.take_many(numbers))
+            self._again.frombytes((again + self.end).tobytes())
         self._scores.frombytes(scores.tobytes())
         self._labels += labels.tobytes()
         if isinstance(seen, np.ndarray):
@@ -329,7 +337,10 @@ class DomainLabels:
             scores, labels, seen, units = self.since(self._settled)
             self._sort(scores, labels, units)
             if self._cohorts is not None:
-                self._cohorts.label(scores, labels, seen)
+                first_labels = np.ones(len(labels), bool)
+                first_labels[np.array(self._again, np.int64) - self._settled] = False
+                self._cohorts.label(scores[first_labels], labels[first_labels], seen[first_labels])
+                self._again = array("q")
             self._settled = self.end
 
     def take_newest(self) -> Newest | None:

@@ -25,7 +25,7 @@ from streamcal.engine.schedule import FIRST_LABELS
 from streamcal.engine.state import compressed, expanded, pack, unpack
 from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain, LabelledEvent, PredictionEvent
-from streamcal.join.outcomes import Joined, Relabelled, Told
+from streamcal.join.outcomes import Contradicted, Joined, Relabelled, Told
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import NO_SHIFT
 from streamcal.mixture.mixture import EARLIER
@@ -174,6 +174,13 @@ class Engine:
         """Whether the score is served unchanged for want of source labels, with enough others for a map."""
         return self.config.needs_source and not self._source.n and self._target.n >= FIRST_LABELS
 
+    def first_labelled(self, seen: int, count: int) -> int | None:
+        """Return the first of ``count`` predictions from number ``seen`` on that has a label; None: none has.
+
+        Labels are numbered only under a ``label_horizon``, and those of long ago are forgotten.
+        """
+        return None if self._cohorts is None else self._cohorts.labelled.first_of(seen, count)
+
     @property
     def first_cohort(self) -> int | None:
         """How many target scores must be observed before anything is certified; None without cohorts."""
@@ -299,6 +306,14 @@ class Engine:
             self._set_stops()
             if self._shifts:
                 self.served.forget_weights()
+
+    def contradict(self, contradicted: Contradicted) -> None:
+        """Take note of a label 1 of a prediction that was learned as 0 for want of one.
+
+        The certificates assume that there are none: from the next version on, they may be withdrawn.
+        """
+        if contradicted.domain == "target":
+            self._versions.contradict()
 
     # Many events at a time, with which nothing is due
 

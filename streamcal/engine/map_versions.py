@@ -132,7 +132,7 @@ class MapVersions:
     @property
     def alarms_now(self) -> tuple[DriftAlarm, ...]:
         """The assumptions refuted so far, see `Ledger.alarms_now`."""
-        return self._ledger.alarms_now(self.served.map, self._target.n, self._weighted)
+        return self._ledger.alarms_now(self.served.map, self._known_of_target, self._weighted)
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
@@ -153,11 +153,18 @@ class MapVersions:
 
     def certificate(self, time: float | None, *, publish: bool) -> Certificate | None:
         """Return what may be claimed of the served map now, at this event time: see `Ledger.certificate`."""
-        labels = Counted(self._target.positives, self._target.n)
-        target = Target(self._target_scores, labels)
         return self._ledger.certificate(
-            self.served.map, target, time, publish=publish, weighted=self._weighted
+            self.served.map, self._known_of_target, time, publish=publish, weighted=self._weighted
         )
+
+    @property
+    def _known_of_target(self) -> Target:
+        """What is known of the target for a certificate."""
+        return Target(self._target_scores, Counted(self._target.positives, self._target.n))
+
+    def contradict(self) -> None:
+        """Take note of a label 1 of the target that came after it had been learned as 0 for want of one."""
+        self._ledger.contradicted += 1
 
     # When something is due
 

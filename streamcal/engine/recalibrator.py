@@ -217,7 +217,7 @@ class Recalibrator:
             if the score is no number in [0, 1], the label does not equal 0 or 1, the domain is neither
             ``"source"`` nor ``"target"``, a time is missing or none, the weight is out of range, or not for
             these options (the message says which), or under a ``label_horizon`` no prediction has the number
-            ``seen``; nothing is learned then.
+            ``seen``, or it has a label already; nothing is learned then.
 
         Warns
         -----
@@ -494,6 +494,13 @@ class Recalibrator:
                 f"seen={seen!r} names the target scores with number {seen}{last}, counted from 0, but"
                 f" {self._engine.seen} were observed: give a score to observe_one before its label"
             )
+        else:
+            labelled = self._engine.first_labelled(seen, count)
+            if labelled is not None:
+                raise ValueError(
+                    f"seen={seen!r}: the target score with number {labelled} has a label already, and under"
+                    f" label_horizon={self.config.label_horizon} a score has one label"
+                )
 
     def _seek_source(self) -> None:
         """Warn of a mode that has no source to form its map from, once; a source ends the search."""

@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias
 from streamcal.engine.emissions import Emission, Recalibrated
 from streamcal.events import Event, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.join.join import Join, OriginOf
-from streamcal.join.outcomes import Joined, Rejected, Relabelled, Told
+from streamcal.join.outcomes import Contradicted, Joined, Rejected, Relabelled, Told
 
 __all__ = ["Learner", "Outcome", "pass_on", "step"]
 
@@ -38,6 +38,9 @@ class Learner(Protocol):
 
     def relabel(self, relabelled: Relabelled) -> None:
         """Put another label in the place of one that was learned; it begins nothing."""
+
+    def contradict(self, contradicted: Contradicted) -> None:
+        """Take note of a label 1 of a prediction that was learned as 0 for want of one; it begins nothing."""
 
 
 def step(
@@ -113,8 +116,13 @@ def _prediction(
     )
 
 
-def _met(met: Joined | Told | Relabelled | Rejected | None, engine: Learner) -> tuple[Outcome, ...]:
+def _met(
+    met: Joined | Told | Relabelled | Contradicted | Rejected | None, engine: Learner
+) -> tuple[Outcome, ...]:
     """Return what a label came to, with what it taught the engine of its prediction."""
+    if isinstance(met, Contradicted):
+        engine.contradict(met)
+        return _met(met.outcome, engine)
     if isinstance(met, Joined):
         return (met, *engine.learn(met))
     if isinstance(met, Told):

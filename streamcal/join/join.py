@@ -34,7 +34,7 @@ from streamcal.join.config import JoinConfig
 from streamcal.join.dense_tables import DenseTables
 from streamcal.join.entry_tables import EntryTables
 from streamcal.join.guard import GuardState, TimeGuard
-from streamcal.join.outcomes import JoinCounts, Joined, Rejected, Relabelled, Told
+from streamcal.join.outcomes import Contradicted, JoinCounts, Joined, Rejected, Relabelled, Told
 from streamcal.join.stretches import Answered, BulkTables, Floats, Labels, Mask, Stretch, look, take
 from streamcal.join.tables import E, Early, MemoryTable, MemoryTables, Pending, Settled, Table, Tables
 from streamcal.texts import Texts
@@ -335,7 +335,7 @@ class Join:
 
     def match(
         self, event: LabelEvent, origin_of: OriginOf | None = None, *, is_new: bool = True
-    ) -> Joined | Told | Relabelled | Rejected | None:
+    ) -> Joined | Told | Relabelled | Contradicted | Rejected | None:
         """Match a label with its prediction; None if one of them waits for the other, or for its time.
 
         The reject may be of an earlier label, if as many wait as may. A label that `take_early` gave is not
@@ -382,7 +382,7 @@ class Join:
             return Rejected(_with_origin(event, origin_of), reason)
         else:
             first, held = settled.label, settled.answered
-            if held is not None and self.matures and held.told is None:
+            if held is not None and self.matures and (held.told is None or held.told[0] != first):
                 return self._contradict(event, settled, held, origin_of)
             if first != event.label and self._corrects and held is not None:
                 self._counts.corrected += 1
@@ -513,18 +513,23 @@ class Join:
 
     def _contradict(
         self, event: LabelEvent, settled: Settled, held: Pending, origin_of: OriginOf | None
-    ) -> Relabelled | Rejected:
-        """Take a label of a prediction that was joined with 0 for want of one."""
+    ) -> Contradicted | Rejected:
+        """Take a label of a prediction that was joined with 0 for want of one, and still counts as 0."""
         if event.label:
             self._counts.contradicted += 1
             if self._corrects:
-                return self._relabel(event, settled, held)
+                return Contradicted(held.domain, held.key, self._relabel(event, settled, held))
         self._counts.late += 1
         after = show_duration(self._matured_after or 0.0)
         reason = f"late label: the prediction with id {event.id!r} counts as 0, it had none for {after}"
         if event.label:
             reason += "; [join] corrections = true would correct it"
-        return Rejected(_with_origin(event, origin_of), reason)
+        rejected = Rejected(_with_origin(event, origin_of), reason)
+        if not event.label or held.told is not None:
+            return rejected
+        held.told = 1, event.time  # so that it contradicts once, however often it is told
+        self._tables.settled.note(event.id)
+        return Contradicted(held.domain, held.key, rejected)
 
     def _relabel(self, event: LabelEvent, settled: Settled, held: Pending) -> Relabelled:
         """Let a label take the place of the one that was learned."""

@@ -8,7 +8,7 @@ import msgspec
 
 from streamcal.events import Domain, Event
 
-__all__ = ["JoinCounts", "Joined", "Rejected", "Relabelled", "Told"]
+__all__ = ["Contradicted", "JoinCounts", "Joined", "Rejected", "Relabelled", "Told"]
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
 
@@ -67,6 +67,17 @@ class Relabelled(msgspec.Struct, frozen=True, gc=False):
     seen: int
     """As in `Joined`."""
     key: str | None
+
+
+class Contradicted(msgspec.Struct, frozen=True, gc=False):
+    """A first label 1 of a prediction that was joined with 0 for want of a label."""
+
+    domain: Domain
+    """Domain of the prediction."""
+    key: str | None
+    """Key of the prediction."""
+    outcome: Relabelled | Rejected
+    """What becomes of the label: with corrections it is learned, else rejected."""
 
 
 class JoinCounts(msgspec.Struct):

@@ -53,7 +53,7 @@ class Pending(msgspec.Struct, gc=False, array_like=True):
     correction."""
     told: tuple[_Label, float | None] | None = None
     """The label that it is learned with, and its event time: told before the prediction matured, or kept for
-    a correction."""
+    a correction. Of one that was learned as 0 for want of a label, and is not corrected: the 1 told since."""
     weight: Weight | None = None
     """What its label counts for, if that does not say it itself; None: 1."""
 

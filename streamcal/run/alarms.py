@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from streamcal.certificates.record import LABEL_SHIFT_REFUTED, MONOTONE_REFUTED
+from streamcal.certificates.record import IMPLIED, LABEL_SHIFT_REFUTED, MONOTONE_REFUTED
 from streamcal.engine.emissions import DriftAlarm
 from streamcal.run.rows import AlarmRow
 from streamcal.run.status import Alarm
@@ -25,8 +25,13 @@ ADVICE: Final = {
         " score is that of class 1 (--positive), and that the ids join each label to its own prediction. If"
         " so, the score has lost its meaning there: recalibration hides that, only a new model repairs it."
     ),
+    IMPLIED: (
+        "Positives come later than [join] matured_after, and their predictions were learned as 0: the map is"
+        " too low. Nothing is certified of the target. Raise matured_after to the time in which nearly all"
+        " positives come, and start anew: without corrections = true, what was learned as 0 stays 0."
+    ),
 }
-"""By the assumption that is refuted: what follows from it, and what to do."""
+"""By the assumption that is refuted, or how it begins: what follows from it, and what to do."""
 
 
 def alarm_row(alarm: DriftAlarm, alarms: Sequence[DriftAlarm], time: float | None) -> AlarmRow:
@@ -40,14 +45,18 @@ def alarm_row(alarm: DriftAlarm, alarms: Sequence[DriftAlarm], time: float | Non
         the clock when it was raised: event time, seconds since the epoch.
     """
     number = alarms.index(msgspec.structs.replace(alarm, key=None)) + 1
-    advice = ADVICE[alarm.assumption]
+    advice = _advice(alarm.assumption)
     return AlarmRow(number, alarm.key, time, alarm.assumption, alarm.reason, alarm.target_labels, advice)
 
 
 def advised(alarm: DriftAlarm | AlarmRow) -> Alarm:
     """Return an alarm with its advice."""
-    advice = ADVICE[alarm.assumption]
+    advice = _advice(alarm.assumption)
     return Alarm(alarm.key, alarm.assumption, alarm.reason, alarm.target_labels, advice)
+
+
+def _advice(assumption: str) -> str:
+    return ADVICE[IMPLIED if assumption.startswith(IMPLIED) else assumption]
 
 
 def in_words(alarm: AlarmRow) -> str:

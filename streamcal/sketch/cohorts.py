@@ -4,8 +4,9 @@ Predictions are counted by number into cohorts, whose ends depend on nothing but
 matured once ``horizon`` predictions were made after its end. The matured ones together are the first so many
 predictions of the stream, whichever of their labels have come: those that have not are pending.
 
-The state depends only on the scores in their order and on the labels so far. Memory: two sketches for the
-matured cohorts, and two for each of at most about `PARTS` others.
+A prediction has one label: the first. The state depends only on the scores in their order and on the labels
+in theirs. Memory: two sketches for the matured cohorts, two for each of at most about `PARTS` others, and a
+bit for each of the newest predictions (`REMEMBERED`).
 """
 
 from __future__ import annotations
@@ -19,13 +20,18 @@ import numpy as np
 from streamcal.errors import DamagedStateError
 from streamcal.sketch.arrays import Counts, Labels, Scores
 from streamcal.sketch.decoding import MOST, Count, decoded
+from streamcal.sketch.number_set import NumberSet, NumberSetState
 from streamcal.sketch.score_sketch import ScoreSketch
 
-__all__ = ["PARTS", "Cohorts", "Matured"]
+__all__ = ["PARTS", "REMEMBERED", "Cohorts", "Matured"]
 
 PARTS: Final = 16
 """A cohort is at least this part of the horizon."""
 
+REMEMBERED: Final = 4
+"""For so many horizons it is remembered which predictions have a label: a later label counts for none."""
+
+_LEAST_REMEMBERED: Final = 1 << 16  # predictions
 _LEAST: Final = 64  # predictions of a cohort: fewer certify nothing
 
 
@@ -52,6 +58,7 @@ class _State(msgspec.Struct):
     end: Count
     n: Count
     sketches: Annotated[list[tuple[bytes, bytes]], msgspec.Meta(min_length=1)]
+    labelled: NumberSetState = msgspec.field(default_factory=NumberSetState)
 
 
 class Cohorts:
@@ -67,7 +74,7 @@ class Cohorts:
         ρ > 1: a cohort has at least (ρ − 1) times as many predictions as there are before it.
     """
 
-    __slots__ = ("_end", "_growth", "_horizon", "_max_cells", "_number", "_open", "_whole", "n")
+    __slots__ = ("_end", "_growth", "_horizon", "_max_cells", "_number", "_open", "_whole", "labelled", "n")
 
     def __init__(self, max_cells: int, horizon: int, growth: float) -> None:
         self._max_cells, self._horizon, self._growth = max_cells, horizon, growth
@@ -76,6 +83,8 @@ class Cohorts:
         self._number = self._end = 0  # of matured cohorts, and of their predictions
         self._whole = self._cohort(0)  # all matured ones as one
         self._open: list[_Cohort] = []  # the others, one after the other
+        self.labelled = NumberSet(max(REMEMBERED * horizon, _LEAST_REMEMBERED))
+        """The numbers of predictions that have a label. Who gives labels to `label` takes them from it."""
 
     @property
     def first(self) -> int:
@@ -106,7 +115,8 @@ class Cohorts:
     def label(self, scores: Scores, labels: Labels, numbers: Counts) -> None:
         """Take checked labels, int8[k], with the scores and the numbers of their predictions, int64[k].
 
-        A label whose number is negative, or not below `n`, is of no prediction, and left out.
+        No number may come twice, see `labelled`. A label whose number is negative, or not below `n`, is of no
+        prediction, and left out.
         """
         ends = [0, self._end, *(cohort.end for cohort in self._open[:-1]), self.n]
         owners = np.searchsorted(ends, numbers, side="right") - 1
@@ -120,7 +130,8 @@ class Cohorts:
         sketches = [
             (each.predictions.to_bytes(), each.labels.to_bytes()) for each in (self._whole, *self._open)
         ]
-        return msgspec.msgpack.encode(_State(self._number, self._end, self.n, sketches))
+        state = _State(self._number, self._end, self.n, sketches, self.labelled.to_state())
+        return msgspec.msgpack.encode(state)
 
     def restore(self, data: bytes) -> Self:
         """Replace the state by what `to_bytes` gave.
@@ -141,6 +152,7 @@ class Cohorts:
             cohorts.append(cohort)
             end = self._next_end(end)
         self._whole, *self._open = cohorts
+        self.labelled.restore(state.labelled)
         start = 0
         for cohort in cohorts:
             expected = min(cohort.end, self.n) - start

@@ -26,7 +26,7 @@ from streamcal.engine.emissions import Emission, Recalibrated
 from streamcal.engine.stepping import Outcome, step
 from streamcal.events import Event, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.join.join import Join, JoinConfig
-from streamcal.join.outcomes import JoinCounts, Joined, Rejected, Relabelled, Told
+from streamcal.join.outcomes import Contradicted, JoinCounts, Joined, Rejected, Relabelled, Told
 from streamcal.maps.shift import NO_SHIFT
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.times import LIMIT, show_duration, show_time
@@ -153,6 +153,9 @@ class _Work:
 
     def relabel(self, relabelled: Relabelled) -> None:
         """Do nothing: no label is corrected, see `recalibrate_stream`."""
+
+    def contradict(self, contradicted: Contradicted) -> None:
+        """Do nothing: no prediction is held until it matures, see `recalibrate_stream`."""
 
     # Events
 

@@ -1,9 +1,11 @@
 """The second certificate: forecasts, likelihood set, masses and dynamic program, alone and all together.
 
 Coverage of the whole: of 13 truths, with four kinds of map in turn, at most a tenth of the streams may
-exceed a certificate at any version (δ = 0.1). CI takes 10 streams each and every 13th version to n = 3,000;
-were a stream violated with probability 0.01, a truth would fail with probability 0.4 % (more than one of ten;
-none is seen). All versions of 1,000 streams: ``python -m tests.certificates.test_path_bounds --full``.
+exceed a certificate at any version (δ = 0.1). CI takes 10 streams each and every 13th version to n = 3,000,
+with the labelled scores alone, and with 20 observed scores for each label; were a stream violated with
+probability 0.01, a truth would fail with probability 0.4 % (more than one of ten; none is seen). All versions
+of 1,000 streams: ``python -m tests.certificates.test_path_bounds --full``, with ``--observed`` of the second
+kind.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from streamcal.certificates.monotone_maximum import (
     _points,
     largest_risk,
 )
-from streamcal.certificates.path_bounds import PathBounds, shift_limits
+from streamcal.certificates.path_bounds import PathBounds, observed_delta, shift_limits
 from streamcal.certificates.prequential import LEVELS, Prequential
 from streamcal.certificates.source import version_delta
 from streamcal.certificates.target import Counted
@@ -228,6 +230,47 @@ def test_mass_limits_spend_delta() -> None:
     np.testing.assert_allclose(limits.shares, [0.3, 0.7])
 
 
+def scores_of(truth: Truth, n: int, rng: np.random.Generator, max_cells: int = 4096) -> ScoreSketch:
+    """Return a sketch of so many scores without labels."""
+    sketch = ScoreSketch(max_cells, labelled=False)
+    for start in range(0, n, 1_000_000):
+        sketch.add(truth.draw(min(n - start, 1_000_000), rng)[0])
+    return sketch
+
+
+def test_limits_by_observed_scores_spend_delta_over_all_their_counts() -> None:
+    spent = sum(observed_delta(0.05, n) for n in range(1, 1_000_001))
+    assert 0.049 < spent < 0.05
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("max_cells", [64, 4096])
+def test_masses_of_segments_by_observed_scores_hold_and_break_without_x(max_cells: int) -> None:
+    """60 streams, each run of segments: violated with probability below 60 · 0.01 · 1.5e-4 (none seen).
+
+    Of few cells, several cells with labels lie in one cell of the observed scores, and are one segment.
+    """
+    truth, broken = gaussian(0.5), 0
+    for seed in range(60):
+        rng = np.random.default_rng([33, seed])
+        sketch, scores = sketch_of(*truth.draw(300, rng)), scores_of(truth, 2_400, rng, max_cells)
+        bounds = PathBounds(sketch, [0.0] * len(LEVELS), 0.05, 0.01, 0.01)
+        edges, masses = bounds._by_observed(scores)
+        assert masses.segment is not None
+        assert masses.segment[-1] == len(edges) == len(masses.shares) - 1
+        assert (np.diff(masses.segment) <= 1).all()
+        assert (len(masses.shares) < len(masses.segment)) == (max_cells == 64)
+        true = np.diff(np.concatenate(([0.0], truth.moments(edges)[0], [1.0])))
+        assert masses.shares.sum() == pytest.approx(1.0)
+        for tilt, limit in zip(TILTS, masses.intervals, strict=False):
+            excess = -math.expm1(-tilt) * true - tilt * masses.shares
+            sums = np.concatenate(([0.0], np.cumsum(excess)))
+            worst = float((sums[1:] - np.minimum.accumulate(sums)[:-1]).max())
+            assert worst <= limit
+            broken += worst > 0.0
+    assert broken > 30
+
+
 # --- lemmas 17 and 18: the dynamic program -----------------------------------------------------------------
 
 
@@ -371,6 +414,41 @@ def test_largest_risk_bounds_every_function_of_the_set(shift: Shift) -> None:
     assert plain_fails
 
 
+def test_cells_of_one_segment_limit_the_function_from_without_only() -> None:
+    """Over random h of the set, with the mass of each segment at one place; with other segments it fails."""
+    rng, wrong_fails = np.random.default_rng(47), 0
+    segments = np.array([0, 0, 1, 1, 1]), np.array([0, 1, 1, 1, 2])
+    for _ in range(40):
+        known = small_set(rng, 5, slack=6.0)
+        for segment, other in (segments, segments[::-1]):
+            count = int(segment[-1]) + 1
+            shares = rng.dirichlet(np.ones(count))
+            masses = MassLimits(shares, np.zeros(3), 0.0, segment)
+            lowest = np.sort(rng.random(count))
+            highest = np.minimum(lowest + 0.05, 1.0)
+            bound = largest_risk(known, lowest, highest, masses)
+            wrong = np.resize(shares, int(other[-1]) + 1)
+            wrong_ranges = (np.resize(each, len(wrong)) for each in (lowest, highest))
+            wrong_bound = largest_risk(known, *wrong_ranges, MassLimits(wrong, np.zeros(3), 0.0, other))
+            v = np.sort(rng.random((4_000, 5)), axis=1)
+            fits = log_likelihoods_at(v, known.negatives, known.positives).sum(axis=1)
+            v = v[fits >= known.largest.sum() - known.slack]
+            # In segment g, h* lies between the mean of the last cell before it and of the first one after it.
+            first = np.searchsorted(segment, np.arange(count + 1))
+            ends = np.column_stack((np.zeros(len(v)), v, np.ones(len(v))))
+            worst = 0.0
+            for take_upper in itertools.product((False, True), repeat=count):
+                at = [first[g + 1] + 1 if up else first[g] for g, up in enumerate(take_upper)]
+                if (np.diff(at) < 0).any():
+                    continue
+                h = ends[:, at]
+                risk = np.maximum(h - lowest, highest - h) ** 2 @ shares
+                worst = max(worst, float(risk.max(initial=0.0)))
+            assert worst <= bound + 1e-12
+            wrong_fails += worst > wrong_bound
+    assert wrong_fails > 4
+
+
 def test_a_single_cell_and_an_impossible_order() -> None:
     known = likelihood_set(sketch_of(np.full(50, 0.3), np.arange(50) % 2).at_level(36), -40.0, 0.05)
     one = np.array([0.5])
@@ -441,24 +519,34 @@ def true_risk(truth: Truth, apply: Apply) -> float:
     return float(np.mean((apply(truth.scores(v)) - truth.rate(v)) ** 2))
 
 
-def shortfalls(truth: Truth, seeds: range, step: int, longest: int, delta: float = DELTA) -> Reals:
-    """Return true over certified risk, float64[streams, versions looked at], all of δ spent on these."""
+def shortfalls(truth: Truth, seeds: range, step: int, longest: int, observed: int = 1) -> Reals:
+    """Return true over certified risk, float64[streams, versions looked at], all of δ spent on these.
+
+    For each label so many scores are observed.
+    """
     rows = []
     ends = versions(longest)
     for seed in seeds:
         scores, labels = truth.draw(longest, np.random.default_rng([6, seed]))
         sketch, forecasts, start, row = ScoreSketch(), Prequential(), 0, []
+        traffic, others = ScoreSketch(labelled=False), np.random.default_rng([9, seed])
         for j, end in enumerate(ends):
             sketch.add(scores[start:end], labels[start:end])
+            traffic.add(scores[start:end])
+            traffic.add(truth.draw((observed - 1) * (end - start), others)[0])
             start = end
             forecasts.update(sketch)
             if (len(ends) - 1 - j) % step:
                 continue
             bounds = PathBounds(
-                sketch, forecasts.log_likelihoods.tolist(), delta / 2, version_delta(delta / 2, j)
+                sketch,
+                forecasts.log_likelihoods.tolist(),
+                DELTA / 2,
+                version_delta(DELTA / 2 * 7 / 8, j),
+                DELTA / 2 / 8,
             )
             apply = maps_of(sketch)[seed % 4]
-            row.append(true_risk(truth, apply) / bounds.risk(ranges_of(apply)))
+            row.append(true_risk(truth, apply) / bounds.risk(ranges_of(apply), scores=traffic))
         rows.append(row)
     return np.array(rows)
 
@@ -470,13 +558,43 @@ def slack(ratios: Reals) -> float:
 
 
 @pytest.mark.statistical
+@pytest.mark.parametrize("observed", [1, 20])
 @pytest.mark.parametrize("name", list(ALL))
-def test_certificates_hold_at_all_versions_together(name: str) -> None:
-    ratios = shortfalls(ALL[name], range(10), 13, 3_000)
+def test_certificates_hold_at_all_versions_together(name: str, observed: int) -> None:
+    ratios = shortfalls(ALL[name], range(10), 13, 3_000, observed)
     room = slack(ratios)
     print(f"{name:16} violated {np.mean(ratios.max(axis=1) > 1):.3f} slack {room:.3g}")
     assert np.mean(ratios.max(axis=1) > 1) <= DELTA
     assert np.mean(ratios.max(axis=1) * room * 1.02 > 1) > DELTA, "the check must fail just past the slack"
+
+
+@pytest.mark.statistical
+def test_observed_scores_bound_the_risk_over_all_of_them_where_high_ones_alone_are_labelled() -> None:
+    """10 streams, δ = 0.1 each: more than 4 violated with probability below 0.002 (none seen).
+
+    The masses of labelled scores say nothing of the others: a map that is wrong there breaks that bound.
+    """
+    truth, violated = gaussian(0.5), 0
+
+    def wrong_below(z: Reals) -> Reals:
+        return np.where(z < 0.3, 0.5, z)
+
+    for seed in range(10):
+        rng = np.random.default_rng([10, seed])
+        scores, labels = truth.draw(40_000, rng)
+        known = rng.random(40_000) < np.where(scores < 0.3, 0.002, 0.2)
+        sketch, forecasts, traffic = ScoreSketch(), Prequential(), ScoreSketch(labelled=False)
+        for part in np.array_split(np.flatnonzero(known), 20):
+            sketch.add(scores[part], labels[part])
+            forecasts.update(sketch)
+        traffic.add(scores)
+        bounds = PathBounds(sketch, forecasts.log_likelihoods.tolist(), 0.04, 0.02, 0.04)
+        edges, masses = bounds._by_observed(traffic)
+        assert bounds._known is not None
+        risk = true_risk(truth, wrong_below)
+        violated += risk > largest_risk(bounds._known, *ranges_of(wrong_below)(edges), masses)
+        assert bounds.risk(ranges_of(wrong_below)) < risk
+    assert violated <= 4
 
 
 @pytest.mark.statistical
@@ -488,8 +606,13 @@ def test_the_risk_in_the_target_is_covered_by_label_shift() -> None:
     assert each[:, 0].max() < 0.1
 
 
-def tightness(truth: Truth, n: int, seed: int, target: int = 0) -> tuple[float, float, float]:
-    """Return (certified, true) risk of the line, at δ/2 = 0.05; or by label shift, in D(0.1). And seconds."""
+def tightness(
+    truth: Truth, n: int, seed: int, target: int = 0, observed: int = 1
+) -> tuple[float, float, float]:
+    """Return (certified, true) risk of the line, at δ/2 = 0.05; or by label shift, in D(0.1). And seconds.
+
+    For each label so many scores are observed; by label shift, those with labels alone count.
+    """
     rng = np.random.default_rng([8, seed, n])
     scores, labels = truth.draw(n, rng)
     sketch, forecasts, start, ends = ScoreSketch(), Prequential(), 0, [*versions(n - 1), n]
@@ -498,7 +621,13 @@ def tightness(truth: Truth, n: int, seed: int, target: int = 0) -> tuple[float, 
         start = end
         forecasts.update(sketch)
     share = DELTA / 2 * (0.6 if target else 1.0)
-    likelihoods, delta = forecasts.log_likelihoods.tolist(), version_delta(share / 2, len(ends) - 1)
+    more = 0.125 if observed > 1 else 0.0
+    likelihoods = forecasts.log_likelihoods.tolist()
+    delta = version_delta((1.0 - more) * share / 2, len(ends) - 1)
+    traffic = None
+    if observed > 1:
+        traffic = scores_of(truth, (observed - 1) * n, rng)
+        traffic.add(scores)
     line = maps_of(sketch)[1]
     served, shift, served_in = line, NO_SHIFT, truth
     if target:
@@ -509,20 +638,25 @@ def tightness(truth: Truth, n: int, seed: int, target: int = 0) -> tuple[float, 
         odds = (hits + 0.5) / (target - hits + 0.5) * (n - positives + 0.5) / (positives + 0.5)
         served, shift, served_in = lambda z: shift_odds(line(z), odds), limits, gaussian(0.1)
     began = time.process_time()
-    certified = PathBounds(sketch, likelihoods, share / 2, delta).risk(ranges_of(served), shift)
+    bounds = PathBounds(sketch, likelihoods, share / 2, delta, more * share / 2)
+    certified = bounds.risk(ranges_of(served), shift, traffic)
     spent = time.process_time() - began
     return certified, true_risk(served_in, served), spent
 
 
 def table() -> None:
-    cases = [("D(0.5)", n, 0) for n in (100, 1_000, 10_000, 100_000, 1_000_000)]
-    cases += [("U-shape", 10_000, 0), ("near-constant", 100_000, 0), ("D(0.5)", 10_000, 100)]
-    cases += [("D(0.5)", 10_000, 10_000), ("D(0.5)", 1_000_000, 1_000), ("D(0.5)", 1_000_000, 10_000)]
-    for name, n, target in cases:
-        each = np.array([tightness(ALL[name], n, seed, target) for seed in range(5)])
+    cases = [("D(0.5)", n, 0, 1) for n in (100, 1_000, 10_000, 100_000, 1_000_000)]
+    cases += [("D(0.5)", n, 0, 100) for n in (100, 1_000, 10_000, 100_000)]
+    cases += [("D(0.5)", 10_000, 0, 10), ("U-shape", 10_000, 0, 1), ("near-constant", 100_000, 0, 1)]
+    cases += [("D(0.5)", 10_000, 100, 1), ("D(0.5)", 10_000, 10_000, 1)]
+    cases += [("D(0.5)", 1_000_000, 1_000, 1), ("D(0.5)", 1_000_000, 10_000, 1)]
+    for name, n, target, observed in cases:
+        each = np.array([tightness(ALL[name], n, seed, target, observed) for seed in range(5)])
         certified, true, seconds = each.mean(axis=0)
         print(
-            f"{name} n {n} n_Q {target}: {certified:.3g} true {true:.2g}, {1e3 * seconds:.0f} ms", flush=True
+            f"{name} n {n} scores {n * observed} n_Q {target}: {certified:.3g} true {true:.2g},"
+            f" {1e3 * seconds:.0f} ms",
+            flush=True,
         )
 
 
@@ -532,7 +666,7 @@ def main() -> None:
         return
     streams, step = (1000, 1) if "--full" in sys.argv else (100, 9)
     for name, truth in ALL.items():
-        ratios = shortfalls(truth, range(streams), step, 10_000)
+        ratios = shortfalls(truth, range(streams), step, 10_000, 20 if "--observed" in sys.argv else 1)
         at = " ".join(f"{1 / np.quantile(column, 1 - DELTA):.3g}" for column in ratios[:, [0, -1]].T)
         violated = np.mean(ratios.max(axis=1) > 1)
         print(f"{name:16} violated {violated:.4f} slack {slack(ratios):.3g}; first, last {at}", flush=True)

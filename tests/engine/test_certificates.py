@@ -197,6 +197,40 @@ def test_a_mixture_is_certified_at_the_scores_that_there_are() -> None:
     assert true < certificate.target_risk <= 1.0e-3
 
 
+@pytest.mark.parametrize(
+    ("n", "streams", "limit"),
+    [
+        (1_000, 5, 1.6e-2),
+        pytest.param(10_000, 5, 3.2e-3, marks=pytest.mark.slow),
+        pytest.param(100_000, 3, 6.2e-4, marks=pytest.mark.slow),
+    ],
+)
+def test_observed_scores_without_labels_limit_the_masses(n: int, streams: int, limit: float) -> None:
+    """100 for each label; with labelled scores alone the mean is more than twice, 1.5 and 1.2 times that."""
+    truth, found = NormalPair(0.5), []
+    for seed in range(streams):
+        rng = np.random.default_rng(seed)
+        scores, labels = truth.sample(n, rng)
+        engine = Recalibrator(mode="target")
+        engine.learn_many(scores, labels)
+        alone = engine.certificate
+        engine.observe_many(scores)
+        assert engine.certificate == alone, "as many scores as labels tell no more"
+        for _ in range(99):
+            engine.observe_many(truth.sample(n, rng)[0])
+        certificate = engine.certificate
+        assert alone is not None
+        assert certificate is not None
+        assert truth.risk(engine.map).total <= certificate.risk
+        (assumed,) = set(certificate.assumptions) - set(alone.assumptions)
+        assert assumed.startswith("the scores with labels have the law of all observed scores")
+        found.append((certificate.risk, alone.risk))
+    risk, without = np.mean(found, axis=0)
+    print(f"n = {n}: {risk:.3g}, with labelled scores alone {without:.3g}")
+    assert risk < limit
+    assert without > 1.2 * limit
+
+
 def test_the_target_certificate_tightens_and_names_its_assumptions() -> None:
     sizes = (10, 100, 1000, 10_000)
     risks = [the(engine_of(100_000, n, mode="composite").certificate).target_risk for n in sizes]

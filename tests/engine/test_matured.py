@@ -298,3 +298,52 @@ def test_a_run_certifies_matured_cohorts_of_each_key(tmp_path: Path) -> None:
     assert "a: certified by matured cohorts, " in streamcal("show", tmp_path / "s.db").stdout
     shown = streamcal("show", tmp_path / "s.db", "--json")
     assert {each["certificate"]["cohorts"] for each in json.loads(shown.stdout)["engines"]} == {"matured"}
+
+
+def test_a_second_label_of_a_prediction_is_refused() -> None:
+    engine = Recalibrator(mode="target", label_horizon=100)
+    scores, labels = TRUTH.sample(300, np.random.default_rng(9))
+    engine.observe_many(scores)
+    engine.learn_many(scores[10:200], labels[10:200], seen=10)
+    before = engine.to_bytes()
+    with pytest.raises(ValueError, match="number 50 has a label already, and under label_horizon=100"):
+        engine.learn_one(float(scores[50]), 1, seen=50)
+    with pytest.raises(ValueError, match="number 10 has a label already, and under label_horizon=100"):
+        engine.learn_many(scores[:60], labels[:60], seen=0)
+    assert engine.to_bytes() == before
+    restored = Recalibrator.from_bytes(before)
+    with pytest.raises(ValueError, match="the target score with number 199 has a label already"):
+        restored.learn_one(float(scores[199]), 1, seen=199)
+    restored.learn_one(float(scores[200]), 1, seen=200)
+
+
+def test_labels_given_beside_the_join_leave_those_pending_that_have_none() -> None:
+    """Two labels of one prediction, by number and by id: the second does not count for another's."""
+    scores, labels = TRUTH.sample(2000, np.random.default_rng(9))
+    scores = np.round(scores, 1)  # each score has others, whose pending labels a second one might hide
+    engine, plain = (Recalibrator(mode="target", label_horizon=100) for _ in range(2))
+    for number, score in enumerate(scores.tolist()):
+        for each in (engine, plain):
+            each.step(PredictionEvent(f"p{number}", score))
+        if number % 2:
+            for each in (engine, plain):
+                each.learn_one(score, int(labels[number]), seen=number)
+            engine.step(LabelEvent(f"p{number}", int(labels[number])))
+    certificate, expected = engine.certificate, plain.certificate
+    assert certificate is not None
+    assert expected is not None
+    assert (engine.target.labels, plain.target.labels) == (2000, 1000)
+    matured = certificate.n_target + certificate.pending
+    assert (certificate.n_target, certificate.pending) == (matured // 2, matured // 2)
+    assert certificate.pending >= expected.pending > 500
+
+
+def test_more_labels_than_predictions_of_a_score_certify_nothing_and_raise_nothing() -> None:
+    """Labels that name predictions of other scores: of a score that has too many, none counts."""
+    engine = Recalibrator(mode="target", label_horizon=100)
+    engine.observe_many([0.2, 0.8] * 1000)
+    engine.learn_many([0.2] * 1500 + [0.8] * 500, [0, 1] * 1000, seen=0)
+    certificate = engine.certificate
+    assert certificate is not None
+    assert certificate.pending > 500
+    assert certificate.risk > 0.1

@@ -9,7 +9,7 @@ from streamcal.engine.emissions import Emission
 from streamcal.engine.stepping import step
 from streamcal.events import Event
 from streamcal.join.join import Join
-from streamcal.join.outcomes import Joined, Relabelled, Told
+from streamcal.join.outcomes import Contradicted, Joined, Relabelled, Told
 
 EVENTS = st.lists(
     st.one_of(
@@ -28,6 +28,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.learned: list[Joined | Told | Relabelled] = []
+        self.contradicted: list[Contradicted] = []
         self.seen = 3
 
     def answer(
@@ -45,6 +46,9 @@ class Recorder:
 
     def relabel(self, relabelled: Relabelled) -> None:
         self.learned.append(relabelled)
+
+    def contradict(self, contradicted: Contradicted) -> None:
+        self.contradicted.append(contradicted)
 
 
 def emissions(join: Join, event: Event, recorder: Recorder) -> tuple[Emission, ...]:

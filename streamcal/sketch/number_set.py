@@ -1,0 +1,138 @@
+"""NumberSet: which of the newest numbers were taken, a bit for each.
+
+Numbers are taken in any order, each once. One that lies too far below the largest taken so far is refused, as
+nothing is known of it any more. So the state depends only on the numbers in the order in which they were
+given. Memory: one bit for each number that is not too far below the largest.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from streamcal.errors import DamagedStateError
+from streamcal.sketch.arrays import Counts
+from streamcal.sketch.decoding import MOST
+
+__all__ = ["NumberSet", "NumberSetState"]
+
+_TRIM = 1 << 12  # bytes that may be kept for longer than needed
+
+
+class NumberSetState(msgspec.Struct, array_like=True):
+    """The state of a `NumberSet`."""
+
+    largest: Annotated[int, msgspec.Meta(ge=-1, le=MOST)] = -1
+    bits: bytes = b""
+
+
+class NumberSet:
+    """A set of integers from 0 on that forgets those far below its largest.
+
+    Parameters
+    ----------
+    reach
+        how many numbers up to the largest are remembered, at least 1.
+
+    Examples
+    --------
+    >>> numbers = NumberSet(100)
+    >>> numbers.take(7), numbers.take(7), numbers.take(500), numbers.take(8)
+    (True, False, True, False)
+    """
+
+    __slots__ = ("_bits", "_largest", "_reach", "_start")
+
+    def __init__(self, reach: int) -> None:
+        self._reach = reach
+        self._largest = -1
+        self._start = 0  # the number of the first bit, a multiple of 8
+        self._bits = bytearray()
+
+    def take(self, number: int) -> bool:
+        """Add a number from 0 on; return whether it is new, and not too far below the largest."""
+        if number > self._largest:
+            self._largest = number
+            self._extend()
+        elif number <= self._largest - self._reach or self._has(number):
+            return False
+        place = number - self._start
+        self._bits[place >> 3] |= 1 << (place & 7)
+        return True
+
+    def take_many(self, numbers: Counts) -> npt.NDArray[np.bool_]:
+        """Add numbers from 0 on, int64[k]; return of each what `take` would, in turn, bool[k]."""
+        fresh = np.zeros(len(numbers), bool)
+        fresh[np.unique(numbers, return_index=True)[1]] = True
+        largest = np.maximum(np.maximum.accumulate(numbers), self._largest)
+        fresh &= numbers > largest - self._reach
+        old = np.flatnonzero(fresh & (numbers <= self._largest))
+        places = numbers[old] - self._start
+        known = np.frombuffer(self._bits, np.uint8)[places >> 3] >> (places & 7).astype(np.uint8)
+        fresh[old[(known & 1) == 1]] = False
+        if len(numbers):
+            self._largest = int(largest[-1])
+            self._extend()
+            places = numbers[fresh] - self._start
+            places = places[places >= 0]
+            bits = np.frombuffer(self._bits, np.uint8)
+            np.bitwise_or.at(bits, places >> 3, np.left_shift(1, places & 7).astype(np.uint8))
+        return fresh
+
+    def first_of(self, start: int, count: int) -> int | None:
+        """Return the first of ``count`` numbers from ``start`` ≥ 0 on that was taken; None if none is."""
+        first = max(start, self._largest - self._reach + 1)
+        last = min(start + count - 1, self._largest)
+        if first >= last:
+            return first if first == last and self._has(first) else None
+        place = (first - self._start) >> 3
+        packed = np.frombuffer(self._bits[place : ((last - self._start) >> 3) + 1], np.uint8)
+        offset = self._start + 8 * place
+        taken = np.flatnonzero(np.unpackbits(packed, bitorder="little")) + offset
+        taken = taken[(taken >= first) & (taken <= last)]
+        return int(taken[0]) if len(taken) else None
+
+    def to_state(self) -> NumberSetState:
+        """Return the state; equal sets give equal states."""
+        self._trim()
+        return NumberSetState(self._largest, bytes(self._bits))
+
+    def restore(self, state: NumberSetState) -> Self:
+        """Replace the numbers by those of a state.
+
+        Raises
+        ------
+        DamagedStateError
+            if its bits are not as many as its largest number needs.
+        """
+        start = self._first(state.largest)
+        size = (state.largest - start) // 8 + 1 if state.largest >= 0 else 0
+        if len(state.bits) != size:
+            raise DamagedStateError(f"{len(state.bits)} bytes of numbers up to {state.largest}, not {size}")
+        self._largest, self._start, self._bits = state.largest, start, bytearray(state.bits)
+        return self
+
+    def _has(self, number: int) -> bool:
+        place = number - self._start
+        return bool(self._bits[place >> 3] >> (place & 7) & 1)
+
+    def _first(self, largest: int) -> int:
+        """Return the number of the first bit that is needed."""
+        return max(0, largest - self._reach + 1) & ~7
+
+    def _extend(self) -> None:
+        """Make room for the largest number."""
+        if self._first(self._largest) - self._start > 8 * _TRIM:
+            self._trim()
+        missing = ((self._largest - self._start) >> 3) + 1 - len(self._bits)
+        if missing > 0:
+            self._bits += bytes(missing)
+
+    def _trim(self) -> None:
+        """Forget the bits below the reach; those beyond the number of bits were never taken."""
+        first = self._first(self._largest)
+        del self._bits[: (first - self._start) >> 3]
+        self._start = first

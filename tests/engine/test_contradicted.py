@@ -1,0 +1,145 @@
+"""Positives that come after their predictions counted as 0: they refute that no label means 0 (lemma 20)."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamcal import DriftAlarm, LabelEvent, PredictionEvent, Recalibrator
+from streamcal.certificates.record import implied_zeros
+from streamcal.engine.config import Mode
+from streamcal.events import Event
+from streamcal.join.config import JoinConfig
+from streamcal.run.alarms import advised
+from streamcal.testing import NormalPair
+
+TRUTH = NormalPair(0.5)
+AFTER = 100.0  # seconds
+JOIN: dict[str, Any] = {"unlabelled": "negative", "matured_after": AFTER}
+ZEROS = implied_zeros(AFTER)
+
+
+def events(
+    count: int, late: Callable[[int], bool], truth: NormalPair = TRUTH, tellings: int = 1
+) -> Iterator[Event]:
+    """Yield a prediction each second; positives after 10 s or, where they are late, 150 s; no negatives."""
+    scores, labels = truth.sample(count, np.random.default_rng(12))
+    waiting: list[tuple[float, int]] = []
+    for number, score in enumerate(scores.tolist()):
+        time = float(number)
+        while waiting and waiting[0][0] <= time:
+            due, which = heapq.heappop(waiting)
+            yield LabelEvent(f"p{which}", 1, due)
+        yield PredictionEvent(f"p{number}", score, time)
+        if labels[number]:
+            for again in range(tellings):
+                heapq.heappush(waiting, (time + (150.5 if late(number) else 10.5) + again, number))
+
+
+@pytest.mark.parametrize("corrections", [False, True])
+@pytest.mark.parametrize("mode", ["auto", "target"])
+def test_contradicted_labels_refute_within_a_hundred(mode: Mode, corrections: bool) -> None:
+    """Half of the positives come 150 s late, where 100 s count: certified .0097, true .125, without this."""
+    engine = Recalibrator(mode=mode, join=JoinConfig(**JOIN, corrections=corrections))
+    rng, alarms, before = np.random.default_rng(13), list[tuple[DriftAlarm, int]](), 0
+    coins = rng.random(20_000) < 0.5
+    for event in events(20_000, lambda number: bool(coins[number])):
+        alarms += [(e, before) for e in engine.step(event) if isinstance(e, DriftAlarm)]
+        before = engine.join.counts.contradicted
+        if before == 100:
+            break
+    certificate = engine.certificate
+    assert certificate is not None
+    assert ZEROS in certificate.assumptions
+    assert certificate.refuted == (ZEROS,)
+    assert certificate.target_risk == certificate.risk == 1.0
+    assert "no claim: an assumption is refuted" in repr(certificate)
+    asked = [alarm for alarm in engine.alarms if alarm.assumption == ZEROS]
+    assert len(asked) == 1
+    assert "came after their predictions had been learned as 0" in asked[0].reason
+    restored = Recalibrator.from_bytes(engine.to_bytes())
+    assert restored.certificate == certificate
+    assert restored.alarms == engine.alarms
+    assert "Raise matured_after" in advised(asked[0]).advice
+    if mode == "target":
+        assert [(alarm.assumption, count <= 100) for alarm, count in alarms if count] == [(ZEROS, True)]
+
+
+def test_the_alarm_is_raised_once_and_no_certificate_claims_anything_after_it() -> None:
+    engine = Recalibrator(mode="target", join=JoinConfig(**JOIN))
+    emitted, published = list[DriftAlarm](), list[float]()
+    for event in events(5_000, lambda number: number % 2 == 0):
+        for each in engine.step(event):
+            if isinstance(each, DriftAlarm):
+                emitted.append(each)
+            elif getattr(each, "certificate", None) is not None:
+                published.append(each.certificate.risk)  # type: ignore[union-attr]
+    assert [alarm.assumption for alarm in emitted] == [ZEROS]
+    assert engine.alarms == tuple(emitted)
+    assert len(published) > 20
+    assert min(published) >= 0.25, "nothing is claimed"
+
+
+@pytest.mark.parametrize("strays", [0, 3])
+def test_a_few_stray_labels_refute_nothing(strays: int) -> None:
+    engine = Recalibrator(mode="target", join=JoinConfig(**JOIN))
+    for event in events(4_000, lambda number: number < 12 and strays > 0):
+        engine.step(event)
+    assert engine.join.counts.contradicted >= strays
+    assert engine.alarms == ()
+    certificate = engine.certificate
+    assert certificate is not None
+    assert certificate.refuted == ()
+    assert TRUTH.risk(engine.map).total <= certificate.risk < 0.05
+
+
+def test_a_label_told_many_times_contradicts_once() -> None:
+    """By 5 predictions, each told to be 1 forty times over, as by a source that delivers at least once."""
+    engine = Recalibrator(mode="target", join=JoinConfig(**JOIN))
+    for event in events(3_000, lambda number: number < 12, tellings=40):
+        engine.step(event)
+    assert engine.join.counts.contradicted > 100
+    assert engine._engine._versions._ledger.contradicted < 12
+    assert engine.alarms == ()
+
+
+def test_a_claim_by_label_shift_is_withdrawn_but_not_that_on_the_source() -> None:
+    engine = Recalibrator(mode="composite", join=JoinConfig(**JOIN))
+    engine.learn_many(*TRUTH.sample(20_000, np.random.default_rng(14)), "source")
+    target = NormalPair(0.3)
+    for event in events(3_000, lambda number: number % 2 == 0, target):
+        engine.step(event)
+    certificate = engine.certificate
+    assert certificate is not None
+    assert ZEROS in certificate.refuted
+    assert certificate.target_risk == 1.0
+    assert certificate.risk < 0.01
+
+
+def test_merged_engines_have_the_contradictions_of_both() -> None:
+    made = [Recalibrator(mode="target", join=JoinConfig(**JOIN)) for _ in range(2)]
+    for event in events(1_500, lambda number: number % 2 == 0):
+        made[0].step(event)
+    counted = made[0]._engine._versions._ledger.contradicted
+    assert counted > 100
+    made[1]._engine.merge([made[0]._engine])
+    assert made[1]._engine._versions._ledger.contradicted == counted
+
+
+@pytest.mark.statistical
+def test_wrong_zeros_cost_at_most_what_the_lemma_says() -> None:
+    """R ≤ (√R̃ + √ε)², whatever part of the positives is late; without √ε it fails."""
+    rng, fails = np.random.default_rng(15), 0
+    for _ in range(200):
+        mass, h = rng.dirichlet(np.ones(8)), np.sort(rng.random(8))
+        wrong = h * rng.random(8) ** rng.choice([0.2, 1.0, 5.0])  # ρ: 1, and learned as 0
+        served = np.clip(h - wrong + rng.normal(0, 0.05, 8), 0.0, 1.0)
+        risk, counted = (float(mass @ (served - rate) ** 2) for rate in (h, h - wrong))
+        assert risk <= (math.sqrt(counted) + math.sqrt(float(mass @ wrong))) ** 2 + 1e-12
+        fails += risk > counted
+    assert fails > 100

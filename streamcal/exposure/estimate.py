@@ -12,13 +12,14 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.exposure.delays import LEAST, PANES
+from streamcal.exposure.delays import LEAST, PANES, Delays, paces_of
 from streamcal.maps.platt import apply_platt, cell_logits, fit_platt
 from streamcal.sketch.arrays import Cells
 
 __all__ = ["LEVEL", "MEMORIES", "Estimate", "dispersion", "estimate", "latest_change"]
 
 Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
 
 LEVEL: Final = 50
 """Of the grid of scores: four cells for each halving of the distance to 0 or to 1."""
@@ -28,6 +29,10 @@ MEMORIES: Final = ("all", "recent")
 
 # Nats that a change must gain. By chance, P[χ²₁ > 20] at each of 63 splits: in one of 2,000 panes.
 _CHANGED: Final = 10.0
+# Nats by which a change of the rate must be likelier than one of telling: 20 times.
+_AHEAD: Final = 3.0
+# Panes that a change of telling must last: what is told in batches of a day or two is told often enough.
+_LASTING: Final = 5
 
 
 class Estimate(NamedTuple):
@@ -43,12 +48,19 @@ class Estimate(NamedTuple):
     """(a, b) of a Platt map of the rate, float64[2, 2], by memory; where the recent one has too few
     positives, both are of all."""
     trust: float
-    """How far to trust it, in [0, 1]: the part of the delays that it does not extrapolate, by how much more
-    than Poisson counts the ratios of positives and exposures vary from pane to pane."""
+    """How far to trust it, in [0, 1]: 0 if positives are no longer told as they were; else the part of the
+    delays that it does not extrapolate, by how much more than Poisson counts the ratios of positives and
+    exposures vary from pane to pane."""
 
 
 def estimate(
-    cells: Cells, settled: tuple[Floats, Floats], exposures: Floats, positives: Floats, known: float
+    cells: Cells,
+    settled: tuple[Floats, Floats],
+    predicted: Floats,
+    positives: Floats,
+    told: Floats,
+    delays: Delays,
+    band: Counts,
 ) -> Estimate:
     """Estimate the rate.
 
@@ -58,51 +70,93 @@ def estimate(
         int32[m] of `LEVEL`, ascending.
     settled
         predictions and positives of each cell that are older than all panes, float64[m] each.
-    exposures, positives
-        float64[`PANES`, m]: those of each pane and cell, the latest pane first.
-    known
-        of the delays.
+    predicted, positives
+        float64[`PANES`, m]: predictions, and positives told of them, of each pane and cell, the latest pane
+        first.
+    told
+        float64[`PANES`, `PANES`]: the positives told of each pane, the latest first, by their delay in panes.
+    delays, band
+        The distributions of the delay, and which of their bands each cell has, int64[m].
     """
+    within = delays.within[1 + band, :PANES]
+    exposures = predicted * within.T
     whole = np.stack((settled[0] + exposures.sum(axis=0), settled[1] + positives.sum(axis=0)))
     logits = cell_logits(cells, LEVEL)
     first = _platt(logits, whole[1:], whole[:1])
     rates = apply_platt(first[0, :1], first[0, 1:], logits)
-    told, expected = positives.sum(axis=1), exposures.dot(rates)
-    varies = dispersion(told, expected)
-    since = latest_change(told, expected, varies)
+    due = np.tril((predicted * rates).dot(np.diff(within, axis=1, prepend=0.0)))
+    varies = dispersion(told.sum(axis=1), due.sum(axis=1))
+    since, lawful = latest_change(told, due, paces_of(delays.within[0]), varies)
     lately = np.stack((exposures[:since].sum(axis=0), positives[:since].sum(axis=0)))
     enough = lately[1].sum() >= LEAST  # after a gap, say, what is recent tells nothing
     second = _platt(logits, lately[1:], lately[:1]) if enough else first
     both = np.stack((whole, lately), axis=1)
-    return Estimate(cells, both[0], both[1], np.concatenate((first, second)), known / varies)
+    trust = delays.known / varies if lawful else 0.0
+    return Estimate(cells, both[0], both[1], np.concatenate((first, second)), trust)
 
 
-def latest_change(positives: Floats, expected: Floats, varies: float) -> int:
-    """Return how many of the latest panes there are since the rate changed last; all if it did not.
+def latest_change(told: Floats, due: Floats, paces: Floats, varies: float) -> tuple[int, bool]:
+    """Find the latest change of the rate, and whether positives have been told in the same way since.
+
+    More positives than expected are told after a change of the rate, and after a change of telling. Each is
+    fitted by maximum likelihood to Poisson counts, with one ratio since one pane: of the rate since a pane of
+    prediction, of what is told since a pane of telling, or of the pace at which the predictions since a pane
+    are told. A change of the rate is one only if it explains the counts better than both others.
 
     Parameters
     ----------
-    positives, expected
-        float64[`PANES`], the latest first: the positives told of each pane, and how many were expected at one
-        rate. Where a change is, the likelihood of Poisson counts gains most by a rate on each side.
+    told, due
+        float64[p, p]: the positives told of each pane, the latest first, by their delay in panes, and how
+        many were expected at one rate; 0 where the delay is longer than the age.
+    paces
+        float64[s, p], of `delays.paces_of`.
     varies
-        their `dispersion`, by which the gain is divided, so that days that differ from nights are no change.
+        `dispersion` of the panes, by which gains of likelihood are divided, so that days that differ from
+        nights are no change.
+
+    Returns
+    -------
+    tuple[int, bool]
+        How many of the latest panes there are since the change, all if there is none; and whether no change
+        of telling is seen in them.
     """
-    size = PANES
-    while size > 1:
-        told, due = positives[:size].cumsum(), expected[:size].cumsum()
-        split = _likelihood(told[:-1], due[:-1]) + _likelihood(told[-1] - told[:-1], due[-1] - due[:-1])
-        gains = split - _likelihood(told[-1:], due[-1:])
-        best = int(gains.argmax())
-        if not gains[best] > _CHANGED * varies:
-            break
-        size = best + 1
-    return size
+    size = len(told)
+    while True:
+        told, due = told[:size, :size], due[:size, :size]
+        rate = _gains(told.sum(axis=1), due.sum(axis=1))
+        calendar = _gains(_by_telling(told), _by_telling(due))[_LASTING - 1 :].max(initial=0.0)
+        telling = max(calendar, _gains_by_pace(told, due, paces[:, :size]).max())
+        if not rate.max(initial=0.0) > max(_CHANGED * varies, _AHEAD * varies + telling):
+            return size, bool(telling <= _CHANGED * varies)
+        size = int(rate.argmax()) + 1
+
+
+def _gains(told: Floats, due: Floats) -> Floats:
+    """Return what the log-likelihood gains by a ratio on each side of each split, float64[p − 1]."""
+    told, due = told.cumsum(), due.cumsum()
+    split = _likelihood(told[:-1], due[:-1]) + _likelihood(told[-1] - told[:-1], due[-1] - due[:-1])
+    gains: Floats = split - _likelihood(told[-1:], due[-1:])
+    return gains
+
+
+def _gains_by_pace(told: Floats, due: Floats, paces: Floats) -> Floats:
+    """Return what the log-likelihood gains by another pace in the latest panes, float64[p, s]."""
+    latest = told.cumsum(axis=0).dot(np.log(paces).T)
+    more = due.cumsum(axis=0).dot((paces - 1.0).T)
+    before = due.sum()
+    ratios = np.divide(before, before + more, out=np.ones_like(more), where=before + more > 0.0)
+    gains: Floats = latest + told.sum() * np.log(ratios)
+    return gains
+
+
+def _by_telling(counts: Floats) -> Floats:
+    """Return the sums by the pane of telling, which is age less delay, the latest first, float64[p]."""
+    return np.array([counts.trace(-ago) for ago in range(len(counts))])
 
 
 def _likelihood(told: Floats, due: Floats) -> Floats:
-    """Return the log-likelihood of the best rate, up to a constant that does not depend on the split."""
-    ratios = np.divide(told, due, out=np.ones_like(due), where=(told > 0.0) & (due > 0.0))
+    """Return the log-likelihood of the best ratio of the told to the due, up to a constant."""
+    ratios = np.divide(told, due, out=np.ones(due.shape), where=(told > 0.0) & (due > 0.0))
     likelihood: Floats = told * np.log(ratios)
     return likelihood
 
@@ -110,7 +164,7 @@ def _likelihood(told: Floats, due: Floats) -> Floats:
 def dispersion(positives: Floats, expected: Floats) -> float:
     """Return how much more than those of Poisson counts the ratios of neighbours vary, at least 1.
 
-    The arguments are those of `latest_change`. Neighbours, because a change parts only two of them.
+    Neighbours, because a change parts only two of them. The arguments are those of each pane, float64[p].
     """
     known = expected > 0.0
     told, due = positives[known], expected[known]

@@ -1,10 +1,10 @@
 """Exposure: counts predictions and told positives by pane of time, and estimates the rate when a pane closes.
 
 A pane is a `PANES`-th of the time after which a label is final. Predictions and positives are counted by the
-pane of the prediction and by cells of the score; delays by pane, by octave of the score, and by bin. So the
+pane of the prediction and by cells of the score; delays, in panes, by pane and by octave of the score. So the
 counts are a function of the multiset of events, and add up. The clock is the latest time of them.
 
-Memory: 16 bytes for every pane and cell, and every pane, octave and bin of the delay, that occurs: of two
+Memory: 16 bytes for every pane and cell, and every pane, octave and delay, that occurs: of two
 times `PANES` panes at most, all older predictions count by their cell alone.
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
-from streamcal.exposure.delays import BINS, PANES, bins_of, fit_delays, within_pane
+from streamcal.exposure.delays import BINS, PANES, fit_delays
 from streamcal.exposure.estimate import LEVEL, Estimate, estimate
 from streamcal.exposure.tables import Table
 from streamcal.sketch import grid
@@ -74,9 +74,9 @@ class Exposure:
         self._pane: int | None = None  # the open one; None before the first event
         self._end = -math.inf  # of the open pane
         self._predictions = array("d")  # scores and times that wait to be counted, in turn
-        self._tellings = array("d")  # scores, times of prediction, delays
+        self._tellings = array("d")  # scores, times of prediction, times of telling
         self._predicted, self._told = Table(), Table()  # by pane and cell
-        self._delays = Table()  # by pane, octave and bin
+        self._delays = Table()  # by pane, octave and delay
         self._settled = Table(), Table()  # predictions and positives that are older, by cell
 
     def predict(self, score: float, time: float) -> bool:
@@ -100,7 +100,7 @@ class Exposure:
         now = max(predicted_at, told_at)
         closes = now >= self._end and self._reach(now)
         if told_at - predicted_at <= self._matured_after:
-            self._tellings.extend((score, predicted_at, max(told_at - predicted_at, 0.0)))
+            self._tellings.extend((score, predicted_at, now))
             if len(self._tellings) >= 3 * _WAITING:
                 self._count()
         return closes
@@ -114,26 +114,27 @@ class Exposure:
         if pane is None:
             return None
         self._count()
-        rows, octaves, bins = _split(self._delays.keys, _OCTAVES, BINS)
-        ages = pane - 1 - rows
-        ages, now = np.minimum(ages, PANES), ages >= 0
-        bands, band = np.unique(octaves[now], return_inverse=True)
-        delays = np.zeros((PANES + 1, max(len(bands), 1), BINS), np.int64)
-        np.add.at(delays, (ages[now], band, bins[now]), self._delays.counts[now])
-        fitted = fit_delays(delays, np.arange(PANES + 1))
+        panes, octaves, delays = _split(self._delays.keys, _OCTAVES, BINS)
+        ages = pane - 1 - panes
+        closed = (ages >= 0) & (delays <= ages)
+        bands, band = np.unique(octaves, return_inverse=True)
+        told = np.zeros((_KEPT, max(len(bands), 1), BINS), np.int64)
+        told[ages[closed], band[closed], delays[closed]] = self._delays.counts[closed]
+        fitted = fit_delays(told)
         if not fitted.known:
             return None
         old = self._predicted, self._told
         cells = np.unique(np.concatenate([table.keys % _CELLS for table in (*old, *self._settled)]))
-        shape = PANES, len(cells)
-        predicted, told = (self._by_pane(table, pane, cells, shape) for table in old)
+        predicted, positives = (self._by_pane(table, pane, cells) for table in old)
         settled = [np.zeros(len(cells)) for _ in self._settled]
         for sums, table in zip(settled, self._settled, strict=True):
             sums[cells.searchsorted(table.keys)] = table.counts
         # A score of an octave without a told positive has the delays of the next.
         nearest = np.abs((cells >> _OCTAVE)[:, np.newaxis] - bands).argmin(axis=1)
-        exposures = predicted * within_pane(fitted.within)[nearest].T
-        return estimate(cells.astype(np.int32), (settled[0], settled[1]), exposures, told, fitted.known)
+        triangle = told[:PANES, :, :PANES].sum(axis=1).astype(np.float64)
+        return estimate(
+            cells.astype(np.int32), (settled[0], settled[1]), predicted, positives, triangle, fitted, nearest
+        )
 
     def merge(self, other: Exposure) -> None:
         """Add what another has counted, of the same ``matured_after``."""
@@ -202,11 +203,12 @@ class Exposure:
             self._predicted.add(self._panes_of(times) * _CELLS + _cells_of(scores))
             self._predictions = array("d")
         if self._tellings:
-            scores, times, delays = np.array(self._tellings).reshape(-1, 3).T
-            panes, cells = self._panes_of(times), _cells_of(scores)
+            scores, predicted, told = np.array(self._tellings).reshape(-1, 3).T
+            panes, cells = self._panes_of(predicted), _cells_of(scores)
+            delays = np.minimum(self._panes_of(told) - panes, PANES)  # one more by rounding at most
             self._told.add(panes * _CELLS + cells)
             octaves = panes * _OCTAVES + (cells >> _OCTAVE)
-            self._delays.add(octaves * BINS + bins_of(delays / self._width))
+            self._delays.add(octaves * BINS + delays)
             self._tellings = array("d")
         self._settle()
 
@@ -222,10 +224,10 @@ class Exposure:
             settled.add(old.keys % _CELLS, old.counts)
         self._delays.take_below((self._pane - _KEPT) * _OCTAVES * BINS)
 
-    def _by_pane(self, table: Table, pane: int, cells: Counts, shape: tuple[int, int]) -> Floats:
+    def _by_pane(self, table: Table, pane: int, cells: Counts) -> Floats:
         """Return the counts of closed panes by age and cell, float64[`PANES`, m]."""
         rows, columns = np.divmod(table.keys, _CELLS)
-        sums, ages = np.zeros(shape), pane - 1 - rows
+        sums, ages = np.zeros((PANES, len(cells))), pane - 1 - rows
         closed = ages >= 0
         sums[ages[closed], cells.searchsorted(columns[closed])] = table.counts[closed]
         return sums

@@ -2,10 +2,9 @@
 
 The weights follow losses on final labels, which tell of predictions as old as a label takes. What a forecast
 loses on the predictions since is estimated without bias: with E exposures and S positives told of a score,
-the Brier loss of the forecast q is, up to a constant, E·q² − 2·S·q (docs/proofs/exposure.md). The weights
-that are served are those of the trackers times e^(−η·loss), η being the largest rate: these losses do not
-come in runs of late labels, which is what the trackers' rates guard against. They are not learned, because
-the same predictions come again, with their labels.
+the log loss of the forecast q is −S·log q − (E − S)·log(1 − q) (docs/proofs/exposure.md). The weights that
+are served are those by final labels times e^(−trust·loss / 2). They are not learned, because the same
+predictions come again, with their labels.
 """
 
 from __future__ import annotations
@@ -19,13 +18,15 @@ from streamcal.maps.platt import IDENTITY
 from streamcal.mixture.fits import Floats
 from streamcal.mixture.forecasts import Points
 from streamcal.mixture.names import EXPOSURES
-from streamcal.mixture.weights import FASTEST
 
 __all__ = ["NO_EVIDENCE", "Evidence"]
 
 _OWN: Final = len(EXPOSURES)
 _HEAD: Final = 1 + 2 * _OWN
 _MOST: Final = 1e15
+# Half of the rate at which the log loss is mixable: two of the maps are fitted to the same positives.
+_RATE: Final = 0.5
+_LEAST: Final = 1e-5  # a forecast closer to 0 or 1 counts as this one
 
 
 class Evidence(NamedTuple):
@@ -40,7 +41,7 @@ class Evidence(NamedTuple):
     positives: Floats
     """Those told of each score, float64[m]."""
     trust: float
-    """How far to trust it, in [0, 1]: what a loss counts for."""
+    """How far to trust it, in [0, 1]: what a loss counts for. At 0 it changes nothing."""
 
     def tilt(self, weights: Floats, forecasts: Floats) -> Floats:
         """Return the weights to serve, float64[K].
@@ -52,11 +53,13 @@ class Evidence(NamedTuple):
         forecasts
             float64[K, m], of each candidate for the points.
         """
-        if not len(self.exposures):
+        if not len(self.exposures) or not self.trust:
             return weights
-        losses = np.square(forecasts).dot(self.exposures) - 2.0 * forecasts.dot(self.positives)
+        clipped = np.clip(forecasts, _LEAST, 1.0 - _LEAST)
+        negatives = np.maximum(self.exposures - self.positives, 0.0)  # chance may tell more than there can be
+        losses = -np.log(clipped).dot(self.positives) - np.log1p(-clipped).dot(negatives)
         losses -= losses[weights > 0.0].min()
-        tilted: Floats = weights * np.exp(-FASTEST * self.trust * np.maximum(losses, 0.0))
+        tilted: Floats = weights * np.exp(-_RATE * self.trust * np.maximum(losses, 0.0))
         return tilted / float(tilted.sum())
 
     def to_state(self) -> Floats:

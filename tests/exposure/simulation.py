@@ -5,10 +5,19 @@ told after a delay that is exponential with a mean of 10 days, and after 30 days
 ``doubled``, the rate is twice as high in the last 15 days. In ``by score`` it is so, too, and the mean of the
 delay is 20 − 15·s days. The error is the root mean square, over predictions, of the error of the rate in
 bands of the score that double the odds.
+
+Under each of `TELLINGS` the rate is constant, and positives are told in another way:
+
+* ``weekly batches``, ``daily batches``: at the end of each week or day, or when the label is final;
+* ``10 to 3 days``, ``3 to 10 days``: the mean delay of the predictions of the last 15 days is another;
+* ``backlog told``: 15 days ago, what had not been told before goes on five times as fast;
+* ``all told faster``: so does everything;
+* ``lognormal``: with a median of 6 days and a σ of 1; ``Pareto``: P[D > t] = (1 + t/3)^−1.2, in days.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -19,11 +28,21 @@ from streamcal.exposure.exposure import Exposure
 from streamcal.maps.platt import apply_platt, logit
 from streamcal.sketch import grid
 
-__all__ = ["CHANGE", "DAYS", "KINDS", "MATURED", "Drawn", "bands_of", "draw", "errors", "exposed"]
+__all__ = ["CHANGE", "DAYS", "KINDS", "MATURED", "TELLINGS", "Drawn", "bands_of", "draw", "errors", "exposed"]
 
 Floats = npt.NDArray[np.float64]
 
 KINDS: Final = ("constant", "doubled", "by score")
+TELLINGS: Final = (
+    "weekly batches",
+    "10 to 3 days",
+    "3 to 10 days",
+    "backlog told",
+    "all told faster",
+    "daily batches",
+    "lognormal",
+    "Pareto",
+)
 DAYS: Final = 120.0
 MATURED: Final = 30.0
 CHANGE: Final = 15.0  # days ago
@@ -42,17 +61,43 @@ class Drawn(NamedTuple):
 
 
 def draw(kind: str, n: int, seed: int) -> Drawn:
-    """Draw a stream of n predictions."""
-    rng = np.random.default_rng((20261122, KINDS.index(kind), seed))
+    """Draw a stream of n predictions, of one of `KINDS` or `TELLINGS`."""
+    rng = np.random.default_rng((20261122, (*KINDS, *TELLINGS).index(kind), seed))
     times, scores = np.sort(rng.uniform(0.0, DAYS, n)), rng.beta(1.0, 3.0, n)
-    rates = (0.02 + 0.3 * scores) * (1.0 if kind == "constant" else 2.0)
-    lately = times > DAYS - CHANGE
-    positive = rng.random(n) < np.where(lately | (kind == "constant"), rates, rates / 2.0)
-    means = 20.0 - 15.0 * scores if kind == "by score" else np.full(n, 10.0)
-    delays = rng.exponential(1.0, n) * means
+    doubled, begin = kind in ("doubled", "by score"), DAYS - CHANGE
+    rates = (0.02 + 0.3 * scores) * (2.0 if doubled else 1.0)
+    lately = times > begin
+    positive = rng.random(n) < np.where(lately | (not doubled), rates, rates / 2.0)
+    delays, told = _delays(kind, rng, scores, lately)
     positive &= delays <= MATURED
-    told_at = np.where(positive, times + delays, np.inf)
-    return Drawn(scores, times, told_at, rates * -np.expm1(-MATURED / means))
+    told_at = times + delays
+    if kind.endswith("batches"):
+        each = 7.0 if kind.startswith("weekly") else 1.0
+        told_at = np.minimum(np.ceil(told_at / each) * each, times + MATURED)
+    elif kind.endswith(("told", "faster")):
+        start = np.maximum(times, begin)
+        sooner = (told_at > begin) & ~(lately & (kind == "backlog told"))
+        told_at = np.where(sooner, start + (told_at - start) / 5.0, told_at)
+    return Drawn(scores, times, np.where(positive, told_at, np.inf), rates * told)
+
+
+def _delays(
+    kind: str, rng: np.random.Generator, scores: Floats, lately: npt.NDArray[np.bool_]
+) -> tuple[Floats, Floats]:
+    """Draw delays in days; return them, and the share of positives that is told before a label is final."""
+    n = len(scores)
+    if kind == "lognormal":
+        share = 0.5 * (1.0 + math.erf(math.log(MATURED / 6.0) / math.sqrt(2.0)))
+        return 6.0 * rng.lognormal(size=n), np.full(n, share)
+    if kind == "Pareto":
+        return 3.0 * rng.pareto(1.2, n), np.full(n, 1.0 - (1.0 + MATURED / 3.0) ** -1.2)
+    means = np.full(n, 10.0)
+    if kind == "by score":
+        means = 20.0 - 15.0 * scores
+    elif kind.endswith("days"):
+        before, since = (float(part) for part in kind.removesuffix(" days").split(" to "))
+        means = np.where(lately, since, before)
+    return rng.exponential(1.0, n) * means, -np.expm1(-MATURED / means)
 
 
 def exposed(drawn: Drawn) -> Exposure:

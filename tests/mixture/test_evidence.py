@@ -11,7 +11,6 @@ from streamcal.mixture.forecasts import Points
 from streamcal.mixture.mixture import Mixture
 from streamcal.mixture.names import EXPOSURES, names_of
 from streamcal.mixture.snapshots import MOST_LASTING, Snapshots
-from streamcal.mixture.weights import FASTEST
 
 
 def evidence(trust: float = 1.0) -> Evidence:
@@ -22,18 +21,31 @@ def evidence(trust: float = 1.0) -> Evidence:
     return Evidence(platt, Points.of(scores), exposures, exposures * scores / 5.0, trust)
 
 
-def test_weights_are_tilted_by_the_brier_loss_of_labels_like_these() -> None:
+def test_weights_are_tilted_by_the_log_loss_of_labels_like_these() -> None:
     """By that of so many positives and negatives, scored one by one."""
     said = evidence(0.5)
     forecasts = np.random.default_rng(1).random((4, 3))
     weights = np.array([0.1, 0.0, 0.6, 0.3])
     positives, negatives = said.positives, said.exposures - said.positives
-    losses = (positives * (1.0 - forecasts) ** 2 + negatives * forecasts**2).sum(axis=1)
-    log_weights = np.log(np.maximum(weights, 1e-300)) - 0.5 * FASTEST * losses
+    losses = -(positives * np.log(forecasts) + negatives * np.log1p(-forecasts)).sum(axis=1)
+    log_weights = np.log(np.maximum(weights, 1e-300)) - 0.5 * 0.5 * losses
     expected = np.where(weights > 0.0, np.exp(log_weights - log_weights.max()), 0.0)
     np.testing.assert_allclose(said.tilt(weights, forecasts), expected / expected.sum(), atol=1e-12)
     assert NO_EVIDENCE.tilt(weights, np.empty((4, 0))) is weights
     np.testing.assert_allclose(evidence(0.0).tilt(weights, forecasts), weights)
+
+
+def test_rare_positives_tell_forecasts_apart() -> None:
+    """Of two forecasts, 1e-3 and 2e-3, with 100 positives of 100,000 exposures: the Brier loss differs by a
+    tenth, the log loss by 31."""
+    said = evidence()._replace(
+        points=Points.of(np.array([0.5])), exposures=np.array([1e5]), positives=np.array([100.0])
+    )
+    weights = said.tilt(np.array([0.5, 0.5]), np.array([[1e-3], [2e-3]]))
+    assert weights[0] > 1.0 - 1e-6
+    more = said._replace(exposures=np.array([50.0])).tilt(np.array([0.5, 0.5]), np.array([[0.0], [1.0]]))
+    assert np.isfinite(more).all()
+    assert more[1] > 0.9
 
 
 def test_before_the_first_label_the_told_positives_decide() -> None:

@@ -1,0 +1,224 @@
+"""Logistic regression on counts: the optimum, what full Newton steps do not survive, and the grouping."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy.optimize import minimize
+
+from streamcal.maps.logistic import (
+    FEATURES,
+    HINGE,
+    IDENTITY_ROW,
+    KNOTS,
+    PLATT,
+    Family,
+    features,
+    fit_logistic,
+    group_logits,
+)
+
+Floats = npt.NDArray[np.float64]
+Case = tuple[Floats, Floats, Floats]
+
+FAMILIES = pytest.mark.parametrize("family", [PLATT, HINGE], ids=["platt", "hinge"])
+
+
+def drawn(seed: int, slope: float, intercept: float, spread: float, n: int, cells: int = 60) -> Case:
+    """Return logits of cells, ascending, with positives and totals, float64[cells]; some may be empty."""
+    rng = np.random.default_rng(seed)
+    logits = np.clip(np.sort(rng.normal(0.0, spread, cells)), -27.7, 27.7)
+    totals = rng.multinomial(n, np.full(cells, 1.0 / cells))
+    positives = rng.binomial(totals, 1.0 / (1.0 + np.exp(-(slope * logits + intercept))))
+    return logits, positives.astype(float), totals.astype(float)
+
+
+CASES = [
+    drawn(1, 1.0, 0.0, 2.0, 500),
+    drawn(2, 4.0, -1.0, 1.0, 5000),
+    drawn(3, 0.1, -2.5, 20.0, 2000),  # saturated scores that mean little
+    drawn(4, 30.0, 0.0, 3.0, 800),  # all but separable
+    drawn(5, -0.7, 1.0, 1.0, 300),
+    drawn(6, 1.0, 0.0, 2.0, 1),
+]
+
+
+def penalised_loss(family: Family, theta: Floats, values: Floats, positives: Floats, totals: Floats) -> float:
+    """Return the loss in nats that a fit minimises, of θ, float64[7], and `features`, float64[7, m]."""
+    exponents, used = theta @ values, list(family.used)
+    away = theta[used] - IDENTITY_ROW[used]
+    lost = totals @ np.logaddexp(0.0, exponents) - positives @ exponents
+    return float(lost + 0.5 * (family.ridge @ away**2))
+
+
+def plain_loss(free: Floats, family: Family, case: Case) -> float:
+    """Return what is to be minimised, of the parameters that the family uses, from its definition."""
+    logits, positives, totals = case
+    functions = [logits, np.ones(len(logits)), *(np.maximum(logits - knot, 0.0) for knot in KNOTS)]
+    t = sum(a * functions[j] for a, j in zip(free, family.used, strict=True))
+    likelihood = positives * -np.logaddexp(0.0, -t) + (totals - positives) * -np.logaddexp(0.0, t)
+    centre = [1.0 if j == 0 else 0.0 for j in family.used]
+    return float(-likelihood.sum() + 0.5 * (family.ridge @ (free - centre) ** 2))
+
+
+def test_features_are_the_logit_one_and_the_hinges() -> None:
+    assert np.array_equal(KNOTS, [-3.0, -1.5, 0.0, 1.5, 3.0])
+    said = features(np.array([-4.0, 0.5, 10.0]))
+    assert said.T.tolist() == [
+        [-4.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0],
+        [0.5, 1.0, 3.5, 2.0, 0.5, 0.0, 0.0],
+        [10.0, 1.0, 13.0, 11.5, 10.0, 8.5, 7.0],
+    ]
+    assert len(said) == FEATURES
+    assert np.array_equal(IDENTITY_ROW @ said, [-4.0, 0.5, 10.0])
+    assert features(np.empty(0)).shape == (FEATURES, 0)
+
+
+@FAMILIES
+@pytest.mark.parametrize("case", CASES)
+def test_it_finds_the_optimum_that_another_minimiser_finds(family: Family, case: Case) -> None:
+    """Within the tolerance of .01 nats, and the parameters that are not used are 0."""
+    logits, positives, totals = case
+    values = features(logits)
+    theta = fit_logistic(family, values, positives, totals)
+    used = list(family.used)
+    start = IDENTITY_ROW[used]
+    best = minimize(plain_loss, start, (family, case), "BFGS", options={"gtol": 1e-6})
+    found = plain_loss(theta[used], family, case)
+    assert found <= best.fun + 0.01
+    assert penalised_loss(family, theta, values, positives, totals) == pytest.approx(found, rel=1e-9)
+    assert not np.delete(theta, used).any()
+
+
+@FAMILIES
+def test_without_labels_it_is_the_identity_and_empty_cells_have_no_say(family: Family) -> None:
+    logits, positives, totals = drawn(7, 2.0, 0.5, 2.0, 100)
+    values = features(logits)
+    for cells in (values, values[:, :0]):
+        nothing = np.zeros(cells.shape[1])
+        assert fit_logistic(family, cells, nothing, nothing) == pytest.approx(IDENTITY_ROW)
+    held = totals > 0
+    assert not held.all()
+    without = fit_logistic(family, values[:, held], positives[held], totals[held])
+    assert fit_logistic(family, values, positives, totals) == pytest.approx(without, rel=1e-9, abs=1e-12)
+
+
+@FAMILIES
+def test_separable_labels_stay_finite_and_follow(family: Family) -> None:
+    logits = np.array([-25.0, -20.0, -0.1, 0.1, 20.0, 25.0])
+    totals = np.array([500.0, 1.0, 300.0, 300.0, 1.0, 500.0])
+    values = features(logits)
+    for positives in (totals * (logits > 0), totals * (logits < 0), totals, 0.0 * totals):
+        theta = fit_logistic(family, values, positives, totals)
+        assert np.isfinite(theta).all()
+        assert np.abs(theta).max() < 100.0
+        said = theta @ values
+        assert ((said > 0) == (positives > 0))[totals > 100].all()
+
+
+@FAMILIES
+def test_labels_out_of_place_on_saturated_scores(family: Family) -> None:
+    """The curvature at the identity is next to nothing there: a full Newton step would go far astray."""
+    logits = np.array([-25.0, -20.0, 20.0, 25.0])
+    positives, totals = np.array([0.0, 1.0, 0.0, 500.0]), np.array([500.0, 1.0, 1.0, 500.0])
+    values = features(logits)
+
+    def loss(theta: Floats) -> float:
+        return penalised_loss(family, theta, values, positives, totals)
+
+    used = list(family.used)
+    rates = 1.0 / (1.0 + np.exp(-logits))
+    slope = values[used] @ (totals * rates - positives)
+    curvature = (values[used] * (totals * rates * (1.0 - rates))) @ values[used].T + np.diag(family.ridge)
+    full = IDENTITY_ROW.copy()
+    full[used] -= np.linalg.solve(curvature, slope)
+    assert loss(full) > loss(IDENTITY_ROW)
+    fitted = fit_logistic(family, values, positives, totals)
+    assert loss(fitted) < 0.5 * loss(IDENTITY_ROW)
+    # Scores that are grossly wrong everywhere: every label contradicts its score.
+    wrong = fit_logistic(family, values, totals * (logits < 0), totals)
+    assert ((wrong @ values > 0) == (logits < 0)).all()
+
+
+@FAMILIES
+def test_a_warm_start_leads_to_the_same_optimum(family: Family) -> None:
+    rng = np.random.default_rng(8)
+    for logits, positives, totals in CASES:
+        values = features(logits)
+        cold = fit_logistic(family, values, positives, totals)
+        away = cold + np.where(cold != 0.0, rng.uniform(-0.5, 0.5, FEATURES), 0.0)
+        warm = fit_logistic(family, values, positives, totals, away)
+        losses = [penalised_loss(family, each, values, positives, totals) for each in (cold, warm, away)]
+        assert losses[0] == pytest.approx(losses[1], abs=0.02)
+        # From the optimum nothing is gained, so nothing moves.
+        assert np.array_equal(fit_logistic(family, values, positives, totals, warm), warm)
+
+
+def test_a_start_is_of_the_same_family() -> None:
+    """What a Platt map does not use is not taken over from a hinge map."""
+    logits, positives, totals = CASES[0]
+    values = features(logits)
+    hinge = fit_logistic(HINGE, values, positives, totals)
+    assert np.abs(hinge[2:]).max() > 0.0
+    assert not fit_logistic(PLATT, values, positives, totals, hinge)[2:].any()
+
+
+def test_a_hinge_map_bends_where_a_line_cannot() -> None:
+    """Log odds |x|: a Platt map says the base rate everywhere; straight on beyond the last knot."""
+    rng = np.random.default_rng(9)
+    logits = np.sort(rng.normal(0.0, 2.0, 400))
+    totals = np.full(400, 100.0)
+    positives = rng.binomial(100, 1.0 / (1.0 + np.exp(-np.abs(logits)))).astype(float)
+    values = features(logits)
+    hinge, platt = (fit_logistic(family, values, positives, totals) for family in (HINGE, PLATT))
+    at = np.array([-3.0, -1.0, 0.0, 1.0, 3.0])
+    assert hinge @ features(at) == pytest.approx(np.abs(at), abs=0.25)
+    assert np.abs(platt @ features(at) - np.abs(at)).max() > 1.0
+    beyond = hinge @ features(np.array([4.0, 5.0, 20.0]))
+    assert (beyond[2] - beyond[1]) / 15.0 == pytest.approx(beyond[1] - beyond[0])
+
+
+@pytest.mark.parametrize("n", [200, 5000, 300_000])
+def test_groups_keep_counts_and_mean_logits_and_are_narrow(n: int) -> None:
+    logits, positives, totals = drawn(10, 1.0, 0.0, 2.5, n, 2000)
+    held = totals > 0
+    logits, counts = logits[held], np.stack((positives[held], totals[held]))
+    means, grouped = group_logits(logits, counts)
+    assert grouped.sum(axis=1) == pytest.approx(counts.sum(axis=1))
+    assert (np.diff(means) > 0.0).all()
+    assert means @ grouped[1] == pytest.approx(logits @ counts[1])
+    assert len(means) < 500
+    # Each group is of neighbours: its bounds follow from the counts.
+    ends = np.searchsorted(counts[1].cumsum(), grouped[1].cumsum() - 0.5)
+    starts = np.concatenate(([0], ends[:-1] + 1))
+    for start, end, mean, group in zip(starts, ends, means, grouped.T, strict=True):
+        part = slice(start, end + 1)
+        assert group == pytest.approx(counts[:, part].sum(axis=1))
+        assert mean == pytest.approx(np.average(logits[part], weights=counts[1, part]))
+        assert logits[end] - logits[start] <= 0.125
+        assert end == start or group[1] <= 2.0 * counts[1].sum() / 128 + counts[1, part].max()
+
+
+def test_few_cells_are_left_as_they_are() -> None:
+    logits, positives, totals = drawn(11, 1.0, 0.0, 2.0, 500)
+    counts = np.stack((positives, totals))
+    same, kept = group_logits(logits, counts)
+    assert np.array_equal(same, logits)
+    assert np.array_equal(kept, counts)
+
+
+@FAMILIES
+def test_grouping_changes_a_fit_little(family: Family) -> None:
+    """The loss on all cells is within .3 nats of the best; a parameter fitted to chance costs half a nat."""
+    for seed, slope, intercept, spread in ((1, 1.3, -1.0, 2.0), (2, 0.3, 0.5, 6.0), (3, 3.0, -2.0, 0.7)):
+        logits, positives, totals = drawn(seed, slope, intercept, spread, 20_000, 3000)
+        held = totals > 0
+        logits, counts = logits[held], np.stack((positives[held], totals[held]))
+        means, grouped = group_logits(logits, counts)
+        assert len(means) < 0.2 * len(logits)
+        losses = [
+            penalised_loss(family, fit_logistic(family, features(x), *n), features(logits), *counts)
+            for x, n in ((logits, counts), (means, grouped))
+        ]
+        assert losses[1] <= losses[0] + 0.3

@@ -14,6 +14,7 @@ import numpy as np
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, every_option, names_options
 from streamcal.engine.recalibrator import Recalibrator
 from streamcal.sketch import checks
+from streamcal.sketch.weighing import as_units
 
 try:
     from river import base
@@ -111,17 +112,18 @@ class _Stage(base.Classifier):
         scores = self._scores_of(X, _without_weight(kwargs))
         if scores is None:
             return
-        given = kwargs.get("w")
-        if given is None:
-            self._engine.learn_many(scores, labels, "target")
-        else:
-            weights = np.asarray(given)
-            some = np.flatnonzero(weights != 0)  # what counts nothing teaches nothing
-            if len(weights) != len(labels):
-                raise ValueError(f"{len(labels)} labels but {len(weights)} weights")
-            self._engine.learn_many(
-                np.asarray(scores)[some], np.array(labels, np.int8)[some], "target", weights=weights[some]
-            )
+        # river asks for what one call for each row gives; `Recalibrator.learn_many` takes a batch as a whole.
+        values = checks.as_scores(scores).tolist()
+        weights: list[float | None] = [None] * len(labels)
+        if kwargs.get("w") is not None:
+            given = np.asarray(kwargs["w"])
+            if len(given) != len(labels):
+                raise ValueError(f"{len(labels)} labels but {len(given)} weights")
+            some = given[given != 0]  # what counts nothing teaches nothing
+            as_units(some, len(some))
+            weights = given.tolist()
+        for score, label, weight in zip(values, labels, weights, strict=True):
+            self._learn_label(score, label, None, weight)
         self._waiting = max(0, self._waiting - len(labels))
         self._forget()
 

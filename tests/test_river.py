@@ -441,7 +441,8 @@ def test_a_mini_batch_is_scored_before_the_model_learns_it() -> None:
     model, engine = regression(), Recalibrator()
     stage = RecalibratedClassifier(regression())
     for X, y in batches(rows, [250] * 5):
-        engine.learn_many(model.predict_proba_many(X)[True].to_numpy(), y.to_numpy(), "target")
+        for score, label in zip(model.predict_proba_many(X)[True].tolist(), y.tolist(), strict=True):
+            engine.learn_one(score, label, "target")
         model.learn_many(X, y)
         stage.learn_many(X, y)
     X = pd.DataFrame([x for x, _ in rows])
@@ -480,7 +481,7 @@ def test_mini_batches_and_single_rows_share_one_order(told: list[tuple[float, in
     stage.predict_proba_many(X)
     stage.learn_many(X[:4], y[:4])
     stage.learn_one(*rows[4])
-    assert [seen for *_, seen in told] == [4]
+    assert [seen for *_, seen in told] == [None, None, None, None, 4]
 
 
 def test_a_model_without_mini_batches_says_so_before_anything_is_learned() -> None:

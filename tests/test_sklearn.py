@@ -248,7 +248,9 @@ def test_one_batch_equals_row_by_row() -> None:
     rng = np.random.default_rng(8)
     X = rng.random((1000, 1))
     y = rng.random(1000) < X[:, 0] ** 2
-    one, many = (StreamingCalibratedClassifier(Echo()).fit(X[:500], y[:500]) for _ in range(2))
+    # In mode auto, the rows of one batch count as predicted before it.
+    models = (StreamingCalibratedClassifier(Echo(), mode="composite") for _ in range(2))
+    one, many = (model.fit(X[:500], y[:500]) for model in models)
     for row in range(500, 1000):
         one.partial_fit(X[row : row + 1], y[row : row + 1])
     many.partial_fit(X[500:], y[500:])

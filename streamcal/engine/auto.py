@@ -18,12 +18,13 @@ from streamcal.exposure.exposure import Exposure
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture.evidence import Evidence
 from streamcal.mixture.forecasts import Points
-from streamcal.mixture.mixture import Mixing, Mixture
+from streamcal.mixture.mixture import Mixing, Mixture, Observed
 from streamcal.mixture.names import EXPOSURES, NAMES, NAMES_BY_SCORES
 from streamcal.sketch import grid
 from streamcal.sketch.decoding import Number, decoded
 from streamcal.sketch.label_log import LabelLog
 from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.sketch.traffic import Traffic
 
 __all__ = ["GENERATION", "Auto"]
 
@@ -49,6 +50,8 @@ class Auto:
         that of the engine's sketches.
     source, target
         the labels of each domain, which the mixture reads.
+    traffic
+        the target's scores.
     matured_after
         so many seconds after its prediction a label is final, and positives are told before; None: no label
         is told before it is learned.
@@ -64,6 +67,7 @@ class Auto:
         "_renewed",
         "_source",
         "_target",
+        "_traffic",
         "begun",
         "mixing",
         "served",
@@ -75,10 +79,11 @@ class Auto:
         max_cells: int,
         source: DomainLabels,
         target: DomainLabels,
+        traffic: Traffic,
         matured_after: float | None = None,
     ) -> None:
         self._max_cells = max_cells
-        self._source, self._target = source, target
+        self._source, self._target, self._traffic = source, target, traffic
         self._exposure = None if matured_after is None else Exposure(matured_after)
         self._mixture: Mixture | None = None  # none before there is a label: of many keys most have few
         self._counted = 0  # number of the first target label that is not in the mixture
@@ -126,13 +131,11 @@ class Auto:
         mixture.set_source(sketch, new_generation=self._renewed)
         self._renewed = False
 
-    def step(self, observed: int, prior: float | None, evidence: Evidence | None = None) -> None:
+    def step(self, prior: float | None, evidence: Evidence | None = None) -> None:
         """Learn the labels since the last step, fit what is due, and mix anew.
 
         Parameters
         ----------
-        observed
-            how many target scores were observed so far.
         prior
             the target's prior as far as scores tell of it; None where they are not asked.
         evidence
@@ -143,7 +146,7 @@ class Auto:
         if self._mixture is not None:
             self.steps += self.begun and self.room <= 0
             self._learn(self._mixture)
-            self.served, self.mixing = self._mixture.step(observed, prior, evidence)
+            self.served, self.mixing = self._mixture.step(self._traffic.n, prior, evidence)
 
     # Positives that are told before a label is final
 
@@ -203,7 +206,7 @@ class Auto:
         if other._mixture is not None and other.begun and self._mixture is not None:
             # What comes to the other later must not depend on this: a copy reads its labels.
             theirs = Mixture.from_bytes(other._mixture.to_bytes())
-            theirs.learn(*other._target.since(other._counted))
+            theirs.learn(*other._target.since(other._counted), other._observed(theirs))
             self._learn(self._mixture)
             self._mixture.merge(theirs)
         if self._exposure is not None and other._exposure is not None:
@@ -269,5 +272,13 @@ class Auto:
 
     def _learn(self, mixture: Mixture) -> None:
         if self.begun and self._counted < self._target.end:
-            mixture.learn(*self._target.since(self._counted))
+            mixture.learn(*self._target.since(self._counted), self._observed(mixture))
             self._counted = self._target.end
+
+    def _observed(self, mixture: Mixture) -> Observed:
+        """Return the scores observed so far; their sums only where the mixture asks for them."""
+        if not mixture.holds:
+            return Observed(self._traffic.n)
+        sketch = self._traffic.sketch
+        scores, counts = grid.left_edges(2 * sketch.cells + np.int32(1), sketch.level - 1), sketch.totals
+        return Observed(self._traffic.n, float(scores @ counts), float(scores**2 @ counts))

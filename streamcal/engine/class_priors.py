@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final, Self
 
+import numpy as np
+
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.errors import DamagedStateError
@@ -12,7 +14,7 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import class_prior, running_weights, shift_weights
 from streamcal.priors.factory import make_tracker
 from streamcal.priors.tracker import NO_LIMIT, PriorTracker
-from streamcal.sketch.arrays import Counts, Scores
+from streamcal.sketch.arrays import AT_ONCE, Counts, Scores
 
 __all__ = ["ClassPriors"]
 
@@ -105,7 +107,7 @@ class ClassPriors:
         """Read the target's labels that came since the last time."""
         if self._tracker is not None and self._read < self._target.end:
             run = self._target.since(self._read)
-            self._tracker.take_labels(run.labels, run.scores, run.seen, run.units)
+            self._tracker.take_labels(run.labels, run.scores, np.maximum(run.seen, AT_ONCE), run.units)
             self._read = self._target.end
 
     def read_scores(self, scores: Scores) -> None:

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from typing import Final, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import msgspec
 import numpy as np
 
 from streamcal.errors import DamagedStateError
 from streamcal.sketch import checks
-from streamcal.sketch.arrays import Counts, Labels, Scores, Units
+from streamcal.sketch.arrays import AT_ONCE, IN_CALL, Counts, Labels, Scores, Units
 from streamcal.sketch.cohorts import Cohorts
 from streamcal.sketch.decoding import MOST, decoded
 from streamcal.sketch.label_log import LabelLog
@@ -28,10 +28,7 @@ from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.traffic import BUFFERED
 from streamcal.sketch.weighing import NONE, ONE, Mass, check_units
 
-__all__ = ["AT_ONCE", "DomainLabels", "LabelRun"]
-
-AT_ONCE: Final = -1
-"""In place of the number of scores observed before: the label came together with its prediction."""
+__all__ = ["DomainLabels", "LabelRun"]
 
 
 class LabelRun(NamedTuple):
@@ -42,8 +39,8 @@ class LabelRun(NamedTuple):
     labels: Labels
     """int8[k], 0 or 1."""
     seen: Counts
-    """int64[k], how many target scores had been observed when each prediction was made, or `AT_ONCE`; empty
-    where that is not kept."""
+    """int64[k], how many target scores had been observed when each prediction was made, or `AT_ONCE` or
+    `IN_CALL`; empty where that is not kept."""
     units: Units | None = None
     """int64[k], the units of their weights; None: all are 1."""
 
@@ -337,9 +334,9 @@ class DomainLabels:
             scores, labels, seen, units = self.since(self._settled)
             self._sort(scores, labels, units)
             if self._cohorts is not None:
-                first_labels = np.ones(len(labels), bool)
-                first_labels[np.array(self._again, np.int64) - self._settled] = False
-                self._cohorts.label(scores[first_labels], labels[first_labels], seen[first_labels])
+                kept = np.ones(len(labels), bool)
+                kept[np.array(self._again, np.int64) - self._settled] = False
+                self._cohorts.label(scores[kept], labels[kept], np.maximum(seen[kept], AT_ONCE))
                 self._again = array("q")
             self._settled = self.end
 
@@ -441,7 +438,7 @@ class DomainLabels:
         except ValueError as error:
             raise DamagedStateError(f"labels of a domain are damaged: {error}") from None
         expected = len(labels) if self._keeps_seen else 0
-        if len(scores) != len(labels) or len(seen) != expected or ((seen < AT_ONCE) | (seen > MOST)).any():
+        if len(scores) != len(labels) or len(seen) != expected or ((seen < IN_CALL) | (seen > MOST)).any():
             raise DamagedStateError(f"{len(labels)} labels of a domain do not fit their predictions")
         if self._newest is not None:
             self._newest = None if state.newest is None else self._newest.restore(state.newest)

@@ -30,7 +30,7 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import NO_SHIFT
 from streamcal.mixture.mixture import EARLIER
 from streamcal.priors.tracker import BLOCK
-from streamcal.sketch.arrays import Counts, Labels, Scores, Units
+from streamcal.sketch.arrays import AT_ONCE, IN_CALL, Counts, Labels, Scores, Units
 from streamcal.sketch.cohorts import Cohorts
 from streamcal.sketch.decoding import Finite, decoded
 from streamcal.sketch.label_log import LabelLog
@@ -420,6 +420,10 @@ class Engine:
         if known.closed:
             return
         versions, size, start = self._versions, len(scores), 0
+        before: Counts | None = None
+        if seen is None and self.config.mode == "auto" and size:  # predicted before this call, all of them
+            before = np.full(size, IN_CALL)
+            before[0] = AT_ONCE
         last = versions.last_version(domain, size)
         direct = not self._reads_labels(domain)  # past the buffer, where only the log reads labels
         for cut in known.pane_cuts(size, times):
@@ -437,7 +441,9 @@ class Engine:
                     versions.settle(domain)
                     known.add(scores[part], labels[part], own)
                 else:
-                    number = seen if seen is None or self._cohorts is None else seen + part.start
+                    number: Counts | int | None = None if before is None else before[part]
+                    if seen is not None:
+                        number = seen if self._cohorts is None else seen + part.start
                     known.extend(scores[part], labels[part], number, own)
                 if versions.room(domain) <= 0 or (known.n >= self._stops[domain] and not direct):
                     self._catch_up(domain, forms=known.n >= last)

@@ -98,7 +98,9 @@ class MapVersions:
         mode = config.mode
         self.served = ServedMap(priors if mode in ("composite", "label_shift") else None)
         """The map that is served now."""
-        self._auto = Auto(config.max_cells, source, target, config.matured_after) if mode == "auto" else None
+        self._auto = None
+        if mode == "auto":
+            self._auto = Auto(config.max_cells, source, target, traffic, config.matured_after)
         windowed = [domain for domain in DOMAINS if config.window_of(domain) is not None]
         self._ledger = Ledger(
             config.delta,
@@ -492,7 +494,7 @@ class MapVersions:
             self._watched = self._target.end
             self._form_on_schedule("source")
         self._mixed_prior = self._priors.fused
-        auto.step(self._traffic.n, self._mixed_prior, evidence)
+        auto.step(self._mixed_prior, evidence)
         self._serve(auto.served)
         self._ledger.serve(self.served.version)
 

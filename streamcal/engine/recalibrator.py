@@ -258,7 +258,9 @@ class Recalibrator:
         """Learn n scores with their labels, as n calls of `learn_one` would.
 
         The outcome is the same: map, certificate and alarms. Maps that no prediction could be served with are
-        not formed.
+        not formed. Only in mode ``auto``, and without `seen`, labels of the target differ: those of one call
+        were predicted before that call, and no map that has learned from the first of them is judged by the
+        others.
 
         Parameters
         ----------
@@ -270,7 +272,7 @@ class Recalibrator:
             event times as in `learn_one`, all in one unit: an array-like of length n (numpy, lists, pandas,
             polars or Arrow columns), or one for all.
         seen
-            of target scores: what `seen` was when they were predicted; None: their labels came at once. Under
+            of target scores: what `seen` was when they were predicted; None: just before this call. Under
             a ``label_horizon``: what it was before the first of them; the others followed one by one.
         weights
             as in `learn_one`, of each label: an array-like of length n; None: all are 1.

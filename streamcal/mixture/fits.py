@@ -1,7 +1,7 @@
-"""Maps fitted to counts of labels per cell: isotonic regression, uniform mass, and those of the source.
+"""Maps fitted to counts of labels per cell: isotonic regression, curves, and those of the source.
 
-No map says 0 or 1 because of a few labels: the end blocks of an isotonic map and all bins of a uniform-mass
-map count half a positive and half a negative more, so N labels all alike say ½ / (N + 1) or 1 − ½ / (N + 1).
+No map says 0 or 1 because of a few labels: the end blocks of an isotonic map count half a positive and half a
+negative more, so N labels all alike say ½ / (N + 1) or 1 − ½ / (N + 1).
 
 Of labels with weights w, counts are sums of w in one unit; the sums of w² tell how many labels they are worth
 (`streamcal.sketch.weighing`). One label more is then one of the weight Σw² / Σw.
@@ -14,36 +14,29 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.maps import binning
 from streamcal.maps.curves import fit_curve
-from streamcal.maps.platt import apply_platt, cell_logits, expit, fit_platt, logit
+from streamcal.maps.logistic import PLATT, features, fit_logistic, group_logits
+from streamcal.maps.platt import apply_platt, cell_logits, expit, logit
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import class_prior
-from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.sketch.weighing import Weighed
 
-__all__ = ["Line", "Source", "Steps", "fit_isotonic", "fit_source", "fit_uniform_mass"]
+__all__ = [
+    "Line",
+    "Source",
+    "fit_isotonic",
+    "fit_line",
+    "fit_source",
+    "grouped_labels",
+]
 
 Cells = npt.NDArray[np.int32]
 Counts = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 _SMOOTHING: Final = 0.5  # Krichevsky–Trofimov: no prior is ever 0 or 1
-_MOST_BINS: Final = 128
 _QUARTER: Final = 0.25  # of a nat: between two knots an expit is straight to within 0.25² / (48√3)
-
-
-class Steps(NamedTuple):
-    """A step function of the score."""
-
-    edges: Floats
-    """float64[B−1], the edges between the bins, ascending; a bin contains its left edge."""
-    values: Floats
-    """float64[B], the value in each bin."""
-
-    def at(self, scores: Floats) -> Floats:
-        """Return the values at scores, float64[n]."""
-        return self.values[self.edges.searchsorted(scores, "right")]
 
 
 class Line(NamedTuple):
@@ -70,9 +63,8 @@ class Source(NamedTuple):
     """(a, b) of expit(a·logit(z) + b)."""
     curve: Line
     """The map of ``bins="auto"``."""
-    uniform: Steps
-    losses: tuple[float, float, float, float]
-    """Brier loss per label expected on new labels of the source: identity, Platt, curve, uniform mass."""
+    losses: tuple[float, float, float]
+    """Brier loss per label expected on new labels of the source: identity, Platt, curve."""
 
 
 def fit_source(sketch: ScoreSketch) -> Source:
@@ -85,59 +77,54 @@ def fit_source(sketch: ScoreSketch) -> Source:
     """
     if not sketch.n:
         raise ValueError("a source needs labels, got none")
-    level = sketch.level
-    cells, weighed = sketch.cells, sketch.weighed
-    counts, n = weighed.masses, weighed.labels
+    cells, level, counted = sketch.cells, sketch.level, sketch.weighed
+    counts, n = counted.masses, counted.labels
+    curve, curve_loss = fit_line(cells, level, *counted)
+    logits, (positives, totals) = grouped_labels(cells, level, counted)
+    slope, intercept = fit_logistic(PLATT, features(logits), positives, totals)[:2].tolist()
     logits = cell_logits(cells, level)
-    curve = fit_curve(cells, level, counts, squares=weighed.squares)
-    uniform, uniform_loss = fit_uniform_mass(cells, level, *weighed)
-    totals = counts.sum(axis=0)
-    hits, labels = counts[1:].astype(np.float64), totals[np.newaxis].astype(np.float64)
-    if sketch.weighted:
-        hits, labels = (part * (n / float(totals.sum())) for part in (hits, labels))
-    fitted = fit_platt(logits, hits, labels)[0]
-    by_platt = apply_platt(fitted[:1], fitted[1:], logits)
+    by_platt = apply_platt(np.array(slope), np.array(intercept), logits)
     # On the labels that they were fitted to, two parameters do better than on new ones by about 4·p(1−p)/n.
-    optimism = 4.0 * float((totals * by_platt * (1.0 - by_platt)).sum()) / (int(totals.sum()) * n)
+    variance = float((counts.sum(axis=0) * by_platt * (1.0 - by_platt)).sum()) / int(counts.sum())
     losses = (
         _brier(expit(logits.copy()), counts),
-        min(1.0, _brier(by_platt, counts) + optimism),
-        curve.loss,
-        uniform_loss,
+        min(1.0, _brier(by_platt, counts) + 4.0 * variance / n),
+        curve_loss,
     )
     prior = class_prior(*sketch.mass.effective(sketch.n_positives, sketch.n), _SMOOTHING) or 0.5
-    slope, intercept = fitted.tolist()
-    return Source(max(1, round(n)), prior, (slope, intercept), _as_line(curve.map), uniform, losses)
+    return Source(max(1, round(n)), prior, (slope, intercept), curve, losses)
 
 
-def fit_uniform_mass(
-    cells: Cells, level: int, counts: Counts, squares: Floats | None = None
-) -> tuple[Steps, float]:
-    """Fit a uniform-mass map, B by leave-one-out; return it with its leave-one-out Brier score.
+def grouped_labels(cells: Cells, level: int, counted: Weighed) -> tuple[Floats, Floats]:
+    """Return what a logistic regression is fitted to, in groups of neighbouring scores (`group_logits`).
 
     Parameters
     ----------
-    cells, level
-        The grid, int32[m].
-    counts
-        Labels per class and cell, int64[2, m]; no cell is empty.
-    squares
-        Σw² per cell, float64[m]; None: all weights are 1.
+    cells, level, counted
+        The grid, int32[m], and the labels of its cells.
+
+    Returns
+    -------
+    Logits, float64[g], and the labels 1 and all labels of each, float64[2, g]. Labels with weights add up to
+    their effective number.
     """
-    totals = counts[0] + counts[1]
-    # B is chosen with the finest bins instead of cells, in a fraction of the time.
-    most = binning.uniform_mass(totals, _MOST_BINS)
-    fine = None if squares is None else np.add.reduceat(squares, most[:-1])
-    negatives, hits = (binning.bin_sums(row, most) for row in counts)
-    bins = binning.choose_bins(negatives, hits, fine)
-    splits = binning.uniform_mass(totals, bins)
-    positives, labels = binning.bin_sums(counts[1], splits), binning.bin_sums(totals, splits)
-    sums = None if squares is None else np.add.reduceat(squares, splits[:-1])
-    one = 1.0 if sums is None else sums / labels
-    # A bin ends where its last cell ends: the gap between two occupied cells belongs to the upper bin.
-    ends = cells[splits[1:-1] - 1] + np.int32(1)
-    steps = Steps(grid.left_edges(ends, level), (positives + 0.5 * one) / (labels + one))
-    return steps, binning.leave_one_out_brier(positives, labels, sums)
+    counts = np.empty((2, len(cells)))
+    counts[0] = counted.masses[1]
+    np.add(counted.masses[0], counted.masses[1], out=counts[1])
+    if counted.squares is not None:
+        counts *= counted.labels / float(counts[1].sum())
+    return group_logits(cell_logits(cells, level), counts)
+
+
+def fit_line(
+    cells: Cells, level: int, counts: Counts, squares: Floats | None = None, *, monotone: bool = True
+) -> tuple[Line, float]:
+    """Fit the map of ``bins="auto"``; return it with the Brier loss per label expected on new labels.
+
+    The parameters are those of `fit_isotonic`, and whether the map must not descend.
+    """
+    curve = fit_curve(cells, level, counts, squares=squares, monotone=monotone)
+    return _as_line(curve.map), curve.loss
 
 
 def fit_isotonic(cells: Cells, level: int, counts: Counts, squares: Floats | None = None) -> Line:

@@ -7,22 +7,25 @@ from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
-from streamcal.maps.platt import apply_platt, logit
+from streamcal.maps.logistic import features
+from streamcal.maps.platt import expit, logit
 from streamcal.maps.shift import shift_odds
-from streamcal.mixture.fits import Counts, Floats, Line, Source, Steps
+from streamcal.mixture.fits import Counts, Floats, Line, Source
 from streamcal.mixture.names import DISCOUNTS, NAMES, WINDOWS
+from streamcal.mixture.windows import Fits
 
-__all__ = ["Points", "Snapshot", "forecasts", "forecasts_in_turn", "refill"]
+__all__ = ["LOGISTIC_ROWS", "Points", "Snapshot", "forecasts", "forecasts_in_turn", "refill"]
 
 T = TypeVar("T")
 
-# The rows of each family, in the order of `names.NAMES`.
+LOGISTIC_ROWS: Final = len(WINDOWS) + 1 + len(DISCOUNTS)
+"""Rows of `Snapshot.logistic` before those of `names.EXPOSURES`."""
+
+# The rows of each kind of map, in the order of `names.NAMES`.
 _ISOTONIC: Final = 1
-_UNIFORM: Final = _ISOTONIC + len(WINDOWS)
-_PLATT: Final = slice(_UNIFORM + 1, _UNIFORM + 1 + len(DISCOUNTS) + 1)  # the last is a composite
-_SHIFTED: Final = _PLATT.stop
-_EXPOSED: Final = _SHIFTED + 1
-_SCALED: Final = len(DISCOUNTS) + 1  # rows of `Snapshot.platt` before those of `names.EXPOSURES`
+_CURVE: Final = _ISOTONIC + len(WINDOWS)
+_LOGISTIC: Final = slice(_CURVE + 1, _CURVE + 1 + LOGISTIC_ROWS)
+_SHIFTED: Final = slice(_LOGISTIC.stop, len(NAMES))
 
 
 class Snapshot(NamedTuple):
@@ -32,19 +35,34 @@ class Snapshot(NamedTuple):
     """How many target scores had been observed when it was first served."""
     weights: Floats
     """Those of the candidates, and those by each tracker, float64[3, K]: see `weights.Weights`."""
-    platt: Floats
-    """(a, b) of every online Platt scaling and of the composite's Platt map, float64[G + 1, 2]; behind them
-    those of `names.EXPOSURES` where these are candidates, [G + 3, 2]."""
+    logistic: Floats
+    """θ (`streamcal.maps.logistic`) of the hinge maps and the online Platt scalings, float64[R, 7]; behind
+    them those of `names.EXPOSURES` where these are candidates."""
     isotonic: tuple[Line, ...]
     """One map per window; none before the first labels: these candidates equal the identity then."""
-    uniform: Steps | None
+    curve: Line | None
     """None before the first labels."""
     source: Source | None
-    odds: float
-    """κ = w₁/w₀ (eq. 13) of the composite with the source's curve, positive. Without a source, that
-    equals the identity."""
+    odds: tuple[float, float]
+    """κ = w₁/w₀ (eq. 13) of both composites, positive. Without a source, these equal the identity."""
     by_scores: bool
     """Whether scores, too, told of the target's prior."""
+
+    @classmethod
+    def of(
+        cls,
+        observed: int,
+        weights: Floats,
+        fits: Fits,
+        platt: Floats,
+        source: Source | None = None,
+        odds: tuple[float, float] = (1.0, 1.0),
+        *,
+        by_scores: bool = False,
+    ) -> Snapshot:
+        """Return a snapshot of these maps; ``platt`` are the other logistic rows, float64[r, 7]."""
+        logistic = np.concatenate((fits.hinges, platt))
+        return cls(observed, weights, logistic, fits.isotonic, fits.curve, source, odds, by_scores)
 
 
 class Points:
@@ -56,28 +74,31 @@ class Points:
         float64[n] in [0, 1].
     logits
         float64[n], their logits, finite.
+    values
+        float64[7, n], the `features` of these.
     """
 
-    __slots__ = ("_line", "_values", "logits", "scores")
+    __slots__ = ("_at", "_line", "logits", "scores", "values")
 
-    def __init__(self, scores: Floats, logits: Floats) -> None:
-        self.scores, self.logits = scores, logits
+    def __init__(self, scores: Floats, logits: Floats, values: Floats) -> None:
+        self.scores, self.logits, self.values = scores, logits, values
         self._line: Line | None = None
 
     def along(self, line: Line) -> Floats:
         """Return the values of a line here, which are kept until another is asked for."""
         if line is not self._line:
-            self._line, self._values = line, line.at(self.logits)
-        return self._values
+            self._line, self._at = line, line.at(self.logits)
+        return self._at
 
     def __getitem__(self, places: Counts) -> Points:
         """Return the points at these places, int64[k]."""
-        return Points(self.scores[places], self.logits[places])
+        return Points(self.scores[places], self.logits[places], self.values[:, places])
 
     @classmethod
     def of(cls, scores: Floats) -> Points:
         """Return the points of scores, float64[n] in [0, 1]."""
-        return cls(scores, logit(scores))
+        logits = logit(scores)
+        return cls(scores, logits, features(logits))
 
 
 def forecasts(snapshot: Snapshot, points: Points) -> Floats:
@@ -88,27 +109,26 @@ def forecasts(snapshot: Snapshot, points: Points) -> Floats:
 
 
 def refill(snapshot: Snapshot, points: Points, values: Floats, before: Snapshot | None) -> Floats:
-    """Bring `forecasts` of another snapshot at the same points up to date, in place; return them.
+    """Bring forecasts for the same points, float64[K, n], up to date in place, and return them.
 
     Parameters
     ----------
-    values
-        float64[K, n], those of ``before``.
     before
-        None: every row is the scores themselves.
+        The snapshot that they are of, to which an isotonic or a source map may be added, but none is taken
+        away; None: they are the scores in every row.
     """
     source = snapshot.source
     for row, line in enumerate(snapshot.isotonic):
         if before is None or not before.isotonic or line is not before.isotonic[row]:
             values[_ISOTONIC + row] = line.at(points.logits)
-    if snapshot.uniform is not None and (before is None or snapshot.uniform is not before.uniform):
-        values[_UNIFORM] = snapshot.uniform.at(points.scores)
-    slopes, intercepts = snapshot.platt[:, :1], snapshot.platt[:, 1:]
-    apply_platt(slopes[:_SCALED], intercepts[:_SCALED], points.logits, out=values[_PLATT])
-    if len(slopes) > _SCALED:
-        apply_platt(slopes[_SCALED:], intercepts[_SCALED:], points.logits, out=values[_EXPOSED:])
+    if snapshot.curve is not None and (before is None or snapshot.curve is not before.curve):
+        values[_CURVE] = snapshot.curve.at(points.logits)
+    logistic = expit(snapshot.logistic @ points.values)
+    values[_LOGISTIC] = logistic[:LOGISTIC_ROWS]
+    values[len(NAMES) :] = logistic[LOGISTIC_ROWS:]
     if source is not None and (before is None or source is not before.source or snapshot.odds != before.odds):
-        values[_SHIFTED] = shift_odds(points.along(source.curve), snapshot.odds)
+        for row, odds in zip(range(_SHIFTED.start, _SHIFTED.stop), snapshot.odds, strict=True):
+            values[row] = shift_odds(points.along(source.curve), odds)
     return values
 
 
@@ -136,22 +156,24 @@ def forecasts_in_turn(
         lines = [snapshot.isotonic[row] if snapshot.isotonic else None for snapshot in snapshots]
         for line, part in _runs(lines, ends):
             values[_ISOTONIC + row, part] = line.at(points.logits[part])
-    for steps, part in _runs([snapshot.uniform for snapshot in snapshots], ends):
-        values[_UNIFORM, part] = steps.at(points.scores[part])
-    platt = np.array([snapshot.platt for snapshot in snapshots]).T.repeat(lengths, axis=2)
-    apply_platt(platt[0, :_SCALED], platt[1, :_SCALED], points.logits, out=values[_PLATT])
-    if len(platt[0]) > _SCALED:
-        apply_platt(platt[0, _SCALED:], platt[1, _SCALED:], points.logits, out=values[_EXPOSED:])
-    odds = np.array([snapshot.odds for snapshot in snapshots]).repeat(lengths)
+    for curve, part in _runs([snapshot.curve for snapshot in snapshots], ends):
+        values[_CURVE, part] = curve.at(points.logits[part])
+    logistic = np.array([snapshot.logistic for snapshot in snapshots]).repeat(lengths, axis=0)
+    rows = expit(np.einsum("nrj,jn->rn", logistic, points.values))
+    values[_LOGISTIC] = rows[:LOGISTIC_ROWS]
+    values[len(NAMES) :] = rows[LOGISTIC_ROWS:]
+    odds = np.array([snapshot.odds for snapshot in snapshots]).T.repeat(lengths, axis=1)
     for source, part in _runs([snapshot.source for snapshot in snapshots], ends):
-        values[_SHIFTED, part] = shift_odds(source.curve.at(points.logits[part]), odds[part])
+        shape = len(odds), len(points.scores[part])
+        curve_values = np.broadcast_to(source.curve.at(points.logits[part]), shape)
+        values[_SHIFTED, part] = shift_odds(curve_values, odds[:, part])
     weights = np.array([snapshot.weights for snapshot in snapshots]).T.repeat(lengths, axis=2)
     return values, np.einsum("ktn,kn->tn", weights, values)
 
 
 def _candidates(snapshot: Snapshot) -> int:
     """Return how many candidates there are."""
-    return len(NAMES) + len(snapshot.platt) - _SCALED
+    return len(NAMES) + len(snapshot.logistic) - LOGISTIC_ROWS
 
 
 def _runs(things: Sequence[T | None], ends: Sequence[int]) -> Iterator[tuple[T, slice]]:

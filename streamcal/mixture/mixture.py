@@ -1,19 +1,20 @@
 """The map of mode ``auto``: a mixture of candidate maps, whose weights follow their losses.
 
-When labels arrive, every candidate (`names.names_of`) is scored by the Brier losses of two forecasts: the one
-that it would have given when the prediction was made, and the one that it gives now. The weights move by
-them (`weights`). The mixture is corrected where its own forecasts were off (`calibeating`), and tabulated as
-one step map (`table`). Where positives are told before a label is final, they tilt the weights (`evidence`).
+When labels arrive, every candidate (`names.names_of`) is scored by the log losses of two forecasts: the one
+that it would have given when the prediction was made, and the one that it gave when the label arrived. The
+weights move by them (`weights`). The mixture is tabulated as one step map (`table`). Where positives are told
+before a label is final, they tilt the weights (`evidence`).
 
 The candidates that are fitted to target labels continue from the source's newest ones, as if these had been
-earlier labels of the same stream: how long they speak for the target is for the weights to say.
+earlier labels of the same stream, and so do the weights: how long they speak for the target is for the
+weights to say. Without a source, nothing is learned until the first labels are a fair sample
+(`first_labels`).
 
 Memory: that of the windows (`windows`), the snapshots (`snapshots`) and the table (`table`).
 """
 
 from __future__ import annotations
 
-import math
 from typing import Final, NamedTuple, Self
 
 import msgspec
@@ -21,28 +22,29 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
-from streamcal.maps.platt import IDENTITY, logit
+from streamcal.maps.logistic import FEATURES
+from streamcal.maps.platt import logit
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import shift_weights
 from streamcal.mixture import newton
 from streamcal.mixture import state as codec
-from streamcal.mixture.calibeating import Calibeating
 from streamcal.mixture.evidence import NO_EVIDENCE, Evidence
+from streamcal.mixture.first_labels import FirstLabels, Observed
 from streamcal.mixture.fits import Counts, Floats, Source, fit_source
 from streamcal.mixture.forecasts import Points, Snapshot, forecasts
-from streamcal.mixture.names import DISCOUNTS, RECENT_PRIOR, WINDOWS, names_of
+from streamcal.mixture.names import DISCOUNTS, NAMES, RECENT_PRIOR, WINDOWS, names_of
 from streamcal.mixture.newton import OnlinePlatt
 from streamcal.mixture.recent import RecentLosses
 from streamcal.mixture.snapshots import Snapshots
 from streamcal.mixture.table import ServedTable
-from streamcal.mixture.weights import Weights, by_source
-from streamcal.mixture.windows import Windows
-from streamcal.sketch.arrays import Units
+from streamcal.mixture.weights import Weights, by_source, log_losses
+from streamcal.mixture.windows import Fits, Windows
+from streamcal.sketch.arrays import AT_ONCE, Units
 from streamcal.sketch.decoding import MOST, Probability
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import NONE, ONE, Mass
 
-__all__ = ["EARLIER", "STRIDE", "Mixed", "Mixing", "Mixture"]
+__all__ = ["EARLIER", "STRIDE", "Mixed", "Mixing", "Mixture", "Observed"]
 
 STRIDE: Final = 64
 """The longest step, in labels. The first step takes 8, and the next ones a quarter of the labels so far."""
@@ -51,7 +53,7 @@ EARLIER: Final = WINDOWS[-1]
 """How many of the source's newest labels the candidates can continue from."""
 
 _FIRST_STEP: Final = 8
-_LASTS: Final = 4  # panes: of so many, one snapshot is kept until the labels of its predictions are final
+_SOURCE_STEP: Final = 256  # of the source's labels: nothing is served between them
 
 
 class Mixing(msgspec.Struct, frozen=True):
@@ -87,13 +89,13 @@ class Mixture:
     """
 
     __slots__ = (
-        "_calibeating",
+        "_arrival",
         "_evidence",
+        "_first_labels",
         "_leader",
         "_mass",
         "_next_step",
         "_online",
-        "_panes",
         "_positives",
         "_recent",
         "_recent_labels",
@@ -115,15 +117,18 @@ class Mixture:
         self._recent_units: Units | None = None  # of these; None: all weights are 1
         self._windows = Windows()
         self._online = OnlinePlatt()
-        self._calibeating = Calibeating()
         self._source: Source | None = None
+        # Labels that are final come in the order of their predictions: neither class comes first.
+        self._first_labels = FirstLabels(fair=exposed)
         self._evidence = NO_EVIDENCE if exposed else None
-        self._panes = 0  # that have brought evidence
         self._weights = Weights(exposed=exposed)
         self._leader = 0
         self._recent = RecentLosses(names_of(exposed=exposed, by_scores=False))
         self._next_step = _next_step(0)
         self._snapshots = Snapshots([(0, self._snapshot(0, None))])
+        # What was served when the latest prediction was made, by which labels that have come since are
+        # scored.
+        self._arrival = self._snapshots.latest
         self._table = ServedTable()
         self._table.fill(self._snapshots.latest, self._windows)
 
@@ -145,7 +150,12 @@ class Mixture:
     @property
     def map(self) -> RecalibrationMap:
         """The map that is served since the last step: a step map of version 0, without shift correction."""
-        return self._table.table.map(self._snapshots.latest.weights[0], self._calibeating)
+        return self._table.table.map(self._snapshots.latest.weights[0])
+
+    @property
+    def holds(self) -> bool:
+        """Whether labels are held back until they are a fair sample; `learn` then needs `Observed`."""
+        return self._source is None and not self._first_labels.fair
 
     def set_source(self, sketch: ScoreSketch, *, new_generation: bool = False) -> None:
         """Set the source; it is served from the next step on.
@@ -190,9 +200,20 @@ class Mixture:
             raise ValueError(f"a source must come before the target's labels, there are {self.n}")
         scores, labels = scores[-EARLIER:], labels[-EARLIER:]
         units = None if units is None else units[-EARLIER:]
-        self._windows.add(scores, labels, units)
         shares = None if units is None else _shared(units, Mass.of(labels, units), len(labels))
-        self._online.learn(logit(scores), labels, shares)
+        for start in range(0, len(labels), _SOURCE_STEP):
+            part = slice(start, start + _SOURCE_STEP)
+            points, counted = Points.of(scores[part]), None if shares is None else shares[part]
+            values = forecasts(self._snapshot(self.observed, None), points)
+            losses = log_losses(values, labels[part], self._least, counted)
+            tracked = np.zeros((2, len(points.scores)))
+            self._weights.track(losses[np.newaxis], tracked, counted, earlier=None)
+            self._online.learn(points.logits, labels[part], counted)
+            self._windows.add(scores[part], labels[part], None if units is None else units[part])
+            self._windows.fit()
+        self._table.expire()
+        if len(labels):
+            self._first_labels.fair = True
 
     def relabel(self, score: float, label: int) -> None:
         """Put another label in the place of one that was learned, where all labels are counted.
@@ -208,6 +229,7 @@ class Mixture:
         labels: npt.NDArray[np.int8],
         seen: Counts,
         units: Units | None = None,
+        observed: Observed | None = None,
     ) -> None:
         """Score the candidates on the target's next labels, move the weights, and learn the labels.
 
@@ -216,11 +238,13 @@ class Mixture:
         scores, labels
             float64[k] in [0, 1] and int8[k] in {0, 1}.
         seen
-            int64[k], the number of target scores observed when each prediction was made; −1 if its label came
-            at once.
+            int64[k], the number of target scores observed when each prediction was made; `AT_ONCE`: just
+            before its label came; `IN_CALL`: before the label before it came.
         units
             int64[k], those of the labels' weights; None: all are 1. The labels of all calls so far then count
             for their effective number together: weights shift what is learned, not how fast.
+        observed
+            The target's scores so far. Their sum is only used while `holds`. None: none were observed.
 
         Raises
         ------
@@ -231,22 +255,30 @@ class Mixture:
             raise ValueError(f"{len(scores)} scores, {len(labels)} labels, {len(seen)} counts of seen scores")
         if not len(labels):
             return
-        if not self.n:
-            self._weights.begin()
         shares = self._shares(labels, units)
-        points = Points.of(scores)
-        forecasts, mixed = self._forecasts(points, seen)
-        self._calibeating.learn(mixed[0], labels, shares)
-        hits = labels.astype(np.float64)
-        forecasts -= hits
-        mixed -= hits
-        if shares is not None:  # the losses are squares of these
-            forecasts *= np.sqrt(shares)
-            mixed *= np.sqrt(shares)
-        self._weights.track(forecasts, mixed[1:], shares)
-        self._recent.add(forecasts[0])
-        self._online.learn(points.logits, labels, shares)
-        self._windows.add(scores, labels, units)
+        number = 0 if observed is None else observed.number
+        # While no prediction is made, nothing that is mixed is served. Who observes fewer scores than labels
+        # does not tell of predictions.
+        tells = number <= self.observed and number >= self.n + len(labels)
+        if (seen == AT_ONCE).any() or (not tells and (seen >= 0).any()):
+            self._arrival = self._snapshots.latest
+        if self.holds:
+            self._first_labels.add(scores, labels, seen)
+            self._windows.add(scores, labels, units)
+            if self._first_labels.judge(observed or Observed(0, 0.0)):
+                if self._first_labels.one_class_late:
+                    self._windows = Windows()
+                    self._table.expire()
+                known, told, weighed = self._windows.newest()
+                counted = None if weighed is None else _shared(weighed, Mass.of(told, weighed), len(told))
+                self._online.learn(logit(known), told, counted)
+        else:
+            points = Points.of(scores)
+            losses, tracked = self._losses(points, labels, seen, shares)
+            self._weights.track(losses, tracked, shares, earlier=self.n)
+            self._recent.add(losses[0])
+            self._online.learn(points.logits, labels, shares)
+            self._windows.add(scores, labels, units)
         self.n += len(labels)
         self._positives += int(np.count_nonzero(labels))
         self._keep_recent(labels, units)
@@ -275,12 +307,11 @@ class Mixture:
             raise ValueError(f"a prior must be in (0, 1), got {prior!r}")
         if evidence is not None:
             self._evidence = evidence
-            self._panes += 1
-        if self.n and self._windows.fit():
+        if self._windows.n and not self.holds and self._windows.fit():
             self._table.expire()
         snapshot = self._snapshot(observed, prior)
-        if self.n or self._panes:
-            self._snapshots.add(snapshot, lasting=evidence is not None and self._panes % _LASTS == 1)
+        if self.n or (self._evidence is not None and self._evidence is not NO_EVIDENCE):
+            self._snapshots.add(snapshot)
         else:  # however often the source was formed before the first label, only the last is needed
             self._snapshots.begin(snapshot)
         self._next_step = _next_step(self.n)
@@ -290,7 +321,10 @@ class Mixture:
         self._leader = leader
         reason = self._reason(before, leader) if self.n and leader != before else None
         weights = zip(names, snapshot.weights[0].tolist(), strict=True)
-        named = {name: weight for name, weight in weights if weight > 0.0}
+        named: dict[str, float] = {}
+        for name, weight in weights:
+            if weight > 0.0:
+                named[name] = named.get(name, 0.0) + weight
         return Mixed(self.map, Mixing(names[leader], named, reason))
 
     def merge(self, other: Mixture) -> None:
@@ -299,9 +333,12 @@ class Mixture:
         The weights are averaged, each by its number of labels. Source and snapshots stay this one's.
         """
         self._weights.merge(other._weights, self.n / (self.n + other.n or 1))
-        self._windows.merge(other._windows)
-        self._online.merge(other._online, other._windows.n)
-        self._calibeating.merge(other._calibeating)
+        if self._first_labels.unfair and not other._first_labels.unfair:
+            self._windows = Windows()  # as when they had been found out
+        if self._first_labels.unfair or not other._first_labels.unfair:
+            self._windows.merge(other._windows)
+            self._online.merge(other._online, other._windows.n)
+        self._first_labels.merge(other._first_labels)
         self._recent.merge(other._recent)
         self.n += other.n
         self._positives += other._positives
@@ -311,18 +348,11 @@ class Mixture:
 
     def to_bytes(self) -> bytes:
         """Return the state; equal states give equal bytes."""
-        fits, source = self._windows, self._source
-        now = Snapshot(
-            0,
-            self._weights.served,
-            self._snapshots.latest.platt,
-            fits.isotonic,
-            fits.uniform,
-            source,
-            1.0,
-            by_scores=False,
-        )
-        snapshots, maps = codec.pack_snapshots([*self._snapshots.held, (0, now)])
+        fits, source = self._windows.fits, self._source
+        others = self._snapshots.latest.logistic[len(fits.hinges) :]
+        now = Snapshot.of(0, self._weights.served, fits, others, source)
+        arrivals = [] if self._arrival is self._snapshots.latest else [(0, self._arrival)]
+        snapshots, maps = codec.pack_snapshots([*self._snapshots.held, *arrivals, (0, now)])
         chosen_at, source_edges, partition = self._table.to_state()
         losses, recent_labels = self._recent.to_state()
         return codec.encode(
@@ -332,10 +362,11 @@ class Mixture:
                 latest=self._recent_labels,
                 windows=self._windows.to_state(),
                 maps=maps,
-                snapshots=snapshots[:-1],
+                snapshots=snapshots[: len(self._snapshots.held)],
+                arrival=snapshots[-2] if arrivals else None,
                 now=snapshots[-1],
                 online=codec.pack_floats(self._online.to_state()),
-                calibeating=codec.pack_floats(self._calibeating.to_state()),
+                first_labels=self._first_labels,
                 source_edges=codec.pack_cells(source_edges),
                 partition=codec.pack_cells(partition),
                 chosen_at=chosen_at,
@@ -348,8 +379,6 @@ class Mixture:
                 mass=self._mass,
                 latest_units=b"" if self._recent_units is None else codec.pack_units(self._recent_units),
                 evidence=None if self._evidence is None else codec.pack_floats(self._evidence.to_state()),
-                panes=self._panes,
-                lasting=list(self._snapshots.lasting),
             )
         )
 
@@ -369,8 +398,7 @@ class Mixture:
             raise DamagedStateError(f"a mixture led by candidate {state.leader}, of {candidates}")
         if state.evidence is not None:
             mixture._evidence = Evidence.restored(codec.unpack_floats(state.evidence, -MOST, MOST))
-        mixture._panes = state.panes
-        *snapshots, (_, now) = codec.unpack_snapshots(state)
+        *snapshots, (_, arrival), (_, now) = codec.unpack_snapshots(state)
         mixture._source, mixture._leader = now.source, state.leader
         n = mixture.n = state.labels
         if state.positives > n or len(state.latest) != min(n, RECENT_PRIOR) or {*state.latest} - {0, 1}:
@@ -381,8 +409,18 @@ class Mixture:
             raise DamagedStateError(f"the weights of {n} labels of a mixture are damaged")
         if state.latest_units:
             mixture._recent_units = codec.unpack_units(state.latest_units, len(state.latest))
-        mixture._windows.restore(state.windows, now.isotonic, now.uniform)
-        if n > mixture._windows.n or not -1 <= state.chosen_at <= mixture._windows.n:
+        mixture._windows.restore(
+            state.windows, Fits(now.isotonic, now.logistic[: len(WINDOWS) + 1], now.curve)
+        )
+        first = mixture._first_labels = state.first_labels
+        if (
+            max(first.positives, first.before) > first.labels
+            or not -1 <= first.newest <= MOST
+            or not 0.0 <= first.scores <= first.labels
+        ):
+            raise DamagedStateError(f"the first labels of a mixture are damaged: {first}")
+        fewer = n > mixture._windows.n and not first.one_class_late
+        if fewer or not -1 <= state.chosen_at <= mixture._windows.n:
             raise DamagedStateError(f"a mixture of {n} labels, with windows of {mixture._windows.n}")
         if not 0 < state.next_step <= _next_step(n):
             raise DamagedStateError(f"a mixture of {n} labels with the next step at {state.next_step}")
@@ -390,9 +428,8 @@ class Mixture:
         online = codec.unpack_floats(state.online, -newton.MOST, newton.MOST, 5 * len(DISCOUNTS))
         if not mixture._online.restore(online):
             raise DamagedStateError("online Platt scalings of a mixture are damaged")
-        if not mixture._calibeating.restore(codec.unpack_floats(state.calibeating, -MOST, MOST, 20)):
-            raise DamagedStateError("the corrections of a mixture are damaged")
-        mixture._snapshots = Snapshots(snapshots, tuple(state.lasting))
+        mixture._snapshots = Snapshots(snapshots)
+        mixture._arrival = mixture._snapshots.latest if state.arrival is None else arrival
         weights = codec.unpack_floats(state.weights, -MOST, MOST, 2 * candidates + 4)
         if not mixture._weights.restore(
             weights, sourced=now.source is not None, shift_allowed=state.shift_allowed
@@ -412,18 +449,21 @@ class Mixture:
         snapshot, evidence = self._untilted(observed, prior), self._evidence
         if evidence is None:
             return snapshot
-        snapshot = snapshot._replace(platt=np.concatenate((snapshot.platt, evidence.platt)))
+        snapshot = snapshot._replace(logistic=np.concatenate((snapshot.logistic, _rows(evidence.platt))))
         weights = snapshot.weights.copy()
+        weights[0, len(NAMES) :] *= evidence.trust  # as little as told positives are trusted, are their maps
+        weights[0] /= weights[0].sum()
         weights[0] = evidence.tilt(weights[0], forecasts(snapshot, evidence.points))
         return snapshot._replace(weights=weights)
 
     def _untilted(self, observed: int, prior: float | None) -> Snapshot:
         """Return what final labels alone let serve, without the maps of `names.EXPOSURES`."""
-        source, weights, online, windows = self._source, self._weights.served, self._online, self._windows
-        isotonic, uniform = windows.isotonic, windows.uniform
+        source, weights, fits = self._source, self._weights.served, self._windows.fits
+        platt = self._online.parameters
         if source is None:
-            platt = _with_composite(online.parameters, IDENTITY)
-            return Snapshot(observed, weights, platt, isotonic, uniform, None, 1.0, by_scores=False)
+            if self.holds:  # the score is served as it is
+                weights = np.tile(np.eye(len(weights[0]))[0], (3, 1))
+            return Snapshot.of(observed, weights, fits, _rows(platt))
         every = lately = source.prior
         if prior is not None:
             every = lately = prior
@@ -432,23 +472,20 @@ class Mixture:
             positives, labels = self._mass.effective(self._positives, self.n)
             every = (positives + source.prior) / (labels + 1.0)
             lately = (recent + source.prior) / (latest + 1.0)
-        slope, intercept = source.platt
-        shifted = slope, intercept + math.log(_odds(source.prior, every))
-        platt = _with_composite(online.parameters if self.n else source.platt, shifted)
-        if not self.n:  # before its first label the target's maps are those of the source
-            isotonic, uniform = (source.curve,) * len(WINDOWS), source.uniform
+        if not self._windows.n:  # before the first label the target's maps are those of the source
+            platt = np.tile(source.platt, (len(platt), 1))
+            hinges = np.tile(_rows([source.platt]), (len(WINDOWS) + 1, 1))
+            fits = Fits((source.curve,) * len(WINDOWS), hinges, source.curve)
+        if not self.n:
             first = by_source(source, shifted=prior is not None, exposed=self.exposed)
             weights = np.tile(first, (3, 1))
-        return Snapshot(
-            observed,
-            weights,
-            platt,
-            isotonic,
-            uniform,
-            source,
-            _odds(source.prior, lately),
-            by_scores=prior is not None,
-        )
+        odds = _odds(source.prior, every), _odds(source.prior, lately)
+        return Snapshot.of(observed, weights, fits, _rows(platt), source, odds, by_scores=prior is not None)
+
+    @property
+    def _least(self) -> float:
+        """How near to 0 or 1 a forecast is taken for: so many labels cannot tell nearer ones apart."""
+        return 0.5 / (self._windows.n + 1.0)
 
     def _shares(self, labels: npt.NDArray[np.int8], units: Units | None) -> Floats | None:
         """Return what the next labels count for, float64[k]; None: one each, as all so far."""
@@ -476,27 +513,30 @@ class Mixture:
         recent = np.frombuffer(self._recent_labels, np.int8)
         return Mass.of(recent, self._recent_units).effective(positives, labels)
 
-    def _forecasts(self, points: Points, seen: Counts) -> tuple[Floats, Floats]:
-        """Return what was and is forecast for n scores.
+    def _losses(
+        self, points: Points, labels: npt.NDArray[np.int8], seen: Counts, shares: Floats | None
+    ) -> tuple[Floats, Floats]:
+        """Return the log losses of what was forecast for n scores.
 
         Returns
         -------
-        What every candidate forecast when each prediction was made, and what it forecasts now,
-        float64[2, K, n], or float64[1, K, n] where both are the same; and what was forecast then by the
-        mixture and by each tracker, float64[3, n].
+        Those of every candidate as of the prediction and on arrival, float64[2, K, n], or float64[1, K, n]
+        where both are the same; and those of each tracker as of the prediction, float64[2, n].
         """
-        snapshots = self._snapshots
-        which = snapshots.served_at(seen)
-        if which.min() == len(snapshots.held) - 1:
+        snapshots, arrival = self._snapshots, self._arrival
+        if arrival is snapshots.latest:
             now = self._table.table.at(points.scores)
-            return now[np.newaxis], snapshots.latest.weights.dot(now)
-        then, mixed = snapshots.forecasts(which, points)
-        if snapshots.latest.by_scores:
-            return then[np.newaxis], mixed  # what scores tell of now is not what labels of the past confirm
-        forecasts = np.empty((2, *then.shape))
-        forecasts[0] = then
-        forecasts[1] = self._table.table.at(points.scores)
-        return forecasts, mixed
+        else:
+            now = forecasts(arrival, points)
+        which, last = snapshots.served_at(seen), len(snapshots.held) - 1
+        if which.min() >= last and (arrival is snapshots.latest or which.min() > last):
+            values, mixed = now[np.newaxis], arrival.weights.dot(now)
+        else:
+            then, mixed = snapshots.forecasts(which, points, arrival)
+            # What scores tell of now is not what labels of the past confirm.
+            values = then[np.newaxis] if arrival.by_scores else np.stack((then, now))
+        least = self._least
+        return log_losses(values, labels, least, shares), log_losses(mixed[1:], labels, least, shares)
 
     def _reason(self, before: int, leader: int) -> str:
         """Return why another candidate leads than before."""
@@ -522,12 +562,12 @@ def _next_step(labels: int) -> int:
     return labels + min(STRIDE, max(_FIRST_STEP, labels // 4))
 
 
-def _with_composite(online: npt.ArrayLike, composite: tuple[float, float]) -> Floats:
-    """Return (a, b) of every online Platt scaling, or the one that all have, and of the composite's."""
-    platt = np.empty((len(DISCOUNTS) + 1, 2))
-    platt[:-1] = online
-    platt[-1] = composite
-    return platt
+def _rows(platt: npt.ArrayLike) -> Floats:
+    """Return (a, b) of Platt maps, float64[r, 2], as rows of `Snapshot.logistic`."""
+    platt = np.asarray(platt, np.float64)
+    rows = np.zeros((len(platt), FEATURES))
+    rows[:, :2] = platt
+    return rows
 
 
 def _odds(source: float, target: float) -> float:

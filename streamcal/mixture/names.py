@@ -22,39 +22,39 @@ __all__ = [
     "names_of",
 ]
 
+WINDOWS: Final = (250, 1000, 4000, 16_000)
+"""Lengths of the windows of labels with maps of their own."""
+
 DISCOUNTS: Final = (0.99, 0.9997)
 """What a label counts for, in each online Platt scaling, when one more has come."""
-
-WINDOWS: Final = (1000, 4000, 16_000)
-"""Lengths of the windows of labels with an isotonic map."""
 
 RECENT_PRIOR: Final = 300
 """How many of the latest target labels estimate the more recent of the two priors."""
 
-_COMPOSITES: Final = {"platt": "all", "curve": str(RECENT_PRIOR)}  # the prior of each family
+_PRIORS: Final = ("all", str(RECENT_PRIOR))  # the labels that estimate the prior of each composite
 
 NAMES: Final = (
     "identity",
     *(f"target/isotonic/{window}" for window in WINDOWS),
-    "target/uniform/all",
+    "target/curve/all",
+    *(f"target/hinge/{memory}" for memory in (*WINDOWS, "all")),
     *(f"target/platt/{discount}" for discount in DISCOUNTS),
-    *(f"composite/{family}/{prior}" for family, prior in _COMPOSITES.items()),
+    *(f"composite/curve/{prior}" for prior in _PRIORS),
 )
 """The names of all K candidates, in their order. Those of the target come first.
 
 ``target``: fitted to target labels, which continue the source's newest ones. ``composite``: the source's map,
 corrected for label shift (eq. 13) by the prior of the latest target labels or of all."""
 
-NAMES_BY_SCORES: Final = (
-    *NAMES[: -len(_COMPOSITES)],
-    *(f"composite/{family}/scores" for family in _COMPOSITES),
-)
-"""The names of all candidates where the target's prior is estimated from scores, too."""
+NAMES_BY_SCORES: Final = (*NAMES[: -len(_PRIORS)], *("composite/curve/scores" for _ in _PRIORS))
+"""The names of all candidates where the target's prior is estimated from scores, too.
+
+Both composites are then the same."""
 
 EXPOSURES: Final = ("exposure/platt/all", "exposure/platt/recent")
 """The candidates behind all others where positives are told before a label is final: fitted to the positives
 told so far and to exposures, of all predictions or of those since the latest change
-(`streamcal.exposure`)."""
+(`streamcal.exposure`). Final labels do not weigh them: these tell of predictions as old as a label takes."""
 
 COMPOSITE: Final = np.array([name.startswith("composite") for name in NAMES])
 """bool[K], the candidates that need a source, and assume label shift between source and target."""

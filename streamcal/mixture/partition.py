@@ -1,16 +1,14 @@
 """The partition of [0, 1] into the intervals on which the served map is constant.
 
-Its edges are the union of fixed ones, an eighth of an octave apart or less from 2⁻¹² to 1 − 2⁻¹², of
-quantiles of the scores, and of the edges of the uniform-mass maps that are to be served exactly.
+Its edges are the union of fixed ones, an eighth of an octave apart or less from 2⁻¹² to 1 − 2⁻¹², and of
+quantiles of the scores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.maps import binning
 from streamcal.mixture.fits import Cells, Counts
@@ -24,18 +22,17 @@ LAST: Final = grid.LAST_KEY >> grid.MIN_LEVEL
 _QUANTILES: Final = 128
 _OCTAVE: Final = 1 << (52 - grid.MIN_LEVEL)  # cells of the finest grid
 _OCTAVES: Final = 39  # from 2⁻⁴⁰ to ½
-_MOST_EDGES: Final = 256  # of one map
 
 
 def _fixed_edges() -> Cells:
-    """Return 16 edges an octave next to ½, 8 an octave down to 2⁻¹², and one an octave beyond.
+    """Return 48 edges an octave next to ½, 8 an octave down to 2⁻¹², and one an octave beyond.
 
     The first and the last cell are intervals of their own: many scores may be 0 or 1.
     """
     below = [
         octave * _OCTAVE + part * _OCTAVE // parts
         for octave in range(_OCTAVES)
-        for parts in [16 if octave >= _OCTAVES - 3 else 8 if octave >= _OCTAVES - 11 else 1]
+        for parts in [48 if octave >= _OCTAVES - 3 else 8 if octave >= _OCTAVES - 11 else 1]
         for part in range(parts)
     ]
     lower = np.array([1, *below[1:]])
@@ -61,17 +58,15 @@ def quantile_edges(cells: Cells, level: int, totals: Counts) -> Cells:
     return ends << np.int32(level - grid.MIN_LEVEL)
 
 
-def choose_partition(edges: Sequence[npt.NDArray[np.int32]]) -> Cells:
+def choose_partition(edges: Cells) -> Cells:
     """Return the left ends of the intervals, int32[p] in cells of the finest grid, ascending from 0.
 
     Parameters
     ----------
     edges
-        Edges to cut the fixed intervals by, in cells of the finest grid. An array of more than 256 is thinned
-        evenly.
+        Edges to cut the fixed intervals by, in cells of the finest grid.
     """
-    kept = [part[:: 1 + (len(part) - 1) // _MOST_EDGES] if len(part) else part for part in edges]
-    starts = np.unique(np.concatenate((np.zeros(1, np.int32), _FIXED, *kept)))
+    starts = np.unique(np.concatenate((np.zeros(1, np.int32), _FIXED, edges)))
     # Close to 1 there are more cells than float64 scores.
     left = grid.left_edges(starts, grid.MIN_LEVEL)
     return starts[np.concatenate(([True], left[1:] > left[:-1]))]

@@ -16,7 +16,7 @@ _STRETCH: Final = 256
 
 
 class RecentLosses:
-    """Sums of Brier losses over the last two stretches of labels: the current one, and the one before.
+    """Sums of log losses, in nats, over the last two stretches of labels: the current, and that before.
 
     A stretch ends at the first call of `add` after 256 labels.
 
@@ -37,13 +37,13 @@ class RecentLosses:
         self._sums: Floats = np.zeros((2, len(self._names)))
         self._labels = [0, 0]
 
-    def add(self, errors: Floats) -> None:
-        """Add the losses of the candidates on n labels: the squares of these errors, float64[K, n]."""
+    def add(self, losses: Floats) -> None:
+        """Add the losses of the candidates on n labels, float64[K, n]."""
         if self._labels[1] >= _STRETCH:
             self._sums = np.stack((self._sums[1], np.zeros(len(self._names))))
             self._labels = [self._labels[1], 0]
-        self._sums[1] += np.vecdot(errors, errors)
-        self._labels[1] += errors.shape[1]
+        self._sums[1] += losses.sum(axis=1)
+        self._labels[1] += losses.shape[1]
 
     def compare(self, before: int, leader: int) -> str | None:
         """Return how the losses of two candidates, given by index, differ; None if there are no losses."""
@@ -53,8 +53,8 @@ class RecentLosses:
         change = float(self._sums[:, before].sum() - self._sums[:, leader].sum()) / labels
         than = "less" if change >= 0.0 else "more"
         return (
-            f"{self._names[leader]} has lost {abs(change):.3g} {than} per label than {self._names[before]} "
-            f"over the last {labels} labels"
+            f"{self._names[leader]} has lost {abs(change):.3g} nats {than} per label than "
+            f"{self._names[before]} over the last {labels} labels"
         )
 
     def merge(self, other: RecentLosses) -> None:

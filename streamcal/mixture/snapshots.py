@@ -15,13 +15,11 @@ import numpy as np
 from streamcal.mixture.fits import Counts, Floats
 from streamcal.mixture.forecasts import Points, Snapshot, forecasts_in_turn
 
-__all__ = ["MOST_LASTING", "Snapshots"]
+__all__ = ["Snapshots"]
 
 _OLDEST: Final = 1024  # in steps: the age at which all snapshots but the first are gone
 _ALL_KEPT: Final = 8  # the latest so many are all kept
 _THIN_EVERY: Final = 8
-MOST_LASTING: Final = 18
-"""So many lasting snapshots are kept, besides those."""
 
 
 class Snapshots:
@@ -32,15 +30,11 @@ class Snapshots:
     held
         Each snapshot with the number of the step that made it: at least one, the first of step 0. Their
         counts of observed scores must not descend.
-    lasting
-        The numbers of the lasting ones, which are kept however many steps there are; ascending.
     """
 
-    __slots__ = ("_ends", "held", "lasting")
+    __slots__ = ("_ends", "held")
 
-    def __init__(self, held: list[tuple[int, Snapshot]], lasting: tuple[int, ...] = ()) -> None:
-        self.lasting = lasting
-        """The numbers of the lasting snapshots; not to be changed."""
+    def __init__(self, held: list[tuple[int, Snapshot]]) -> None:
         self._set(held)
 
     @property
@@ -52,26 +46,24 @@ class Snapshots:
         """Keep this snapshot alone, as that of step 0."""
         self._set([(0, snapshot)])
 
-    def add(self, snapshot: Snapshot, *, lasting: bool = False) -> None:
+    def add(self, snapshot: Snapshot) -> None:
         """Add the snapshot of the next step, and at every eighth step thin out the older ones."""
         now = self.held[-1][0] + 1
         self.held.append((now, snapshot))
         self._ends.append(snapshot.observed)
-        if lasting:
-            self.lasting = (*self.lasting, now)[-MOST_LASTING:]
         if not now % _THIN_EVERY:
-            self._set(
-                [each for each in self.held if _is_kept(each[0], now - each[0]) or each[0] in self.lasting]
-            )
+            self._set([each for each in self.held if _is_kept(each[0], now - each[0])])
 
     def served_at(self, seen: Counts) -> Counts:
-        """Return the index of the snapshot served after so many scores, int64[n]; for −1 the latest."""
-        # As an unsigned number, −1 is larger than all others.
-        index: Counts = np.array(self._ends).searchsorted(seen.view(np.uint64), "right")
-        return index
+        """Return the index of the snapshot served after so many scores, int64[n]; for negative numbers K.
 
-    def forecasts(self, which: Counts, points: Points) -> tuple[Floats, Floats]:
-        """Return what was forecast for n scores by the snapshots of these indices.
+        K is the number of snapshots that are held.
+        """
+        index: Counts = np.array(self._ends).searchsorted(seen.view(np.uint64), "right")
+        return np.where(seen < 0, len(self.held), index)
+
+    def forecasts(self, which: Counts, points: Points, arrival: Snapshot) -> tuple[Floats, Floats]:
+        """Return what was forecast for n scores by the snapshots of these indices; K stands for ``arrival``.
 
         Returns
         -------
@@ -80,7 +72,8 @@ class Snapshots:
         """
         counts = np.bincount(which)
         used = counts.nonzero()[0]
-        served = [self.held[index][1] for index in used.tolist()]
+        each_served = [*(snapshot for _, snapshot in self.held), arrival]
+        served = [each_served[index] for index in used.tolist()]
         order = which.argsort(kind="stable")
         each, mixed = forecasts_in_turn(served, counts[used], points[order])
         back = order.argsort()

@@ -12,11 +12,12 @@ import msgspec
 import numpy as np
 
 from streamcal.errors import DamagedStateError
-from streamcal.mixture.fits import Cells, Floats, Line, Source, Steps
-from streamcal.mixture.forecasts import Snapshot
-from streamcal.mixture.names import DISCOUNTS, EXPOSURES, NAMES, WINDOWS
+from streamcal.maps.logistic import FEATURES
+from streamcal.mixture.first_labels import FirstLabels
+from streamcal.mixture.fits import Cells, Floats, Line, Source
+from streamcal.mixture.forecasts import LOGISTIC_ROWS, Snapshot
+from streamcal.mixture.names import EXPOSURES, NAMES, WINDOWS
 from streamcal.mixture.partition import LAST
-from streamcal.mixture.snapshots import MOST_LASTING
 from streamcal.mixture.windows import WindowsState
 from streamcal.sketch import grid
 from streamcal.sketch.arrays import Units
@@ -43,10 +44,11 @@ __all__ = [
 
 T = TypeVar("T")
 
-_MOST_SNAPSHOTS: Final = 64 + MOST_LASTING
+_MOST_SNAPSHOTS: Final = 64
 _MOST_INTERVALS: Final = 4096
 _MOST_PARAMETER: Final = 1e9  # of a Platt map: the priors of its fits keep it far below
 
+Odds = Annotated[float, msgspec.Meta(gt=0.0, le=1e300)]
 Loss = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 
 
@@ -57,15 +59,13 @@ class SourceState(msgspec.Struct, array_like=True):
     prior: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)]
     platt: tuple[Finite, Finite]
     curve: int
-    uniform: int
-    losses: tuple[Loss, Loss, Loss, Loss]
+    losses: tuple[Loss, Loss, Loss]
 
 
 class Maps(msgspec.Struct, array_like=True):
     """Maps that snapshots share, each once: pairs of knots and values."""
 
     lines: list[tuple[bytes, bytes]]
-    steps: list[tuple[bytes, bytes]]
     sources: list[SourceState]
 
 
@@ -75,11 +75,11 @@ class SnapshotState(msgspec.Struct, array_like=True):
     step: Count
     observed: Count
     weights: bytes
-    platt: bytes
+    logistic: bytes
     isotonic: list[int]
-    uniform: int
+    curve: int
     source: int
-    odds: Annotated[float, msgspec.Meta(gt=0.0, le=1e300)]
+    odds: tuple[Odds, Odds]
     by_scores: bool
 
 
@@ -92,10 +92,12 @@ class MixtureState(msgspec.Struct, omit_defaults=True):
     windows: WindowsState
     maps: Maps
     snapshots: list[SnapshotState]
+    arrival: SnapshotState | None
+    """What was served when the latest prediction was made; None: the latest of the snapshots."""
     now: SnapshotState
     """Maps, source and weights as of now; the latest of the snapshots holds those that are served."""
     online: bytes
-    calibeating: bytes
+    first_labels: FirstLabels
     source_edges: bytes
     partition: bytes
     chosen_at: int
@@ -109,8 +111,6 @@ class MixtureState(msgspec.Struct, omit_defaults=True):
     latest_units: bytes = b""
     evidence: bytes | None = None
     """None: exposures are no candidates."""
-    panes: Count = 0
-    lasting: list[Count] = []
 
 
 def encode(state: MixtureState) -> bytes:
@@ -212,15 +212,15 @@ class _Shared:
 
 def pack_snapshots(snapshots: Sequence[tuple[int, Snapshot]]) -> tuple[list[SnapshotState], Maps]:
     """Return the states of snapshots with their steps, and of the maps that they share."""
-    lines, steps, sources = _Shared(), _Shared(), _Shared()
+    lines, sources = _Shared(), _Shared()
     states = [
         SnapshotState(
             step,
             snapshot.observed,
             pack_floats(snapshot.weights.ravel()),
-            pack_floats(snapshot.platt.ravel()),
+            pack_floats(snapshot.logistic.ravel()),
             [lines.index(line) for line in snapshot.isotonic],
-            steps.index(snapshot.uniform),
+            lines.index(snapshot.curve),
             sources.index(snapshot.source),
             snapshot.odds,
             snapshot.by_scores,
@@ -233,21 +233,19 @@ def pack_snapshots(snapshots: Sequence[tuple[int, Snapshot]]) -> tuple[list[Snap
             source.prior,
             source.platt,
             lines.index(source.curve),
-            steps.index(source.uniform),
             source.losses,
         )
         for source in sources.objects
     ]
     maps = Maps(
         [(pack_floats(line.logits), pack_floats(line.values)) for line in lines.objects],
-        [(pack_floats(each.edges), pack_floats(each.values)) for each in steps.objects],
         of_sources,
     )
     return states, maps
 
 
 def unpack_snapshots(state: MixtureState) -> list[tuple[int, Snapshot]]:
-    """Return the snapshots with their steps, and after them the maps, source and weights as of now.
+    """Return the snapshots with their steps, and after them those of the arrival and of now.
 
     Raises
     ------
@@ -255,8 +253,7 @@ def unpack_snapshots(state: MixtureState) -> list[tuple[int, Snapshot]]:
         If the state cannot be that of a mixture.
     """
     lines = [_line(*held) for held in state.maps.lines]
-    steps = [_steps(*held) for held in state.maps.steps]
-    sources = [_source(held, lines, steps) for held in state.maps.sources]
+    sources = [_source(held, lines) for held in state.maps.sources]
     numbers, observed = [held.step for held in state.snapshots], [held.observed for held in state.snapshots]
     if (
         not 0 < len(numbers) <= _MOST_SNAPSHOTS
@@ -266,18 +263,19 @@ def unpack_snapshots(state: MixtureState) -> list[tuple[int, Snapshot]]:
     ):
         raise DamagedStateError(f"{len(numbers)} snapshots of a mixture, or they are out of order")
     snapshots, more = [], 0 if state.evidence is None else len(EXPOSURES)
-    if state.lasting != sorted(set(state.lasting)) or not {*state.lasting} <= {*numbers}:
-        raise DamagedStateError(f"the snapshots {state.lasting} of a mixture are to last, of {numbers}")
-    for held in (*state.snapshots, state.now):
+    for held in (*state.snapshots, state.arrival or state.snapshots[-1], state.now):
         if len(held.isotonic) not in (0, len(WINDOWS)):
             raise DamagedStateError(f"a snapshot of {len(held.isotonic)} windows")
-        platt = unpack_floats(held.platt, -_MOST_PARAMETER, _MOST_PARAMETER, 2 * (len(DISCOUNTS) + 1 + more))
+        if (held.curve < 0) != (not held.isotonic):
+            raise DamagedStateError("a snapshot of some windows only")
+        size = FEATURES * (LOGISTIC_ROWS + more)
+        logistic = unpack_floats(held.logistic, -_MOST_PARAMETER, _MOST_PARAMETER, size)
         snapshot = Snapshot(
             held.observed,
             _weights(held.weights, len(NAMES) + more),
-            platt.reshape(-1, 2),
+            logistic.reshape(-1, FEATURES),
             tuple(_at(lines, index) for index in held.isotonic),
-            None if held.uniform < 0 else _at(steps, held.uniform),
+            None if held.curve < 0 else _at(lines, held.curve),
             None if held.source < 0 else _at(sources, held.source),
             held.odds,
             held.by_scores,
@@ -319,18 +317,10 @@ def _line(knots: bytes, values: bytes) -> Line:
     return Line(logits, unpack_floats(values, 0.0, 1.0, len(logits)))
 
 
-def _steps(edges: bytes, values: bytes) -> Steps:
-    inner = unpack_floats(edges, 0.0, 1.0)
-    if (np.diff(inner) < 0.0).any():
-        raise DamagedStateError("a uniform-mass map has edges that descend")
-    return Steps(inner, unpack_floats(values, 0.0, 1.0, len(inner) + 1))
-
-
-def _source(state: SourceState, lines: Sequence[Line], steps: Sequence[Steps]) -> Source:
+def _source(state: SourceState, lines: Sequence[Line]) -> Source:
     if not state.labels or not all(abs(parameter) <= _MOST_PARAMETER for parameter in state.platt):
         raise DamagedStateError(f"a source of {state.labels} labels with the parameters {state.platt}")
-    curve, uniform = _at(lines, state.curve), _at(steps, state.uniform)
-    return Source(state.labels, state.prior, state.platt, curve, uniform, state.losses)
+    return Source(state.labels, state.prior, state.platt, _at(lines, state.curve), state.losses)
 
 
 def _at(things: Sequence[T], index: int) -> T:

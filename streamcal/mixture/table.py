@@ -10,7 +10,6 @@ from typing import Final
 import numpy as np
 
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.mixture.calibeating import Calibeating
 from streamcal.mixture.fits import Cells, Floats
 from streamcal.mixture.forecasts import Points, Snapshot, forecasts, refill
 from streamcal.mixture.partition import LAST, choose_partition, quantile_edges
@@ -58,11 +57,10 @@ class Table:
         """Return the values for scores, float64[n]: float64[K, n]."""
         return self.values.take(self._inner.searchsorted(scores, "right"), axis=1)
 
-    def map(self, weights: Floats, calibeating: Calibeating) -> RecalibrationMap:
-        """Return the mixture with weights, float64[K] with sum 1, corrected, as a map of version 0."""
+    def map(self, weights: Floats) -> RecalibrationMap:
+        """Return the mixture with weights, float64[K] with sum 1, as a map of version 0."""
         # Rounding may lead above 1 by one ulp. All else that the constructor checks holds already.
-        mixed = np.minimum(weights.dot(self.values), 1.0)
-        values = tuple(calibeating.correct(mixed).tolist())
+        values = tuple(np.minimum(weights.dot(self.values), 1.0).tolist())
         return RecalibrationMap.model_construct(
             version=0, edges=self._edges, values=values, weights=(1.0, 1.0)
         )
@@ -79,7 +77,7 @@ class ServedTable:
     def __init__(self) -> None:
         self._chosen_at = 0  # the label count at which the partition was chosen, −1 if it is out of date
         self._source_edges: Cells = np.empty(0, np.int32)
-        self.table = Table(choose_partition(()))
+        self.table = Table(choose_partition(np.empty(0, np.int32)))
         """The table, as of the last `fill`."""
 
     def set_source(self, sketch: ScoreSketch) -> None:
@@ -95,9 +93,7 @@ class ServedTable:
         """Bring the table up to date with a snapshot of these windows."""
         if self._chosen_at < 0 or windows.n - self._chosen_at >= _KEPT_FOR:
             self._chosen_at = windows.n
-            edges = [windows.recent_edges() if windows.n else self._source_edges]
-            if snapshot.uniform is not None:
-                edges.append(grid.cells_of(snapshot.uniform.edges, grid.MIN_LEVEL))
+            edges = windows.recent_edges() if windows.n else self._source_edges
             self.table = Table(choose_partition(edges))
         self.table.fill(snapshot)
 

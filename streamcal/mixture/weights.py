@@ -1,16 +1,15 @@
-"""The weights of the candidates of mode ``auto``: exponential weights with variable share.
+"""The weights of the candidates of mode ``auto``: exponential weights by log loss, with a fixed share.
 
-Herbster and Warmuth, "Tracking the best expert" (1998). Their fixed share moves a part of the weights to all
-forecasters at every trial. Where labels are nearly certain, trials that teach nothing then wipe out what the
-few others taught. Their variable share moves weight in proportion to the losses, so only where there is
-something to learn.
-
-The rate falls as the loss grows. The Brier loss is 2-mixable, so a rate of 2 costs least where losses are
-independent. Under drift they come in runs, and the noise of labels makes fast weights chase them: the rate is
-at most 1/20 of the mixture's own loss a label, inverted, which is ⅕ for labels as uncertain as a coin toss.
+After a block of labels, w_k ∝ w_k·exp(−η·L_k) with L_k the log loss of candidate k on it. Then the part
+1 − (1 − α)^m, for m labels, goes back to the first weights (Herbster and Warmuth, "Tracking the best expert",
+1998). Log loss tells candidates apart where positives are rare, which Brier loss hardly does. It is
+1-mixable, so η = 1 costs least where losses are independent. Under drift they come in runs, and the noise of
+labels makes fast weights chase them: η is `RATE` over the mixture's own loss a label, at most 1. The share is
+in proportion to that loss: where labels are nearly certain, most teach nothing, and a constant share would
+wipe out what the others taught.
 
 All weights are float64[K] over the candidates (`names.names_of`), not negative, with sum 1. A candidate that
-does not take part has weight 0.
+does not take part has weight 0. One that sleeps keeps its weight, and the others move among themselves.
 """
 
 from __future__ import annotations
@@ -24,47 +23,68 @@ import numpy.typing as npt
 from streamcal.mixture.fits import Floats, Source
 from streamcal.mixture.names import COMPOSITE, EXPOSURES, NAMES
 
-__all__ = ["BLOCK", "FASTEST", "SHARE", "Weights", "by_source", "track"]
+__all__ = ["BLOCK", "RATE", "SHARE", "Weights", "by_source", "log_losses"]
 
-FASTEST: Final = 2.0
-"""The largest rate η: the Brier loss is 2-mixable."""
+RATE: Final = 0.012
+"""η times the mixture's mean loss a label, in nats, where η is below its maximum of 1."""
 
-SHARE: Final = 0.001
-"""α, the part of the weights that moves at a label as uncertain as a coin toss."""
+EARLY: Final = 1000.0
+"""The rate is 1 + `EARLY` / (n + 32) times as large after n labels of the target.
+
+The first labels say how it differs from the source, and few of them must do."""
+
+SHARE: Final = 1e-4
+"""α for labels as uncertain as a coin toss: the part of the weights that goes back at a label."""
 
 BLOCK: Final = 64
-"""How many labels count as one trial."""
+"""How many labels move the weights together."""
 
-_PRODUCT: Final = 0.05  # of the rate and the mean loss, where the rate is below its maximum
+_FASTEST: Final = 2.0  # the largest rate for Brier losses of independent labels, which are 2-mixable
+_LEAD_RATE: Final = 0.01  # as `RATE`, for the weights of the two trackers
+_TRUST: Final = 0.8  # the first weight of the tracker that scores as of the prediction
 _KEPT: Final = 0.5 ** (1.0 / 2000.0)  # of the mean loss, a label
-_COIN: Final = 0.25  # the Brier loss of the forecast ½
-_MOST_LEAD: Final = 700.0  # e to a larger number overflows
+_COIN: Final = math.log(2.0)  # the log loss of the forecast ½
+_FIRST_LABELS: Final = 100.0  # as uncertain as coin tosses, from which the mean loss starts
+_MOST_LEAD: Final = 30.0  # of one tracker over the other, in log odds
+_LEAST_TRUST: Final = 1e-12  # e^−_MOST_LEAD is less
 _LEAST: Final = 1e-300  # a loss that nothing is divided by
-# Without a source the identity has most of the first weight: fits to a few dozen labels may mislead, and late
-# labels are slow to show it. With one, half is for the composites, which need few labels.
-_IDENTITY: Final = 0.75
-_COMPOSITES: Final = 0.5
-# Beside maps of the source, as before the first label there are no losses: the told positives tilt it.
-_EXPOSED: Final = 0.05
+_IDENTITY: Final = 3.0  # its first weight, in parts of another's
+_COMPOSITES: Final = 0.75  # of the first weight, with a source: they need few labels
+_EXPOSED: Final = 0.05  # the weight of the exposures: told positives tilt it, final labels do not
 
 
 class _Roles(NamedTuple):
-    """Who can take part, with even weights; arrays of K."""
+    """Who can take part, and the first weights with and without composites; arrays of K."""
 
     composite: npt.NDArray[np.bool_]
-    every: npt.NDArray[np.bool_]
-    without_shift: npt.NDArray[np.bool_]
-    even: Floats
-    even_without_shift: Floats
+    exposed: npt.NDArray[np.bool_]
+    first: Floats
+    first_without_shift: Floats
 
     @classmethod
-    def of(cls, composite: npt.NDArray[np.bool_]) -> Self:
-        every, without = np.ones(len(composite), np.bool_), ~composite
-        return cls(composite, every, without, every / len(composite), without / without.sum())
+    def of(cls, exposures: int) -> Self:
+        composite = np.append(COMPOSITE, np.zeros(exposures, np.bool_))
+        exposed = np.append(np.zeros(len(COMPOSITE), np.bool_), np.ones(exposures, np.bool_))
+        without = np.where(composite | exposed, 0.0, 1.0)
+        without[0] = _IDENTITY
+        without *= (1.0 - _EXPOSED * bool(exposures)) / without.sum()
+        without[exposed] = _EXPOSED / max(exposures, 1)
+        shifted = _with_composites(without, composite, exposed)
+        return cls(composite, exposed, shifted, without)
 
 
-_USUAL: Final = _Roles.of(COMPOSITE)
-_WITH_EXPOSURES: Final = _Roles.of(np.append(COMPOSITE, [False] * len(EXPOSURES)))
+def _with_composites(
+    weights: Floats, composite: npt.NDArray[np.bool_], exposed: npt.NDArray[np.bool_]
+) -> Floats:
+    """Return weights, float64[..., K], of which the composites have got their first part from the others."""
+    kept: Floats = np.where(exposed, weights, (1.0 - _COMPOSITES) * np.where(composite, 0.0, weights))
+    rest = 1.0 - kept.sum(axis=-1, keepdims=True)
+    out: Floats = kept + rest * (composite / composite.sum())
+    return out
+
+
+_USUAL: Final = _Roles.of(0)
+_WITH_EXPOSURES: Final = _Roles.of(len(EXPOSURES))
 
 
 class Weights:
@@ -73,10 +93,9 @@ class Weights:
     They are a mixture of two trackers. One scores a candidate by what it forecast when the prediction was
     made. That is fair, but slow after a jump: what is right since then is learned one delay late, and shows
     it by labels that come another delay later. The other scores it by what it forecasts when the label
-    arrives. That is one delay late, but overrates short memories where labels that arrive together resemble
-    each other. Which to trust depends on how the stream's labels come, so the trackers have weights in turn:
-    exponential weights, never shared, by the losses of what each forecast when the prediction was made. On
-    labels that come at once both are the same.
+    arrives. That is one delay late, but overrates short memories where the stream changes as fast as labels
+    come. Which to trust depends on the stream, so the trackers have weights in turn, by the log losses of
+    what each forecast when the prediction was made. On labels that come at once both are the same.
 
     Parameters
     ----------
@@ -88,14 +107,12 @@ class Weights:
 
     def __init__(self, *, exposed: bool = False) -> None:
         roles = self._roles = _WITH_EXPOSURES if exposed else _USUAL
-        self._lead = 0.0  # of the first tracker over the second, in log odds of their weights
-        composite = roles.composite
-        first = np.where(composite, 0.0, (1.0 - _IDENTITY) / (len(composite) - 1 - composite.sum()))
-        first[0] = _IDENTITY
-        self._loss = np.zeros(3)  # discounted sums of the Brier loss by each tracker, and of labels
+        self._lead = math.log(_TRUST / (1.0 - _TRUST))  # of the first tracker, in log odds of its weight
+        # Discounted sums of the log loss by each tracker, and of labels.
+        self._loss = _FIRST_LABELS * np.array((_COIN, _COIN, 1.0))
         self._sourced = False
         self._shift_allowed = True
-        self._set(np.stack((first, first)))
+        self._set(np.stack((roles.first_without_shift, roles.first_without_shift)))
 
     @property
     def shift_allowed(self) -> bool:
@@ -105,49 +122,70 @@ class Weights:
     @property
     def active(self) -> npt.NDArray[np.bool_]:
         """Which candidates take part, bool[K]."""
-        return self._roles.every if self._sourced and self._shift_allowed else self._roles.without_shift
+        return self._first > 0.0
 
-    def track(self, errors: Floats, tracked: Floats, counted: Floats | None = None) -> None:
-        """Move the weights by Brier losses: the squares of errors, forecast − label.
+    @property
+    def _first(self) -> Floats:
+        roles = self._roles
+        return roles.first if self._sourced and self._shift_allowed else roles.first_without_shift
+
+    def track(
+        self,
+        losses: Floats,
+        tracked: Floats,
+        counted: Floats | None = None,
+        *,
+        earlier: int | None,
+    ) -> None:
+        """Move the weights by log losses.
 
         Parameters
         ----------
-        errors
+        losses
             Those of the candidates, float64[2, K, n]: as of the prediction, and on arrival; float64[1, K, n]
             where both are the same.
         tracked
             Those of the two trackers' own mixtures as of the prediction, float64[2, n].
         counted
-            What each label counts for, float64[n], with errors times its root; None: one.
+            What each label counts for, float64[n], by which the losses are multiplied; None: one.
+        earlier
+            How many labels of the target came before. None: the labels are the source's, to which the
+            composites were fitted: these sleep.
         """
-        n = errors.shape[2]
-        roles = self._roles
-        shares = roles.even if self.active is roles.every else roles.even_without_shift
+        roles, first = self._roles, self._first
+        asleep = roles.composite | roles.exposed if earlier is None else roles.exposed
         each, (*sums, labels) = self._each, self._loss.tolist()
-        for start in range(0, n, BLOCK):
-            trial = errors[:, :, start : start + BLOCK]
-            lost, size = np.vecdot(trial, trial), trial.shape[2]
+        for start in range(0, losses.shape[2], BLOCK):
+            trial = losses[:, :, start : start + BLOCK]
+            size, lost = trial.shape[2], trial.sum(axis=2)
+            known = float(size) if counted is None else float(counted[start : start + BLOCK].sum())
+            means = np.array([[total / labels] for total in sums])
+            awake = np.where(asleep, 0.0, each)
+            total = awake.sum(axis=1, keepdims=True)
+            own = (awake * lost).sum(axis=1) / total[:, 0]
+            least = np.where(awake > 0.0, lost, np.inf).min(axis=1, keepdims=True)
+            product = RATE if earlier is None else RATE * (1.0 + EARLY / (earlier + start + BLOCK / 2))
+            moved = awake * np.exp(np.minimum(_rates(product, means) * (least - lost), 0.0))
+            each = np.where(asleep, each, moved * (total / moved.sum(axis=1, keepdims=True)))
+            shared = 1.0 - (1.0 - SHARE * np.minimum(1.0, means / _COIN)) ** known
+            each += shared * (first - each)
+            lead = float(tracked[1, start : start + BLOCK].sum() - tracked[0, start : start + BLOCK].sum())
+            if lead:
+                mean = means.min(keepdims=True)
+                trust = _trust(self._lead + float(_rates(_LEAD_RATE, mean)[0, 0]) * lead)
+                trust += (_TRUST - trust) * float(shared.min())
+                trust = min(max(trust, _LEAST_TRUST), 1.0 - _LEAST_TRUST)
+                self._lead = math.log(trust / (1.0 - trust))
             kept = _KEPT**size
-            labels = kept * labels + (
-                size if counted is None else float(counted[start : start + BLOCK].sum())
-            )
-            sums = [kept * sum_ + own for sum_, own in zip(sums, np.vecdot(each, lost).tolist(), strict=True)]
-            rates = [[min(FASTEST, _PRODUCT * labels / max(total, _LEAST))] for total in sums]
-            each = track(each, lost, shares, np.array(rates))
-        first, second = np.vecdot(tracked, tracked).tolist()
-        self._lead += FASTEST * (second - first)
+            sums = [kept * total + more for total, more in zip(sums, own.tolist(), strict=True)]
+            labels = kept * labels + known
         self._loss = np.array((*sums, labels))
         self._set(each)
-
-    def begin(self) -> None:
-        """Set the weights of the first target label: with a source, the other candidates are alike."""
-        if self._sourced and self._shift_allowed:
-            self._enter(self._roles.even_without_shift)
 
     def set_source(self, *, new_generation: bool) -> bool:
         """Let the composites take part; return whether they did not before.
 
-        They get half of the weight then, and the others keep their proportions.
+        They get their first part of the weight then, and the others keep their proportions.
 
         Parameters
         ----------
@@ -158,7 +196,7 @@ class Weights:
         self._sourced = True
         self._shift_allowed |= new_generation
         if enters:
-            self._enter(self._each)
+            self._set(_with_composites(self._each, self._roles.composite, self._roles.exposed))
         return enters
 
     def refute_label_shift(self) -> None:
@@ -168,9 +206,9 @@ class Weights:
 
     def merge(self, other: Weights, share: float) -> None:
         """Average with other weights, ``share`` in [0, 1] being the part of these; who takes part stays."""
-        self._set(share * self._each + (1.0 - share) * other._each)
-        self._lead += other._lead
+        self._lead = share * self._lead + (1.0 - share) * other._lead
         self._loss = self._loss + other._loss
+        self._set(share * self._each + (1.0 - share) * other._each)
         self._keep_active()
 
     def to_state(self) -> Floats:
@@ -179,24 +217,21 @@ class Weights:
 
     def restore(self, state: Floats, *, sourced: bool, shift_allowed: bool) -> bool:
         """Set the state, float64[2 K + 4] of finite numbers; return whether it can be one."""
-        ends = 2 * len(self._roles.every)
+        ends = 2 * len(self._roles.first)
         self._sourced, self._shift_allowed = sourced, shift_allowed
         self._loss, self._lead = state[ends:-1], float(state[-1])
         self._set(state[:ends].reshape(2, -1))
         return bool(
             (state[:-1] >= 0.0).all()
+            and self._loss[2] > 0.0
+            and abs(self._lead) <= _MOST_LEAD
             and (abs(self._each.sum(axis=1) - 1.0) < 1e-6).all()
             and not self._each[:, ~self.active].any()
-            and (self._loss[:2] <= self._loss[2] * (1.0 + 1e-9)).all()
         )
-
-    def _enter(self, others: Floats) -> None:
-        composites = self._roles.composite / self._roles.composite.sum()
-        self._set(np.zeros((2, len(composites))) + _COMPOSITES * composites + (1.0 - _COMPOSITES) * others)
 
     def _set(self, each: Floats) -> None:
         self._each = each
-        share = 1.0 / (1.0 + math.exp(min(-self._lead, _MOST_LEAD)))
+        share = _trust(self._lead)
         served = np.empty((3, each.shape[1]))
         served[0] = share * each[0] + (1.0 - share) * each[1]
         served[1:] = each
@@ -204,38 +239,40 @@ class Weights:
         """The weights of the candidates, and behind them those by each tracker, float64[3, K]."""
 
     def _keep_active(self) -> None:
-        active = self.active
-        kept = np.where(active, self._each, 0.0)
+        kept = np.where(self.active, self._each, 0.0)
         totals = kept.sum(axis=1, keepdims=True)
-        even = np.broadcast_to(active / active.sum(), kept.shape)
-        self._set(np.divide(kept, totals, out=even.copy(), where=totals > 0.0))
+        first = np.broadcast_to(self._first, kept.shape)
+        self._set(np.divide(kept, totals, out=first.copy(), where=totals > 0.0))
 
 
-def track(weights: Floats, losses: Floats, shares: Floats, rates: Floats, share: float = SHARE) -> Floats:
-    """Return the weights after one trial, float64[T, K] of T trackers, each with sum 1.
-
-    w_k ∝ w_k·exp(−η·l_k). Then every forecaster gives up the part 1 − (1−α)^(l_k/¼) of its weight, and the
-    sum of these parts is distributed by s.
+def log_losses(
+    forecasts: Floats, labels: npt.NDArray[np.int8], least: float, counted: Floats | None = None
+) -> Floats:
+    """Return the log losses in nats of forecasts, float64[..., n] in [0, 1], on labels, int8[n].
 
     Parameters
     ----------
-    weights
-        float64[T, K], not negative, with sum 1. A forecaster of weight 0 and share 0 stays out.
-    losses
-        l, float64[T, K]; η·l is at most some hundreds, so that not all weights vanish.
-    shares
-        s, float64[K], not negative, with sum 1.
-    rates
-        η, float64[T, 1], positive.
-    share
-        α in [0, 1), the part that moves at a trial with loss ¼, that of a coin toss.
+    least
+        in (0, ½]: how near to 0 or 1 a forecast is taken for. N labels cannot tell those below ½ / (N + 1)
+        apart.
+    counted
+        What each label counts for, float64[n]; None: one.
     """
-    weights = weights * np.exp(losses * -rates)
-    weights /= weights.sum(axis=1, keepdims=True)
-    weights *= np.exp((math.log1p(-share) / _COIN) * losses)
-    # Rounding must not make negative what is given up where nothing is lost.
-    weights += np.maximum(1.0 - weights.sum(axis=1, keepdims=True), 0.0) * shares
-    return weights
+    right = np.where(labels == 1, forecasts, 1.0 - forecasts)
+    np.maximum(right, least, out=right)
+    np.minimum(right, 1.0 - least, out=right)
+    losses: Floats = -np.log(right)
+    return losses if counted is None else losses * counted
+
+
+def _rates(product: float, means: Floats) -> Floats:
+    """Return the rates of trackers with these mean losses a label."""
+    return np.minimum(1.0, product / np.maximum(means, _LEAST))
+
+
+def _trust(lead: float) -> float:
+    """Return the weight of the first tracker, by its log odds."""
+    return 1.0 / (1.0 + math.exp(min(max(-lead, -_MOST_LEAD), _MOST_LEAD)))
 
 
 def by_source(source: Source, *, shifted: bool, exposed: bool = False) -> Floats:
@@ -248,12 +285,12 @@ def by_source(source: Source, *, shifted: bool, exposed: bool = False) -> Floats
     exposed
         Whether `names.EXPOSURES` are candidates: they have a small part.
     """
-    maps = np.exp(-FASTEST * source.labels * (np.array(source.losses) - min(source.losses)))
-    identity, platt, curve, uniform = maps.tolist()
+    maps = np.exp(-_FASTEST * source.labels * (np.array(source.losses) - min(source.losses)))
     weights = np.zeros(len(NAMES))
-    weights[COMPOSITE] = platt, curve
-    weights[NAMES.index("target/uniform/all")] = 0.0 if shifted else uniform
-    weights[0] = 0.0 if shifted else identity
+    identity, platt, curve = maps.tolist()
+    weights[COMPOSITE] = curve / COMPOSITE.sum()
+    if not shifted:
+        weights[0], weights[NAMES.index("target/hinge/all")] = identity, platt
     total = float(weights.sum())
     weights = np.divide(weights, total) if total > 0.0 else COMPOSITE / COMPOSITE.sum()
     if not exposed:

@@ -1,18 +1,26 @@
-"""The windows of labels, and the maps fitted to each.
+"""The windows of labels, and the maps fitted to each and to all labels.
 
 Memory: the newest 16,000 labels take 4 bytes each, and the counts of all 16 bytes for each of 512 cells.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
-from streamcal.mixture.fits import Cells, Floats, Line, Steps, fit_isotonic, fit_uniform_mass
+from streamcal.maps.logistic import HINGE, IDENTITY_ROW, features, fit_logistic
+from streamcal.mixture.fits import (
+    Cells,
+    Floats,
+    Line,
+    fit_isotonic,
+    fit_line,
+    grouped_labels,
+)
 from streamcal.mixture.names import WINDOWS
 from streamcal.mixture.partition import quantile_edges
 from streamcal.sketch import grid
@@ -20,13 +28,29 @@ from streamcal.sketch.arrays import Units
 from streamcal.sketch.decoding import Count
 from streamcal.sketch.newest import Newest
 from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.sketch.weighing import Weighed
 
-__all__ = ["Windows", "WindowsState"]
+__all__ = ["Fits", "Windows", "WindowsState"]
 
 _MAX_CELLS: Final = 512
-_RECENT: Final = WINDOWS[1]  # the window whose quantiles the partition of the table follows
+_RECENT: Final = 4000  # labels whose quantiles the partition of the table follows
 _WAITING: Final = 8192  # labels that may wait before they are sorted into the sketch of all
-_PARTS: Final = 4  # a window's map is fitted again after this part of its labels
+_PARTS: Final = 4  # a window's maps are fitted again after this part of its labels
+
+
+class Fits(NamedTuple):
+    """The latest maps of all windows; its parts are never changed in place."""
+
+    isotonic: tuple[Line, ...]
+    """The isotonic map of each window; none before the first fit."""
+    hinges: Floats
+    """θ of the hinge map of each window, and of all labels, float64[W + 1, 7]."""
+    curve: Line | None
+    """The curve of all labels, which need not ascend; None before the first fit."""
+
+
+NO_FITS: Final = Fits((), np.tile(IDENTITY_ROW, (len(WINDOWS) + 1, 1)), None)
+"""Before the first labels."""
 
 
 class WindowsState(msgspec.Struct):
@@ -39,23 +63,22 @@ class WindowsState(msgspec.Struct):
 
 
 class Windows:
-    """The labels of all windows, and the latest map of each.
+    """The labels of all windows, and the latest maps of each.
 
-    A map is fitted again after a quarter of its labels, and that of all labels after an eighth.
+    The maps of a window are fitted again after a quarter of its labels, and those of all labels after an
+    eighth.
     """
 
-    __slots__ = ("_all", "_fitted_at", "_newest", "isotonic", "n", "uniform")
+    __slots__ = ("_all", "_fitted_at", "_newest", "fits", "n")
 
     def __init__(self) -> None:
         self.n = 0
         """The number of labels."""
         self._newest = Newest(WINDOWS[-1])
         self._all = ScoreSketch(_MAX_CELLS)  # the newest labels may wait
-        self._fitted_at = [0] * (len(WINDOWS) + 1)  # the label count at which each map was fitted
-        self.isotonic: tuple[Line, ...] = ()
-        """The isotonic map of each window; none before the first `fit`."""
-        self.uniform: Steps | None = None
-        """The uniform-mass map of all labels."""
+        self._fitted_at = [0] * (len(WINDOWS) + 1)  # the label count at which each was fitted
+        self.fits = NO_FITS
+        """The latest maps."""
 
     def add(self, scores: Floats, labels: npt.NDArray[np.int8], units: Units | None = None) -> None:
         """Add labels, int8[n], with their scores, float64[n], as the latest.
@@ -66,6 +89,10 @@ class Windows:
         self.n += len(labels)
         if self.n - self._all.n >= _WAITING:
             self._sort()
+
+    def newest(self) -> tuple[Floats, npt.NDArray[np.int8], Units | None]:
+        """Return the labels of the longest window, the latest last, as `Newest.latest` does."""
+        return self._newest.latest(min(self.n, WINDOWS[-1]))
 
     def relabel(self, score: float, label: int) -> bool:
         """Put another label in the place of one of a score, in the counts of all; the newest stay.
@@ -78,26 +105,29 @@ class Windows:
         return self._all.relabel(score, label)
 
     def fit(self) -> bool:
-        """Fit the maps that are due, to at least one label; return whether that of all labels was."""
+        """Fit the maps that are due, to at least one label; return whether those of all labels were."""
         n, fitted_at = self.n, self._fitted_at
-        lines = list(self.isotonic) or [Line(np.empty(0), np.empty(0))] * len(WINDOWS)
+        lines = list(self.fits.isotonic) or [Line(np.empty(0), np.empty(0))] * len(WINDOWS)
+        hinges = self.fits.hinges.copy()
         for window, length in enumerate(WINDOWS):
             if n - fitted_at[window] < max(1, min(n, length) // _PARTS):
                 continue
-            if window and n <= WINDOWS[window - 1]:
-                lines[window] = lines[window - 1]  # neither is full: both hold all labels
+            if window and n <= WINDOWS[window - 1]:  # neither is full: both hold all labels
+                lines[window], hinges[window] = lines[window - 1], hinges[window - 1]
             else:
-                cells, weighed = self._newest.weighed(length)
-                lines[window] = fit_isotonic(cells, grid.MIN_LEVEL, *weighed)
+                cells, counted = self._newest.weighed(length)
+                lines[window] = fit_isotonic(cells, grid.MIN_LEVEL, *counted)
+                hinges[window] = _fit_hinge(cells, grid.MIN_LEVEL, counted, hinges[window])
             fitted_at[window] = n
-        self.isotonic = tuple(lines)
-        if n - fitted_at[-1] < max(1, n // (2 * _PARTS)):
-            return False
-        self._sort()
-        sketch = self._all
-        self.uniform, _ = fit_uniform_mass(sketch.cells, sketch.level, *sketch.weighed)
-        fitted_at[-1] = n
-        return True
+        is_due, curve = n - fitted_at[-1] >= max(1, n // (2 * _PARTS)), self.fits.curve
+        if is_due:
+            self._sort()
+            cells, level, counted = self._all.cells, self._all.level, self._all.weighed
+            curve = fit_line(cells, level, *counted, monotone=False)[0]
+            hinges[-1] = _fit_hinge(cells, level, counted, hinges[-1])
+            fitted_at[-1] = n
+        self.fits = Fits(tuple(lines), hinges, curve)
+        return is_due
 
     def recent_edges(self) -> Cells:
         """Return the `quantile_edges` of the scores of the last 4,000 labels; there must be labels."""
@@ -116,7 +146,7 @@ class Windows:
         """Return the state without the maps."""
         return WindowsState(self.n, self._newest.to_bytes(), self._all.to_bytes(), list(self._fitted_at))
 
-    def restore(self, state: WindowsState, isotonic: tuple[Line, ...], uniform: Steps | None) -> None:
+    def restore(self, state: WindowsState, fits: Fits) -> None:
         """Set the state.
 
         Raises
@@ -133,10 +163,16 @@ class Windows:
             raise DamagedStateError(f"the newest {len(self._newest)} labels for windows of {n}")
         if len(fitted_at) != len(self._fitted_at) or not all(-n <= at <= n for at in fitted_at):
             raise DamagedStateError(f"windows of {n} labels were fitted at {fitted_at}")
-        if (uniform is None) != (not isotonic) or (isotonic and not n):
-            raise DamagedStateError(f"{len(isotonic)} maps of windows of {n} labels")
-        self.n, self._fitted_at, self.isotonic, self.uniform = n, list(fitted_at), isotonic, uniform
+        if (fits.curve is None) != (not fits.isotonic) or (fits.isotonic and not n):
+            raise DamagedStateError(f"{len(fits.isotonic)} maps of windows of {n} labels")
+        self.n, self._fitted_at, self.fits = n, list(fitted_at), fits
 
     def _sort(self) -> None:
         """Sort the labels that wait into the sketch: it takes as long for hundreds as for one."""
         self._all.add_checked(*self._newest.latest(self.n - self._all.n))
+
+
+def _fit_hinge(cells: Cells, level: int, counted: Weighed, start: Floats) -> Floats:
+    """Return θ of the hinge map of these cells, float64[7]; ``start`` is the previous fit."""
+    logits, (positives, totals) = grouped_labels(cells, level, counted)
+    return fit_logistic(HINGE, features(logits), positives, totals, start)

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Cells", "Counts", "Labels", "Scores", "Units"]
+__all__ = ["AT_ONCE", "IN_CALL", "Cells", "Counts", "Labels", "Scores", "Units"]
+
+AT_ONCE: Final = -1
+"""In place of the number of scores observed before a prediction: its label came together with it."""
+
+IN_CALL: Final = -2
+"""As `AT_ONCE`, of a label that came in one call with that before it: both were predicted before the call."""
 
 Scores = npt.NDArray[np.float64]
 """Scores, each in [0, 1]."""

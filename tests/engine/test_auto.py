@@ -11,6 +11,7 @@ from streamcal.engine.auto import GENERATION
 from streamcal.engine.emissions import DriftAlarm, MapPublished
 from streamcal.events import Domain, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.mixture.mixture import STRIDE
+from streamcal.sketch.arrays import AT_ONCE
 from streamcal.testing import NormalPair
 
 SOURCE, TARGET = NormalPair(0.5), NormalPair(0.1)
@@ -92,7 +93,8 @@ def test_under_label_shift_composites_lead() -> None:
     rng = np.random.default_rng(3)
     engine = Recalibrator()
     engine.learn_many(*SOURCE.sample(50_000, rng), "source")
-    engine.learn_many(*TARGET.sample(1000, rng), "target")
+    for score, label in zip(*(column.tolist() for column in TARGET.sample(1000, rng)), strict=True):
+        engine.learn_one(score, label, "target")
     assert engine.mixing is not None
     shifted = sum(weight for name, weight in engine.mixing.weights.items() if name.startswith("composite"))
     assert shifted > 0.5
@@ -245,24 +247,35 @@ def test_a_map_that_is_mixed_off_schedule_is_one_version() -> None:
 
 @pytest.mark.slow
 def test_splits_and_restarts_change_nothing() -> None:
-    """With a source that comes first, and one whose labels come in between: labels at once and late."""
+    """With a source that comes first, and one whose labels come in between: labels at once and late.
+
+    Target labels of one call that do not say when they were predicted are a burst, so a loop is something
+    else: of these, only restarts change nothing.
+    """
     rng = np.random.default_rng(14)
     scores, labels = flipping(6000, 900, 15)
-    one, again, many, n = Recalibrator(), Recalibrator(), Recalibrator(), 0
+    one, again, many, n, bursts = Recalibrator(), Recalibrator(), Recalibrator(), 0, 0
     while n < len(scores):
         end = min(len(scores), n + int(rng.integers(1, 300)))
         seen = int(rng.integers(n // 2, n + 1)) if rng.random() < 0.5 else None
         domain: Domain = "source" if n < 800 or rng.random() < 0.1 else "target"
-        for engine in (one, again):
-            for i in range(n, end):
+        burst = seen is None and domain == "target" and rng.random() < 0.5
+        bursts += burst
+        for engine in (one, again, many):
+            if burst:
+                engine.learn_many(scores[n:end], labels[n:end], domain)
+                continue
+            for i in range(n, end) if engine is not many or (seen is None and domain == "target") else ():
                 engine.learn_one(float(scores[i]), int(labels[i]), domain, seen=seen)
-        many.learn_many(scores[n:end], labels[n:end], domain, seen=seen)
+        if not burst and (seen is not None or domain == "source"):
+            many.learn_many(scores[n:end], labels[n:end], domain, seen=seen)
         for engine in (one, again, many):
             engine.observe_many(scores[n:end])
         n = end
         assert one.to_bytes() == again.to_bytes()
         assert one.to_bytes() == many.to_bytes()
         again, many = (Recalibrator.from_bytes(engine.to_bytes()) for engine in (again, many))
+    assert bursts > 3
     assert one.version > len(steps_up_to(4000))
 
 
@@ -283,7 +296,7 @@ def test_the_target_continues_from_the_newest_labels_of_the_source() -> None:
         engine.learn_many(target, (target < 0.5).astype(int), "target")
         grid = np.linspace(0.05, 0.95, 50)
         excess.append(float(np.mean((engine.predict_many(grid) - (1.0 - grid)) ** 2)))
-    assert excess[1] < 0.5 * excess[0]
+    assert excess[1] < 0.7 * excess[0]  # long memories hold both halves
 
 
 def test_delayed_labels_are_scored_with_the_forecast_of_their_time() -> None:
@@ -311,6 +324,37 @@ def test_delayed_labels_are_scored_with_the_forecast_of_their_time() -> None:
         return engine.mixing.weights["target/platt/0.99"]
 
     assert weight_of_the_short(told=True) < 0.7 * weight_of_the_short(told=False)
+
+
+def of_batches(engine: Recalibrator, scores: np.ndarray, labels: np.ndarray, size: int) -> float:
+    """Predict and then learn so many at a time, as in the loop that everyone writes; return the log loss."""
+    said = np.empty(len(scores))
+    for start in range(0, len(scores), size):
+        part = slice(start, start + size)
+        said[part] = engine.predict_many(scores[part])
+        engine.learn_many(scores[part], labels[part])
+    return log_loss(said, labels)
+
+
+def log_loss(said: np.ndarray, labels: np.ndarray) -> float:
+    return float(-np.log(np.where(labels == 1, said, 1.0 - said)).mean())
+
+
+def test_labels_of_one_call_are_a_burst(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Log odds that are off by another number in each batch: what a batch teaches of itself comes too late.
+
+    Labels of a call were predicted before it. Taken for labels that come at once, they flatter the short
+    memories, which have learned the first labels of the batch: that the same check notices.
+    """
+    rng, size = np.random.default_rng(23), 500
+    logits = rng.normal(-1.0, 1.5, 60 * size)
+    truth = 1.0 / (1.0 + np.exp(-(logits + rng.normal(0.0, 1.0, 60).repeat(size))))
+    labels = (rng.random(len(truth)) < truth).astype(np.int8)
+    scores = 1.0 / (1.0 + np.exp(-0.85 * logits))  # right on average
+    raw = log_loss(scores, labels)
+    assert of_batches(Recalibrator(), scores, labels, size) < 1.02 * raw
+    monkeypatch.setattr("streamcal.engine.engine.IN_CALL", AT_ONCE)
+    assert of_batches(Recalibrator(), scores, labels, size) > 1.05 * raw
 
 
 def test_merge_is_weighed_again_from_all_labels() -> None:

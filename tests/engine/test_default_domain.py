@@ -39,13 +39,16 @@ def test_the_natural_loop_follows_a_drift() -> None:
 
 def test_every_way_to_learn_agrees() -> None:
     scores, labels = flipped()
-    one, many, stepped = (Recalibrator() for _ in range(3))
+    one, many, stepped, early, together = (Recalibrator() for _ in range(5))
     for score, label in zip(scores, labels, strict=True):
         one.learn_one(score, label)
+        many.learn_many([score], [label])
         stepped.step(LabelledEvent(score, label))
-    many.learn_many(scores, labels)
+        early.learn_one(score, label, seen=0)
+    together.learn_many(scores, labels, seen=0)
     assert one.to_bytes() == many.to_bytes()
-    for engine in (one, many, stepped):
+    assert early.to_bytes() == together.to_bytes()
+    for engine in (one, many, stepped, early, together):
         assert (engine.source.labels, engine.target.labels) == (0, 2 * HALF)
 
 

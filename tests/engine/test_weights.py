@@ -54,16 +54,17 @@ def engine_of(options: dict[str, Any]) -> Recalibrator:
 def test_one_by_one_is_many_at_a_time(options: dict[str, Any], data: st.DataObject) -> None:
     scores, labels, weights = labels_for_some(data.draw(st.integers(0, 99)), 1000)
     cuts = [0, *sorted(data.draw(st.sets(st.integers(1, len(scores) - 1), max_size=5))), len(scores)]
-    seen = None if "label_horizon" not in options else 0
+    numbered, told = "label_horizon" in options, options["mode"] == "auto"
     one, many = engine_of(options), engine_of(options)
     for engine in (one, many):
         engine.observe_many(scores)
-    events = zip(scores.tolist(), labels.tolist(), weights.tolist(), strict=True)
-    for number, (score, label, weight) in enumerate(events):
-        one.learn_one(score, label, seen=None if seen is None else number, weight=weight)
     for start, end in pairwise(cuts):
         part = slice(start, end)
-        first = None if seen is None else start
+        events = zip(scores[part].tolist(), labels[part].tolist(), weights[part].tolist(), strict=True)
+        for number, (score, label, weight) in enumerate(events, start):
+            seen = number if numbered else start if told else None
+            one.learn_one(score, label, seen=seen, weight=weight)
+        first = start if numbered or told else None
         many.learn_many(scores[part], labels[part], seen=first, weights=weights[part])
         many = Recalibrator.from_bytes(many.to_bytes())
     assert many.to_bytes() == one.to_bytes()
@@ -75,10 +76,11 @@ def test_weights_of_1_are_no_weights(mode: Any) -> None:
     scores, labels, _ = labels_for_some(1, 3000)
     plain, even = Recalibrator(mode=mode), Recalibrator(mode=mode)
     for domain in ("source", "target"):
-        plain.learn_many(scores, labels, domain)
-        even.learn_many(scores[:500], labels[:500], domain, weights=np.ones(500))
+        seen = 0 if (mode, domain) == ("auto", "target") else None
+        plain.learn_many(scores, labels, domain, seen=seen)
+        even.learn_many(scores[:500], labels[:500], domain, weights=np.ones(500), seen=seen)
         for score, label in zip(scores[500:].tolist(), labels[500:].tolist(), strict=True):
-            even.learn_one(score, label, domain, weight=1)
+            even.learn_one(score, label, domain, weight=1, seen=seen)
     assert even.to_bytes() == plain.to_bytes()
     assert even.certificate == plain.certificate
 

@@ -70,7 +70,7 @@ def make(
 
 @cache
 def corpus() -> tuple[bytes, ...]:
-    """Return valid states: of every mode, of few and many labels, before and after an alarm."""
+    """Return valid states: of every mode, of few and many labels, before and after an alarm, and so on."""
     rng = np.random.default_rng(11)
     engines = [make(options, n, rng) for options in OPTIONS for n in (0, 300)]
     engines += [make(options, n, rng, drift=True) for options in OPTIONS[:2] for n in (40, 1200)]
@@ -78,7 +78,21 @@ def corpus() -> tuple[bytes, ...]:
     engines += [make(options, 300, rng, weight=2.5) for options in weighable]
     merged = make({}, 300, rng)
     merged.merge(make({}, 200, rng))
-    return tuple(engine.to_bytes() for engine in [*engines, merged])
+    engines += [merged, *(make_late(late, rng) for late in (60, 400))]
+    burst = make({}, 300, rng)
+    burst.learn_many(*NormalPair(0.2).sample(200, rng))
+    return tuple(engine.to_bytes() for engine in [*engines, burst])
+
+
+def make_late(late: int, rng: np.random.Generator) -> Recalibrator:
+    """Return an engine without a source, after 300 predictions whose positives come so much later."""
+    engine = Recalibrator(RecalibratorConfig(max_cells=64))
+    scores, labels = NormalPair(0.5).sample(300, rng)
+    events = [(i + late * label, i) for i, label in enumerate(labels.tolist())]
+    engine.observe_many(scores)
+    for _, i in sorted(event for event in events if event[0] < 300):
+        engine.learn_one(float(scores[i]), int(labels[i]), seen=i)
+    return engine
 
 
 def try_state(rng: random.Random) -> int:

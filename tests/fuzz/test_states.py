@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,16 @@ def test_a_state_taken_apart_and_packed_again_is_the_same() -> None:
     for data in corpus():
         assert Recalibrator.from_bytes(pack(unpack(data))).to_bytes() == data
         assert use(Recalibrator.from_bytes(data), data, random.Random(1))
+
+
+def test_the_corpus_has_labels_that_are_held_back_and_a_burst() -> None:
+    """Or changed states would not tell of them."""
+    some, many, burst = (found(unpack(data), f"{VERSIONS}/auto/mixture") for data in corpus()[-3:])
+    assert [held["first_labels"]["fair"] for held in (some, many)] == [True, False]
+    assert all(held["first_labels"]["one_class_late"] for held in (some, many))
+    assert many["first_labels"]["labels"] == many["labels"] > 0
+    assert burst["first_labels"]["fair"]
+    assert burst["arrival"] is not None
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -52,13 +63,18 @@ def test_after_a_merge_the_state_can_be_restored_whatever_waits() -> None:
 def changed(options: dict[str, object], place: str, value: object) -> bytes:
     """Return the state of an engine with one value changed; ``place`` names it, from the outside in."""
     data = unpack(corpus()[2 * OPTIONS.index(options) + 1])
-    found, *names = data, *place.split("/")
-    for name in names[:-1]:
-        found = found.inside if hasattr(found, "inside") else found
-        found = found[int(name) if isinstance(found, list) else name]
-    found = found.inside if hasattr(found, "inside") else found
-    found[int(names[-1]) if isinstance(found, list) else names[-1]] = value
+    outer, _, name = place.rpartition("/")
+    holder = found(data, outer)
+    holder[int(name) if isinstance(holder, list) else name] = value
     return pack(data)
+
+
+def found(tree: Any, place: str) -> Any:
+    """Return what is at a place of a tree."""
+    for name in filter(None, place.split("/")):
+        tree = tree.inside if hasattr(tree, "inside") else tree
+        tree = tree[int(name) if isinstance(tree, list) else name]
+    return tree.inside if hasattr(tree, "inside") else tree
 
 
 ENGINE, VERSIONS, JOIN = "1/2", "1/2/versions", "3"
@@ -91,9 +107,18 @@ WRONG = [
     ({}, f"{VERSIONS}/auto/mixing/leader", "nobody", "do not exist"),
     ({}, f"{VERSIONS}/auto/mixture/next_step", 10**9, "next step"),
     ({}, f"{VERSIONS}/auto/mixture/windows/fitted_at/0", 10**9, "fitted at"),
-    ({}, f"{VERSIONS}/auto/mixture/maps/2/0/2", [1e300, 0.0], "parameters"),
+    ({}, f"{VERSIONS}/auto/mixture/maps/1/0/2", [1e300, 0.0], "parameters"),
+    ({}, f"{VERSIONS}/auto/mixture/maps/1/0/3", 10**6, "refers to number"),
+    ({}, f"{VERSIONS}/auto/mixture/snapshots/1/3", bytes(8), "expected"),
+    ({}, f"{VERSIONS}/auto/mixture/now/3", bytes(6) + b"\xf0\x7f", "expected"),
+    ({}, f"{VERSIONS}/auto/mixture/now/5", 10**6, "refers to number"),
+    ({}, f"{VERSIONS}/auto/mixture/arrival", [], "arrival"),
+    ({}, f"{VERSIONS}/auto/mixture/first_labels/newest", -3, "first labels"),
+    ({}, f"{VERSIONS}/auto/mixture/first_labels/before", 10**6, "first labels"),
+    ({}, f"{VERSIONS}/auto/mixture/first_labels/positives", 10**6, "first labels"),
+    ({}, f"{VERSIONS}/auto/mixture/first_labels/labels", -1, "labels"),
+    ({}, f"{VERSIONS}/auto/mixture/first_labels/scores", float("nan"), "scores"),
     ({}, f"{VERSIONS}/auto/mixture/online", bytes(8), "expected"),
-    ({}, f"{VERSIONS}/auto/mixture/calibeating", bytes(160 - 8) + b"\0\0\0\0\0\0\xf0\xbf", "corrections"),
     ({}, f"{ENGINE}/source/newest", bytes(7), "newest labels"),
     ({}, f"{VERSIONS}/auto/mixture/recent_labels/0", -1, "recent_labels"),
     ({}, f"{VERSIONS}/auto/mixture/snapshots/1/1", 10**9, "scores|order"),

@@ -66,7 +66,10 @@ def unpack(data: bytes) -> Any:
     if data[4:6] == b"\x78\x5e":
         return _Compressed(unpack(zlib.decompress(data[4:])).inside)
     if data[:1] == b"{":
-        return _Json(json.loads(data))
+        try:
+            return _Json(json.loads(data))
+        except ValueError:
+            return data  # numbers whose first byte is that of a brace
     if data and (data[0] >> 4 == 8 or data[0] in (0x93, 0xDE)):
         try:
             return _MessagePack(_opened(msgspec.msgpack.decode(data)))

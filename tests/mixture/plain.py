@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import minimize
 from scipy.special import expit, logit
 from sklearn.isotonic import IsotonicRegression
 
 from streamcal.mixture import newton
 
-__all__ = ["expit", "isotonic", "logits_of", "online_platt", "shifted", "uniform_mass"]
+__all__ = ["expit", "hinge", "isotonic", "logits_of", "online_platt", "shifted"]
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int8]
@@ -56,12 +57,23 @@ def isotonic(scores: Floats, labels: Labels, at: Floats) -> Floats:
     return np.interp(logits_of(at), logits_of(values), fitted)
 
 
-def uniform_mass(edges: Floats, scores: Floats, labels: Labels, at: Floats) -> Floats:
-    """Return the smoothed share of positives in the bins between these edges."""
-    bins = np.searchsorted(edges, scores, side="right")
-    totals = np.bincount(bins, minlength=len(edges) + 1)
-    positives = np.bincount(bins, labels, len(edges) + 1)
-    return ((positives + 0.5) / (totals + 1.0))[np.searchsorted(edges, at, side="right")]
+def hinge(scores: Floats, labels: Labels, at: Floats) -> Floats:
+    """Return the ridge regression of labels on the logit and five hinges, fitted label by label."""
+
+    def row(x: Floats) -> Floats:
+        return np.stack([x, np.ones(len(x)), *(np.maximum(x - knot, 0.0) for knot in (-3, -1.5, 0, 1.5, 3))])
+
+    here, centre = row(logits_of(scores)), np.eye(7)[0]
+    ridge = np.array([1.0, 1.0, 4.0, 4.0, 4.0, 4.0, 4.0])
+
+    def loss(theta: Floats) -> tuple[float, Floats]:
+        t, away = theta @ here, theta - centre
+        value = np.logaddexp(0.0, t).sum() - t @ labels + 0.5 * ridge @ away**2
+        return float(value), here @ (expit(t) - labels) + ridge * away
+
+    best = minimize(loss, centre, jac=True, method="BFGS", options={"gtol": 1e-6})
+    said: Floats = expit(best.x @ row(logits_of(at)))
+    return said
 
 
 def shifted(forecasts: Floats, prior: float, to: float) -> Floats:

@@ -10,7 +10,6 @@ from streamcal.mixture.evidence import NO_EVIDENCE, Evidence
 from streamcal.mixture.forecasts import Points
 from streamcal.mixture.mixture import Mixture
 from streamcal.mixture.names import EXPOSURES, names_of
-from streamcal.mixture.snapshots import MOST_LASTING, Snapshots
 
 
 def evidence(trust: float = 1.0) -> Evidence:
@@ -63,18 +62,6 @@ def test_before_the_first_label_the_told_positives_decide() -> None:
         each.learn(scores, labels, np.arange(90) // 9)
     assert again.step(20) == mixture.step(20)
     assert again.to_bytes() == mixture.to_bytes()
-
-
-def test_lasting_snapshots_outlive_the_others() -> None:
-    """However many steps follow: a final label is of a prediction from thousands of steps ago."""
-    first = Mixture()._snapshots.latest
-    snapshots = Snapshots([(0, first)])
-    for step in range(1, 5001):
-        snapshots.add(first._replace(observed=step), lasting=step % 250 == 1)
-    assert snapshots.lasting == tuple(range(501, 5001, 250))[-MOST_LASTING:]
-    assert {*snapshots.lasting} <= {number for number, _ in snapshots.held}
-    served = snapshots.held[int(snapshots.served_at(np.array([1800]))[0])]
-    assert served[0] == 1751
 
 
 @pytest.mark.parametrize("place", [0, 5, 8, 11])

@@ -9,22 +9,27 @@ import numpy.typing as npt
 import pytest
 
 from streamcal.maps.curves import fit_curve
+from streamcal.maps.logistic import FEATURES, KNOTS
+from streamcal.mixture import mixture as module
 from streamcal.mixture import state as codec
-from streamcal.mixture.calibeating import Calibeating
-from streamcal.mixture.fits import Line, Source, Steps, fit_source
-from streamcal.mixture.forecasts import Points, Snapshot, forecasts, refill
+from streamcal.mixture.fits import Line, Source, fit_source
+from streamcal.mixture.forecasts import LOGISTIC_ROWS, Points, Snapshot, forecasts, refill
 from streamcal.mixture.mixture import STRIDE, Mixture
-from streamcal.mixture.names import DISCOUNTS, NAMES, RECENT_PRIOR, WINDOWS
+from streamcal.mixture.names import DISCOUNTS, EXPOSURES, NAMES, RECENT_PRIOR, WINDOWS
 from streamcal.mixture.partition import LAST, choose_partition, quantile_edges
 from streamcal.mixture.snapshots import Snapshots
 from streamcal.mixture.table import Table
 from streamcal.sketch import grid
+from streamcal.sketch.arrays import AT_ONCE, IN_CALL
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
-from tests.mixture.plain import expit, isotonic, logits_of, online_platt, shifted, uniform_mass
+from tests.mixture.plain import expit, hinge, isotonic, logits_of, online_platt, shifted
 
 Floats = npt.NDArray[np.float64]
 SourceOf = Callable[[int, float, int], ScoreSketch]
+
+K = len(NAMES)
+SOURCE_STEP = module._SOURCE_STEP
 
 
 def test_every_candidate_forecasts_what_its_name_says() -> None:
@@ -43,37 +48,38 @@ def test_every_candidate_forecasts_what_its_name_says() -> None:
     for part in parts:
         mixture.learn(scores[part], labels[part], np.full(len(scores[part]), -1))
     mixture.step(0)
-    snapshot = codec.unpack_snapshots(codec.decode(mixture.to_bytes()))[-2][1]
+    snapshot = codec.unpack_snapshots(codec.decode(mixture.to_bytes()))[-3][1]
     z = np.linspace(0.0, 1.0, 301)
     table = dict(zip(NAMES, forecasts(snapshot, Points.of(z)), strict=True))
     assert np.array_equal(table.pop("identity"), z)
     every, every_label = np.append(before, scores), np.append(before_labels, labels)
 
-    calls = [(logits_of(before), before_labels), *((logits_of(scores[part]), labels[part]) for part in parts)]
+    earlier = [slice(start, start + SOURCE_STEP) for start in range(0, 1200, SOURCE_STEP)]
+    calls = [(logits_of(before[part]), before_labels[part]) for part in earlier]
+    calls += [(logits_of(scores[part]), labels[part]) for part in parts]
     for discount in DISCOUNTS:
         a, b = online_platt(calls, discount)[0]
         assert table.pop(f"target/platt/{discount}") == pytest.approx(expit(a * logits_of(z) + b), abs=1e-5)
-    for window in WINDOWS:
-        said, expected = (
-            table.pop(f"target/isotonic/{window}"),
-            isotonic(every[-window:], every_label[-window:], z),
-        )
-        assert said == pytest.approx(expected, abs=1e-5)
-    assert snapshot.uniform is not None
-    by_uniform = uniform_mass(snapshot.uniform.edges, every, every_label, z)
-    assert table.pop("target/uniform/all") == pytest.approx(by_uniform)
+    for memory in (*WINDOWS, "all"):
+        own = slice(-memory, None) if isinstance(memory, int) else slice(None)
+        labels_of = every[own], every_label[own]
+        said = table.pop(f"target/hinge/{memory}")
+        assert said == pytest.approx(hinge(*labels_of, z), abs=1e-2)
+        if memory != "all":
+            said = table.pop(f"target/isotonic/{memory}")
+            assert said == pytest.approx(isotonic(*labels_of, z), abs=1e-5)
+    whole = ScoreSketch(512)
+    whole.add(every, every_label)
+    curve = fit_curve(whole.cells, whole.level, whole.counts, monotone=False).map.predict_many(z)
+    assert table.pop("target/curve/all") == pytest.approx(curve, abs=3e-3)
 
     prior = (before_labels.sum() + 0.5) / 1201.0
     lately = (labels[-RECENT_PRIOR:].sum() + prior) / (RECENT_PRIOR + 1.0)
     of_all = (labels.sum() + prior) / 3001.0
-    a, b = fit_source(sketch).platt
-    by_platt = expit(a * logits_of(z) + b)
     by_curve = fit_curve(sketch.cells, sketch.level, sketch.counts).map.predict_many(z)
-    for name, plain, to, near in (
-        ("platt/all", by_platt, of_all, 1e-5),
-        (f"curve/{RECENT_PRIOR}", by_curve, lately, 3e-3),
-    ):
-        assert table.pop(f"composite/{name}") == pytest.approx(shifted(plain, prior, to), abs=near)
+    for memory, to in (("all", of_all), (RECENT_PRIOR, lately)):
+        said = table.pop(f"composite/curve/{memory}")
+        assert said == pytest.approx(shifted(by_curve, prior, to), abs=3e-3)
     assert not table
 
 
@@ -87,33 +93,30 @@ def line(rng: np.random.Generator) -> Line:
     return Line(np.repeat(knots, ends), np.repeat(heights, ends))
 
 
-def steps(rng: np.random.Generator) -> Steps:
-    edges = np.sort(rng.random(int(rng.integers(0, 20))))
-    return Steps(edges, rng.random(len(edges) + 1))
-
-
 def source(rng: np.random.Generator) -> Source:
     platt = float(rng.normal(1.0, 2.0)), float(rng.normal(0.0, 2.0))
-    return Source(100, float(rng.random()), platt, line(rng), steps(rng), (0.1, 0.1, 0.1, 0.1))
+    return Source(100, float(rng.random()), platt, line(rng), (0.1, 0.1, 0.1))
 
 
-def snapshots(rng: np.random.Generator, sources: Sequence[Source | None]) -> list[Snapshot]:
+def snapshots(
+    rng: np.random.Generator, sources: Sequence[Source | None], exposures: int = 0
+) -> list[Snapshot]:
     """Return snapshots that share some of their maps, before and after the first labels, of these sources."""
     made: list[Snapshot] = []
     lines: tuple[Line, ...] = ()
-    uniform: Steps | None = None
-    odds = 1.0
+    curve: Line | None = None
+    odds = 1.0, 1.0
     for moment in range(12):
         here = sources[moment * len(sources) // 12]
         if moment >= 2:
             new = [line(rng) for _ in WINDOWS]
             lines = tuple(a if rng.random() < 0.5 else b for a, b in zip(lines or new, new, strict=True))
-            uniform = uniform if uniform and rng.random() < 0.5 else steps(rng)
+            curve = curve if curve and rng.random() < 0.5 else line(rng)
         if here is not None and rng.random() < 0.6:
-            odds = float(np.exp(rng.normal(0.0, 2.0)))
-        platt = rng.normal(0.0, 2.0, (len(DISCOUNTS) + 1, 2))
-        weights = rng.dirichlet(np.ones(len(NAMES)), 3)
-        made.append(Snapshot(moment, weights, platt, lines, uniform, here, odds, by_scores=False))
+            odds = tuple(np.exp(rng.normal(0.0, 2.0, 2)).tolist())
+        logistic = rng.normal(0.0, 1.0, (LOGISTIC_ROWS + exposures, FEATURES))
+        weights = rng.dirichlet(np.ones(K + exposures), 3)
+        made.append(Snapshot(moment, weights, logistic, lines, curve, here, odds, by_scores=False))
     return made
 
 
@@ -121,27 +124,30 @@ def plain(snapshot: Snapshot, z: Floats) -> Floats:
     """Return the forecasts of a snapshot row by row; of what is not there yet, the score."""
     rows, x, here = [z], logits_of(z), snapshot.source
     rows += [np.interp(x, *each) for each in snapshot.isotonic] or [z] * len(WINDOWS)
-    rows += [z if snapshot.uniform is None else snapshot.uniform.at(z)]
-    rows += [expit(a * x + b) for a, b in snapshot.platt]
+    rows += [z if snapshot.curve is None else np.interp(x, *snapshot.curve)]
+    hinges = np.maximum(x - KNOTS[:, np.newaxis], 0.0)
+    logistic = [expit(theta[0] * x + theta[1] + theta[2:] @ hinges) for theta in snapshot.logistic]
+    rows += logistic[:LOGISTIC_ROWS]
     of_source = z if here is None else np.interp(x, *here.curve)
-    odds = 1.0 if here is None else snapshot.odds
-    return np.stack([*rows, of_source * odds / (of_source * odds + 1.0 - of_source)])
+    for odds in snapshot.odds if here is not None else (1.0, 1.0):
+        rows += [of_source * odds / (of_source * odds + 1.0 - of_source)]
+    return np.stack([*rows, *logistic[LOGISTIC_ROWS:]])
 
 
 def scores_for(rng: np.random.Generator, held: Sequence[Snapshot], n: int) -> Floats:
-    """Return n random scores, both ends, and those on and beside every knot and every edge."""
+    """Return n random scores, both ends, and those on and beside every knot."""
     lines = [each for snapshot in held for each in snapshot.isotonic]
-    edges = [snapshot.uniform.edges for snapshot in held if snapshot.uniform]
-    z = np.concatenate(([0.0, 1.0], *(expit(each.logits) for each in lines), *edges, rng.random(n)))
+    z = np.concatenate(([0.0, 1.0], *(expit(each.logits) for each in lines), expit(KNOTS), rng.random(n)))
     return np.sort(np.concatenate((z, np.nextafter(z, 0.0), np.nextafter(z, 1.0))))
 
 
-@pytest.mark.parametrize("round_", range(8))
-def test_refilled_or_late_forecasts_are_those_evaluated_anew(round_: int) -> None:
-    rng = np.random.default_rng([2, round_])
+@pytest.mark.parametrize("exposures", [0, len(EXPOSURES)])
+@pytest.mark.parametrize("round_", range(4))
+def test_refilled_or_late_forecasts_are_those_evaluated_anew(round_: int, exposures: int) -> None:
+    rng = np.random.default_rng([2, round_, exposures])
     a, b = source(rng), source(rng)
     choices: list[list[Source | None]] = [[None], [a], [None, a], [a, b]]
-    held = snapshots(rng, choices[round_ % 4])
+    *held, arrival = snapshots(rng, choices[round_], exposures)
     z = scores_for(rng, held, 200)
     points = Points.of(z)
     values, before = forecasts(held[0], points), held[0]
@@ -152,9 +158,9 @@ def test_refilled_or_late_forecasts_are_those_evaluated_anew(round_: int) -> Non
         assert np.mean(np.abs(values - plain(snapshot, z)) > 1e-9) < 0.01
         assert np.array_equal(values, forecasts(snapshot, points))
     kept = Snapshots([*enumerate(held)])
-    which = rng.integers(0, len(held), len(z))
-    late, mixed = kept.forecasts(which, points)
-    for index, snapshot in enumerate(held):
+    which = rng.integers(0, len(held) + 1, len(z))
+    late, mixed = kept.forecasts(which, points, arrival)
+    for index, snapshot in enumerate([*held, arrival]):
         here = np.flatnonzero(which == index)
         alone = forecasts(snapshot, Points.of(z[here]))
         assert late[:, here] == pytest.approx(alone, abs=1e-12)
@@ -180,37 +186,34 @@ def test_a_label_meets_the_snapshot_that_was_served_when_its_prediction_was_made
                 if age < step:
                     gap = min(step - number - age for number in held if step - number >= age)
                     assert gap <= age
-    seen = np.array([-1, 0, 9, 10, observed[-1], observed[-1] + 5, observed[-3] - 1])
+    seen = np.array([0, 9, 10, observed[-1], observed[-1] + 5, observed[-3] - 1])
     moments = [kept.held[index][1].observed for index in kept.served_at(seen)]
-    expected = [
+    assert moments == [
         max(moment for moment in (snapshot.observed for _, snapshot in kept.held) if moment <= count)
-        for count in seen[1:].tolist()
+        for count in seen.tolist()
     ]
-    assert moments == [observed[-1], *expected]
     assert kept.served_at(np.array([observed[-1]]))[0] == len(kept.held) - 1
+    # What came at once, or in one call, was served by none of them but by what was served on arrival.
+    assert kept.served_at(np.array([AT_ONCE, IN_CALL])).tolist() == [len(kept.held)] * 2
 
 
 # The table
 
 
 def test_a_table_and_the_maps_made_of_it_agree_on_every_score(source_of: SourceOf) -> None:
-    """To the last bit, and corrected alike; both are what a snapshot says in the middle of the interval."""
+    """To the last bit; both are what a snapshot says in the middle of the interval."""
     rng = np.random.default_rng(4)
     sketch = source_of(2000, 0.5, 5)
-    table = Table(choose_partition([quantile_edges(sketch.cells, sketch.level, sketch.totals)]))
+    table = Table(choose_partition(quantile_edges(sketch.cells, sketch.level, sketch.totals)))
     snapshot = snapshots(rng, [fit_source(sketch)])[-1]
     table.fill(snapshot)
-    plain_one, corrects = Calibeating(), Calibeating()
-    corrects.learn(rng.random(5000), rng.integers(0, 2, 5000).astype(np.int8))
-    edges = np.array(table.map(snapshot.weights[0], plain_one).edges)
+    edges = np.array(table.map(snapshot.weights[0]).edges)
     z = np.concatenate((edges, np.nextafter(edges, 0.0), rng.random(500)))
     values = table.at(z)
-    for weights, row in zip(np.eye(len(NAMES)), values, strict=True):
-        assert np.array_equal(table.map(weights, plain_one).predict_many(z), np.clip(row, 0.0, 1.0))
+    for weights, row in zip(np.eye(K), values, strict=True):
+        assert np.array_equal(table.map(weights).predict_many(z), np.clip(row, 0.0, 1.0))
     mixed = snapshot.weights[0] @ values
-    said = table.map(snapshot.weights[0], corrects).predict_many(z)
-    assert said == pytest.approx(corrects.correct(mixed), abs=1e-12)
-    assert np.abs(said - mixed).max() > 0.01
+    assert table.map(snapshot.weights[0]).predict_many(z) == pytest.approx(mixed, abs=1e-12)
     cells = grid.cells_of(edges[:-1], grid.MIN_LEVEL)
     middles = cells + np.append(cells[1:], np.int32(LAST))
     at = grid.left_edges(middles, grid.MIN_LEVEL - 1)
@@ -219,7 +222,7 @@ def test_a_table_and_the_maps_made_of_it_agree_on_every_score(source_of: SourceO
 
 def test_the_first_and_the_last_cell_are_intervals_of_their_own() -> None:
     """Many scores may be 0 or 1: what is fitted to them must not be said of their neighbours."""
-    partition = choose_partition(())
+    partition = choose_partition(np.empty(0, np.int32))
     assert partition[:2].tolist() == [0, 1]
     assert partition[-1] == LAST - 1 or partition[-1] == LAST
     edges = grid.left_edges(partition, grid.MIN_LEVEL)
@@ -230,5 +233,5 @@ def test_the_first_and_the_last_cell_are_intervals_of_their_own() -> None:
 
 
 def test_intervals_near_one_where_cells_are_finer_than_scores_are_distinct() -> None:
-    partition = choose_partition([np.arange(LAST - 200, LAST, dtype=np.int32)])
+    partition = choose_partition(np.arange(LAST - 200, LAST, dtype=np.int32))
     assert (np.diff(grid.left_edges(partition, grid.MIN_LEVEL)) > 0.0).all()

@@ -14,15 +14,18 @@ from scipy.special import expit
 
 from streamcal.errors import DamagedStateError
 from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.mixture import mixture as module
 from streamcal.mixture import state as codec
-from streamcal.mixture.calibeating import Calibeating
+from streamcal.mixture import weights as weights_module
+from streamcal.mixture.first_labels import FirstLabels
 from streamcal.mixture.fits import fit_source
 from streamcal.mixture.forecasts import Points, Snapshot, forecasts
-from streamcal.mixture.mixture import EARLIER, STRIDE, Mixed, Mixture
+from streamcal.mixture.mixture import EARLIER, STRIDE, Mixed, Mixture, Observed
 from streamcal.mixture.names import COMPOSITE, NAMES, NAMES_BY_SCORES, RECENT_PRIOR, WINDOWS
 from streamcal.mixture.newton import OnlinePlatt
-from streamcal.mixture.weights import Weights, by_source
+from streamcal.mixture.weights import Weights, by_source, log_losses
 from streamcal.sketch import grid
+from streamcal.sketch.arrays import AT_ONCE, IN_CALL
 from streamcal.sketch.newest import Newest
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
@@ -36,7 +39,7 @@ K = len(NAMES)
 
 
 def at_once(n: int) -> npt.NDArray[np.int64]:
-    return np.full(n, -1)
+    return np.full(n, AT_ONCE)
 
 
 def run(
@@ -69,12 +72,20 @@ def state_of(mixture: Mixture) -> codec.MixtureState:
 
 def snapshots_of(mixture: Mixture) -> list[Snapshot]:
     """Return the snapshots that are kept, that which is served last."""
-    return [snapshot for _, snapshot in codec.unpack_snapshots(state_of(mixture))[:-1]]
+    return [snapshot for _, snapshot in codec.unpack_snapshots(state_of(mixture))[:-2]]
 
 
 def each_of(mixture: Mixture) -> Floats:
     """Return the weights of both trackers, float64[2, K]."""
     return np.frombuffer(state_of(mixture).weights)[: 2 * K].reshape(2, K)
+
+
+def weights_of(mixture: Mixture, *, sourced: bool) -> Weights:
+    """Return a copy of the weights."""
+    weights = Weights()
+    state = np.frombuffer(state_of(mixture).weights).copy()
+    assert weights.restore(state, sourced=sourced, shift_allowed=True)
+    return weights
 
 
 def composites(mixed: Mixed) -> float:
@@ -100,7 +111,7 @@ def test_steps_take_8_labels_then_a_quarter_up_to_the_stride() -> None:
         assert after - before == min(STRIDE, max(8, before // 4))
 
 
-def test_the_map_is_the_weighted_sum_of_the_candidates_corrected(source_of: SourceOf) -> None:
+def test_the_map_is_the_weighted_sum_of_the_candidates(source_of: SourceOf) -> None:
     mixture = Mixture()
     mixture.set_source(source_of(3000, 0.5, 2))
     scores, labels = NormalPair(0.3).sample(5000, np.random.default_rng(3))
@@ -121,18 +132,10 @@ def test_the_map_is_the_weighted_sum_of_the_candidates_corrected(source_of: Sour
     assert served.weights[0] == pytest.approx(between @ each_of(mixture))
     table = dict(zip(NAMES, forecasts(served, Points.of(middles)), strict=True))
     total = sum(weight * table[name] for name, weight in weights.items())
-    calibeating = Calibeating()
-    assert calibeating.restore(np.frombuffer(state_of(mixture).calibeating))
-    said = mixed.map.predict_many(middles)
-    assert said == pytest.approx(calibeating.correct(total), abs=1e-9)
-    assert np.abs(said - total).max() > 1e-4
+    assert mixed.map.predict_many(middles) == pytest.approx(total, abs=1e-9)
     assert RecalibrationMap.model_validate(mixed.map.model_dump()) == mixed.map
     assert mixed.map.weights == (1.0, 1.0)
     assert len(edges) <= 900
-    # The uniform-mass map of all labels is served exactly: every edge of it is one of the map's.
-    assert served.uniform is not None
-    assert len(served.uniform.edges)
-    assert set(served.uniform.edges.tolist()) <= set(edges.tolist())
 
 
 # Delay
@@ -149,7 +152,7 @@ def make_late(source_of: SourceOf, prior: float | None) -> tuple[Mixture, Floats
         mixture.learn(*NormalPair(0.2 + 0.6 * (step % 2)).sample(STRIDE, rng), seen)
         mixture.step(50 * step, prior)
     scores, labels = NormalPair(0.5).sample(STRIDE, rng)
-    return mixture, scores, labels, np.append(rng.integers(0, 600, STRIDE - 2), [-1, -1])
+    return mixture, scores, labels, np.append(rng.integers(0, 600, STRIDE - 2), [AT_ONCE, IN_CALL])
 
 
 @pytest.mark.parametrize("prior", [None, 0.3])
@@ -171,13 +174,12 @@ def test_a_label_is_scored_as_of_its_prediction_and_as_of_its_arrival(
         middle = grid.cells_of(middles[interval : interval + 2], grid.MIN_LEVEL).sum(keepdims=True)
         at = Points.of(grid.left_edges(middle.astype(np.int32), grid.MIN_LEVEL - 1))
         served[:, i] = forecasts(held[-1], at)[:, 0]
-    errors = np.stack((then, then if prior else served)) - labels
-    tracked = np.stack(mixed, axis=1) - labels
+    least = 0.5 / (mixture.n + 1.0)
+    losses = log_losses(np.stack((then, then if prior else served)), labels, least)
+    tracked = log_losses(np.stack(mixed, axis=1), labels, least)
     assert np.abs(then - served).max() > 0.1
-    weights = Weights()
-    state = np.frombuffer(state_of(mixture).weights).copy()
-    assert weights.restore(state, sourced=True, shift_allowed=True)
-    weights.track(errors, tracked)
+    weights = weights_of(mixture, sourced=True)
+    weights.track(losses, tracked, earlier=mixture.n)
     mixture.learn(scores, labels, seen)
     assert np.frombuffer(state_of(mixture).weights) == pytest.approx(weights.to_state(), rel=1e-6, abs=1e-9)
     if prior is None:
@@ -193,30 +195,70 @@ def test_late_labels_are_not_scored_with_what_they_taught() -> None:
     mixture = Mixture()
     mixture.learn(scores[:300], labels[:300], np.arange(300))
     mixture.step(300)
-    first = each_of(mixture)[0]
+    first = each_of(mixture)
+    assert np.array_equal(first[0], first[1])
     mixture.learn(scores[300:], labels[300:], np.arange(300))
-    mixture.step(600)
     by_moment, by_arrival = each_of(mixture)
-    shares = ~COMPOSITE / (~COMPOSITE).sum()
-    moved = (by_moment - first) / np.where(shares > 0.0, shares - first, 1.0)
-    assert moved[~COMPOSITE] == pytest.approx(moved[0], abs=1e-6)  # some of the way to equal shares
-    assert by_arrival[0] < 0.1 * by_moment[0]
+    assert by_moment == pytest.approx(first[0])
+    assert by_arrival[0] < 0.5 * by_moment[0]
 
 
-def test_a_mixture_corrects_itself_by_what_it_had_forecast(source_of: SourceOf) -> None:
-    """Not by what it forecasts when the label comes, and before correction."""
-    mixture, scores, labels, seen = make_late(source_of, None)
-    held = snapshots_of(mixture)
-    before = Calibeating()
-    assert before.restore(np.frombuffer(state_of(mixture).calibeating).copy())
-    seen = np.maximum(seen, 0)
-    mixed = []
-    for score, count in zip(scores.tolist(), seen.tolist(), strict=True):
-        one = [each for each in held if each.observed <= count][-1]
-        mixed.append(float(one.weights[0] @ forecasts(one, Points.of(np.array([score])))[:, 0]))
-    before.learn(np.array(mixed), labels)
-    mixture.learn(scores, labels, seen)
-    assert np.frombuffer(state_of(mixture).calibeating) == pytest.approx(before.to_state(), abs=1e-9)
+@pytest.mark.parametrize("told", [False, True])
+def test_the_first_labels_of_a_burst_do_not_score_its_others(source_of: SourceOf, told: bool) -> None:
+    """What was served when the latest prediction was made scores all labels of the burst, on arrival.
+
+    That is told by `IN_CALL`, or where no score is observed between labels whose predictions are known.
+    """
+    rng = np.random.default_rng(30)
+    mixture = Mixture()
+    mixture.set_source(source_of(1000, 0.5, 31))
+    observed = 8 * STRIDE  # more than labels: they tell of predictions
+    for _ in range(20):
+        mixture.learn(*NormalPair(0.2).sample(STRIDE, rng), np.full(STRIDE, observed))
+        observed += STRIDE
+        mixture.step(observed)
+    scores, labels = NormalPair(0.9).sample(4 * STRIDE, rng)
+    burst = np.full(4 * STRIDE, observed - 1 if told else IN_CALL)
+    if not told:
+        burst[0] = AT_ONCE
+    weights, taught = (weights_of(mixture, sourced=True) for _ in range(2))
+    early, late = snapshots_of(mixture)[-2:]
+    observed += 4 * STRIDE  # the latest predictions were made when `late` was served
+    for start in range(0, 4 * STRIDE, STRIDE):
+        part = slice(start, start + STRIDE)
+        points, least = Points.of(scores[part]), 0.5 / (mixture.n + 1.0)
+        latest = mixture._table.table.at(points.scores)  # what the labels before in the burst have taught
+        # While it is what is served, the table says it, of the middle of an interval.
+        now = forecasts(late, points) if start else latest
+        then, served = (forecasts(early, points), early) if told else (now, late)
+        tracked = log_losses(served.weights[1:] @ then, labels[part], least)
+        early_on = mixture.n
+        weights.track(log_losses(np.stack((then, now)), labels[part], least), tracked, earlier=early_on)
+        taught.track(log_losses(np.stack((then, latest)), labels[part], least), tracked, earlier=early_on)
+        mixture.learn(scores[part], labels[part], burst[part], None, Observed(observed, 0.0))
+        mixture.step(observed)
+        mixture = restored(mixture)
+    said = np.frombuffer(state_of(mixture).weights)
+    assert said == pytest.approx(weights.to_state(), rel=1e-6, abs=1e-9)
+    assert np.abs(said - taught.to_state())[K : 2 * K].max() > 0.01
+    assert state_of(mixture).arrival is not None
+
+
+@pytest.mark.parametrize("way", ["at once", "observed", "not told"])
+def test_a_prediction_ends_a_burst(source_of: SourceOf, way: str) -> None:
+    """A label that came at once, a score that was observed, or a mixture that is told of no scores."""
+    rng = np.random.default_rng(32)
+    mixture = Mixture()
+    mixture.set_source(source_of(1000, 0.5, 33))
+    mixture.learn(*NormalPair(0.2).sample(STRIDE, rng), at_once(STRIDE))
+    mixture.step(9 * STRIDE)
+    scores, labels = NormalPair(0.9).sample(STRIDE, rng)
+    mixture.learn(scores, labels, np.full(STRIDE, 3), None, Observed(9 * STRIDE, 0.0))
+    assert state_of(mixture).arrival is not None  # since the step, no prediction was made
+    seen = np.full(STRIDE, AT_ONCE if way == "at once" else 3)
+    number = {"at once": 9 * STRIDE, "observed": 9 * STRIDE + 1, "not told": 0}[way]
+    mixture.learn(scores, labels, seen, None, Observed(number, 0.0))
+    assert state_of(mixture).arrival is None
 
 
 # The source
@@ -243,8 +285,7 @@ def test_before_the_first_target_label_the_source_s_maps_are_mixed_by_their_loss
     assert NormalPair(0.1).risk(shifted.map).total < 0.001
     odds = 0.1 / 0.9 / (source.prior / (1.0 - source.prior))
     served = snapshots_of(mixture)[-1]
-    assert served.odds == pytest.approx(odds)
-    assert served.platt[-1] == pytest.approx([source.platt[0], source.platt[1] + np.log(odds)])
+    assert served.odds == pytest.approx((odds, odds))
     assert len(snapshots_of(mixture)) == 1  # of the moments before the first label the last is enough
     assert mixture.step(0).mixing.weights == pytest.approx(mixed.mixing.weights)
     with pytest.raises(ValueError, match=r"got 1\.5"):
@@ -260,7 +301,7 @@ def test_a_source_that_needs_no_map_does_not_displace_the_identity() -> None:
     mixture.set_source(sketch)
     weights = mixture.step(0).mixing.weights
     assert weights["identity"] > max(
-        weights["target/uniform/all"], weights[f"composite/curve/{RECENT_PRIOR}"]
+        weights["composite/curve/all"], weights[f"composite/curve/{RECENT_PRIOR}"]
     )
 
 
@@ -288,6 +329,37 @@ def test_windows_and_online_platt_continue_from_the_newest_labels_of_the_source(
         mixture.continue_from(scores, labels)
 
 
+@pytest.mark.parametrize("sourced", [False, True])
+def test_the_weights_learn_the_source_s_labels_one_stretch_ahead_of_the_maps(
+    source_of: SourceOf, sourced: bool
+) -> None:
+    """Every stretch is forecast by maps of the labels before it; the composites sleep."""
+    step, rng = module._SOURCE_STEP, np.random.default_rng(34)
+    scores = rng.random(5 * step - 50)
+    labels = (rng.random(len(scores)) < scores**3).astype(np.int8)
+
+    def before(end: int) -> Mixture:
+        """Return the mixture that has continued from the first labels only."""
+        mixture = Mixture()
+        if sourced:
+            mixture.set_source(source_of(1000, 0.5, 35))
+        mixture.continue_from(scores[:end], labels[:end])
+        return mixture
+
+    weights = weights_of(before(0), sourced=sourced)
+    first = weights.served[0].copy()
+    for start in range(0, len(scores), step):
+        part = slice(start, start + step)
+        values = forecasts(before(start)._snapshot(0, None), Points.of(scores[part]))
+        losses = log_losses(values, labels[part], 0.5 / (start + 1.0))
+        weights.track(losses[np.newaxis], np.zeros((2, losses.shape[1])), earlier=None)
+    part_of_composites = first[COMPOSITE].sum()
+    said = np.frombuffer(state_of(before(len(scores))).weights)
+    assert said == pytest.approx(weights.to_state(), rel=1e-9)
+    assert said[0] < 0.5 * first[0]  # the identity is grossly wrong
+    assert said[:K][COMPOSITE].sum() == pytest.approx(part_of_composites if sourced else 0.0)
+
+
 def test_under_label_shift_the_composites_take_the_lead_until_it_is_refuted(source_of: SourceOf) -> None:
     sketch = source_of(50_000, 0.5, 11)
     mixture = Mixture()
@@ -306,7 +378,7 @@ def test_under_label_shift_the_composites_take_the_lead_until_it_is_refuted(sour
     assert composites(mixture.step(600)) == 0.0
     mixture.set_source(sketch, new_generation=True)
     back = mixture.step(600)
-    assert composites(back) == pytest.approx(0.5)
+    assert composites(back) == pytest.approx(weights_module._COMPOSITES)
     assert sum(back.mixing.weights.values()) == pytest.approx(1.0)
 
 
@@ -319,7 +391,6 @@ def test_a_prior_by_scores_moves_the_composites_at_once(source_of: SourceOf) -> 
     without = mixture.step(1200)
     told = mixture.step(1200, 0.1)
     assert {name for name in told.mixing.weights if name.startswith("composite")} <= {
-        "composite/platt/scores",
         "composite/curve/scores",
     }
     assert composites(told) == pytest.approx(composites(without))
@@ -334,7 +405,7 @@ def test_a_source_may_come_after_the_target_s_labels(source_of: SourceOf) -> Non
     mixture.step(200)
     mixture.set_source(source_of(10_000, 0.5, 16))
     mixed = mixture.step(200)
-    assert composites(mixed) == pytest.approx(0.5)
+    assert composites(mixed) == pytest.approx(weights_module._COMPOSITES)
     assert mixed.mixing.leader.startswith("composite")
     assert mixed.mixing.reason == "a source of 10000 labels has come in"
     scores, labels = scores[200:], labels[200:]
@@ -379,19 +450,20 @@ def test_restoring_at_any_point_changes_nothing(source_of: SourceOf) -> None:
     """Whatever is done to a mixture: with late labels, a source, a refutation, another source, scores."""
     rng = np.random.default_rng(19)
     kept, again = Mixture(), Mixture()
-    observed, early = 0, NormalPair(0.4).sample(500, rng)
+    observed, arrivals, early = 4000, 0, NormalPair(0.4).sample(500, rng)
     for mixture in (kept, again):
         mixture.continue_from(*early)
     for step in range(40):
         scores, labels = NormalPair(0.2 + 0.6 * (step % 2)).sample(70, rng)
-        seen = rng.integers(-1, observed + 1, 70)
-        observed += int(rng.integers(0, 200))
+        seen = rng.integers(IN_CALL if step % 3 else 0, observed + 1, 70)
+        observed += int(rng.integers(0, 200)) * (step % 4 != 3)
+        told = Observed(observed, 0.5 * observed) if step % 2 else None
         source = source_of(500 + step, 0.5, 20) if step in (0, 5, 25) else None
         mixed = []
         again = restored(again)
         for mixture in (kept, again):
             if step:
-                mixture.learn(scores[:30], labels[:30], seen[:30])
+                mixture.learn(scores[:30], labels[:30], seen[:30], None, told)
             if source:
                 mixture.set_source(source, new_generation=step == 25)
             if step == 15:
@@ -399,11 +471,32 @@ def test_restoring_at_any_point_changes_nothing(source_of: SourceOf) -> None:
         again = restored(again)
         for mixture in (kept, again):
             if step:
-                mixture.learn(scores[30:], labels[30:], seen[30:])
+                mixture.learn(scores[30:], labels[30:], seen[30:], None, told)
+                arrivals += state_of(mixture).arrival is not None
             mixed.append(mixture.step(observed, 0.3 if step % 7 > 3 else None))
         assert mixed[0] == mixed[1]
         assert kept.to_bytes() == again.to_bytes()
     assert kept.n == 39 * 70
+    assert arrivals > 4
+
+
+def test_labels_that_are_held_back_are_in_the_state() -> None:
+    """Restored or not, they are judged fair at the same label, and learned then."""
+    rng = np.random.default_rng(29)
+    kept, again = Mixture(), Mixture()
+    scores = rng.uniform(0.0, 0.2, 3000)
+    labels = (rng.random(3000) < np.where(np.arange(3000) < 900, 0.0, scores)).astype(np.int8)
+    held = []
+    for start in range(0, 3000, 50):
+        part, observed = slice(start, start + 50), Observed(start + 500, 0.1 * start + 50.0)
+        for mixture in (kept, again := restored(again)):
+            mixture.learn(scores[part], labels[part], np.arange(start, start + 50), None, observed)
+        assert kept.step(start + 500) == again.step(start + 500)
+        assert kept.to_bytes() == again.to_bytes()
+        held.append(kept.holds)
+    assert held == sorted(held, reverse=True)
+    assert 0 < sum(held) < 50
+    assert state_of(kept).first_labels.fair
 
 
 @pytest.mark.slow
@@ -449,7 +542,23 @@ def damaged(state: codec.MixtureState) -> list[tuple[str, object]]:
         ("snapshots", []),
         ("snapshots", state.snapshots[::-1]),
         ("now", msgspec.structs.replace(state.now, source=-1)),
-        ("now", msgspec.structs.replace(state.now, uniform=-1)),
+        ("now", msgspec.structs.replace(state.now, curve=-1)),
+        ("now", msgspec.structs.replace(state.now, curve=99)),
+        ("now", msgspec.structs.replace(state.now, logistic=state.now.logistic[8:])),
+        ("now", msgspec.structs.replace(state.now, logistic=bytes(6) + b"\xf0\x7f" + state.now.logistic[8:])),
+        ("arrival", msgspec.structs.replace(state.now, curve=-1)),
+        ("arrival", msgspec.structs.replace(state.now, logistic=b"")),
+        ("arrival", msgspec.structs.replace(state.now, weights=state.now.weights[8:])),
+        ("arrival", msgspec.structs.replace(state.now, isotonic=[0])),
+        ("arrival", msgspec.structs.replace(state.now, source=7)),
+        ("arrival", msgspec.structs.replace(state.now, odds=(1.0, -1.0))),
+        ("first_labels", FirstLabels(labels=3, positives=4)),
+        ("first_labels", FirstLabels(labels=-1)),
+        ("first_labels", FirstLabels(newest=-3)),
+        ("first_labels", FirstLabels(newest=2**60)),
+        ("first_labels", FirstLabels(scores=-0.5)),
+        ("first_labels", FirstLabels(scores=float("nan"))),
+        ("first_labels", FirstLabels(scores=3.5, labels=3)),
         ("now", msgspec.structs.replace(state.now, isotonic=[0])),
         ("now", msgspec.structs.replace(state.now, isotonic=[99] * len(WINDOWS))),
         ("windows", msgspec.structs.replace(state.windows, fitted_at=[])),
@@ -457,7 +566,6 @@ def damaged(state: codec.MixtureState) -> list[tuple[str, object]]:
         ("windows", msgspec.structs.replace(state.windows, n=10**6)),
         ("online", codec.pack_floats(online)),
         ("online", codec.pack_floats(np.full(len(online), 1e12))),
-        ("calibeating", codec.pack_floats(np.full(20, -1.0))),
         ("source_edges", b"\0"),
         ("partition", b""),
         ("partition", codec.pack_cells(np.array([3], np.int32))),
@@ -486,7 +594,7 @@ def test_the_state_stays_small(source_of: SourceOf) -> None:
     mixture = Mixture()
     mixture.set_source(source_of(20_000, 0.5, 24))
     run(mixture, scores, labels, delay=500)
-    assert len(mixture.to_bytes()) < 150 * 1024
+    assert len(mixture.to_bytes()) < 132 * 1024
 
 
 def test_merging_counts_the_other_s_labels_as_the_later_ones() -> None:

@@ -5,30 +5,23 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pytest
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from streamcal.mixture import weights as module
-from streamcal.mixture.fits import Line, Source, Steps
-from streamcal.mixture.names import COMPOSITE, NAMES
-from streamcal.mixture.weights import BLOCK, FASTEST, SHARE, Weights, by_source, track
+from streamcal.mixture.fits import Line, Source
+from streamcal.mixture.names import COMPOSITE, EXPOSURES, NAMES
+from streamcal.mixture.weights import BLOCK, EARLY, RATE, SHARE, Weights, by_source, log_losses
 
 Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 
 K = len(NAMES)
 NONE = np.empty(0)
+COIN = np.log(2.0)
 
 
-def plain(weights: Floats, losses: Floats, shares: Floats, rate: float, share: float) -> Floats:
-    """Herbster and Warmuth's variable share, one trial, forecaster by forecaster."""
-    w = [weight * np.exp(-rate * loss) for weight, loss in zip(weights, losses, strict=True)]
-    w = [weight / sum(w) for weight in w]
-    given = [weight * (1.0 - (1.0 - share) ** (loss / 0.25)) for weight, loss in zip(w, losses, strict=True)]
-    pool = sum(given)
-    return np.array([a - b + pool * c for a, b, c in zip(w, given, shares, strict=True)])
-
-
-def made(*, sourced: bool = False) -> Weights:
-    weights = Weights()
+def made(*, sourced: bool = False, exposed: bool = False) -> Weights:
+    weights = Weights(exposed=exposed)
     if sourced:
         weights.set_source(new_generation=True)
     return weights
@@ -36,94 +29,173 @@ def made(*, sourced: bool = False) -> Weights:
 
 def each_of(weights: Weights) -> Floats:
     """Return the weights of both trackers, float64[2, K]."""
-    return weights.to_state()[: 2 * K].reshape(2, K)
+    return weights.to_state()[:-4].reshape(2, -1)
 
 
-def test_a_trial_is_the_plain_recursion() -> None:
-    rng = np.random.default_rng(1)
-    weights, shares = rng.dirichlet(np.ones(7), 2), rng.dirichlet(np.ones(7))
-    rates = np.array([[2.0], [0.3]])
-    for share in (0.001, 0.2, 0.0):
-        expected = weights
-        ours = weights
-        for _ in range(300):
-            losses = rng.random((2, 7))
-            ours = track(ours, losses, shares, rates, share)
-            expected = np.stack(
-                [
-                    plain(*row, shares, rate, share)
-                    for *row, rate in zip(expected, losses, rates[:, 0], strict=True)
-                ]
-            )
-        assert ours == pytest.approx(expected, rel=1e-6, abs=1e-13)
-        assert ours.sum(axis=1) == pytest.approx([1.0, 1.0])
+def first_of(*, sourced: bool, exposed: bool) -> Floats:
+    """Return the first weights, from their definition."""
+    shares = np.array([0.0 if composite else 1.0 for composite in COMPOSITE])
+    shares[0] = module._IDENTITY
+    first: Floats = shares / shares.sum()
+    if sourced:
+        first = (1.0 - module._COMPOSITES) * first + module._COMPOSITES * COMPOSITE / COMPOSITE.sum()
+    if not exposed:
+        return first
+    own = module._EXPOSED
+    return np.concatenate(((1.0 - own) * first, np.full(len(EXPOSURES), own / len(EXPOSURES))))
 
 
-def test_trials_without_loss_move_nothing_and_who_is_out_stays_out() -> None:
-    shares, uneven = np.array([0.5, 0.5, 0.0]), np.array([[0.9, 0.1, 0.0]])
-    assert track(uneven, np.zeros((1, 3)), shares, np.array([[2.0]])) == pytest.approx(uneven)
-    moved = track(uneven, np.array([[9.0, 1.0, 0.0]]), shares, np.array([[2.0]]))
-    assert moved[0, 2] == 0.0
-    assert moved[0, 1] > uneven[0, 1]
-    # Nor does rounding: weights that add up to a little over 1 must not make another negative.
-    shares, rng = np.full(7, 1.0 / 7.0), np.random.default_rng(7)
-    many = np.append(rng.dirichlet(np.ones(6), 100), np.zeros((100, 1)), axis=1)
-    assert (track(many, np.zeros((100, 7)), shares, np.array([[2.0]])) >= 0.0).all()
+def losses_of(rng: np.random.Generator, n: int, candidates: int = K) -> tuple[Floats, Floats]:
+    """Return log losses of the candidates and of the trackers' mixtures on n labels."""
+    return rng.exponential(0.5, (2, candidates, n)), rng.exponential(0.5, (2, n))
 
 
-def errors_of(rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:
-    """Return errors of the candidates and of the trackers' mixtures on n labels."""
-    return rng.random((2, K, n)), rng.random((2, n))
+class Plain:
+    """The recursion of one tracker, candidate by candidate."""
+
+    def __init__(self, first: Floats, asleep: Flags) -> None:
+        self.weights, self.first, self.asleep = [*first.tolist()], first.tolist(), asleep.tolist()
+        self.loss, self.labels = module._FIRST_LABELS * COIN, module._FIRST_LABELS
+        self.mean = COIN
+
+    def learn(self, lost: list[float], known: float, size: int, product: float) -> tuple[float, float]:
+        """Take the losses of one block; return the rate and the part that goes back."""
+        self.mean = self.loss / self.labels
+        rate = min(1.0, product / self.mean)
+        total = sum(w for w, out in zip(self.weights, self.asleep, strict=True) if not out)
+        three = list(zip(self.weights, lost, self.asleep, strict=True))
+        own = sum(w * loss for w, loss, out in three if not out) / total
+        moved = [0.0 if out else w * np.exp(-rate * loss) for w, loss, out in three]
+        back = 1.0 - (1.0 - SHARE * min(1.0, self.mean / COIN)) ** known
+        self.weights = [
+            (1.0 - back) * (w if out else total * own_w / sum(moved)) + back * first
+            for (w, _, out), own_w, first in zip(three, moved, self.first, strict=True)
+        ]
+        kept = module._KEPT**size
+        self.loss, self.labels = kept * self.loss + own, kept * self.labels + known
+        return rate, back
 
 
-@pytest.mark.parametrize("sourced", [False, True])
-def test_each_tracker_has_a_rate_of_its_own_from_its_own_losses(sourced: bool) -> None:
-    """Against the plain recursion: blocks of labels as trials, and the rate 1/20 of the mean loss, inverted.
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("of_source", [False, True])
+@pytest.mark.parametrize(("sourced", "exposed"), [(False, False), (True, False), (True, True)])
+def test_each_tracker_is_the_plain_recursion(
+    sourced: bool, exposed: bool, of_source: bool, weighted: bool
+) -> None:
+    """Blocks of labels as trials, with a rate and a share from the tracker's own mean loss.
 
     The first tracker's losses are those of nearly certain labels, the second's those of uncertain ones. What
     is served mixes them with weights in turn, by the losses of their mixtures.
     """
     rng = np.random.default_rng(2)
-    weights = made(sourced=sourced)
-    active = np.ones(K, np.bool_) if sourced else ~COMPOSITE
-    assert np.array_equal(weights.active, active)
-    each, sums, labels, rates = each_of(weights), np.zeros(2), 0.0, np.zeros(2)
-    lead = 0.0
-    for n in (1, BLOCK - 1, BLOCK, 3 * BLOCK + 5, 500):
-        losses = rng.random((2, K, n)) * np.array([0.01, 0.5])[:, np.newaxis, np.newaxis]
-        tracked = np.array([[0.1], [0.11]]) * rng.random((2, n))
-        weights.track(np.sqrt(losses), np.sqrt(tracked))
-        lead += FASTEST * (tracked[1].sum() - tracked[0].sum())
+    weights, first = made(sourced=sourced, exposed=exposed), first_of(sourced=sourced, exposed=exposed)
+    assert each_of(weights) == pytest.approx(np.stack((first, first)))
+    assert np.array_equal(weights.active, first > 0.0)
+    asleep = np.append(COMPOSITE & of_source, np.ones(len(first) - K, np.bool_))
+    trackers, rates = [Plain(first, asleep) for _ in range(2)], [0.0, 0.0]
+    usual = module._TRUST
+    lead, learned = float(logit(usual)), 0
+    assert weights.to_state()[-1] == pytest.approx(lead)
+    for n in (1, BLOCK - 1, BLOCK, 3 * BLOCK + 5, 4000):
+        losses, tracked = losses_of(rng, n, len(first))
+        losses *= np.array([0.001, 1.5])[:, np.newaxis, np.newaxis]
+        tracked *= np.array([0.1, 0.11])[:, np.newaxis]
+        counted = rng.uniform(0.2, 3.0, n) if weighted else None
+        if counted is not None:
+            losses, tracked = losses * counted, tracked * counted
+        earlier = None if of_source else learned
+        weights.track(losses, tracked, counted, earlier=earlier)
         for start in range(0, n, BLOCK):
-            trial = losses[:, :, start : start + BLOCK]
-            aged = module._KEPT ** trial.shape[2]
-            sums, labels = aged * sums, aged * labels + trial.shape[2]
-            for tracker in (0, 1):
-                lost = trial[tracker].sum(axis=1)
-                sums[tracker] += each[tracker] @ lost
-                rates[tracker] = min(FASTEST, module._PRODUCT * labels / sums[tracker])
-                each[tracker] = plain(each[tracker], lost, active / active.sum(), rates[tracker], SHARE)
-    assert rates[0] == FASTEST
-    assert rates[1] == pytest.approx(module._PRODUCT / 0.25, rel=0.2)
+            block = slice(start, start + BLOCK)
+            size = losses[0, 0, block].size
+            known = size if counted is None else counted[block].sum()
+            backs = []
+            before = learned + start + BLOCK / 2  # the labels before the middle of the block
+            product = RATE if of_source else RATE * (1.0 + EARLY / before)
+            for place, tracker in enumerate(trackers):
+                lost = losses[place, :, block].sum(axis=1).tolist()
+                rates[place], back = tracker.learn(lost, known, size, product)
+                backs.append(back)
+            mean = min(tracker.mean for tracker in trackers)
+            lead += min(1.0, module._LEAD_RATE / mean) * (tracked[1, block] - tracked[0, block]).sum()
+            trust = float(expit(lead))
+            lead = float(logit(trust + (usual - trust) * min(backs)))
+        learned += n
+    assert rates[0] == 1.0
+    assert 0.5 * RATE < rates[1] < 0.1
+    each = np.array([tracker.weights for tracker in trackers])
     assert each_of(weights) == pytest.approx(each, rel=1e-8, abs=1e-15)
-    between = np.array([1.0, np.exp(-lead)]) / (1.0 + np.exp(-lead))
-    assert 0.7 < between[0] < 1.0
-    assert weights.served[0] == pytest.approx(between @ each, rel=1e-8, abs=1e-15)
-    assert weights.served == pytest.approx(np.append([between @ each], each, axis=0), rel=1e-8, abs=1e-15)
-    assert sourced or not weights.served[0][COMPOSITE].any()
+    assert each.sum(axis=1) == pytest.approx([1.0, 1.0])
+    trust = float(expit(lead))
+    assert usual + 0.05 < trust < 1.0
+    mixed = trust * each[0] + (1.0 - trust) * each[1]
+    assert weights.served == pytest.approx(np.concatenate(([mixed], each)), rel=1e-8, abs=1e-15)
+    assert np.abs(each[0] - each[1]).max() > 0.01
+    assert sourced or not weights.served[:, :K][:, COMPOSITE].any()
 
 
-def test_a_source_gives_the_composites_half_once_in_each_generation() -> None:
+def test_blocks_are_counted_from_the_start_of_a_call() -> None:
+    """A call of 100 labels is one of 64 and one of 36: so many move the weights together."""
+    rng, whole, parts = np.random.default_rng(3), made(), made()
+    losses, tracked = losses_of(rng, 100)
+    whole.track(losses, tracked, earlier=5000)
+    for part in (slice(0, BLOCK), slice(BLOCK, 100)):
+        parts.track(losses[:, :, part], tracked[:, part], earlier=5000 + part.start)
+    assert np.array_equal(whole.to_state(), parts.to_state())
+
+
+def test_losses_that_are_all_alike_move_nothing_but_the_fixed_share() -> None:
+    """The rates follow, the weights stay where they are if they are the first ones."""
+    weights = made(sourced=True)
+    first = each_of(weights)
+    weights.track(np.full((2, K, 500), 0.1), np.full((2, 500), 0.1), earlier=5000)
+    assert each_of(weights) == pytest.approx(first)
+    weights.track(np.zeros((2, K, 500)), np.zeros((2, 500)), earlier=5000)
+    assert each_of(weights) == pytest.approx(first)
+
+
+def test_where_labels_are_nearly_certain_little_goes_back() -> None:
+    """In proportion to the mean loss: without it, the share alone would wipe out what was learned."""
+    kept = []
+    for loss in (1e-4, 0.5):
+        weights = made()
+        taught = np.full((2, K, 50), 6.0)
+        taught[:, 3] = 0.0
+        weights.track(np.repeat(taught, 4, axis=2), np.zeros((2, 200)), earlier=5000)
+        before = each_of(weights)[0, 3]
+        assert before > 0.5
+        n = round(6.0 / SHARE)
+        weights.track(np.full((2, K, n), loss), np.zeros((2, n)), earlier=5000)
+        first = first_of(sourced=False, exposed=False)[3]
+        kept.append((each_of(weights)[0, 3] - first) / (before - first))
+    assert kept[0] > 0.2
+    assert kept[1] == pytest.approx(0.0, abs=0.02)
+
+
+def test_a_candidate_that_loses_without_end_comes_back_by_the_share() -> None:
+    """However far behind it is: the weights are those of a mixture that may switch."""
+    weights, losses = made(), np.zeros((2, K, 5000))
+    losses[:, 1:] = 5.0
+    weights.track(losses, np.zeros((2, 5000)), earlier=5000)
+    assert 0.0 < each_of(weights)[0, 1] < 1e-4
+    losses = np.zeros((2, K, 1000))
+    losses[:, 0] = 5.0
+    weights.track(losses, np.zeros((2, 1000)), earlier=5000)
+    assert each_of(weights)[0, 0] < 0.01
+
+
+# Who takes part
+
+
+def test_a_source_gives_the_composites_their_part_once_in_each_generation() -> None:
     weights = made()
     first = weights.served[0]
-    assert first[0] == 0.75
+    assert first[0] == pytest.approx(module._IDENTITY / (module._IDENTITY + (~COMPOSITE).sum() - 1))
     assert not first[COMPOSITE].any()
     assert weights.set_source(new_generation=False)
-    assert weights.served[0][COMPOSITE] == pytest.approx(0.5 / COMPOSITE.sum())
-    assert weights.served[0][~COMPOSITE] == pytest.approx(0.5 * first[~COMPOSITE])
-    weights.begin()
-    assert weights.served[0][~COMPOSITE] == pytest.approx(0.5 / (~COMPOSITE).sum())
-    weights.track(*errors_of(np.random.default_rng(3), 100))
+    assert weights.served[0][COMPOSITE] == pytest.approx(module._COMPOSITES / COMPOSITE.sum())
+    assert weights.served[0][~COMPOSITE] == pytest.approx((1.0 - module._COMPOSITES) * first[~COMPOSITE])
+    weights.track(*losses_of(np.random.default_rng(3), 100), earlier=5000)
     before = each_of(weights)
     assert not weights.set_source(new_generation=False)
     assert not weights.set_source(new_generation=True)
@@ -133,39 +205,87 @@ def test_a_source_gives_the_composites_half_once_in_each_generation() -> None:
     assert not weights.served[0][COMPOSITE].any()
     kept = before[:, ~COMPOSITE]
     assert each_of(weights)[:, ~COMPOSITE] == pytest.approx(kept / kept.sum(axis=1, keepdims=True))
-    weights.track(*errors_of(np.random.default_rng(4), 100))
+    weights.track(*losses_of(np.random.default_rng(4), 100), earlier=5000)
+    assert not weights.served[0][COMPOSITE].any()  # nor does the share bring them back
     assert not weights.set_source(new_generation=False)
-    weights.begin()
-    assert not weights.served[0][COMPOSITE].any()
     assert weights.set_source(new_generation=True)
-    assert weights.served[0][COMPOSITE].sum() == pytest.approx(0.5)
+    assert weights.served[0][COMPOSITE].sum() == pytest.approx(module._COMPOSITES)
     assert weights.served[0].sum() == pytest.approx(1.0)
 
 
-def test_errors_that_both_trackers_have_alike_may_be_given_once() -> None:
+def test_labels_of_the_source_never_move_the_composites() -> None:
+    """These were fitted to them. Before there is a source, and after: the others are weighed in turn."""
+    for weights in (made(), made(sourced=True), made(sourced=True, exposed=True)):
+        before, candidates = each_of(weights), len(weights.active)
+        losses = losses_of(np.random.default_rng(5), 400, candidates)[0]
+        losses[:, :K][:, COMPOSITE] = 0.0
+        weights.track(losses[:1], np.zeros((2, 400)), earlier=None)
+        composite = np.append(COMPOSITE, np.zeros(candidates - K, np.bool_))
+        after = each_of(weights)
+        assert after[:, composite] == pytest.approx(before[:, composite])
+        assert np.abs(after - before)[:, ~composite].max() > 0.001
+        assert np.array_equal(after[0], after[1])
+
+
+@pytest.mark.parametrize("of_source", [False, True])
+def test_final_labels_do_not_move_the_weight_of_the_exposures(of_source: bool) -> None:
+    """Whatever the exposures' maps would have lost on them, and however far the others are apart."""
+    for loss in (0.0, 50.0):
+        weights = made(sourced=True, exposed=True)
+        losses, tracked = losses_of(np.random.default_rng(6), 3000, K + len(EXPOSURES))
+        losses[:, K:] = loss
+        weights.track(losses, tracked, earlier=None if of_source else 0)
+        each = module._EXPOSED / len(EXPOSURES)
+        assert weights.served[:, K:] == pytest.approx(np.full((3, len(EXPOSURES)), each))
+
+
+# Two trackers
+
+
+def test_losses_that_both_trackers_have_alike_may_be_given_once() -> None:
     once, twice = made(), made()
-    errors, tracked = errors_of(np.random.default_rng(9), 150)
-    once.track(errors[:1], tracked)
-    twice.track(np.concatenate((errors[:1], errors[:1])), tracked)
+    losses, tracked = losses_of(np.random.default_rng(9), 150)
+    once.track(losses[:1], tracked, earlier=5000)
+    twice.track(np.concatenate((losses[:1], losses[:1])), tracked, earlier=5000)
     assert np.array_equal(once.to_state(), twice.to_state())
 
 
 @pytest.mark.parametrize("better", [0, 1])
-def test_a_tracker_that_loses_less_gets_all_of_the_weight_in_time(better: int) -> None:
-    """However far the other falls behind."""
+def test_a_tracker_that_loses_less_gets_nearly_all_of_the_weight_in_time(better: int) -> None:
+    """However far the other falls behind, the share brings it back when it is the better one."""
     weights, rng = made(), np.random.default_rng(8)
-    weights.track(rng.random((2, K, 300)), np.zeros((2, 300)))
-    assert weights.served[0] == pytest.approx(each_of(weights).mean(axis=0))
-    tracked = np.zeros((2, 1000))
-    tracked[1 - better] = 0.5
-    weights.track(rng.random((2, K, 1000)), tracked)
-    assert weights.served[0] == pytest.approx(each_of(weights)[better])
+    weights.track(losses_of(rng, 300)[0], np.zeros((2, 300)), earlier=5000)
+    trust = module._TRUST
+    assert weights.served[0] == pytest.approx(np.array([trust, 1.0 - trust]) @ each_of(weights))
+    tracked = np.zeros((2, 3000))
+    tracked[1 - better] = 2.0
+    weights.track(losses_of(rng, 3000)[0], tracked, earlier=5000)
+    lead = weights.to_state()[-1] * (1.0 if better == 0 else -1.0)
+    assert 3.0 < lead <= module._MOST_LEAD
+    assert weights.served[0] == pytest.approx(each_of(weights)[better], abs=0.05)
+    weights.track(losses_of(rng, 3000)[0], tracked[::-1], earlier=5000)
+    assert weights.to_state()[-1] * (1.0 if better == 0 else -1.0) < -3.0
+    weights.track(losses_of(rng, 100)[0], 1e12 * tracked[:, :100], earlier=5000)
+    assert abs(weights.to_state()[-1]) <= module._MOST_LEAD
+    assert np.isfinite(weights.to_state()).all()
 
 
-def test_without_a_source_beginning_changes_nothing() -> None:
-    weights, fresh = made(), made()
-    weights.begin()
-    assert np.array_equal(weights.served[0], fresh.served[0])
+# Log losses
+
+
+def test_log_losses_are_clipped_by_what_the_labels_can_tell() -> None:
+    forecasts = np.array([[0.0, 0.0, 1.0, 1.0, 0.25, 0.25]])
+    labels = np.array([0, 1, 0, 1, 0, 1], np.int8)
+    for least in (0.5, 0.5 / 11.0, 1e-9):
+        said = log_losses(forecasts, labels, least)
+        held = np.clip(forecasts, least, 1.0 - least)
+        assert said == pytest.approx(-np.log(np.where(labels == 1, held, 1.0 - held)))
+        counted = np.arange(6.0)
+        assert log_losses(forecasts, labels, least, counted) == pytest.approx(said * counted)
+    assert log_losses(forecasts, labels, 0.5 / 11.0).max() == pytest.approx(np.log(22.0))
+
+
+# Merge and state
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
@@ -173,68 +293,83 @@ def test_merging_averages_both_trackers_and_who_takes_part_stays(share: float) -
     rng = np.random.default_rng(5)
     one, other = made(), made(sourced=True)
     for each in (one, other):
-        each.track(*errors_of(rng, 200))
-    before = each_of(one), each_of(other)
-    losses = one.to_state()[2 * K :] + other.to_state()[2 * K :]
+        each.track(*losses_of(rng, 200), earlier=5000)
+    before, states = (each_of(one), each_of(other)), (one.to_state(), other.to_state())
     one.merge(other, share)
     expected = share * before[0] + (1.0 - share) * before[1]
     expected[:, COMPOSITE] = 0.0
     assert each_of(one) == pytest.approx(expected / expected.sum(axis=1, keepdims=True))
-    assert one.to_state()[2 * K :] == pytest.approx(losses)
-    between = expit(losses[-1] * np.array([1.0, -1.0]))
-    assert one.served[0] == pytest.approx(between @ each_of(one))
-    assert np.array_equal(each_of(other), before[1])
+    lead = share * states[0][-1] + (1.0 - share) * states[1][-1]
+    assert one.to_state()[-1] == pytest.approx(lead)
+    assert one.to_state()[-4:-1] == pytest.approx(states[0][-4:-1] + states[1][-4:-1])
+    assert one.served[0] == pytest.approx(expit(lead * np.array([1.0, -1.0])) @ each_of(one))
+    assert np.array_equal(other.to_state(), states[1])
 
 
-def test_the_state_is_all_there_is_and_damage_is_told() -> None:
-    weights = made(sourced=True)
-    losses, tracked = errors_of(np.random.default_rng(6), 300)
-    weights.track(losses[:, :, :150], tracked[:, :150])
-    again, state = Weights(), weights.to_state()
+@pytest.mark.parametrize("exposed", [False, True])
+def test_the_state_is_all_there_is_and_damage_is_told(exposed: bool) -> None:
+    weights = made(sourced=True, exposed=exposed)
+    candidates = len(weights.active)
+    losses, tracked = losses_of(np.random.default_rng(6), 300, candidates)
+    weights.track(losses[:, :, :150], tracked[:, :150], earlier=5000)
+    again, state = Weights(exposed=exposed), weights.to_state()
     assert again.restore(state.copy(), sourced=True, shift_allowed=True)
+    assert np.array_equal(again.served, weights.served)
     for each in (weights, again):
-        each.track(losses[:, :, 150:], tracked[:, 150:])
+        each.track(losses[:, :, 150:], tracked[:, 150:], earlier=5000)
     assert np.array_equal(weights.to_state(), again.to_state())
-    for place, value in ((0, 0.9), (K, -0.1), (2 * K, 1e6), (2 * K + 2, 0.0)):
+    sums = 2 * candidates
+    for place, value in (
+        (0, 0.9),
+        (candidates, -0.1),
+        (sums, -1.0),
+        (sums + 1, -1.0),
+        (sums + 2, 0.0),
+        (sums + 3, 1e3),
+        (sums + 3, -1e3),
+    ):
         bad = state.copy()
         bad[place] = value
-        assert not Weights().restore(bad, sourced=True, shift_allowed=True)
+        assert not Weights(exposed=exposed).restore(bad, sourced=True, shift_allowed=True)
     for facts in ({"sourced": False, "shift_allowed": True}, {"sourced": True, "shift_allowed": False}):
-        assert not Weights().restore(state.copy(), **facts)
+        assert not Weights(exposed=exposed).restore(state.copy(), **facts)
 
 
 # Before the first target label
 
 
-def source(labels: int, losses: tuple[float, float, float, float]) -> Source:
-    return Source(labels, 0.5, (1.0, 0.0), Line(NONE, NONE), Steps(NONE, NONE), losses)
+def source(labels: int, losses: tuple[float, float, float]) -> Source:
+    return Source(labels, 0.5, (1.0, 0.0), Line(NONE, NONE), losses)
 
 
-ROWS = [NAMES.index(f"{name}") for name in ("identity", "composite/platt/all", "composite/curve/300")]
-ROWS.append(NAMES.index("target/uniform/all"))
+ROWS = (*(np.array(NAMES) == name for name in ("identity", "target/hinge/all")), COMPOSITE)
+"""Which candidates serve each map of the source before the first label."""
 
 
-@pytest.mark.parametrize("best", range(4))
-def test_the_more_labels_a_source_has_the_more_its_best_map_gets(best: int) -> None:
-    losses = np.full(4, 0.102)
+@pytest.mark.parametrize("best", range(3))
+@pytest.mark.parametrize("exposed", [False, True])
+def test_the_more_labels_a_source_has_the_more_its_best_map_gets(best: int, exposed: bool) -> None:
+    losses = np.full(3, 0.102)
     losses[best] = 0.1
-    row, got = ROWS[best], []
+    own, got = np.stack(ROWS), []
+    rest = 1.0 - module._EXPOSED if exposed else 1.0
     for labels in (1, 100, 1000, 10_000, 10**12):
-        weights = by_source(source(labels, tuple(losses.tolist())), shifted=False)
+        weights = by_source(source(labels, tuple(losses.tolist())), shifted=False, exposed=exposed)
         assert weights.sum() == pytest.approx(1.0)
-        assert not np.delete(weights, ROWS).any()
-        got.append(weights[row])
-        others = np.exp(-FASTEST * labels * 0.002)
-        assert got[-1] == pytest.approx(1.0 / (1.0 + 3.0 * others))
+        assert weights[K:] == pytest.approx([module._EXPOSED / 2] * (len(EXPOSURES) if exposed else 0))
+        assert not weights[:K][~own.any(axis=0)].any()
+        assert np.ptp(weights[:K][COMPOSITE]) == 0.0
+        got.append(weights[:K][own[best]].sum() / rest)
+        others = np.exp(-module._FASTEST * labels * 0.002)
+        assert got[-1] == pytest.approx(1.0 / (1.0 + 2.0 * others))
     assert got == sorted(got)
-    assert got[-1] == 1.0
+    assert got[-1] == pytest.approx(1.0)
 
 
 def test_where_the_prior_is_known_to_differ_only_composites_follow() -> None:
-    some = by_source(source(100, (0.1, 0.101, 0.103, 0.1)), shifted=True)
+    some = by_source(source(100, (0.1, 0.101, 0.103)), shifted=True)
     assert not some[~COMPOSITE].any()
-    assert some[ROWS[1]] > some[ROWS[2]] > 0.0
-    assert some.sum() == pytest.approx(1.0)
-    # Of the best maps none is a composite, and those are so far behind that nothing is left of them.
-    lost = by_source(source(10**12, (0.1, 0.2, 0.2, 0.1)), shifted=True)
+    assert some == pytest.approx(COMPOSITE / COMPOSITE.sum())
+    # The composites are so far behind the identity that nothing is left of them.
+    lost = by_source(source(10**12, (0.1, 0.2, 0.2)), shifted=True)
     assert np.array_equal(lost, COMPOSITE / COMPOSITE.sum())

@@ -7,12 +7,18 @@ import numpy as np
 import pytest
 
 from streamcal.errors import DamagedStateError
+from streamcal.maps.curves import fit_curve
+from streamcal.maps.logistic import IDENTITY_ROW, features
+from streamcal.mixture.fits import Line
 from streamcal.mixture.names import WINDOWS
-from streamcal.mixture.windows import _PARTS, Windows
+from streamcal.mixture.windows import _MAX_CELLS, _PARTS, Fits, Windows
 from streamcal.sketch.score_sketch import ScoreSketch
-from tests.mixture.plain import isotonic, logits_of, uniform_mass
+from tests.mixture.plain import expit, hinge, isotonic, logits_of
 
 STEP = 100
+NEAR = 0.015
+"""How near a hinge map fitted to groups of neighbouring scores is to that of every label."""
+
 AT = np.linspace(0.005, 0.995, 200)
 
 
@@ -24,30 +30,64 @@ def stream(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return scores, (rng.random(n) < rate).astype(np.int8)
 
 
-def test_a_window_holds_the_labels_of_its_name_and_its_map_is_fitted_when_due() -> None:
+def said(theta: np.ndarray) -> np.ndarray:
+    """Return what a hinge map says."""
+    return expit(theta @ features(logits_of(AT)))
+
+
+def curve_of(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return what the curve of these labels says, which need not ascend."""
+    sketch = ScoreSketch(_MAX_CELLS)
+    sketch.add(scores, labels)
+    return fit_curve(sketch.cells, sketch.level, sketch.counts, monotone=False).map.predict_many(AT)
+
+
+def check_all(line: Line | None, theta: np.ndarray, scores: np.ndarray, labels: np.ndarray) -> None:
+    """Compare the maps of all labels with their definitions."""
+    assert line is not None
+    gaps = np.abs(line.at(logits_of(AT)) - curve_of(scores, labels))
+    assert np.mean(gaps > 2e-3) < 0.03  # a map of steps may be one score off at an edge
+    assert said(theta) == pytest.approx(hinge(scores, labels, AT), abs=NEAR)
+
+
+def test_a_window_holds_the_labels_of_its_name_and_its_maps_are_fitted_when_due() -> None:
     n = 22_000
     scores, labels = stream(n, 1)
     windows, before = Windows(), [0] * (len(WINDOWS) + 1)
+    assert np.array_equal(windows.fits.hinges, np.tile(IDENTITY_ROW, (len(WINDOWS) + 1, 1)))
+    assert windows.fits.isotonic == ()
     for end in range(STEP, n + 1, STEP):
         part = slice(end - STEP, end)
         windows.add(scores[part], labels[part])
+        old = windows.fits
         of_all = windows.fit()
-        fitted = windows.to_state().fitted_at
+        fits, fitted = windows.fits, windows.to_state().fitted_at
         lengths = [min(end, length) // _PARTS for length in WINDOWS] + [end // (2 * _PARTS)]
-        for at, last, due in zip(fitted, before, lengths, strict=True):
+        for place, (at, last, due) in enumerate(zip(fitted, before, lengths, strict=True)):
             assert at == (end if end - last >= max(1, due) else last)
+            if at != end:
+                assert np.array_equal(fits.hinges[place], old.hinges[place])
         assert of_all == (fitted[-1] == end)
+        assert of_all or fits.curve is old.curve
         before = fitted
         if end not in (300, 3000, 9000, n):
             continue
-        assert windows.uniform is not None
         held = slice(0, fitted[-1])
-        expected = uniform_mass(windows.uniform.edges, scores[held], labels[held], AT)
-        assert windows.uniform.at(AT) == pytest.approx(expected)
-        for line, at, length in zip(windows.isotonic, fitted, WINDOWS, strict=False):
+        check_all(fits.curve, fits.hinges[-1], scores[held], labels[held])
+        for place, (at, length) in enumerate(zip(fitted, WINDOWS, strict=False)):
             held = slice(max(0, at - length), at)
             expected = isotonic(scores[held], labels[held], AT)
-            assert line.at(logits_of(AT)) == pytest.approx(expected, abs=1e-5)
+            assert fits.isotonic[place].at(logits_of(AT)) == pytest.approx(expected, abs=1e-5)
+            assert said(fits.hinges[place]) == pytest.approx(hinge(scores[held], labels[held], AT), abs=NEAR)
+
+
+def test_windows_that_hold_the_same_labels_share_their_maps() -> None:
+    scores, labels = stream(240, 4)
+    windows = Windows()
+    windows.add(scores, labels)
+    windows.fit()
+    assert all(line is windows.fits.isotonic[0] for line in windows.fits.isotonic)
+    assert (windows.fits.hinges[: len(WINDOWS)] == windows.fits.hinges[0]).all()
 
 
 def test_a_restored_window_and_a_merged_one_go_on() -> None:
@@ -60,29 +100,38 @@ def test_a_restored_window_and_a_merged_one_go_on() -> None:
             if end < 5000:  # of the others some wait
                 windows.fit()
     again = Windows()
-    again.restore(whole.to_state(), whole.isotonic, whole.uniform)
+    again.restore(whole.to_state(), whole.fits)
     for windows in (whole, again):
         windows.add(scores[:STEP], labels[:STEP])
         windows.fit()
     assert again.to_state() == whole.to_state()
+    assert np.array_equal(again.fits.hinges, whole.fits.hinges)
     one.merge(other)
     assert one.n == 6000
     assert one.fit()
     assert one.to_state().fitted_at == [6000] * (len(WINDOWS) + 1)
-    for line, length in zip(one.isotonic, WINDOWS, strict=True):
-        expected = isotonic(scores[-length:], labels[-length:], AT)
-        assert line.at(logits_of(AT)) == pytest.approx(expected, abs=1e-5)
-    assert one.uniform is not None
-    assert one.uniform.at(AT) == pytest.approx(uniform_mass(one.uniform.edges, scores, labels, AT))
-    state = whole.to_state()
-    for changed, lines, uniform in (
-        ({"fitted_at": [10**9] * 4}, whole.isotonic, whole.uniform),
-        ({"fitted_at": state.fitted_at[:2]}, whole.isotonic, whole.uniform),
-        ({"n": state.n - 1}, whole.isotonic, whole.uniform),
-        ({"newest": state.newest[4:]}, whole.isotonic, whole.uniform),
-        ({"all": ScoreSketch(64).to_bytes()}, whole.isotonic, whole.uniform),
-        ({}, (), whole.uniform),
-        ({}, whole.isotonic, None),
+    for place, length in enumerate(WINDOWS):
+        held = scores[-length:], labels[-length:]
+        assert one.fits.isotonic[place].at(logits_of(AT)) == pytest.approx(isotonic(*held, AT), abs=1e-5)
+        assert said(one.fits.hinges[place]) == pytest.approx(hinge(*held, AT), abs=NEAR)
+    check_all(one.fits.curve, one.fits.hinges[-1], scores, labels)
+
+
+def test_a_state_that_does_not_fit_its_maps_is_refused() -> None:
+    windows = Windows()
+    windows.add(*stream(2000, 3))
+    windows.fit()
+    state, fits = windows.to_state(), windows.fits
+    for changed, maps in (
+        ({"fitted_at": [10**9] * len(state.fitted_at)}, fits),
+        ({"fitted_at": state.fitted_at[:2]}, fits),
+        ({"n": state.n - 1}, fits),
+        ({"newest": state.newest[4:]}, fits),
+        ({"all": ScoreSketch(64).to_bytes()}, fits),
+        ({}, Fits((), fits.hinges, fits.curve)),
+        ({}, Fits(fits.isotonic, fits.hinges, None)),
     ):
         with pytest.raises(DamagedStateError):
-            Windows().restore(msgspec.structs.replace(state, **changed), lines, uniform)
+            Windows().restore(msgspec.structs.replace(state, **changed), maps)
+    with pytest.raises(DamagedStateError):
+        Windows().restore(Windows().to_state(), fits)

@@ -107,8 +107,8 @@ export const CHARTS = [
 ];
 
 const HUES = [
-  "identity", "target/platt/0.99", "target/platt/0.9997", "target/isotonic/1000", "target/isotonic/4000",
-  "target/isotonic/16000", "target/uniform/all", "composite/platt/all", "composite/curve/300",
+  "identity", "target/hinge/250", "target/hinge/1000", "target/hinge/4000", "target/hinge/16000", "target/hinge/all",
+  "target/curve/all", "composite/curve/all", "composite/curve/300",
 ];
 const candidates = ({ weights }) => Object.keys(weights).sort((one, other) => hue(one) - hue(other));
 const hue = (label) => Math.max(HUES.indexOf(label.replace(/\/scores$/, "")), 0);

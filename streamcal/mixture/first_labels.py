@@ -1,0 +1,112 @@
+"""Whether the first labels of a stream without a source are a fair sample to learn from.
+
+Where one class is told sooner than the other, the first labels are nearly all of that class, and say nothing
+of the rates. Nor do labels of one class alone where the other is rare. Until they are fair, the score is
+served as it is.
+
+A class came late if three things hold. It is much rarer among the labels than the scores say. Labels have
+overtaken so many predictions that these could be the missing ones. And the scores without a label do not look
+like those with one: if the scores are right, those of the two classes differ by Var(z) / (m(1 − m)) in the
+mean, m being the mean of all scores.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from streamcal.sketch.decoding import Count, Finite
+
+__all__ = ["FirstLabels", "Observed"]
+
+_MOST: Final = 16_000  # labels that are held back, at most
+_SHORT: Final = 0.5  # of the labels of a class that the scores say: fewer are too few
+_EXPECTED: Final = 20.0  # labels of a class that the scores must say before what came of it tells anything
+_DOUBT: Final = 2.0  # standard deviations of that number by which chance may have brought more
+_OVERTAKEN: Final = 0.25  # predictions without a label, as a part of the missing ones, that could be these
+_ALIKE: Final = 0.5  # of the difference between the two classes: less of it, and labels are missing at random
+_ERRORS: Final = 3.0  # standard errors for which the difference is taken for larger than it looks
+
+Floats = npt.NDArray[np.float64]
+
+
+class Observed(NamedTuple):
+    """The target's scores observed so far, with and without a label."""
+
+    number: int
+    sum: float = 0.0
+    squares: float = 0.0
+    """Sum of their squares."""
+
+
+class FirstLabels(msgspec.Struct):
+    """What decides whether the first labels are fair; its fields are its state."""
+
+    fair: bool = False
+    """Whether they were found fair once; nothing is looked at after that."""
+    one_class_late: bool = False
+    """Whether a class came late: the labels until then are no sample of anything, and are not learned."""
+    newest: int = -1
+    """Scores observed before the latest prediction that has a label; −1: labels come at once."""
+    before: Count = 0
+    """Labels of predictions before that one."""
+    scores: Finite = 0.0
+    """Sum of the scores of all labels."""
+    labels: Count = 0
+    positives: Count = 0
+
+    def add(self, scores: Floats, labels: npt.NDArray[np.int8], seen: npt.NDArray[np.int64]) -> None:
+        """Add labels, int8[k], with their scores and the number of scores observed before each."""
+        newest = int(seen.max())
+        if newest > self.newest:
+            self.newest, self.before = newest, self.labels
+        self.before += int(np.count_nonzero(seen < self.newest))
+        self.scores += float(scores.sum())
+        self.labels += len(labels)
+        self.positives += int(np.count_nonzero(labels))
+
+    @property
+    def unfair(self) -> bool:
+        """Whether the labels so far are held back because a class is late."""
+        return self.one_class_late and not self.fair
+
+    def merge(self, other: FirstLabels) -> None:
+        """Add the labels of the other; they are fair if those of one of both are."""
+        self.fair |= other.fair
+        self.one_class_late |= other.one_class_late
+        self.newest, self.before = max(self.newest, other.newest), self.before + other.before
+        self.scores += other.scores
+        self.labels += other.labels
+        self.positives += other.positives
+
+    def judge(self, observed: Observed) -> bool:
+        """Look whether the labels are fair by now; return it."""
+        n, expected, told = self.labels, self.scores, self.positives
+        if told > expected:  # then it is the other class that may be short
+            expected, told = n - expected, n - told
+        # Before the second batch of predictions has labels, nothing tells how many were overtaken.
+        overtaken = self.newest == 0 or self.newest - self.before > _OVERTAKEN * (expected - told)
+        rare = expected < _EXPECTED and (told == 0 or overtaken)
+        short = overtaken and told < _SHORT * expected + _DOUBT * math.sqrt(max(expected, 0.0))
+        at_random = n >= _MOST or (short and not rare and self._at_random(observed))
+        self.fair = at_random or not (rare or short)
+        self.one_class_late = (self.one_class_late or (short and not rare)) and not at_random
+        return self.fair
+
+    def _at_random(self, observed: Observed) -> bool:
+        """Return whether scores without a label look like those with one."""
+        number, without = observed.number, observed.number - self.labels
+        if without <= 0:
+            return True
+        mean = observed.sum / number
+        spread = mean * (1.0 - mean)
+        apart = (observed.squares / number - mean**2) / spread if spread > 0.0 else 0.0
+        lean = (observed.sum - self.scores) / without - self.scores / self.labels
+        if self.positives > self.scores:  # negatives are short
+            lean = -lean
+        error = math.sqrt(max(spread, 0.0) * (1.0 / self.labels + 1.0 / without))
+        return lean + _ERRORS * error < _ALIKE * apart

@@ -62,7 +62,14 @@ NAVIGATION = {
         "glossary",
     ],
     "Reference": ["events", "store", "serve", "kafka", "spark", "river", "connectors", "api/README"],
-    "Background": ["paper", "benchmarks", "architecture", "proofs/certificates", "proofs/exposure"],
+    "Background": [
+        "paper",
+        "benchmarks",
+        "architecture",
+        "proofs/certificates",
+        "proofs/exposure",
+        "proofs/mixture",
+    ],
 }
 """The pages of docs/ as the side bar groups them."""
 

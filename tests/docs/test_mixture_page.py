@@ -1,0 +1,63 @@
+"""The constants that docs/proofs/mixture.md and docs/drift.md name are those of the code."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from streamcal.mixture import weights
+from streamcal.mixture.names import COMPOSITE, EXPOSURES, NAMES
+from streamcal.mixture.weights import Weights
+
+DOCS = Path(__file__).parents[2] / "docs"
+PROOFS = (DOCS / "proofs" / "mixture.md").read_text()
+DRIFT = (DOCS / "drift.md").read_text()
+
+
+def said(pattern: str, page: str = PROOFS) -> float:
+    """Return the one number that a page names like this."""
+    (number,) = re.findall(pattern, page)
+    exponents = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
+    return float(number.replace(",", "").replace("·10", "e").replace("10⁻", "1e⁻").translate(exponents))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "value"),
+    [
+        (r"c_b = ([\d.]+)·\(1 \+ 1,000", weights.RATE),
+        (r"·\(1 \+ ([\d,]+)/\(n \+ 32\)\) after", weights.EARLY),
+        (r"η′_b = min\(1, ([\d.]+)/λ′_b\)", weights._LEAD_RATE),
+        (r"a_b = ([\d·]+⁻[⁰-⁹¹²³]+)·min\(1, λ_b/log 2\)", weights.SHARE),
+        (r"first weights ([\d.]+) and", weights._TRUST),
+        (r"of m_b ≤ (\d+) labels each", weights.BLOCK),
+        (r"half of it is from the latest ([\d,]+) labels before", math.log(0.5) / math.log(weights._KEPT)),
+        (r"kept within \[(10⁻¹²),", weights._LEAST_TRUST),
+    ],
+)
+def test_the_proofs_name_the_constants(pattern: str, value: float) -> None:
+    assert said(pattern) == pytest.approx(value)
+
+
+def test_the_proofs_name_the_first_weights() -> None:
+    plain, sourced = Weights(), Weights()
+    sourced.set_source(new_generation=True)
+    first, others = plain.served[0], ~COMPOSITE
+    assert len(NAMES) == 15
+    assert (first[0], others.sum()) == (pytest.approx(1 / 5), 13)
+    assert first[others][1:] == pytest.approx(1 / 15)
+    assert np.array_equal(first[COMPOSITE], np.zeros(2))
+    assert sourced.served[0][COMPOSITE] == pytest.approx(3 / 8)
+    assert sourced.served[0][0] == pytest.approx(1 / 20)
+    assert sourced.served[0][others][1:] == pytest.approx(1 / 60)
+
+
+def test_drift_names_every_candidate_and_the_constants() -> None:
+    table = DRIFT.split("| candidates | what they are |", 1)[1].split("\n\n", 1)[0]
+    named = re.findall(r"`([\w./]+)`", table)
+    assert [name for name in named if name in (*NAMES, *EXPOSURES)] == [*NAMES, *EXPOSURES]
+    assert said(r"η = ([\d.]+)·\(1 \+ 1,000/\(n \+ 32\)\)/L", DRIFT) == weights.RATE
+    assert said(r"a label gives back ([\d.]+)% of the weights", DRIFT) == pytest.approx(100 * weights.SHARE)

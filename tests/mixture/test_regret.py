@@ -1,0 +1,534 @@
+"""The regret bounds of docs/proofs/mixture.md, on streams that an adversary makes, labels late included.
+
+Each bound is held against the sequence of candidates that is worst for it: a shortest path over blocks and
+candidates. Rates and shares are worked out here from their definitions. So a bound fails if the code moves
+weights at another rate, or gives another share back, and the tests of the last part make it do so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from streamcal.mixture import mixture as mixture_module
+from streamcal.mixture import weights as module
+from streamcal.mixture.mixture import Mixture
+from streamcal.mixture.names import EXPOSURES
+from streamcal.mixture.weights import Weights, log_losses
+from streamcal.sketch.arrays import AT_ONCE
+
+Floats = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.int8]
+
+LEAST = 1e-3  # ε, how near to 0 or 1 a forecast is taken for
+ROUNDING = 1e-6  # nats, in sums of thousands
+
+# What the page says; read before a test breaks it in the module.
+RATE, LEAD_RATE, SHARE, BLOCK = module.RATE, module._LEAD_RATE, module.SHARE, module.BLOCK
+EARLY = module.EARLY
+KEPT, COIN, FIRST, TRUST = module._KEPT, module._COIN, module._FIRST_LABELS, module._TRUST
+
+
+class Trial(NamedTuple):
+    """One block of m labels, and the weights before it."""
+
+    weights: Floats
+    """float64[3, K]: served, of the tracker as of the prediction, and of that on arrival."""
+    losses: Floats
+    """Of the candidates, as of the prediction and on arrival, float64[2, K, m]."""
+    tracked: Floats
+    """Those of the two trackers' own mixtures as of the prediction, float64[2, m]."""
+    earlier: int | None
+    """How many labels of the target came before; None: it is of the source."""
+
+
+class Recorded(Weights):
+    """Weights that keep every block in `trials`."""
+
+    __slots__ = ("trials",)
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.trials: list[Trial] = []
+
+    def track(
+        self, losses: Floats, tracked: Floats, counted: Floats | None = None, *, earlier: int | None = -1
+    ) -> None:
+        """Move the weights, block by block; by default, earlier labels are those of the blocks so far."""
+        assert counted is None
+        if earlier == -1:
+            earlier = sum(trial.losses.shape[2] for trial in self.trials)
+        for start in range(0, losses.shape[2], BLOCK):
+            own, ours = losses[:, :, start : start + BLOCK], tracked[:, start : start + BLOCK]
+            both = np.broadcast_to(own, (2, *own.shape[1:]))
+            known = None if earlier is None else earlier + start
+            self.trials.append(Trial(self.served.copy(), both.copy(), ours.copy(), known))
+            super().track(own, ours, counted, earlier=known)
+
+
+class Terms(NamedTuple):
+    """What the bounds of one tracker are made of; B blocks."""
+
+    first: Floats
+    """w₀ of its experts, float64[K]."""
+    rates: Floats
+    """η of each block, float64[B]."""
+    shares: Floats
+    """α of each block, float64[B]."""
+    losses: Floats
+    """Of each expert in each block, float64[B, K]."""
+    lost: Floats
+    """What the tracker lost on its forecasts in each block, float64[B]."""
+    extra: Floats
+    """What its blocks may cost beyond exponential weights, float64[B]."""
+
+
+def mixed(weights: Floats, losses: Floats) -> Floats:
+    """Return the losses of the mixture of clipped forecasts, float64[m]."""
+    return -np.log(weights @ np.exp(-losses))
+
+
+def taking_part(trial: Trial) -> npt.NDArray[np.bool_]:
+    """Return which candidates take part, bool[K]."""
+    taking: npt.NDArray[np.bool_] = trial.weights[1] > 0.0
+    return taking
+
+
+def means_of(trials: list[Trial], tracker: int, asleep: int = 0) -> Floats:
+    """Return the mean loss a label before each block, float64[B]; the last ``asleep`` candidates sleep."""
+    total, labels, out = FIRST * COIN, FIRST, []
+    for trial in trials:
+        out.append(total / labels)
+        size = trial.losses.shape[2]
+        weights = trial.weights[1 + tracker, : trial.weights.shape[1] - asleep]
+        own = float(weights @ trial.losses[tracker, : len(weights)].sum(axis=1) / weights.sum())
+        total, labels = KEPT**size * total + own, KEPT**size * labels + size
+    return np.array(out)
+
+
+def terms_of(trials: list[Trial], tracker: int, asleep: int = 0) -> Terms:
+    """Return the terms of a tracker as of its learning (theorems 1 and 2), for its awake candidates."""
+    means = means_of(trials, tracker, asleep)
+    sizes = np.array([trial.losses.shape[2] for trial in trials])
+    sooner = [0.0 if each.earlier is None else EARLY / (each.earlier + BLOCK / 2) for each in trials]
+    rates = np.minimum(1.0, RATE * (1.0 + np.array(sooner)) / means)
+    shares = 1.0 - (1.0 - SHARE * np.minimum(1.0, means / COIN)) ** sizes
+    taking = taking_part(trials[0])
+    taking[len(taking) - asleep :] = False
+    each = [trial.losses[tracker][taking] for trial in trials]
+    weights = [trial.weights[1 + tracker][taking] for trial in trials]
+    ranges = np.array([np.square(np.ptp(own, axis=0)).sum() for own in each])
+    return Terms(
+        weights[0],
+        rates,
+        shares,
+        np.array([own.sum(axis=1) for own in each]),
+        np.array([mixed(w / w.sum(), own).sum() for w, own in zip(weights, each, strict=True)]),
+        np.maximum(rates * sizes - 1.0, 0.0) * ranges / 8.0,
+    )
+
+
+def lead_of(trials: list[Trial], served: Floats) -> Terms:
+    """Return the terms of the weights of the two trackers; ``served`` is what was lost in each block."""
+    means = np.minimum(means_of(trials, 0), means_of(trials, 1))
+    sizes = np.array([trial.losses.shape[2] for trial in trials])
+    rates = np.minimum(1.0, LEAD_RATE / means)
+    shares = 1.0 - (1.0 - SHARE * np.minimum(1.0, means / COIN)) ** sizes
+    differ = np.array([trial.tracked[0].sum() != trial.tracked[1].sum() for trial in trials])
+    ranges = np.array([np.square(np.ptp(trial.tracked, axis=0)).sum() for trial in trials])
+    return Terms(
+        np.array([TRUST, 1.0 - TRUST]),
+        rates,
+        np.where(differ, shares, 0.0) + 1e-12,
+        np.array([trial.tracked.sum(axis=1) for trial in trials]),
+        served,
+        np.maximum(rates * sizes - 1.0, 0.0) * ranges / 8.0,
+    )
+
+
+def shortest(losses: Floats, start: Floats, starts: Floats, stays: Floats) -> float:
+    """Return the least cost of a sequence of experts, one a block.
+
+    Parameters
+    ----------
+    losses
+        float64[B, K], the cost of an expert in a block.
+    start
+        float64[K], of beginning with it.
+    starts, stays
+        float64[B, K], of changing to it before a block, and of staying with it.
+    """
+    cost = start + losses[0]
+    for block in range(1, len(losses)):
+        cost = np.minimum(cost + stays[block], cost.min() + starts[block]) + losses[block]
+    return float(cost.min())
+
+
+def excess_weighted(terms: Terms) -> float:
+    """Return by how much theorem 1 is violated by the worst sequence: what is lost, less the bound."""
+    first, rates, shares, losses, lost, extra = terms
+    prior, before = -np.log(first), np.append(1.0, shares[:-1])
+    starts = prior - np.log(before)[:, np.newaxis]
+    bound = shortest(rates[:, np.newaxis] * losses, prior, starts, np.zeros_like(losses))
+    return float(rates @ (lost - extra)) - bound + float(np.log1p(-shares).sum())
+
+
+def excess_plain(terms: Terms) -> float:
+    """Return by how much theorem 2 is violated by the worst sequence: what is lost, less the bound."""
+    first, rates, shares, losses, lost, extra = terms
+    prior, before = -np.log(first), np.append(1.0, shares[:-1])
+    least = prior - np.log(before)[:, np.newaxis]  # −log of the least weight that it can have had
+    inverse = 1.0 / rates
+    rises = np.maximum(np.diff(inverse, prepend=inverse[0]), 0.0)
+    bound = shortest(
+        losses,
+        prior * inverse[0],
+        least * inverse[:, np.newaxis],
+        least * rises[:, np.newaxis],
+    )
+    return float((lost - extra).sum()) - bound + float(np.log1p(-shares) @ inverse)
+
+
+# Adversaries: forecasts of K candidates for m scores, and their labels, once they have seen the weights.
+
+Adversary = Callable[[np.random.Generator, int, Floats, int], tuple[Floats, Labels]]
+
+
+def told(rng: np.random.Generator, right: Floats) -> tuple[Floats, Labels]:
+    """Return forecasts that give these probabilities, float64[K, m], to their labels."""
+    labels = rng.integers(0, 2, right.shape[1], np.int8)
+    forecasts: Floats = np.where(labels == 1, right, 1.0 - right)
+    return forecasts, labels
+
+
+def punishes_the_leader(
+    rng: np.random.Generator, block: int, weights: Floats, m: int
+) -> tuple[Floats, Labels]:
+    right = np.full((len(weights), m), 0.6)
+    right[weights.argmax()] = 0.3
+    return told(rng, right)
+
+
+def punishes_the_mixture(
+    rng: np.random.Generator, block: int, weights: Floats, m: int
+) -> tuple[Floats, Labels]:
+    forecasts: Floats = rng.random((len(weights), m))
+    if block % 2:
+        forecasts = np.round(forecasts)
+    return forecasts, (weights @ forecasts < 0.5).astype(np.int8)
+
+
+def changes(rng: np.random.Generator, block: int, weights: Floats, m: int) -> tuple[Floats, Labels]:
+    taking = np.flatnonzero(weights)
+    right = np.full((len(weights), m), 0.45)
+    right[taking[block // 60 % len(taking)]] = 0.75
+    return told(rng, right)
+
+
+def changes_once(rng: np.random.Generator, block: int, weights: Floats, m: int) -> tuple[Floats, Labels]:
+    right = np.full((len(weights), m), 0.45)
+    right[1 if block < 350 else 3] = 0.8
+    return told(rng, right)
+
+
+def never_changes(rng: np.random.Generator, block: int, weights: Floats, m: int) -> tuple[Floats, Labels]:
+    right = np.full((len(weights), m), 0.3)
+    right[2] = 0.6
+    return told(rng, right)
+
+
+def changes_the_level(rng: np.random.Generator, block: int, weights: Floats, m: int) -> tuple[Floats, Labels]:
+    right = rng.uniform(0.3, 0.7, (len(weights), m))
+    if block // 50 % 2:
+        right = 1.0 - 0.01 * right
+        right[weights.argmax(), 0] = 0.05
+    return told(rng, right)
+
+
+def draws(rng: np.random.Generator, block: int, weights: Floats, m: int) -> tuple[Floats, Labels]:
+    return rng.beta(0.3, 0.3, (len(weights), m)), rng.integers(0, 2, m, np.int8)
+
+
+ADVERSARIES = (
+    punishes_the_leader,
+    punishes_the_mixture,
+    changes,
+    changes_once,
+    never_changes,
+    changes_the_level,
+    draws,
+)
+
+
+def played(
+    adversary: Adversary, m: int, *, sourced: bool = False, exposed: bool = False, blocks: int = 700
+) -> list[Trial]:
+    """Return the blocks of a stream whose labels come at once, m at a time."""
+    rng = np.random.default_rng(23)
+    weights = Recorded(exposed=exposed)
+    if sourced:
+        weights.set_source(new_generation=True)
+    for block in range(blocks):
+        served = weights.served[1]
+        losses = log_losses(*adversary(rng, block, served, m), LEAST)
+        weights.track(losses[np.newaxis], np.tile(mixed(served, losses), (2, 1)))
+    return weights.trials
+
+
+@pytest.mark.parametrize("m", [1, 16, BLOCK])
+@pytest.mark.parametrize("adversary", ADVERSARIES)
+@pytest.mark.parametrize("sourced", [False, True])
+def test_labels_at_once(adversary: Adversary, m: int, sourced: bool) -> None:
+    """Theorems 1 and 2; what is served is what either tracker mixes."""
+    trials = played(adversary, m, sourced=sourced)
+    for trial in trials:
+        assert trial.weights[0] == pytest.approx(trial.weights[1], abs=1e-9)
+        assert trial.weights[0] == pytest.approx(trial.weights[2], abs=1e-9)
+    terms = terms_of(trials, 0)
+    assert excess_weighted(terms) <= ROUNDING
+    assert excess_plain(terms) <= ROUNDING
+
+
+@pytest.mark.parametrize("m", [1, 16, BLOCK])
+@pytest.mark.parametrize("adversary", ADVERSARIES)
+def test_candidates_that_sleep(adversary: Adversary, m: int) -> None:
+    """The mixture of those awake, against those awake."""
+    trials, asleep = played(adversary, m, exposed=True), len(EXPOSURES)
+    terms = terms_of(trials, 0, asleep)
+    assert 0.0 < trials[0].weights[1, -asleep:].sum() == pytest.approx(1.0 - terms.first.sum())
+    assert excess_weighted(terms) <= ROUNDING
+    assert excess_plain(terms) <= ROUNDING
+
+
+@pytest.mark.parametrize("m", [1, 7, 40, BLOCK])
+def test_a_block_costs_what_the_lemma_says(m: int) -> None:
+    """Lemma 1, at every rate: exactly exponential weights where η·m ≤ 1."""
+    rng = np.random.default_rng(m)
+    for rate in (1.0 / m, 0.3 / m, 2.0 / m, 8.0 / m, 1.0):
+        for _ in range(200):
+            weights = rng.dirichlet(np.full(5, 0.3))
+            losses = rng.exponential(rng.choice([0.01, 0.5, 3.0]), (5, m))
+            total = -np.log(weights @ np.exp(-rate * losses.sum(axis=1))) / rate
+            extra = max(rate * m - 1.0, 0.0) * np.square(np.ptp(losses, axis=0)).sum() / 8.0
+            assert mixed(weights, losses).sum() <= total + extra + ROUNDING
+
+
+# Labels that come late
+
+
+class Late(NamedTuple):
+    """A stream whose labels come late."""
+
+    trials: list[Trial]
+    then: list[Floats]
+    """The weights that were served at each prediction of a block, float64[m, 3, K] for each."""
+    first: list[Floats]
+    """The number of the first block that those weights had not learned, int64[m] for each."""
+
+
+def played_late(delay: int, m: int, width: float, *, spread: bool, blocks: int = 500) -> Late:
+    """Return a stream of labels ``delay`` events late, or up to so many, that are learned m at a time.
+
+    Candidates forecast other things on arrival than when the prediction was made. In turn one is right when
+    the prediction is made, and another when its label comes; the adversary punishes the leader now and then.
+    """
+    rng = np.random.default_rng(99)
+    n = blocks * m
+    arrived = np.arange(n) + (rng.integers(0, delay + 1, n) if spread else delay)
+    order = np.argsort(arrived, kind="stable")
+    weights, now, number = Recorded(), 0, np.zeros(n, int)
+    served = np.empty((n, *weights.served.shape))
+    labels = rng.integers(0, 2, n, np.int8)
+    right = 0.5 + width * rng.uniform(-1.0, 0.4, (2, served.shape[2], n))
+    late = Late(weights.trials, [], [])
+    for learned in range(blocks):
+        part = order[learned * m : (learned + 1) * m]
+        while now < n and now <= arrived[part[-1]]:  # predictions made before the last label of this block
+            served[now], number[now] = weights.served, learned
+            block = now // m
+            right[0, 1 + block // 90 % 5, now] = 0.5 + width * 0.9
+            right[1, 6 + block // 40 % 5, now] = 0.5 + width * 0.9
+            if block % 3 == 0:
+                right[:, weights.served[0].argmax(), now] = 0.5 - width
+            now += 1
+        forecasts = np.where(labels[part] == 1, right[:, :, part], 1.0 - right[:, :, part])
+        losses = log_losses(forecasts, labels[part], LEAST)
+        then = served[part]
+        tracked = np.stack(
+            [-np.log(np.einsum("nk,kn->n", then[:, 1 + tracker], np.exp(-losses[0]))) for tracker in (0, 1)]
+        )
+        weights.track(losses, tracked)
+        late.then.append(then)
+        late.first.append(number[part])
+    return late
+
+
+DELAYED = [
+    pytest.param(delay, m, width, spread, id=f"{delay}-{m}-{width}-{'up-to' if spread else 'all'}")
+    for delay in (0, 40, 900)
+    for m in (8, BLOCK)
+    for width in (0.05, 0.45)
+    for spread in (False, True)
+]
+
+
+def extra_of_old_weights(losses: list[Floats], terms: Terms, first: list[Floats]) -> Floats:
+    """Return what blocks and old weights cost by theorem 3, float64[B].
+
+    Parameters
+    ----------
+    losses
+        Of the experts in each block, float64[K, m] for each.
+    first
+        The first block that the weights of each label's prediction had not learned, as in `Late`.
+    """
+    blocks = np.array([np.ptp(own.sum(axis=1)) for own in losses])
+    since = np.append(0.0, (terms.rates * blocks / 4.0 + terms.shares).cumsum())
+    moved = [np.minimum(since[block] - since[start], 1.0) for block, start in enumerate(first)]
+    late = [np.ptp(own, axis=0) @ far for own, far in zip(losses, moved, strict=True)]
+    extra: Floats = terms.rates * np.square(blocks) / 8.0 + np.array(late)
+    return extra
+
+
+@pytest.mark.parametrize(("delay", "m", "width", "spread"), DELAYED)
+def test_labels_that_come_late(delay: int, m: int, width: float, spread: bool) -> None:
+    """Theorems 1 and 2 for what each tracker forecasts as it learns, and 3 for the weights of long ago."""
+    trials, _, first = played_late(delay, m, width, spread=spread)
+    for tracker in (0, 1):
+        terms = terms_of(trials, tracker)
+        assert excess_weighted(terms) <= ROUNDING
+        assert excess_plain(terms) <= ROUNDING
+    # What was forecast when the prediction was made, by the weights of then.
+    terms = terms_of(trials, 0)
+    extra = extra_of_old_weights([trial.losses[0][taking_part(trial)] for trial in trials], terms, first)
+    lost = np.array([trial.tracked[0].sum() for trial in trials])
+    assert excess_plain(terms._replace(lost=lost, extra=extra)) <= ROUNDING
+
+
+@pytest.mark.parametrize(("delay", "m", "width", "spread"), DELAYED)
+def test_two_trackers_weighed_in_turn(delay: int, m: int, width: float, spread: bool) -> None:
+    """Theorem 4: the same, of two experts; what is served is weighed by the lead of then."""
+    trials, then, first = played_late(delay, m, width, spread=spread)
+    of_now, of_then = [], []
+    for trial, old in zip(trials, then, strict=True):
+        values = np.exp(-trial.losses[0])
+        of_then.append(float(-np.log(np.einsum("nk,kn->n", old[:, 0], values)).sum()))
+        of_now.append(float(mixed(lead_weights(trial), trial.tracked).sum()))
+    terms = lead_of(trials, np.array(of_now))
+    assert excess_weighted(terms) <= ROUNDING
+    assert excess_plain(terms) <= ROUNDING
+    extra = extra_of_old_weights([trial.tracked for trial in trials], terms, first)
+    assert excess_plain(terms._replace(lost=np.array(of_then), extra=extra)) <= ROUNDING
+
+
+def lead_weights(trial: Trial) -> Floats:
+    """Return the weights of the two trackers, float64[2], from what is served."""
+    served, one, other = trial.weights
+    apart = np.abs(one - other).argmax()
+    if one[apart] == other[apart]:
+        return np.array([0.5, 0.5])
+    share = (served[apart] - other[apart]) / (one[apart] - other[apart])
+    return np.array([share, 1.0 - share])
+
+
+# What the code does on its way
+
+
+def test_the_mixture_as_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Theorems 1 and 2 for what mode ``auto`` serves, with its own candidates, labels at once."""
+    monkeypatch.setattr(mixture_module, "Weights", Recorded)
+    rng = np.random.default_rng(5)
+    mixture, leasts = Mixture(), []
+    weights = mixture._weights
+    assert isinstance(weights, Recorded)
+    trials = weights.trials
+    while mixture.n < 6000:
+        scores = rng.random(mixture.next_step - mixture.n)
+        served = mixture.map.predict_many(scores)
+        rates = (scores, 1.0 - scores, np.full(len(scores), 0.02), 0.5 * scores)[mixture.n // 1500]
+        against = (served < 0.5).astype(np.int8)
+        drawn = (rng.random(len(scores)) < rates).astype(np.int8)
+        labels = np.where(rng.random(len(scores)) < 0.1, against, drawn).astype(np.int8)
+        least, before = 0.5 / (mixture.n + 1.0), len(trials)
+        mixture.learn(scores, labels, np.full(len(scores), AT_ONCE))
+        mixture.step(mixture.n)
+        leasts += [least] * (len(trials) - before)
+    terms = terms_of(trials, 0)
+    lost = np.array([trial.tracked[0].sum() for trial in trials])
+    # What is served mixes forecasts that are not clipped: that costs little (lemma 2).
+    more = [clipping(trial, least) for trial, least in zip(trials, leasts, strict=True)]
+    assert (lost <= terms.lost + more + ROUNDING).all()
+    assert excess_weighted(terms) <= ROUNDING
+    assert excess_plain(terms) <= ROUNDING
+
+
+def clipping(trial: Trial, least: float) -> float:
+    """Return what clipping the mixture and not the candidates may cost on a block (lemma 2)."""
+    low = trial.losses[0] >= -math.log(least) - 1e-9
+    return float(np.log1p(trial.weights[1] @ low).sum())
+
+
+# The bounds notice what is broken
+
+BROKEN = [
+    pytest.param("RATE", 10.0, punishes_the_leader, id="ten times the rate"),
+    pytest.param("RATE", 0.1, never_changes, id="a tenth of the rate"),
+    pytest.param("SHARE", 0.0, changes_once, id="no share"),
+    pytest.param("SHARE", 30.0, never_changes, id="thirty times the share"),
+]
+
+
+@pytest.mark.parametrize(("constant", "factor", "adversary"), BROKEN)
+def test_the_bounds_fail_where_rate_or_share_is_broken(
+    monkeypatch: pytest.MonkeyPatch, constant: str, factor: float, adversary: Adversary
+) -> None:
+    intact = terms_of(played(adversary, 16, blocks=2500), 0)
+    assert excess_weighted(intact) <= ROUNDING
+    monkeypatch.setattr(module, constant, factor * getattr(module, constant))
+    terms = terms_of(played(adversary, 16, blocks=2500), 0)
+    assert excess_weighted(terms) > 0.1
+    assert math.isfinite(excess_plain(terms))
+
+
+def led(better: Callable[[int, float], int], blocks: int = 2500) -> Terms:
+    """Return the terms of the lead where the adversary says which tracker loses less, given the lead."""
+    rng, weights, served = np.random.default_rng(3), Recorded(), []
+    for block in range(blocks):
+        trust = 1.0 / (1.0 + math.exp(-weights._lead))
+        tracked = np.full((2, 16), 0.9)
+        tracked[better(block, trust)] = 0.5
+        served.append(float(mixed(np.array([trust, 1.0 - trust]), tracked).sum()))
+        losses = -np.log(rng.uniform(0.45, 0.55, (1, len(weights.active), 16)))
+        weights.track(losses, tracked)
+    return lead_of(weights.trials, np.array(served))
+
+
+def behind(_: int, trust: float) -> int:
+    return int(trust >= 0.5)
+
+
+def first_one_then_the_other(block: int, _: float) -> int:
+    return int(block >= 1250)
+
+
+BROKEN_LEAD = [
+    pytest.param("_LEAD_RATE", 10.0, behind, id="ten times the rate"),
+    pytest.param("_LEAD_RATE", 0.1, first_one_then_the_other, id="a tenth of the rate"),
+    pytest.param("SHARE", 0.0, first_one_then_the_other, id="no share"),
+]
+
+
+@pytest.mark.parametrize(("constant", "factor", "better"), BROKEN_LEAD)
+def test_the_bound_of_the_lead_fails_where_it_is_broken(
+    monkeypatch: pytest.MonkeyPatch, constant: str, factor: float, better: Callable[[int, float], int]
+) -> None:
+    intact = led(better)
+    assert excess_weighted(intact) <= ROUNDING
+    assert excess_plain(intact) <= ROUNDING
+    monkeypatch.setattr(module, constant, factor * getattr(module, constant))
+    assert excess_weighted(led(better)) > 0.1

@@ -9,9 +9,8 @@ The error is that of ``python -m tests.exposure``, in thousandths. The classics:
   likelihood, both log-linear in the logit of the score; here with the truth's family of delays, but for the
   end at 30 days;
 * fake negative calibration (Ktena et al., RecSys 2019): every prediction is learned at once as a negative
-and, when its
-  positive is told, again as a positive. An online model learns b, and serves p = b / (1 − b). Here by online
-  Platt scaling with the discount 0.9997.
+  and, when its positive is told, again as a positive. An online model learns b, and serves p = b / (1 − b).
+  Here by online Platt scaling with the discount 0.9997.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamcal.mixture.mixture import Mixture
+from streamcal.mixture.mixture import Mixture, Observed
 from streamcal.mixture.newton import OnlinePlatt
 from streamcal.mixture.table import ServedTable, Table
 from streamcal.mixture.weights import Weights
@@ -31,7 +31,7 @@ TIMED = 50_000
 DELAYS = {"at once": 0, "500 late": 500, "0 to ∞, mean 4,000": 4000}
 SPREAD = 4000  # from here on, delays are exponential with this mean
 PARTS = {
-    "score labels": (Mixture, "_forecasts"),
+    "score labels": (Mixture, "_losses"),
     "move weights": (Weights, "track"),
     "online Platt": (OnlinePlatt, "learn"),
     "count labels": (Windows, "add"),
@@ -62,6 +62,7 @@ def per_label(mixture: Mixture, delay: int, *, parts: bool) -> dict[str, float]:
     made = np.arange(len(scores))
     arrived = made + (rng.exponential(delay, len(made)) if delay >= SPREAD else delay)
     order = np.argsort(arrived, kind="stable")
+    predicted = np.stack((scores, np.square(scores))).cumsum(axis=1)
     scores, labels, made, arrived = scores[order], labels[order], made[order], arrived[order]
 
     seen = made if delay else np.full(len(made), -1)
@@ -71,8 +72,10 @@ def per_label(mixture: Mixture, delay: int, *, parts: bool) -> dict[str, float]:
         start = time.process_time()
         while mixture.n < end:
             first, last = mixture.n, min(end, mixture.next_step)
-            mixture.learn(scores[first:last], labels[first:last], seen[first:last])
-            mixture.step(int(arrived[last - 1]) + 1)
+            number = min(int(arrived[last - 1]) + 1, len(scores))
+            observed = Observed(number, *predicted[:, number - 1].tolist())
+            mixture.learn(scores[first:last], labels[first:last], seen[first:last], observed=observed)
+            mixture.step(number)
         return time.process_time() - start
 
     feed(WARM)
@@ -105,7 +108,7 @@ def main() -> None:
     print(f"{'us per labelled event':32}" + "".join(f"{part:>15}" for part in COLUMNS))
     for sourced in (False, True):
         for late, delay in DELAYS.items():
-            row = {}
+            row: dict[str, float] = {}
             for parts in (False, True):
                 mixture = with_source(*source) if sourced else Mixture()
                 row |= per_label(mixture, delay, parts=parts)

@@ -41,8 +41,8 @@ WAYS: Final[dict[str, dict[str, Any]]] = {
     "auto": {},
 }
 ONLINE: Final = "online Platt"
-BINNED: Final = "isotonic and uniform mass"
-GROUPS: Final = {"identity": GREY, "composite": BLUE, ONLINE: SKY, BINNED: GREEN}
+SHAPED: Final = "isotonic, hinge and curve"
+GROUPS: Final = {"identity": GREY, "composite": BLUE, ONLINE: SKY, SHAPED: GREEN}
 WEEK: Final = 7 * 86_400.0
 
 Values = npt.NDArray[np.float64]
@@ -112,7 +112,7 @@ def group_of(candidate: str) -> str:
     estimator, _, rest = candidate.partition("/")
     if estimator != "target":
         return estimator
-    return ONLINE if rest.startswith("platt/") else BINNED
+    return ONLINE if rest.startswith("platt/") else SHAPED
 
 
 def grouped(mixtures: Sequence[Published]) -> dict[str, Values]:

@@ -260,11 +260,12 @@ def test_drift_groups_every_candidate(script: Modules) -> None:
     drift = script("drift")
     named = {
         "identity": "identity",
-        "composite/platt/all": "composite",
+        "composite/curve/all": "composite",
         "composite/curve/scores": "composite",
         "target/platt/0.99": "online Platt",
-        "target/isotonic/1000": "isotonic and uniform mass",
-        "target/uniform/all": "isotonic and uniform mass",
+        "target/isotonic/1000": "isotonic, hinge and curve",
+        "target/hinge/all": "isotonic, hinge and curve",
+        "target/curve/all": "isotonic, hinge and curve",
     }
     assert {name: drift.group_of(name) for name in named} == named
     assert set(named.values()) == set(drift.GROUPS)

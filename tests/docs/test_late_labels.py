@@ -70,7 +70,10 @@ def test_each_way_counts_what_it_says(late: ModuleType) -> None:
 
 
 def test_a_forecast_knows_nothing_of_its_future(late: ModuleType) -> None:
-    """Of a stream that ends earlier, the forecasts are the same up to there, in every way."""
+    """Of a stream that ends earlier, the forecasts are the same up to there, in every way.
+
+    But for the last digits: the fit adds up over more cells of the longer stream, though these are empty.
+    """
     stream = made_up(late)
     cut = int(stream.times.searchsorted(stream.times[0] + 24 * HOUR))
     short = stream._replace(
@@ -79,7 +82,7 @@ def test_a_forecast_knows_nothing_of_its_future(late: ModuleType) -> None:
     for way in late.WAYS:
         whole, part = late.forecasts(stream, way), late.forecasts(short, way)
         known = stream.times[:cut] < stream.times[0] + 24 * HOUR
-        assert np.array_equal(whole[:, :cut][:, known], part[:, known]), way
+        assert whole[:, :cut][:, known] == pytest.approx(part[:, known], rel=0.0, abs=1e-12), way
         assert np.array_equal(part[0, :10], stream.scores[:10]), way
     (_, maps) = next(iter(late.fits(stream, "at once")))
     first = stream.times.searchsorted([stream.times[0] + late.STEP, stream.times[0] + 2 * late.STEP])

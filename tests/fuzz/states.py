@@ -78,7 +78,7 @@ def corpus() -> tuple[bytes, ...]:
     engines += [make(options, 300, rng, weight=2.5) for options in weighable]
     merged = make({}, 300, rng)
     merged.merge(make({}, 200, rng))
-    engines += [merged, *(make_late(late, rng) for late in (60, 400))]
+    engines += [merged, *(make_late(late, rng) for late in (100, 250))]
     burst = make({}, 300, rng)
     burst.learn_many(*NormalPair(0.2).sample(200, rng))
     return tuple(engine.to_bytes() for engine in [*engines, burst])

@@ -44,10 +44,13 @@ from streamcal.sketch.decoding import MOST, Probability
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import NONE, ONE, Mass
 
-__all__ = ["EARLIER", "STRIDE", "Mixed", "Mixing", "Mixture", "Observed"]
+__all__ = ["EARLIER", "STRIDE", "STRIDE_AT_ONCE", "Mixed", "Mixing", "Mixture", "Observed"]
 
 STRIDE: Final = 64
 """The longest step, in labels. The first step takes 8, and the next ones a quarter of the labels so far."""
+
+STRIDE_AT_ONCE: Final = 16
+"""The longest step while most labels come before the next step: what they teach is of use at once."""
 
 EARLIER: Final = WINDOWS[-1]
 """How many of the source's newest labels the candidates can continue from."""
@@ -90,6 +93,7 @@ class Mixture:
 
     __slots__ = (
         "_arrival",
+        "_at_once",
         "_evidence",
         "_first_labels",
         "_leader",
@@ -124,7 +128,8 @@ class Mixture:
         self._weights = Weights(exposed=exposed)
         self._leader = 0
         self._recent = RecentLosses(names_of(exposed=exposed, by_scores=False))
-        self._next_step = _next_step(0)
+        self._at_once = False  # whether most of the latest labels were predicted after the step before them
+        self._next_step = _next_step(0, at_once=False)
         self._snapshots = Snapshots([(0, self._snapshot(0, None))])
         # What was served when the latest prediction was made, by which labels that have come since are
         # scored.
@@ -262,6 +267,8 @@ class Mixture:
         tells = number <= self.observed and number >= self.n + len(labels)
         if (seen == AT_ONCE).any() or (not tells and (seen >= 0).any()):
             self._arrival = self._snapshots.latest
+        fresh = (seen == AT_ONCE) | ((seen >= self.observed) & (number > self.observed))
+        self._at_once = bool(2 * np.count_nonzero(fresh) > len(seen))
         if self.holds:
             self._first_labels.add(scores, labels, seen)
             self._windows.add(scores, labels, units)
@@ -314,7 +321,7 @@ class Mixture:
             self._snapshots.add(snapshot)
         else:  # however often the source was formed before the first label, only the last is needed
             self._snapshots.begin(snapshot)
-        self._next_step = _next_step(self.n)
+        self._next_step = _next_step(self.n, at_once=self._at_once)
         self._table.fill(snapshot, self._windows)
         names = names_of(exposed=self.exposed, by_scores=prior is not None)
         leader, before = int(snapshot.weights[0].argmax()), self._leader
@@ -371,6 +378,7 @@ class Mixture:
                 partition=codec.pack_cells(partition),
                 chosen_at=chosen_at,
                 next_step=self._next_step,
+                at_once=self._at_once,
                 shift_allowed=self._weights.shift_allowed,
                 weights=codec.pack_floats(self._weights.to_state()),
                 leader=self._leader,
@@ -422,9 +430,9 @@ class Mixture:
         fewer = n > mixture._windows.n and not first.one_class_late
         if fewer or not -1 <= state.chosen_at <= mixture._windows.n:
             raise DamagedStateError(f"a mixture of {n} labels, with windows of {mixture._windows.n}")
-        if not 0 < state.next_step <= _next_step(n):
+        if not 0 < state.next_step <= _next_step(n, at_once=False):
             raise DamagedStateError(f"a mixture of {n} labels with the next step at {state.next_step}")
-        mixture._next_step = state.next_step
+        mixture._next_step, mixture._at_once = state.next_step, state.at_once
         online = codec.unpack_floats(state.online, -newton.MOST, newton.MOST, 5 * len(DISCOUNTS))
         if not mixture._online.restore(online):
             raise DamagedStateError("online Platt scalings of a mixture are damaged")
@@ -557,9 +565,9 @@ def _shared(units: Units, mass: Mass, labels: int) -> Floats:
     return units.astype(np.float64) * (mass.effective(0, labels)[1] / (mass.labels + ONE * labels))
 
 
-def _next_step(labels: int) -> int:
+def _next_step(labels: int, *, at_once: bool) -> int:
     """Return the label count of the step after one at so many labels."""
-    return labels + min(STRIDE, max(_FIRST_STEP, labels // 4))
+    return labels + min(STRIDE_AT_ONCE if at_once else STRIDE, max(_FIRST_STEP, labels // 4))
 
 
 def _rows(platt: npt.ArrayLike) -> Floats:

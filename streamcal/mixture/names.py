@@ -25,7 +25,7 @@ __all__ = [
 WINDOWS: Final = (250, 1000, 4000, 16_000)
 """Lengths of the windows of labels with maps of their own."""
 
-DISCOUNTS: Final = (0.99, 0.9997)
+DISCOUNTS: Final = (0.98, 0.9997)
 """What a label counts for, in each online Platt scaling, when one more has come."""
 
 RECENT_PRIOR: Final = 300

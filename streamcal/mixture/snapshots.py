@@ -2,7 +2,7 @@
 
 A label that comes late is scored with the snapshot that was served when its prediction was made.
 
-Memory: about 25 snapshots in the long run, a few kB each.
+Memory: about 40 snapshots in the long run, a few kB each.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from streamcal.mixture.forecasts import Points, Snapshot, forecasts_in_turn
 
 __all__ = ["Snapshots"]
 
-_OLDEST: Final = 1024  # in steps: the age at which all snapshots but the first are gone
+_OLDEST: Final = 2048  # in steps: the age at which all snapshots but the first are gone
 _ALL_KEPT: Final = 8  # the latest so many are all kept
 _THIN_EVERY: Final = 8
 
@@ -87,5 +87,5 @@ class Snapshots:
 
 
 def _is_kept(step: int, age: int) -> bool:
-    """Return whether the snapshot of a step is kept at this age: from 8 steps on, two of every doubling."""
-    return not step or age < _ALL_KEPT or (age < _OLDEST and step % (1 << (age.bit_length() - 2)) == 0)
+    """Return whether the snapshot of a step is kept at this age: from 8 steps on, four of every doubling."""
+    return not step or age < _ALL_KEPT or (age < _OLDEST and step % (1 << (age.bit_length() - 3)) == 0)

@@ -102,6 +102,7 @@ class MixtureState(msgspec.Struct, omit_defaults=True):
     partition: bytes
     chosen_at: int
     next_step: Count
+    at_once: bool
     shift_allowed: bool
     weights: bytes
     leader: Count

@@ -262,7 +262,7 @@ def test_drift_groups_every_candidate(script: Modules) -> None:
         "identity": "identity",
         "composite/curve/all": "composite",
         "composite/curve/scores": "composite",
-        "target/platt/0.99": "online Platt",
+        "target/platt/0.98": "online Platt",
         "target/isotonic/1000": "isotonic, hinge and curve",
         "target/hinge/all": "isotonic, hinge and curve",
         "target/curve/all": "isotonic, hinge and curve",

@@ -10,7 +10,7 @@ from streamcal.certificates.record import LABEL_SHIFT_REFUTED
 from streamcal.engine.auto import GENERATION
 from streamcal.engine.emissions import DriftAlarm, MapPublished
 from streamcal.events import Domain, LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.mixture.mixture import STRIDE
+from streamcal.mixture.mixture import STRIDE, STRIDE_AT_ONCE
 from streamcal.sketch.arrays import AT_ONCE
 from streamcal.testing import NormalPair
 
@@ -200,10 +200,10 @@ def flipping(n: int, every: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return scores, (rng.random(n) < rate).astype(np.int8)
 
 
-def steps_up_to(n: int) -> list[int]:
-    """Return the label counts of the steps, as documented: by a quarter of the labels, from 8 to `STRIDE`."""
+def steps_up_to(n: int, most: int) -> list[int]:
+    """Return the label counts of the steps, as documented: by a quarter of the labels, from 8 to ``most``."""
     counts = [8]
-    while (after := counts[-1] + min(STRIDE, max(8, counts[-1] // 4))) <= n:
+    while (after := counts[-1] + min(most, max(8, counts[-1] // 4))) <= n:
         counts.append(after)
     return counts
 
@@ -227,7 +227,7 @@ def test_versions_begin_at_steps_and_nowhere_else(delay: int) -> None:
             assert maps[0].map == engine.map
         else:
             assert (engine.map, engine.mixing) == before[1:]
-    assert began == steps_up_to(3000 - delay)
+    assert began == steps_up_to(3000 - delay, STRIDE if delay else STRIDE_AT_ONCE)
 
 
 def test_a_map_that_is_mixed_off_schedule_is_one_version() -> None:
@@ -276,7 +276,7 @@ def test_splits_and_restarts_change_nothing() -> None:
         assert one.to_bytes() == many.to_bytes()
         again, many = (Recalibrator.from_bytes(engine.to_bytes()) for engine in (again, many))
     assert bursts > 3
-    assert one.version > len(steps_up_to(4000))
+    assert one.version > len(steps_up_to(4000, STRIDE))
 
 
 def test_the_target_continues_from_the_newest_labels_of_the_source() -> None:
@@ -321,7 +321,7 @@ def test_delayed_labels_are_scored_with_the_forecast_of_their_time() -> None:
                     float(scores[late]), int(labels[late]), "target", seen=seen[late] if told else None
                 )
         assert engine.mixing is not None
-        return engine.mixing.weights["target/platt/0.99"]
+        return engine.mixing.weights["target/platt/0.98"]
 
     assert weight_of_the_short(told=True) < 0.7 * weight_of_the_short(told=False)
 

@@ -173,19 +173,19 @@ def test_a_label_meets_the_snapshot_that_was_served_when_its_prediction_was_made
     template = snapshots(rng, [None])[-1]
     kept = Snapshots([(0, template._replace(observed=0))])
     observed = [0]
-    for step in range(1, 1500):
+    for step in range(1, 3000):
         observed.append(observed[-1] + (10 if step % 5 else 0))
         kept.add(template._replace(observed=observed[-1]))
         held = [number for number, _ in kept.held]
         assert held[0] == 0
         assert held[-8:] == [*range(max(0, step - 7), step + 1)]
-        assert len(held) <= 32
+        assert len(held) <= 49
         if step % 100 == 0:
-            # Two of every doubling of the age are kept: a step that is gone has one near it, before it.
-            for age in (10, 30, 100, 300, 700):
+            # Four of every doubling of the age are kept: a step that is gone has one near it, before it.
+            for age in (10, 30, 100, 300, 700, 1500):
                 if age < step:
                     gap = min(step - number - age for number in held if step - number >= age)
-                    assert gap <= age
+                    assert gap <= age / 2
     seen = np.array([0, 9, 10, observed[-1], observed[-1] + 5, observed[-3] - 1])
     moments = [kept.held[index][1].observed for index in kept.served_at(seen)]
     assert moments == [

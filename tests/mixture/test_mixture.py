@@ -20,7 +20,7 @@ from streamcal.mixture import weights as weights_module
 from streamcal.mixture.first_labels import FirstLabels
 from streamcal.mixture.fits import fit_source
 from streamcal.mixture.forecasts import Points, Snapshot, forecasts
-from streamcal.mixture.mixture import EARLIER, STRIDE, Mixed, Mixture, Observed
+from streamcal.mixture.mixture import EARLIER, STRIDE, STRIDE_AT_ONCE, Mixed, Mixture, Observed
 from streamcal.mixture.names import COMPOSITE, NAMES, NAMES_BY_SCORES, RECENT_PRIOR, WINDOWS
 from streamcal.mixture.newton import OnlinePlatt
 from streamcal.mixture.weights import Weights, by_source, log_losses
@@ -99,16 +99,23 @@ def restored(mixture: Mixture) -> Mixture:
 # Steps
 
 
-def test_steps_take_8_labels_then_a_quarter_up_to_the_stride() -> None:
+@pytest.mark.parametrize("late", [0.0, 0.4, 0.6, 1.0])
+def test_steps_take_8_labels_then_a_quarter_up_to_the_stride(late: float) -> None:
+    """The longest is shorter while most labels come before the step after their prediction."""
     mixture, counts = Mixture(), [0]
     scores, labels = NormalPair(0.5).sample(1000, np.random.default_rng(1))
     while (due := mixture.next_step) <= 1000:
-        part = slice(mixture.n, due)
-        step_of(mixture, scores[part], labels[part])
+        part, observed = slice(mixture.n, due), mixture.observed
+        size = due - mixture.n
+        seen = np.where(np.arange(size) < late * size, observed - 1, observed + 5)
+        mixture.learn(scores[part], labels[part], seen, None, Observed(observed + 10, 0.0))
+        mixture = restored(mixture)
+        mixture.step(observed + 10)
         counts.append(due)
     assert counts[1] == 8
+    most = STRIDE_AT_ONCE if late < 0.5 else STRIDE
     for before, after in pairwise(counts):
-        assert after - before == min(STRIDE, max(8, before // 4))
+        assert after - before == min(most, max(8, before // 4))
 
 
 def test_the_map_is_the_weighted_sum_of_the_candidates(source_of: SourceOf) -> None:
@@ -594,7 +601,7 @@ def test_the_state_stays_small(source_of: SourceOf) -> None:
     mixture = Mixture()
     mixture.set_source(source_of(20_000, 0.5, 24))
     run(mixture, scores, labels, delay=500)
-    assert len(mixture.to_bytes()) < 132 * 1024
+    assert len(mixture.to_bytes()) < 145 * 1024
 
 
 def test_merging_counts_the_other_s_labels_as_the_later_ones() -> None:

@@ -421,9 +421,8 @@ class Engine:
             return
         versions, size, start = self._versions, len(scores), 0
         before: Counts | None = None
-        if seen is None and self.config.mode == "auto" and size:  # predicted before this call, all of them
-            before = np.full(size, IN_CALL)
-            before[0] = AT_ONCE
+        if seen is None and self.config.mode == "auto":
+            before = _seen_in_call(size, known.n)
         last = versions.last_version(domain, size)
         direct = not self._reads_labels(domain)  # past the buffer, where only the log reads labels
         for cut in known.pane_cuts(size, times):
@@ -594,3 +593,16 @@ class Engine:
         begins = self._versions.scores_read()
         self._set_stops()
         return begins
+
+
+def _seen_in_call(size: int, known: int) -> Counts:
+    """Return when the predictions of one call's labels were made, int64[size].
+
+    Before the call, if it brings no more labels than were ``known``. A longer call is taken in parts, each as
+    long as all before it: its predictions then knew at least half of the labels that came before them.
+    """
+    seen, start = np.full(size, IN_CALL), 0
+    while start < size:
+        seen[start] = AT_ONCE
+        start += max(1, known + start)
+    return seen

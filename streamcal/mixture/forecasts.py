@@ -48,6 +48,11 @@ class Snapshot(NamedTuple):
     by_scores: bool
     """Whether scores, too, told of the target's prior."""
 
+    @property
+    def knows(self) -> bool:
+        """Whether it knew any label; else all candidates forecast the same."""
+        return self.curve is not None or self.source is not None
+
     @classmethod
     def of(
         cls,

@@ -267,7 +267,7 @@ class Mixture:
         tells = number <= self.observed and number >= self.n + len(labels)
         if (seen == AT_ONCE).any() or (not tells and (seen >= 0).any()):
             self._arrival = self._snapshots.latest
-        fresh = (seen == AT_ONCE) | ((seen >= self.observed) & (number > self.observed))
+        fresh = (seen < 0) | ((seen >= self.observed) & (number > self.observed))
         self._at_once = bool(2 * np.count_nonzero(fresh) > len(seen))
         if self.holds:
             self._first_labels.add(scores, labels, seen)

@@ -57,10 +57,12 @@ class Snapshots:
     def served_at(self, seen: Counts) -> Counts:
         """Return the index of the snapshot served after so many scores, int64[n]; for negative numbers K.
 
-        K is the number of snapshots that are held.
+        K is the number of snapshots that are held. It also stands for those that knew no label at all: their
+        candidates forecast the same, so that no label can tell them apart.
         """
         index: Counts = np.array(self._ends).searchsorted(seen.view(np.uint64), "right")
-        return np.where(seen < 0, len(self.held), index)
+        first = next((place for place, (_, each) in enumerate(self.held) if each.knows), 0)
+        return np.where((seen < 0) | (index < first), len(self.held), index)
 
     def forecasts(self, which: Counts, points: Points, arrival: Snapshot) -> tuple[Floats, Floats]:
         """Return what was forecast for n scores by the snapshots of these indices; K stands for ``arrival``.

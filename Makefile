@@ -46,7 +46,10 @@ types: $(READY)
 
 venv: $(READY)
 
-$(READY): pyproject.toml requirements.lock
+# Modules with types beside them are compiled, so a change of them needs another installation.
+TYPED := $(shell find streamcal -name '*.pxd')
+
+$(READY): pyproject.toml requirements.lock hatch_build.py $(TYPED) $(TYPED:.pxd=.py)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "streamcal needs Python 3.11 or newer, this is " + sys.version)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock

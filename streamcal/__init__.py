@@ -18,6 +18,7 @@ from streamcal.errors import DamagedStateError, OutputError, StoreError, Streamc
 from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, Origin, PredictionEvent
 from streamcal.join.join import JoinConfig
 from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.mixture.newton import compiled
 from streamcal.priors.tracker import PriorKind
 from streamcal.sketch.score_sketch import ScoreSketch
 
@@ -51,6 +52,7 @@ __all__ = [
     "StreamcalError",
     "__version__",
     "backtest",
+    "compiled",
 ]
 
 if TYPE_CHECKING:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,8 @@ settings.register_profile("streamcal", deadline=None, suppress_health_check=[Hea
 settings.load_profile("streamcal")
 
 
+ROOT = Path(__file__).parents[1]
+
 SHARED = ("tests/connectors/kafka/", "tests/spark/", "tests/page/")
 """Tests that share a broker, tests that share a JVM, and tests that share a browser and a run."""
 
@@ -27,6 +31,15 @@ class OneBroker(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         return next((folder for folder in SHARED if nodeid.startswith(folder)), nodeid)
+
+
+def pytest_configure() -> None:
+    """Refuse to test what was compiled of an older file."""
+    for types in ROOT.glob("streamcal/**/*.pxd"):
+        compiled = types.with_suffix(EXTENSION_SUFFIXES[0])
+        newest = max(path.stat().st_mtime for path in (types, types.with_suffix(".py")))
+        if compiled.exists() and compiled.stat().st_mtime < newest:
+            pytest.exit(f"{compiled} was compiled of an older file than is there now: run `make venv`", 2)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneBroker:

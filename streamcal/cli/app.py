@@ -52,6 +52,7 @@ from streamcal.cli.terminal import (
     stopped,
 )
 from streamcal.errors import StoreError
+from streamcal.mixture.newton import compiled
 from streamcal.run.connectors import Connectors
 from streamcal.run.ports import StoppedError
 
@@ -88,7 +89,8 @@ app.command(cls=_Once)(sql)
 
 def _show_version(wanted: bool) -> None:  # the signature of a callback
     if wanted:
-        sys.stdout.write(f"streamcal {version_of('streamcal-engine')}\n")
+        how = "compiled" if compiled else "not compiled, so slower"
+        sys.stdout.write(f"streamcal {version_of('streamcal-engine')} ({how})\n")
         raise typer.Exit
 
 

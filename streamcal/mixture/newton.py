@@ -21,19 +21,20 @@ import numpy.typing as npt
 from streamcal.maps.platt import IDENTITY
 from streamcal.mixture.names import DISCOUNTS
 
-__all__ = ["MOST", "OnlinePlatt"]
+__all__ = ["MOST", "OnlinePlatt", "compiled"]
 
 Floats = npt.NDArray[np.float64]
+
+compiled: Final = not __file__.endswith(".py")
+"""Whether this module was compiled when the package was installed."""
 
 MOST: Final = 1e11
 """No number of a state is larger: H stays below 10⁶, as no logit is beyond ±28, times the greatest weight."""
 
-_BLOCK: Final = 32  # labels a step
+_BLOCK: Final = 32  # labels a step, at most
 _LEAST_CURVATURE: Final = 1e-3
 _G: Final = len(DISCOUNTS)
 _GAMMAS: Final = np.array(DISCOUNTS)[:, np.newaxis]
-# What each label of a block counts for after it, times what the derivatives of the loss are multiples of.
-_AGED: Final = np.array((0.5, 0.25))[:, np.newaxis, np.newaxis] * _GAMMAS ** np.arange(_BLOCK - 1, -1, -1)
 
 
 class OnlinePlatt:
@@ -57,39 +58,8 @@ class OnlinePlatt:
 
         The outcome depends on where a call ends: a block never goes beyond it.
         """
-        powers = np.empty((len(labels), 3))
-        np.square(logits, out=powers[:, 0])
-        powers[:, 1] = logits
-        powers[:, 2] = 1.0
-        each, signs = logits.tolist(), 2.0 * labels - 1.0
-        fits = self._fits
-        for start in range(0, len(labels), _BLOCK):
-            block = slice(start, start + _BLOCK)
-            x, rows = each[block], powers[block]
-            size = len(x)
-            both = np.empty((2, _G, size))  # derivatives of the loss: first and second
-            first, second = both
-            # With t = tanh((a·x + b) / 2), they are (t − (2y − 1)) / 2 and (1 − t²) / 4.
-            np.dot(0.5 * fits[:, :2], rows[:, 1:].T, out=first)
-            np.tanh(first, out=first)
-            np.square(first, out=second)
-            np.subtract(1.0, second, out=second)
-            np.maximum(second, 4.0 * _LEAST_CURVATURE, out=second)
-            first -= signs[block]
-            both *= _AGED[:, :, _BLOCK - size :]
-            if shares is not None:
-                both *= shares[block]
-            sums = both.reshape(2 * _G, size).dot(rows).tolist()
-            ends = min(x), max(x)
-            # Systems of two equations: scalars take less time than arrays.
-            fits = np.array(
-                [
-                    _stepped(fit, discount**size, slope, curvature, ends)
-                    for fit, discount, slope, curvature in zip(
-                        fits.tolist(), DISCOUNTS, sums[:_G], sums[_G:], strict=True
-                    )
-                ]
-            )
+        fits = self._fits.copy()
+        learn_labels(fits, logits, labels, shares)
         self._fits = fits
 
     def merge(self, other: OnlinePlatt, labels: int) -> None:
@@ -118,33 +88,51 @@ class OnlinePlatt:
         return bool(((aa >= 0.0) & (bb >= 0.0) & (ab * ab <= aa * bb * (1.0 + 1e-9))).all())
 
 
-def _stepped(
-    fit: list[float], aged: float, slope: list[float], curvature: list[float], ends: tuple[float, float]
-) -> tuple[float, ...]:
-    """Return a scaling after a damped Newton step.
+def learn_labels(fits: Floats, logits: Floats, labels: npt.NDArray[np.int8], shares: Floats | None) -> None:
+    """Let every scaling take its steps for the next labels, in place.
+
+    Compiled where there is a C compiler: `newton.pxd` has the types.
 
     Parameters
     ----------
-    fit
-        a and b; H of a a, a b and b b.
-    aged
-        What H counts for after the block.
-    slope, curvature
-        The sums over the block of the first and the second derivatives × x², x and 1.
-    ends
-        The least and the greatest logit of the block.
+    fits
+        float64[G, 5], for every discount a and b; H of a a, a b and b b.
+    logits, labels
+        float64[n], finite, and int8[n].
+    shares
+        What each label counts for, float64[n]; None: one.
     """
-    a, b, aa, ab, bb = fit
-    _, slope_a, slope_b = slope
-    aa = aged * aa + curvature[0]
-    ab = aged * ab + curvature[1]
-    bb = aged * bb + curvature[2]
-    determinant = (aa + 1.0) * (bb + 1.0) - ab * ab
-    step_a = ((bb + 1.0) * slope_a - ab * slope_b) / determinant
-    step_b = ((aa + 1.0) * slope_b - ab * slope_a) / determinant
-    farthest = max(abs(ends[0] * step_a + step_b), abs(ends[1] * step_a + step_b))
-    length = math.log1p(farthest) / farthest if farthest > 0.0 else 1.0
-    return a - length * step_a, b - length * step_b, aa, ab, bb
+    n, block, least = len(labels), _BLOCK, _LEAST_CURVATURE
+    for start in range(0, n, block):
+        end = min(start + block, n)
+        low = high = logits[start]
+        for i in range(start, end):
+            low = min(low, logits[i])
+            high = max(high, logits[i])
+        for k in range(len(fits)):
+            discount = DISCOUNTS[k]
+            a, b = fits[k, 0], fits[k, 1]
+            aa, ab, bb = fits[k, 2], fits[k, 3], fits[k, 4]
+            slope_a = slope_b = 0.0
+            for i in range(start, end):
+                # With t = tanh((a·x + b) / 2), p − y is (t − (2y − 1)) / 2, and p (1 − p) is (1 − t²) / 4.
+                x, t = logits[i], math.tanh(0.5 * (a * logits[i] + b))
+                first, second = 0.5 * (t + 1.0) - labels[i], max(0.25 * (1.0 - t * t), least)
+                if shares is not None:
+                    first *= shares[i]
+                    second *= shares[i]
+                slope_a = discount * slope_a + first * x
+                slope_b = discount * slope_b + first
+                aa = discount * aa + second * x * x
+                ab = discount * ab + second * x
+                bb = discount * bb + second
+            determinant = (aa + 1.0) * (bb + 1.0) - ab * ab
+            step_a = ((bb + 1.0) * slope_a - ab * slope_b) / determinant
+            step_b = ((aa + 1.0) * slope_b - ab * slope_a) / determinant
+            farthest = max(abs(low * step_a + step_b), abs(high * step_a + step_b))
+            length = math.log1p(farthest) / farthest if farthest > 0.0 else 1.0
+            fits[k, 0], fits[k, 1] = a - length * step_a, b - length * step_b
+            fits[k, 2], fits[k, 3], fits[k, 4] = aa, ab, bb
 
 
 def _times(curvature: Floats, parameters: Floats) -> Floats:

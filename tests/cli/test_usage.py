@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from streamcal.mixture.newton import compiled
 from tests.command_line import GOOD, STREAMCAL, read_lines, streamcal, synthetic
 
 pytestmark = pytest.mark.slow  # each test calls the command line
@@ -21,7 +22,8 @@ def lines(*rows: dict[str, object]) -> str:
 
 
 def test_version_and_help() -> None:
-    assert streamcal("--version").stdout == f"streamcal {version('streamcal-engine')}\n"
+    how = "compiled" if compiled else "not compiled, so slower"
+    assert streamcal("--version").stdout == f"streamcal {version('streamcal-engine')} ({how})\n"
     for command in ((), ("run",), ("show",)):
         short, long = streamcal(*command, "-h"), streamcal(*command, "--help")
         assert (short.returncode, short.stdout) == (0, long.stdout)

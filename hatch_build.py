@@ -1,0 +1,56 @@
+"""Build hook: compile the modules that have types beside them (``.pxd``), in place.
+
+Without Cython, setuptools or a C compiler the package is built all the same: every module is Python, too, and
+gives the same, more slowly.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+class CompileHook(BuildHookInterface):
+    """Compiles for a wheel and for an editable installation."""
+
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile; say so if that cannot be done. ``STREAMCAL_COMPILE=0`` leaves it out."""
+        if self.target_name != "wheel" or os.environ.get("STREAMCAL_COMPILE") == "0":
+            return
+        try:
+            compile_in_place(Path(self.root))
+        except (Exception, SystemExit) as error:  # whatever is missing: the package works without
+            self.app.display_warning(f"not compiled, so slower: {error}")
+            return
+        if version == "standard":  # of an editable installation nothing is copied
+            build_data["pure_python"] = False
+            build_data["infer_tag"] = True
+
+
+def compile_in_place(root: Path) -> None:
+    """Put a compiled module beside each that has types."""
+    from Cython.Build import cythonize
+    from setuptools import Distribution, Extension
+
+    # Each sum and product is rounded by itself, so that all machines give the same bits.
+    flags = [] if os.name == "nt" else ["-O3", "-ffp-contract=off"]
+    with chdir(root), tempfile.TemporaryDirectory() as made:
+        modules = [
+            Extension(".".join(path.with_suffix("").parts), [str(path)], extra_compile_args=flags)
+            for path in sorted(types.with_suffix(".py") for types in Path("streamcal").rglob("*.pxd"))
+        ]
+        options = {"boundscheck": False, "wraparound": False, "cdivision": True, "annotation_typing": False}
+        extensions = cythonize(
+            modules, build_dir=made, language_level=3, compiler_directives=options, quiet=True, force=True
+        )
+        command = Distribution({"ext_modules": extensions}).get_command_obj("build_ext")
+        command.build_temp, command.inplace = made, True
+        command.ensure_finalized()
+        command.run()

@@ -46,15 +46,18 @@ types: $(READY)
 
 venv: $(READY)
 
-# Modules with types beside them are compiled, so a change of them needs another installation.
+# Modules with types beside them are compiled; a change of them needs no new environment.
 TYPED := $(shell find streamcal -name '*.pxd')
 
-$(READY): pyproject.toml requirements.lock hatch_build.py $(TYPED) $(TYPED:.pxd=.py)
+$(READY): $(VENV)/.installed hatch_build.py $(TYPED) $(TYPED:.pxd=.py)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $(READY)
+
+$(VENV)/.installed: pyproject.toml requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "streamcal needs Python 3.11 or newer, this is " + sys.version)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	touch $(READY)
+	touch $@
 
 schema: $(READY)          ## write the JSON schemas of a map and of a report into docs/
 	$(BIN)/python -c 'import json, streamcal as s; print(json.dumps(s.RecalibrationMap.model_json_schema(), indent=2))' \

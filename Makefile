@@ -46,10 +46,10 @@ types: $(READY)
 
 venv: $(READY)
 
-# Modules with types beside them are compiled; a change of them needs no new environment.
-TYPED := $(shell find streamcal -name '*.pxd')
+# Compiled modules; a change of them needs no new environment.
+COMPILED := $(shell find streamcal -name '*_c.py' -or -name '*_c.pxd')
 
-$(READY): $(VENV)/.installed hatch_build.py $(TYPED) $(TYPED:.pxd=.py)
+$(READY): $(VENV)/.installed hatch_build.py $(COMPILED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $(READY)
 

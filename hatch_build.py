@@ -1,4 +1,4 @@
-"""Build hook: compile the modules that have types beside them (``.pxd``), in place.
+"""Build hook: compile the modules whose names end in ``_c``, in place, with the types beside them (``.pxd``).
 
 Without Cython, setuptools or a C compiler the package is built all the same: every module is Python, too, and
 gives the same, more slowly.
@@ -22,7 +22,12 @@ class CompileHook(BuildHookInterface):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile; say so if that cannot be done. ``STREAMCAL_COMPILE=0`` leaves it out."""
-        if self.target_name != "wheel" or os.environ.get("STREAMCAL_COMPILE") == "0":
+        if self.target_name != "wheel":
+            return
+        for kind in ("so", "pyd"):  # what was compiled of older files
+            for path in Path(self.root, "streamcal").rglob(f"*_c.*.{kind}"):
+                path.unlink()
+        if os.environ.get("STREAMCAL_COMPILE") == "0":
             return
         try:
             compile_in_place(Path(self.root))
@@ -35,7 +40,7 @@ class CompileHook(BuildHookInterface):
 
 
 def compile_in_place(root: Path) -> None:
-    """Put a compiled module beside each that has types."""
+    """Put a compiled module beside each that is to be compiled: all of them, or none."""
     from Cython.Build import cythonize
     from setuptools import Distribution, Extension
 
@@ -44,7 +49,7 @@ def compile_in_place(root: Path) -> None:
     with chdir(root), tempfile.TemporaryDirectory() as made:
         modules = [
             Extension(".".join(path.with_suffix("").parts), [str(path)], extra_compile_args=flags)
-            for path in sorted(types.with_suffix(".py") for types in Path("streamcal").rglob("*.pxd"))
+            for path in sorted(Path("streamcal").rglob("*_c.py"))
         ]
         options = {"boundscheck": False, "wraparound": False, "cdivision": True, "annotation_typing": False}
         extensions = cythonize(

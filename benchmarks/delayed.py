@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from streamcal.maps.platt import fit_platt, logit
 from streamcal.mixture.names import DISCOUNTS
-from streamcal.mixture.newton import OnlinePlatt
+from streamcal.mixture.newton_c import OnlinePlatt
 from tests.exposure.simulation import (
     CHANGE,
     DAYS,

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamcal.mixture.mixture import Mixture, Observed
-from streamcal.mixture.newton import OnlinePlatt
+from streamcal.mixture.newton_c import OnlinePlatt
 from streamcal.mixture.table import ServedTable, Table
 from streamcal.mixture.weights import Weights
 from streamcal.mixture.windows import Windows

@@ -18,7 +18,7 @@ from streamcal.errors import DamagedStateError, OutputError, StoreError, Streamc
 from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, Origin, PredictionEvent
 from streamcal.join.join import JoinConfig
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.mixture.newton import compiled
+from streamcal.mixture.newton_c import compiled
 from streamcal.priors.tracker import PriorKind
 from streamcal.sketch.score_sketch import ScoreSketch
 

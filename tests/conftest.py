@@ -35,7 +35,7 @@ class OneBroker(LoadScopeScheduling):
 
 def pytest_configure() -> None:
     """Refuse to test what was compiled of an older file."""
-    for types in ROOT.glob("streamcal/**/*.pxd"):
+    for types in ROOT.glob("streamcal/**/*_c.pxd"):
         compiled = types.with_suffix(EXTENSION_SUFFIXES[0])
         newest = max(path.stat().st_mtime for path in (types, types.with_suffix(".py")))
         if compiled.exists() and compiled.stat().st_mtime < newest:

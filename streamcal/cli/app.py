@@ -52,7 +52,7 @@ from streamcal.cli.terminal import (
     stopped,
 )
 from streamcal.errors import StoreError
-from streamcal.mixture.newton import compiled
+from streamcal.mixture.newton_c import compiled
 from streamcal.run.connectors import Connectors
 from streamcal.run.ports import StoppedError
 

@@ -26,14 +26,14 @@ from streamcal.maps.logistic import FEATURES
 from streamcal.maps.platt import logit
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import shift_weights
-from streamcal.mixture import newton
+from streamcal.mixture import newton_c as newton
 from streamcal.mixture import state as codec
 from streamcal.mixture.evidence import NO_EVIDENCE, Evidence
 from streamcal.mixture.first_labels import FirstLabels, Observed
 from streamcal.mixture.fits import Counts, Floats, Source, fit_source
 from streamcal.mixture.forecasts import Points, Snapshot, forecasts
 from streamcal.mixture.names import DISCOUNTS, NAMES, RECENT_PRIOR, WINDOWS, names_of
-from streamcal.mixture.newton import OnlinePlatt
+from streamcal.mixture.newton_c import OnlinePlatt
 from streamcal.mixture.recent import RecentLosses
 from streamcal.mixture.snapshots import Snapshots
 from streamcal.mixture.table import ServedTable

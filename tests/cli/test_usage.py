@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from streamcal.mixture.newton import compiled
+from streamcal.mixture.newton_c import compiled
 from tests.command_line import GOOD, STREAMCAL, read_lines, streamcal, synthetic
 
 pytestmark = pytest.mark.slow  # each test calls the command line

@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit
 from sklearn.isotonic import IsotonicRegression
 
-from streamcal.mixture import newton
+from streamcal.mixture import newton_c as newton
 
 __all__ = ["expit", "hinge", "isotonic", "logits_of", "online_platt", "shifted"]
 

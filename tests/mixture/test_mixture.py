@@ -22,7 +22,7 @@ from streamcal.mixture.fits import fit_source
 from streamcal.mixture.forecasts import Points, Snapshot, forecasts
 from streamcal.mixture.mixture import EARLIER, STRIDE, STRIDE_AT_ONCE, Mixed, Mixture, Observed
 from streamcal.mixture.names import COMPOSITE, NAMES, NAMES_BY_SCORES, RECENT_PRIOR, WINDOWS
-from streamcal.mixture.newton import OnlinePlatt
+from streamcal.mixture.newton_c import OnlinePlatt
 from streamcal.mixture.weights import Weights, by_source, log_losses
 from streamcal.sketch import grid
 from streamcal.sketch.arrays import AT_ONCE, IN_CALL

@@ -91,7 +91,7 @@ class OnlinePlatt:
 def learn_labels(fits: Floats, logits: Floats, labels: npt.NDArray[np.int8], shares: Floats | None) -> None:
     """Let every scaling take its steps for the next labels, in place.
 
-    Compiled where there is a C compiler: `newton.pxd` has the types.
+    Compiled where there is a C compiler: `newton_c.pxd` has the types.
 
     Parameters
     ----------

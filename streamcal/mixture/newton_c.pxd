@@ -1,4 +1,4 @@
-# The types with which newton.py is compiled; see docs/architecture.md.
+# The types with which newton_c.py is compiled; see docs/architecture.md.
 cimport cython
 cimport libc.math as math
 

@@ -1,0 +1,55 @@
+"""The modules that are compiled, as the Python that they also are."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import streamcal
+
+_ROOT = Path(streamcal.__file__).parents[1]
+
+
+def spec_of(name: str) -> ModuleSpec | None:
+    """Return the spec of a compiled module's Python file; None if the name is of no such module."""
+    path = _ROOT.joinpath(*name.split(".")).with_suffix(".py")
+    if not name.startswith("streamcal.") or not name.endswith("_c"):
+        return None
+    return importlib.util.spec_from_file_location(name, path)
+
+
+def uncompiled(name: str) -> ModuleType:
+    """Import a compiled module a second time, as Python; skip, in CI fail, where nothing was compiled."""
+    if not streamcal.compiled:
+        if os.environ.get("CI"):
+            pytest.fail("nothing was compiled")
+        pytest.skip("nothing was compiled: there was no C compiler at the installation")
+    spec = spec_of(name)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert str(module.__file__).endswith(".py")
+    return module
+
+
+class FromPython:
+    """Finds the Python files of all compiled modules, for a process in which nothing is compiled."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG004
+        """Find a module, as `sys.meta_path` asks."""
+        return spec_of(name)
+
+
+def import_uncompiled() -> None:
+    """Let this process import all compiled modules as Python; none may have been imported before."""
+    for name in [name for name in sys.modules if name == "streamcal" or name.startswith("streamcal.")]:
+        del sys.modules[name]
+    sys.meta_path.insert(0, FromPython)  # type: ignore[arg-type]

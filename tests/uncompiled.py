@@ -43,7 +43,7 @@ class FromPython:
     """Finds the Python files of all compiled modules, for a process in which nothing is compiled."""
 
     @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG004
+    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         """Find a module, as `sys.meta_path` asks."""
         return spec_of(name)
 

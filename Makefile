@@ -9,7 +9,7 @@ READY  := $(VENV)/.ready
 # Tests start hundreds of processes, and each would compile the package for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: bench demo docs figures fuzz lint lock paper quick schema test types venv
+.PHONY: bench bench-gate demo docs figures fuzz lint lock paper quick schema test types venv
 
 demo: $(READY)            ## run the shipped example: table and flights.png
 	$(BIN)/streamcal demo
@@ -35,6 +35,9 @@ docs: $(READY)            ## build the site into build/site, strictly: open buil
 
 bench: $(READY)           ## measure against the yardsticks, side by side
 	$(BIN)/python benchmarks/bench.py
+
+bench-gate: $(READY)      ## fail if a hot path takes more than 1.3 times the instructions that it did; needs valgrind
+	$(BIN)/python benchmarks/gate.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -21,17 +21,24 @@ class CompileHook(BuildHookInterface):
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile; say so if that cannot be done. ``STREAMCAL_COMPILE=0`` leaves it out."""
+        """Compile; say so if that cannot be done.
+
+        The environment variable ``STREAMCAL_COMPILE`` leaves it out if it is ``0``, and makes it a must if it
+        is ``1``, as for the wheels of a release.
+        """
         if self.target_name != "wheel":
             return
         for kind in ("so", "pyd"):  # what was compiled of older files
             for path in Path(self.root, "streamcal").rglob(f"*_c.*.{kind}"):
                 path.unlink()
-        if os.environ.get("STREAMCAL_COMPILE") == "0":
+        wish = os.environ.get("STREAMCAL_COMPILE")
+        if wish == "0":
             return
         try:
             compile_in_place(Path(self.root))
         except (Exception, SystemExit) as error:  # whatever is missing: the package works without
+            if wish == "1":
+                raise
             self.app.display_warning(f"not compiled, so slower: {error}")
             return
         if version == "standard":  # of an editable installation nothing is copied
@@ -45,7 +52,7 @@ def compile_in_place(root: Path) -> None:
     from setuptools import Distribution, Extension
 
     # Each sum and product is rounded by itself, so that all machines give the same bits.
-    flags = [] if os.name == "nt" else ["-O3", "-ffp-contract=off"]
+    flags = [] if os.name == "nt" else ["-O3", "-g0", "-ffp-contract=off"]
     with chdir(root), tempfile.TemporaryDirectory() as made:
         modules = [
             Extension(".".join(path.with_suffix("").parts), [str(path)], extra_compile_args=flags)

@@ -1,9 +1,9 @@
 """Whether a hot path has become slower: instructions per event, against the numbers kept in `gate.json`.
 
-``make bench-gate`` fails if a path takes more than 1.3 times the instructions that were kept; ``--write`` keeps
-those of now, which is for a commit that says why. Instructions are counted by valgrind: the same figures within
-one part in a hundred, whatever else the machine does, so a minute of one processor is enough. They are not
-time: for that see `bench.py`.
+``make bench-gate`` fails if a path takes more than 1.3 times the instructions that were kept; ``--write``
+keeps those of now, which is for a commit that says why. Instructions are counted by valgrind: the same
+figures within one part in a hundred, whatever else the machine does, in a minute of one processor. They are
+not time: for that see `bench.py`. They depend on the version of Python, so the numbers of each are kept.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import math
 import os
 import platform
 import re
@@ -120,7 +121,7 @@ def predict_many(mode: str, n: int) -> Work:
 
 
 def step(mode: str, n: int) -> Work:
-    """A prediction and the label of the hundredth before it."""
+    """Each prediction, and the label of the hundredth before it."""
     made, (scores, labels) = engine(mode), events(n)
     stream: list[PredictionEvent | LabelEvent] = []
     for index, score in enumerate(scores.tolist()):
@@ -194,7 +195,7 @@ def counted() -> dict[str, float]:
         command = ["valgrind", "--tool=callgrind", f"--dump-before={MARK}", f"--callgrind-out-file={out}"]
         prepare(Path(folder))
         environment = os.environ | {"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1", STATES: folder}
-        done = subprocess.run(
+        done = subprocess.run(  # noqa: S603
             [*command, sys.executable, __file__, "--run"], env=environment, capture_output=True, text=True
         )
         if done.returncode:
@@ -224,27 +225,21 @@ def main() -> None:
             "valgrind counts the instructions and was not found: install it, or let CI run `make bench-gate`"
         )
     python = ".".join(platform.python_version_tuple()[:2])
-    kept = json.loads(KEPT.read_text()) if KEPT.exists() else {"python": python, "instructions": {}}
-    if kept["python"] != python and not options.write:
-        sys.exit(
-            f"the numbers in {KEPT} are of Python {kept['python']}, this is {python}: they cannot be compared"
-        )
-    now, before = counted(), kept["instructions"]
+    kept: dict[str, dict[str, int]] = json.loads(KEPT.read_text())
+    now, before = counted(), kept.get(python, {})
     slower = []
     for name, count in now.items():
-        ratio = count / before[name] if name in before else float("nan")
+        ratio = count / before[name] if name in before else math.nan
         print(f"{name:40}{count:14,.0f} instructions an event{ratio:8.2f} x")
         if ratio > MOST:
             slower.append(name)
     if options.write:
-        KEPT.write_text(
-            json.dumps({"python": python, "instructions": {k: round(v) for k, v in now.items()}}, indent=1)
-            + "\n"
-        )
+        kept[python] = {name: round(count) for name, count in now.items()}
+        KEPT.write_text(json.dumps(kept, indent=1) + "\n")
+    elif not before:
+        print(f"nothing was compared: {KEPT.name} has no numbers for Python {python}")
     elif missing := now.keys() ^ before.keys():
-        sys.exit(
-            f"{KEPT.name} does not have the same paths: {', '.join(sorted(missing))}; write it anew with --write"
-        )
+        sys.exit(f"{KEPT.name} has other paths: {', '.join(sorted(missing))}; write it anew with --write")
     elif slower:
         sys.exit(f"more than {MOST} times the instructions that were kept: {', '.join(slower)}")
 

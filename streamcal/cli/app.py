@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import sys
 from contextlib import ExitStack
-from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -50,9 +49,9 @@ from streamcal.cli.terminal import (
     hold_standard_streams,
     set_up_logging,
     stopped,
+    version_line,
 )
 from streamcal.errors import StoreError
-from streamcal.mixture.newton_c import compiled
 from streamcal.run.connectors import Connectors
 from streamcal.run.ports import StoppedError
 
@@ -89,8 +88,7 @@ app.command(cls=_Once)(sql)
 
 def _show_version(wanted: bool) -> None:  # the signature of a callback
     if wanted:
-        how = "compiled" if compiled else "not compiled, so slower"
-        sys.stdout.write(f"streamcal {version_of('streamcal-engine')} ({how})\n")
+        sys.stdout.write(f"{version_line()}\n")
         raise typer.Exit
 
 

@@ -50,6 +50,7 @@ from streamcal.cli.terminal import (
     set_up_logging,
     stop_status,
     stopped,
+    version_line,
 )
 from streamcal.cli.whole import refuse_unwritable, write_whole
 from streamcal.errors import DamagedStateError, OutputError, StoreError
@@ -221,6 +222,7 @@ def run(
             if state is not None:
                 board.take_maps(state.maps())
             server.show(board)
+        log.info("%s", version_line())
         with Meter(pipeline, sources, live=not log_json) as meter:
             course = Course() if report is not None and state is None else None
             after = _Watch(pipeline, meter, measured, board, course, show_rejects=rejects is None)

@@ -32,6 +32,7 @@ from streamcal.cli.terminal import (
     set_up_logging,
     stop_status,
     stopped,
+    version_line,
 )
 from streamcal.errors import OutputError, StoreError
 from streamcal.run.connectors import Connectors, public_url
@@ -117,6 +118,7 @@ def serve(
             alarms=None if alarms is None else lambda: _open_webhook(connectors, alarms, stack),
         )
         name = f"[{host}]" if ":" in host else host
+        log.info("%s", version_line())
         log.info("listening at http://%s:%s", name, listener.getsockname()[1])
         try:
             server.run(listener)

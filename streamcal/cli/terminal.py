@@ -7,12 +7,14 @@ import os
 import signal
 import sys
 from datetime import UTC, datetime
+from importlib.metadata import version
 from types import FrameType
 from typing import Final, NoReturn
 
 import msgspec
 import typer
 
+from streamcal.mixture.newton_c import compiled
 from streamcal.run.ports import StoppedError
 from streamcal.run.rows import RejectRow
 
@@ -30,6 +32,7 @@ __all__ = [
     "set_up_logging",
     "stop_status",
     "stopped",
+    "version_line",
 ]
 
 EXIT_NOTHING_READ: Final = 1
@@ -81,6 +84,12 @@ def set_up_logging(*, as_json: bool) -> None:
         logger.handlers = [handler]
         logger.setLevel(logging.INFO)
         logger.propagate = False
+
+
+def version_line() -> str:
+    """Return the version, and whether the hot loops are compiled."""
+    how = "compiled" if compiled else "not compiled, so slower"
+    return f"streamcal {version('streamcal-engine')} ({how})"
 
 
 def hold_standard_streams() -> None:

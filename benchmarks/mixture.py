@@ -1,9 +1,9 @@
 """What the mixture of mode ``auto`` costs: time per labelled event by part, memory, and size of its state.
 
-``python benchmarks/mixture.py`` prints a table in about a minute. Times are processor time, the mean over the
-steps after 100,000 labels: which maps are due differs from step to step. Labels come at once, a fixed number
-of labels late, or after exponential delays, so that the labels of one step belong to predictions of many
-steps before.
+``python benchmarks/mixture.py`` prints a table in about a minute; `bench.py` has its budgets. Times are
+processor time, the mean over the steps after 100,000 labels: which maps are due differs from step to step.
+Labels come at once, a fixed number of labels late, or after exponential delays, so that the labels of one
+step belong to predictions of many steps before.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from __future__ import annotations
 import time
 import tracemalloc
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from measure import Row, figure
 from numpy.typing import NDArray
 
 from streamcal.mixture.mixture import Mixture, Observed
@@ -29,6 +30,7 @@ SOURCE = 100_000
 WARM = 100_000
 TIMED = 50_000
 DELAYS = {"at once": 0, "500 late": 500, "0 to ∞, mean 4,000": 4000}
+BUDGETS = {"at once": 1.5, "500 late": 3.0, "0 to ∞, mean 4,000": 3.0}  # µs
 SPREAD = 4000  # from here on, delays are exponential with this mean
 PARTS = {
     "score labels": (Mixture, "_losses"),
@@ -101,6 +103,14 @@ def with_source(scores: Floats, labels: NDArray[np.int8]) -> Mixture:
     mixture.set_source(sketch)
     mixture.continue_from(scores, labels)
     return mixture
+
+
+def rows() -> Iterator[Row]:
+    """Yield what a label costs, of a mixture with a source."""
+    source = NormalPair(0.5).sample(SOURCE, np.random.default_rng(1))
+    for late, delay in DELAYS.items():
+        taken = [per_label(with_source(*source), delay, parts=False)["all"] for _ in range(3)]
+        yield figure("mixture", f"a label in the mixture, {late}", "µs", taken, at_most=BUDGETS[late])
 
 
 def main() -> None:

@@ -17,7 +17,11 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
+
+from measure import Row
 
 STREAMCAL = [sys.executable, "-c", "from streamcal.cli.app import main; main()"]
 
@@ -65,7 +69,7 @@ def serve(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
         [*STREAMCAL, "serve", "--store", str(folder / "store.db"), "--port", "0"], stderr=subprocess.PIPE
     )
     assert server.stderr is not None
-    url = re.findall(rb"http://\S+", server.stderr.readline())[0].decode()
+    url = next(re.findall(rb"http://\S+", line)[0].decode() for line in server.stderr if b"http://" in line)
     for _ in range(200):
         try:
             urllib.request.urlopen(f"{url}/readyz")  # noqa: S310
@@ -76,7 +80,19 @@ def serve(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
     raise TimeoutError("the server does not get ready")
 
 
-def measure(size: int, seconds: int, connections: int) -> None:
+class Served(NamedTuple):
+    """What a server did under load."""
+
+    requests: float
+    """Requests a second."""
+    p50: str
+    p99: str
+    processor: float
+    """Microseconds of its processor time an event."""
+    refused: int
+
+
+def measure(size: int, seconds: int = 10, connections: int = 32) -> Served:
     """Load a server with requests of so many events, predictions and labels in turn."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "load.lua"
@@ -96,12 +112,18 @@ def measure(size: int, seconds: int, connections: int) -> None:
     rate = float(re.findall(r"Requests/sec:\s+([\d.]+)", done.stdout)[0])
     p50, p99 = (re.findall(rf"{share}%\s+(\S+)", done.stdout)[0] for share in (50, 99))
     refused = re.findall(r"Non-2xx or 3xx responses: (\d+)", done.stdout)
-    print(
-        f"{size:4} events a request, {connections} connections: {rate:,.0f} requests/s, {rate * size:,.0f}"
-        f" events/s, median {p50}, p99 {p99}, {taken / requests / size * 1e6:,.1f} µs of processor an event;"
-        f" refused: {refused[0] if refused else 0}",
-        flush=True,
-    )
+    return Served(rate, p50, p99, taken / requests / size * 1e6, int(refused[0]) if refused else 0)
+
+
+def rows() -> Iterator[Row]:
+    """Yield events a second over HTTP."""
+    for size, at_least in ((1, 3_000), (100, 100_000)):
+        served = measure(size)
+        rate = served.requests * size
+        yield Row(
+            "serve", f"streamcal serve, {size} events a request", None, "events/s", [rate],
+            budget=f"≥ {at_least:,}/s", met=rate >= at_least, note=f"median {served.p50}, p99 {served.p99}",
+        )  # fmt: skip
 
 
 if __name__ == "__main__":
@@ -109,5 +131,11 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=int, default=10)
     parser.add_argument("--connections", type=int, default=32)
     asked = parser.parse_args()
-    for each in (1, 100):
-        measure(each, asked.seconds, asked.connections)
+    for size in (1, 100):
+        served = measure(size, asked.seconds, asked.connections)
+        print(
+            f"{size:4} events a request, {asked.connections} connections: {served.requests:,.0f} requests/s,"
+            f" {served.requests * size:,.0f} events/s, median {served.p50}, p99 {served.p99},"
+            f" {served.processor:,.1f} µs of processor an event; refused: {served.refused}",
+            flush=True,
+        )

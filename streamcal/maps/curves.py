@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.maps import binning
+from streamcal.maps.isotonic_c import isotonic
 from streamcal.maps.platt import cell_logits, expit
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch import grid
@@ -249,11 +250,9 @@ def _curves(
     bins = cells.grouped(splits)
     ends = np.arange(len(splits))
     if monotone:
-        from scipy.optimize import isotonic_regression  # takes longer to import than all of streamcal
-
         # Copies are so far apart that nothing is pooled across them.
         rates = bins.positives / bins.totals + 2.0 * _copy_of(bins.logits)
-        ends = isotonic_regression(rates, weights=bins.totals).blocks
+        ends = isotonic(rates, bins.totals.astype(np.float64))[0]
     blocks = bins.grouped(ends)
     values = _inside(blocks)
     starts = splits[ends]

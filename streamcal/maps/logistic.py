@@ -17,12 +17,15 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.maps.logistic_c import evaluate, group, minimise
+
 __all__ = [
     "FEATURES",
     "HINGE",
     "IDENTITY_ROW",
     "PLATT",
     "Family",
+    "apply_logistic",
     "features",
     "fit_logistic",
     "group_logits",
@@ -39,14 +42,7 @@ FEATURES: Final = 2 + len(KNOTS)
 IDENTITY_ROW: Final = np.eye(FEATURES)[0]
 """Parameters θ of the map that changes nothing, float64[7]."""
 
-_TOLERANCE: Final = (
-    0.01  # nats over all labels together; fitting two parameters to chance costs about one nat
-)
-_MOST_STEPS: Final = 50
-_MOST_HALVINGS: Final = 30
-_SUFFICIENT: Final = 0.1  # the part of the decrease predicted by the slope that a step must reach (Armijo)
 _PARTS: Final = 128  # of the labels, at least
-_APART: Final = 0.125  # nats, at most, between the logits of one group
 
 
 class Family(NamedTuple):
@@ -72,6 +68,14 @@ def features(logits: Floats) -> Floats:
     return out
 
 
+def apply_logistic(theta: Floats, logits: Floats, out: Floats, before: Floats | None = None) -> None:
+    """Put the probabilities of maps θ, float64[r, 7], at logits, float64[n], into ``out``, float64[r, n].
+
+    ``before`` is θ of what is in ``out`` already: rows that are the same stay. None: nothing is.
+    """
+    evaluate(theta, before, KNOTS, logits, out)
+
+
 def group_logits(logits: Floats, counts: Floats) -> tuple[Floats, Floats]:
     """Join neighbouring scores into groups of at most ⅛ nat, and of about 1 in 128 labels.
 
@@ -88,13 +92,9 @@ def group_logits(logits: Floats, counts: Floats) -> tuple[Floats, Floats]:
     """
     if len(logits) <= _PARTS:
         return logits, counts
-    totals = counts[1]
-    ends = totals.cumsum()
-    part = (ends - 0.5 * totals) * (_PARTS / ends[-1])
-    changes = np.diff(part.astype(np.int64)) + np.diff(np.floor(logits / _APART)) > 0.0
-    first = np.concatenate(([0], np.flatnonzero(changes) + 1))
-    grouped = np.add.reduceat(counts, first, axis=1)
-    return np.add.reduceat(logits * totals, first) / grouped[1], grouped
+    means, sums = np.empty(len(logits)), np.empty(counts.shape)
+    groups = group(logits, counts, means, sums)
+    return means[:groups], sums[:, :groups]
 
 
 def fit_logistic(
@@ -112,46 +112,8 @@ def fit_logistic(
         θ to start from, float64[7], such as the previous fit of the same family; None: the identity.
     """
     used = list(family.used)
-    phi, ridge, centre = values[used], family.ridge, IDENTITY_ROW[used]
-    fitted = centre if start is None else start[used]
-    loss, rates = _evaluate(fitted - centre, fitted @ phi, ridge, positives, totals)
-    for _ in range(_MOST_STEPS):
-        slope = phi @ (totals * rates - positives) + ridge * (fitted - centre)
-        curvature = (phi * (totals * rates * (1.0 - rates))) @ phi.T + np.diag(ridge)
-        step = -np.linalg.solve(curvature, slope)
-        decrease = -float(step @ slope)
-        if not decrease > _TOLERANCE:
-            break
-        scale = 1.0
-        for _ in range(_MOST_HALVINGS):
-            trial = fitted + scale * step
-            new = _evaluate(trial - centre, trial @ phi, ridge, positives, totals)
-            if new[0] <= loss - _SUFFICIENT * scale * decrease:
-                break
-            scale /= 2.0
-        else:
-            break  # rounding error dominates
-        fitted, (loss, rates) = trial, new
-    out = np.zeros(FEATURES)
-    out[used] = fitted
-    return out
-
-
-def _evaluate(
-    away: Floats, exponents: Floats, ridge: Floats, positives: Floats, totals: Floats
-) -> tuple[float, Floats]:
-    """Return the penalised log loss, and the probability of every score, float64[m].
-
-    Parameters
-    ----------
-    away
-        how far the parameters are from the identity's.
-    exponents
-        log odds of every score's probability, float64[m].
-    """
-    # log(1 + e^t) = max(t, 0) + log(1 + e^−|t|): one exponential serves the loss and its derivatives.
-    small = np.exp(-np.abs(exponents))
-    losses = totals * (np.maximum(exponents, 0.0) + np.log1p(small)) - positives * exponents
-    inverse = 1.0 / (1.0 + small)
-    rates = np.where(exponents >= 0.0, inverse, small * inverse)
-    return float(losses.sum()) + 0.5 * float(ridge @ np.square(away)), rates
+    fitted, theta = (IDENTITY_ROW if start is None else start)[used], np.zeros(FEATURES)
+    positives, totals = np.ascontiguousarray(positives, np.float64), np.ascontiguousarray(totals, np.float64)
+    minimise(fitted, IDENTITY_ROW[used], family.ridge, values[used], positives, totals)
+    theta[used] = fitted
+    return theta

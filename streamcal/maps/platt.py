@@ -7,8 +7,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.maps import platt_c
 from streamcal.maps.logistic import PLATT, features, fit_logistic
-from streamcal.sketch import grid
 from streamcal.sketch.arrays import Cells
 
 __all__ = ["IDENTITY", "apply_platt", "cell_logits", "expit", "fit_platt", "inside", "logit"]
@@ -69,7 +69,9 @@ def logit(scores: Floats, out: Floats | None = None) -> Floats:
 
 def cell_logits(cells: Cells, level: int) -> Floats:
     """Return the logit of the middle of every cell of the grid, float64[m] for int32[m]."""
-    return logit(grid.left_edges(2 * cells + np.int32(1), level - 1))
+    out = np.empty(len(cells))
+    platt_c.cell_logits(np.ascontiguousarray(cells, np.int32), level, out)
+    return out
 
 
 def inside(score: float) -> float:

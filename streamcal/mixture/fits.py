@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.maps.curves import fit_curve
+from streamcal.maps.isotonic_c import isotonic
 from streamcal.maps.logistic import PLATT, features, fit_logistic, group_logits
 from streamcal.maps.platt import apply_platt, cell_logits, expit, logit
 from streamcal.maps.recalibration_map import RecalibrationMap
@@ -139,19 +140,16 @@ def fit_isotonic(cells: Cells, level: int, counts: Counts, squares: Floats | Non
     squares
         Σw² per cell, float64[m]; None: all weights are 1.
     """
-    # Imported here: scipy.optimize takes longer to import than all of streamcal.
-    from scipy.optimize import isotonic_regression
-
     positives = counts[1].astype(np.float64)
     weights = positives + counts[0]
     ends = slice(None, None, max(1, len(cells) - 1))  # the first and the last, which may be the same
     one = 1.0 if squares is None else squares[ends] / weights[ends]
     weights[ends] += one
     positives[ends] += 0.5 * one
-    fitted = isotonic_regression(positives / weights, weights=weights)
-    knots = fitted.blocks.repeat(2)[1:-1]
+    starts, values = isotonic(positives / weights, weights)
+    knots = starts.repeat(2)[1:-1]
     knots[1::2] -= 1
-    return Line(cell_logits(cells[knots], level), np.minimum(fitted.x[knots], 1.0))
+    return Line(cell_logits(cells[knots], level), np.minimum(values.repeat(2), 1.0))
 
 
 def _as_line(curve: RecalibrationMap) -> Line:

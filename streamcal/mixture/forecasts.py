@@ -7,8 +7,8 @@ from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
-from streamcal.maps.logistic import features
-from streamcal.maps.platt import expit, logit
+from streamcal.maps.logistic import apply_logistic
+from streamcal.maps.platt import logit
 from streamcal.maps.shift import shift_odds
 from streamcal.mixture.fits import Counts, Floats, Line, Source
 from streamcal.mixture.names import DISCOUNTS, NAMES, WINDOWS
@@ -79,14 +79,12 @@ class Points:
         float64[n] in [0, 1].
     logits
         float64[n], their logits, finite.
-    values
-        float64[7, n], the `features` of these.
     """
 
-    __slots__ = ("_at", "_line", "logits", "scores", "values")
+    __slots__ = ("_at", "_line", "logits", "scores")
 
-    def __init__(self, scores: Floats, logits: Floats, values: Floats) -> None:
-        self.scores, self.logits, self.values = scores, logits, values
+    def __init__(self, scores: Floats, logits: Floats) -> None:
+        self.scores, self.logits = scores, logits
         self._line: Line | None = None
 
     def along(self, line: Line) -> Floats:
@@ -97,13 +95,12 @@ class Points:
 
     def __getitem__(self, places: Counts) -> Points:
         """Return the points at these places, int64[k]."""
-        return Points(self.scores[places], self.logits[places], self.values[:, places])
+        return Points(self.scores[places], self.logits[places])
 
     @classmethod
     def of(cls, scores: Floats) -> Points:
         """Return the points of scores, float64[n] in [0, 1]."""
-        logits = logit(scores)
-        return cls(scores, logits, features(logits))
+        return cls(scores, logit(scores))
 
 
 def forecasts(snapshot: Snapshot, points: Points) -> Floats:
@@ -128,9 +125,7 @@ def refill(snapshot: Snapshot, points: Points, values: Floats, before: Snapshot 
             values[_ISOTONIC + row] = line.at(points.logits)
     if snapshot.curve is not None and (before is None or snapshot.curve is not before.curve):
         values[_CURVE] = snapshot.curve.at(points.logits)
-    logistic = expit(snapshot.logistic @ points.values)
-    values[_LOGISTIC] = logistic[:LOGISTIC_ROWS]
-    values[len(NAMES) :] = logistic[LOGISTIC_ROWS:]
+    _refill_logistic(snapshot, points.logits, values, None if before is None else before.logistic)
     if source is not None and (before is None or source is not before.source or snapshot.odds != before.odds):
         for row, odds in zip(range(_SHIFTED.start, _SHIFTED.stop), snapshot.odds, strict=True):
             values[row] = shift_odds(points.along(source.curve), odds)
@@ -163,10 +158,10 @@ def forecasts_in_turn(
             values[_ISOTONIC + row, part] = line.at(points.logits[part])
     for curve, part in _runs([snapshot.curve for snapshot in snapshots], ends):
         values[_CURVE, part] = curve.at(points.logits[part])
-    logistic = np.array([snapshot.logistic for snapshot in snapshots]).repeat(lengths, axis=0)
-    rows = expit(np.einsum("nrj,jn->rn", logistic, points.values))
-    values[_LOGISTIC] = rows[:LOGISTIC_ROWS]
-    values[len(NAMES) :] = rows[LOGISTIC_ROWS:]
+    start = 0
+    for snapshot, end in zip(snapshots, ends, strict=True):
+        _refill_logistic(snapshot, points.logits[start:end], values[:, start:end], None)
+        start = end
     odds = np.array([snapshot.odds for snapshot in snapshots]).T.repeat(lengths, axis=1)
     for source, part in _runs([snapshot.source for snapshot in snapshots], ends):
         shape = len(odds), len(points.scores[part])
@@ -174,6 +169,15 @@ def forecasts_in_turn(
         values[_SHIFTED, part] = shift_odds(curve_values, odds[:, part])
     weights = np.array([snapshot.weights for snapshot in snapshots]).T.repeat(lengths, axis=2)
     return values, np.einsum("ktn,kn->tn", weights, values)
+
+
+def _refill_logistic(snapshot: Snapshot, logits: Floats, values: Floats, before: Floats | None) -> None:
+    """Bring the rows of logistic maps up to date; ``before`` is `Snapshot.logistic` of what they are of."""
+    theta = snapshot.logistic
+    mine, others = (None, None) if before is None else (before[:LOGISTIC_ROWS], before[LOGISTIC_ROWS:])
+    apply_logistic(theta[:LOGISTIC_ROWS], logits, values[_LOGISTIC], mine)
+    if len(theta) > LOGISTIC_ROWS:
+        apply_logistic(theta[LOGISTIC_ROWS:], logits, values[len(NAMES) :], others)
 
 
 def _candidates(snapshot: Snapshot) -> int:

@@ -20,8 +20,10 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.mixture import weights_c
 from streamcal.mixture.fits import Floats, Source
 from streamcal.mixture.names import COMPOSITE, EXPOSURES, NAMES
+from streamcal.mixture.weights_c import move, trust
 
 __all__ = ["BLOCK", "RATE", "SHARE", "Weights", "by_source", "log_losses"]
 
@@ -152,34 +154,21 @@ class Weights:
             How many labels of the target came before. None: the labels are the source's, to which the
             composites were fitted: these sleep.
         """
-        roles, first = self._roles, self._first
+        roles = self._roles
         asleep = roles.composite | roles.exposed if earlier is None else roles.exposed
-        each, (*sums, labels) = self._each, self._loss.tolist()
-        for start in range(0, losses.shape[2], BLOCK):
-            trial = losses[:, :, start : start + BLOCK]
-            size, lost = trial.shape[2], trial.sum(axis=2)
-            known = float(size) if counted is None else float(counted[start : start + BLOCK].sum())
-            means = np.array([[total / labels] for total in sums])
-            awake = np.where(asleep, 0.0, each)
-            total = awake.sum(axis=1, keepdims=True)
-            own = (awake * lost).sum(axis=1) / total[:, 0]
-            least = np.where(awake > 0.0, lost, np.inf).min(axis=1, keepdims=True)
-            product = RATE if earlier is None else RATE * (1.0 + EARLY / (earlier + start + BLOCK / 2))
-            moved = awake * np.exp(np.minimum(_rates(product, means) * (least - lost), 0.0))
-            each = np.where(asleep, each, moved * (total / moved.sum(axis=1, keepdims=True)))
-            shared = 1.0 - (1.0 - SHARE * np.minimum(1.0, means / _COIN)) ** known
-            each += shared * (first - each)
-            lead = float(tracked[1, start : start + BLOCK].sum() - tracked[0, start : start + BLOCK].sum())
-            if lead:
-                mean = means.min(keepdims=True)
-                trust = _trust(self._lead + float(_rates(_LEAD_RATE, mean)[0, 0]) * lead)
-                trust += (_TRUST - trust) * float(shared.min())
-                trust = min(max(trust, _LEAST_TRUST), 1.0 - _LEAST_TRUST)
-                self._lead = math.log(trust / (1.0 - trust))
-            kept = _KEPT**size
-            sums = [kept * total + more for total, more in zip(sums, own.tolist(), strict=True)]
-            labels = kept * labels + known
-        self._loss = np.array((*sums, labels))
+        each, before = self._each.copy(), -1.0 if earlier is None else float(earlier)
+        self._lead = move(
+            each,
+            self._loss,
+            self._lead,
+            losses,
+            tracked,
+            counted,
+            self._first,
+            asleep.view(np.uint8),
+            before,
+            np.array((RATE, EARLY, SHARE, _LEAD_RATE, _TRUST, _KEPT, _COIN, _LEAST, _LEAST_TRUST)),
+        )
         self._set(each)
 
     def set_source(self, *, new_generation: bool) -> bool:
@@ -219,7 +208,7 @@ class Weights:
         """Set the state, float64[2 K + 4] of finite numbers; return whether it can be one."""
         ends = 2 * len(self._roles.first)
         self._sourced, self._shift_allowed = sourced, shift_allowed
-        self._loss, self._lead = state[ends:-1], float(state[-1])
+        self._loss, self._lead = state[ends:-1].copy(), float(state[-1])
         self._set(state[:ends].reshape(2, -1))
         return bool(
             (state[:-1] >= 0.0).all()
@@ -231,7 +220,7 @@ class Weights:
 
     def _set(self, each: Floats) -> None:
         self._each = each
-        share = _trust(self._lead)
+        share = trust(self._lead)
         served = np.empty((3, each.shape[1]))
         served[0] = share * each[0] + (1.0 - share) * each[1]
         served[1:] = each
@@ -258,21 +247,10 @@ def log_losses(
     counted
         What each label counts for, float64[n]; None: one.
     """
-    right = np.where(labels == 1, forecasts, 1.0 - forecasts)
-    np.maximum(right, least, out=right)
-    np.minimum(right, 1.0 - least, out=right)
-    losses: Floats = -np.log(right)
-    return losses if counted is None else losses * counted
-
-
-def _rates(product: float, means: Floats) -> Floats:
-    """Return the rates of trackers with these mean losses a label."""
-    return np.minimum(1.0, product / np.maximum(means, _LEAST))
-
-
-def _trust(lead: float) -> float:
-    """Return the weight of the first tracker, by its log odds."""
-    return 1.0 / (1.0 + math.exp(min(max(-lead, -_MOST_LEAD), _MOST_LEAD)))
+    rows = forecasts.reshape(-1, len(labels))
+    out = np.empty(rows.shape)
+    weights_c.log_losses(rows, labels, least, counted, out)
+    return out.reshape(forecasts.shape)
 
 
 def by_source(source: Source, *, shifted: bool, exposed: bool = False) -> Floats:

@@ -14,7 +14,7 @@ import numpy as np
 from streamcal.errors import DamagedStateError
 from streamcal.sketch import grid
 from streamcal.sketch.arrays import Cells, Counts, Labels, Scores, Units
-from streamcal.sketch.cells import run_starts
+from streamcal.sketch.counting_c import count_sorted
 from streamcal.sketch.weighing import ONE, Weighed, check_units, squares, weighed
 
 __all__ = ["Newest"]
@@ -53,16 +53,9 @@ class Newest:
         int32[m], ascending; int64[2, m].
         """
         latest = np.sort(self._pack()[-length:])
-        cells = latest >> np.int32(1)
-        labels = latest & np.int32(1)
-        first = run_starts(cells)
-        counts = np.empty((2, len(first)), np.int64)
-        counts[1] = labels if len(first) == len(cells) else np.add.reduceat(labels, first)
-        counts[0, :-1] = first[1:]
-        counts[0, -1] = len(cells)
-        counts[0] -= first
-        counts[0] -= counts[1]
-        return cells[first], counts
+        cells, counts = np.empty(len(latest), np.int32), np.empty((2, len(latest)), np.int64)
+        occupied = count_sorted(latest, cells, counts)
+        return cells[:occupied], counts[:, :occupied]
 
     def weighed(self, length: int) -> tuple[Cells, Weighed]:
         """Return the occupied cells of the latest so many labels, and what their labels count for."""

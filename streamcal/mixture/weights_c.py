@@ -1,0 +1,138 @@
+"""The recursion of the weights, label block by label block: see `weights`."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["log_losses", "move", "trust"]
+
+Floats = npt.NDArray[np.float64]
+
+
+def move(
+    each: Floats,
+    sums: Floats,
+    lead: float,
+    losses: Floats,
+    tracked: Floats,
+    counted: Floats | None,
+    first: Floats,
+    asleep: npt.NDArray[np.uint8],
+    earlier: float,
+    constants: Floats,
+) -> float:
+    """Move the weights of both trackers by log losses, in place; return the lead of the first.
+
+    Parameters
+    ----------
+    each
+        float64[2, K].
+    sums
+        The discounted log loss of each tracker, and the discounted number of labels, float64[3].
+    lead
+        The first tracker's, in log odds of its weight.
+    losses, tracked, counted
+        As in `Weights.track`.
+    first
+        The first weights, float64[K].
+    asleep
+        Which candidates keep their weight, uint8[K].
+    earlier
+        How many labels of the target came before; negative: the labels are the source's.
+    constants
+        float64[10], as `weights` has them.
+    """
+    block, rate, early, share, lead_rate = 64, constants[0], constants[1], constants[2], constants[3]
+    first_trust, kept_a_label, coin, least_loss, least_trust = (
+        constants[4],
+        constants[5],
+        constants[6],
+        constants[7],
+        constants[8],
+    )
+    candidates, n, kinds = losses.shape[1], losses.shape[2], losses.shape[0]
+    lost = np.empty(candidates)
+    for start in range(0, n, block):
+        end = min(start + block, n)
+        known = float(end - start)
+        if counted is not None:
+            known = 0.0
+            for i in range(start, end):
+                known += counted[i]
+        product = rate
+        if earlier >= 0.0:
+            product = rate * (1.0 + early / (earlier + start + 0.5 * block))
+        least_mean = math.inf
+        returned = math.inf  # the least part of the weights that goes back
+        kept = math.pow(kept_a_label, float(end - start))
+        for tracker in range(2):
+            kind = tracker if kinds > 1 else 0
+            mean = sums[tracker] / sums[2]
+            total = own = 0.0
+            least = math.inf
+            for k in range(candidates):
+                if asleep[k]:
+                    continue
+                loss = 0.0
+                for i in range(start, end):
+                    loss += losses[kind, k, i]
+                lost[k] = loss
+                total += each[tracker, k]
+                own += each[tracker, k] * loss
+                if each[tracker, k] > 0.0:
+                    least = min(least, loss)
+            eta = min(1.0, product / max(mean, least_loss))
+            moved = 0.0
+            for k in range(candidates):
+                if not asleep[k]:
+                    lost[k] = each[tracker, k] * math.exp(min(eta * (least - lost[k]), 0.0))
+                    moved += lost[k]
+            back = 1.0 - math.pow(1.0 - share * min(1.0, mean / coin), known)
+            for k in range(candidates):
+                if not asleep[k]:
+                    each[tracker, k] = lost[k] * (total / moved)
+                each[tracker, k] += back * (first[k] - each[tracker, k])
+            sums[tracker] = kept * sums[tracker] + own / total
+            least_mean = min(least_mean, mean)
+            returned = min(returned, back)
+        ahead = 0.0
+        for i in range(start, end):
+            ahead += tracked[1, i]
+            ahead -= tracked[0, i]
+        if ahead != 0.0:
+            trusted = trust(lead + min(1.0, lead_rate / max(least_mean, least_loss)) * ahead)
+            trusted += (first_trust - trusted) * returned
+            trusted = min(max(trusted, least_trust), 1.0 - least_trust)
+            lead = math.log(trusted / (1.0 - trusted))
+        sums[2] = kept * sums[2] + known
+    return lead
+
+
+def trust(lead: float) -> float:
+    """Return the weight of the first tracker, by its log odds."""
+    most = 30.0  # of one tracker over the other, in log odds
+    return 1.0 / (1.0 + math.exp(min(max(-lead, -most), most)))
+
+
+def log_losses(
+    forecasts: Floats, labels: npt.NDArray[np.int8], least: float, counted: Floats | None, out: Floats
+) -> None:
+    """Put the log losses in nats of forecasts, float64[r, n] in [0, 1], into ``out``, of the same shape.
+
+    Parameters
+    ----------
+    labels
+        int8[n].
+    least
+        in (0, ½]: how near to 0 or 1 a forecast is taken for.
+    counted
+        What each label counts for, float64[n]; None: one.
+    """
+    for row in range(len(forecasts)):
+        for i in range(len(labels)):
+            right = forecasts[row, i] if labels[i] == 1 else 1.0 - forecasts[row, i]
+            loss = -math.log(min(max(right, least), 1.0 - least))
+            out[row, i] = loss if counted is None else loss * counted[i]

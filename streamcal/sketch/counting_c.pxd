@@ -1,0 +1,5 @@
+# The types with which counting_c.py is compiled; see docs/architecture.md.
+cimport cython
+
+@cython.locals(last=Py_ssize_t, i=Py_ssize_t, cell=int, label=int)
+cpdef Py_ssize_t count_sorted(const int[::1] packed, int[::1] cells, long long[:, ::1] counts)

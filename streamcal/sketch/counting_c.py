@@ -1,0 +1,31 @@
+"""Counting labels in cells, one label after the other."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["count_sorted"]
+
+
+def count_sorted(
+    packed: npt.NDArray[np.int32], cells: npt.NDArray[np.int32], counts: npt.NDArray[np.int64]
+) -> int:
+    """Count labels by cell and class; return how many cells there are.
+
+    Parameters
+    ----------
+    packed
+        int32[m], ascending: of each label its cell, and in the lowest bit the label.
+    cells, counts
+        int32[m] and int64[2, m], whose first columns get the cells, ascending, and their labels 0 and 1.
+    """
+    last = -1
+    for i in range(len(packed)):
+        cell, label = packed[i] >> 1, packed[i] & 1
+        if last < 0 or cells[last] != cell:
+            last += 1
+            cells[last] = cell
+            counts[0, last] = counts[1, last] = 0
+        counts[label, last] += 1
+    return last + 1

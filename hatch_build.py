@@ -52,7 +52,7 @@ def compile_in_place(root: Path) -> None:
     from setuptools import Distribution, Extension
 
     # Each sum and product is rounded by itself, so that all machines give the same bits.
-    flags = [] if os.name == "nt" else ["-O3", "-g0", "-ffp-contract=off"]
+    flags = [] if os.name == "nt" else ["-O3", "-g0", "-ffp-contract=off", "-fno-strict-aliasing"]
     with chdir(root), tempfile.TemporaryDirectory() as made:
         modules = [
             Extension(".".join(path.with_suffix("").parts), [str(path)], extra_compile_args=flags)

@@ -39,7 +39,7 @@ PARTS = {
     "count labels": (Windows, "add"),
     "fit windows": (Windows, "fit"),
     "update table": (ServedTable, "fill"),
-    "mix map": (Table, "map"),
+    "mix map": (Table, "mixed"),
 }
 COLUMNS = ("all", *PARTS)
 

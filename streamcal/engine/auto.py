@@ -15,10 +15,9 @@ from streamcal.engine.domain_labels import DomainLabels
 from streamcal.errors import DamagedStateError
 from streamcal.exposure.estimate import LEVEL
 from streamcal.exposure.exposure import Exposure
-from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture.evidence import Evidence
 from streamcal.mixture.forecasts import Points
-from streamcal.mixture.mixture import Mixing, Mixture, Observed
+from streamcal.mixture.mixture import Mixed, Mixing, Mixture, Observed
 from streamcal.mixture.names import EXPOSURES, NAMES, NAMES_BY_SCORES
 from streamcal.sketch import grid
 from streamcal.sketch.decoding import Number, decoded
@@ -69,8 +68,7 @@ class Auto:
         "_target",
         "_traffic",
         "begun",
-        "mixing",
-        "served",
+        "mixed",
         "steps",
     )
 
@@ -92,12 +90,15 @@ class Auto:
         self._renewed = False  # whether the next source map is of a new generation
         self.begun = False
         """Whether there was a target label: from the first on, the mixture takes steps by their number."""
-        self.served = RecalibrationMap(version=0)
-        """The map as it was last mixed."""
-        self.mixing: Mixing | None = None
-        """How it is mixed; None before the first step."""
+        self.mixed: Mixed | None = None
+        """The map as it was last mixed; None before the first step."""
         self.steps = 0
         """How many map versions the counts of target labels have begun."""
+
+    @property
+    def mixing(self) -> Mixing | None:
+        """How the map is mixed; None before the first step."""
+        return None if self.mixed is None else self.mixed.mixing
 
     @property
     def room(self) -> int:
@@ -146,7 +147,7 @@ class Auto:
         if self._mixture is not None:
             self.steps += self.begun and self.room <= 0
             self._learn(self._mixture)
-            self.served, self.mixing = self._mixture.step(self._traffic.n, prior, evidence)
+            self.mixed = self._mixture.step(self._traffic.n, prior, evidence)
 
     # Positives that are told before a label is final
 
@@ -245,7 +246,7 @@ class Auto:
             {state.mixing.leader, *state.mixing.weights} <= {*NAMES, *NAMES_BY_SCORES, *EXPOSURES}
         ):
             raise DamagedStateError("not the state of mode auto: it mixes candidates that do not exist")
-        self.steps, self.mixing = state.steps, state.mixing
+        self.steps = state.steps
         self._mixture = None if state.mixture is None else Mixture.from_bytes(state.mixture)
         if (state.exposure is None) != (self._exposure is None) or (
             self._mixture is not None and self._mixture.exposed != (self._exposure is not None)
@@ -257,7 +258,7 @@ class Auto:
         if self.begun and self._mixture is None:
             raise DamagedStateError(f"not the state of mode auto after {self._target.n} labels")
         if state.mixing is not None and self._mixture is not None:
-            self.served = self._mixture.map
+            self.mixed = self._mixture.mixed(state.mixing)
         self._counted = self._target.number_back(state.uncounted)
         self._generation = None
         if state.generation is not None:

@@ -29,6 +29,7 @@ from streamcal.maps.curves import fit_curve
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.uniform_mass import form
 from streamcal.mixture.evidence import Evidence
+from streamcal.mixture.mixture import Mixed
 from streamcal.sketch.cohorts import Cohorts
 from streamcal.sketch.decoding import Number, decoded
 from streamcal.sketch.score_sketch import ScoreSketch
@@ -347,7 +348,7 @@ class MapVersions:
             if the bytes are not such a state.
         """
         state = decoded(data, _State, "map versions")
-        base = RecalibrationMap(version=0)
+        base, mixed = RecalibrationMap(version=0), None
         if self._auto is None:
             try:
                 base = RecalibrationMap.model_validate_json(state.base or b"")
@@ -362,12 +363,12 @@ class MapVersions:
         self._ledger.check_forecasts("source", self._source.log.sketch)
         self._ledger.check_forecasts("target", self._target.log.sketch)
         if self._auto is not None:
-            base = self._auto.restore(state.auto or b"").served
+            mixed = self._auto.restore(state.auto or b"").mixed
             if self._auto.observed > self._traffic.n:
                 raise DamagedStateError(
                     f"map versions after {self._auto.observed} scores, of {self._traffic.n} observed"
                 )
-        self._serve(base)
+        self._serve(mixed or base)
 
     # Versions
 
@@ -457,7 +458,7 @@ class MapVersions:
             sketch.cells, sketch.level, masses, interpolation, monotone=monotone, squares=squares
         ).map
 
-    def _serve(self, base: RecalibrationMap) -> None:
+    def _serve(self, base: RecalibrationMap | Mixed) -> None:
         steps = 0 if self._auto is None else self._auto.steps
         self.served.serve(base, self._versions.number + steps)
 
@@ -495,7 +496,8 @@ class MapVersions:
             self._form_on_schedule("source")
         self._mixed_prior = self._priors.fused
         auto.step(self._mixed_prior, evidence)
-        self._serve(auto.served)
+        if auto.mixed is not None:
+            self._serve(auto.mixed)
         self._ledger.serve(self.served.version)
 
     def _target_scores(self) -> ScoreSketch:

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from streamcal.engine.class_priors import ClassPriors
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import NO_SHIFT, shift_correction_one, shift_corrections
+from streamcal.mixture.mixture import Mixed
 from streamcal.sketch import checks
 from streamcal.sketch.arrays import Scores
 
@@ -25,11 +26,12 @@ class ServedMap:
         give the weights of the shift correction g; None: h is served without correction.
     """
 
-    __slots__ = ("_base", "_curve", "_inner_edges", "_priors", "_values", "_weights", "version")
+    __slots__ = ("_base", "_curve", "_inner_edges", "_mixed", "_priors", "_values", "_weights", "version")
 
     def __init__(self, priors: ClassPriors | None) -> None:
         self._priors = priors
         self._weights: tuple[float, float] | None = None
+        self._mixed: Mixed | None = None  # a map that is not laid out yet
         self.version = 0
         """The number of the map version."""
         self.serve(RecalibrationMap(version=0), 0)
@@ -37,6 +39,8 @@ class ServedMap:
     @property
     def base(self) -> RecalibrationMap:
         """h; its own version and weights do not count."""
+        if self._mixed is not None:
+            self._lay_out(self._mixed.map)
         return self._base
 
     @property
@@ -56,15 +60,21 @@ class ServedMap:
     @property
     def map(self) -> RecalibrationMap:
         """The map as users see it: h with its version and the weights of g."""
-        return self._base.model_copy(update={"version": self.version, "weights": self.weights})
+        return self.base.model_copy(update={"version": self.version, "weights": self.weights})
 
-    def serve(self, base: RecalibrationMap, version: int) -> None:
-        """Serve another h from now on."""
-        self._base, self.version = base, version
+    def serve(self, base: RecalibrationMap | Mixed, version: int) -> None:
+        """Serve another h from now on. A mixed one is laid out when it is first asked for."""
+        self.version, self._weights = version, None
+        if isinstance(base, Mixed):
+            self._mixed = base
+        else:
+            self._lay_out(base)
+
+    def _lay_out(self, base: RecalibrationMap) -> None:
+        self._base, self._mixed = base, None
         # To read a field of a pydantic model takes as long as to search for a bin.
         self._inner_edges, self._values = base.edges[1:-1], base.values
         self._curve = base.base_one if base.knots else None  # neither: the identity
-        self._weights = None
 
     def forget_weights(self) -> None:
         """Work the weights out anew when they are next needed: the priors have moved."""
@@ -74,6 +84,8 @@ class ServedMap:
         """Return the probability of one score; see `Recalibrator.predict_one`."""
         if type(score) is not float or not 0.0 <= score <= 1.0:
             score = checks.check_score(score)
+        if self._mixed is not None:
+            self._lay_out(self._mixed.map)
         if values := self._values:
             probability = values[bisect_right(self._inner_edges, score)]
         else:
@@ -84,9 +96,9 @@ class ServedMap:
 
     def predict_many(self, scores: Scores) -> Scores:
         """Return the probabilities of checked scores, float64[n]."""
-        return self._base.apply_checked(scores, self.weights)
+        return self.base.apply_checked(scores, self.weights)
 
     def predict_ahead(self, scores: Scores, weights: Scores) -> Scores:
         """Return the probabilities of checked scores, float64[n], each under weights of its own, [n, 2]."""
-        base = self._base.apply_checked(scores, NO_SHIFT)
+        base = self.base.apply_checked(scores, NO_SHIFT)
         return shift_corrections(base, weights)

@@ -68,12 +68,22 @@ def features(logits: Floats) -> Floats:
     return out
 
 
-def apply_logistic(theta: Floats, logits: Floats, out: Floats, before: Floats | None = None) -> None:
-    """Put the probabilities of maps θ, float64[r, 7], at logits, float64[n], into ``out``, float64[r, n].
+def apply_logistic(
+    theta: Floats, logits: Floats, ends: npt.NDArray[np.int64], out: Floats, before: Floats | None = None
+) -> None:
+    """Put the probabilities of maps at logits, float64[n], into ``out``, float64[r, n].
 
-    ``before`` is θ of what is in ``out`` already: rows that are the same stay. None: nothing is.
+    Parameters
+    ----------
+    theta
+        θ of s sets of maps, float64[s, r, 7].
+    ends
+        Where the logits of each set end, int64[s]; the last is n.
+    before
+        θ of what is in ``out`` already, float64[r, 7], for a single set: rows that are the same stay. None:
+        nothing is.
     """
-    evaluate(theta, before, KNOTS, logits, out)
+    evaluate(theta, before, KNOTS, logits, ends, out)
 
 
 def group_logits(logits: Floats, counts: Floats) -> tuple[Floats, Floats]:

@@ -23,12 +23,12 @@ cdef double loss_of(
 cdef void solve(double[:, ::1] matrix, double[::1] right, double[::1] out)
 
 @cython.locals(
-    largest=double, h=Py_ssize_t, row=Py_ssize_t, j=Py_ssize_t, i=Py_ssize_t, same=bint, bends=bint,
-    slope=double, intercept=double, exponent=double,
+    largest=double, h=Py_ssize_t, start=Py_ssize_t, each=Py_ssize_t, row=Py_ssize_t, j=Py_ssize_t, i=Py_ssize_t,
+    same=bint, bends=bint, slope=double, intercept=double, exponent=double,
 )
 cpdef evaluate(
-    const double[:, ::1] theta, const double[:, ::1] before, const double[::1] knots,
-    const double[::1] logits, double[:, :] out
+    const double[:, :, :] theta, const double[:, ::1] before, const double[::1] knots,
+    const double[::1] logits, const long long[::1] ends, double[:, :] out
 )
 
 @cython.locals(

@@ -120,38 +120,51 @@ def solve(matrix: Floats, right: Floats, out: Floats) -> None:
         out[j] = total / matrix[j, j]
 
 
-def evaluate(theta: Floats, before: Floats | None, knots: Floats, logits: Floats, out: Floats) -> None:
+def evaluate(
+    theta: Floats,
+    before: Floats | None,
+    knots: Floats,
+    logits: Floats,
+    ends: npt.NDArray[np.int64],
+    out: Floats,
+) -> None:
     """Put the probabilities of rows of maps at logits, float64[n], into ``out``, float64[r, n].
 
     Parameters
     ----------
     theta
-        float64[r, 2 + h], of each row the slope, the intercept, and what the slope grows by at each knot.
+        float64[s, r, 2 + h], of each row the slope, the intercept, and what the slope grows by at each knot.
+        There are s sets of maps, each for some of the logits.
     before
-        θ of what is in ``out`` already, of the same shape: rows that are the same stay; None: nothing is.
+        θ of what is in ``out`` already, float64[r, 2 + h], for a single set: rows that are the same stay.
+        None: nothing is.
     knots
         float64[h].
+    ends
+        int64[s], where the logits of each set end; the last is n.
     """
     largest = 700.0  # e^700 does not overflow, and no number of labels can tell expit(−700) from 0
-    h = len(knots)
-    for row in range(len(theta)):
-        same = before is not None
-        bends = False
-        for j in range(2 + h):
-            if same and theta[row, j] != before[row, j]:  # type: ignore[index]
-                same = False
-            if j > 1 and theta[row, j] != 0.0:
-                bends = True
-        if same:
-            continue
-        slope, intercept = theta[row, 0], theta[row, 1]
-        for i in range(len(logits)):
-            exponent = slope * logits[i] + intercept
-            if bends:
-                for j in range(h):
-                    if logits[i] > knots[j]:
-                        exponent += theta[row, 2 + j] * (logits[i] - knots[j])
-            out[row, i] = 1.0 / (1.0 + math.exp(min(-exponent, largest)))
+    h, start = len(knots), 0
+    for each in range(len(ends)):
+        for row in range(theta.shape[1]):
+            same = before is not None
+            bends = False
+            for j in range(2 + h):
+                if same and theta[each, row, j] != before[row, j]:  # type: ignore[index]
+                    same = False
+                if j > 1 and theta[each, row, j] != 0.0:
+                    bends = True
+            if same:
+                continue
+            slope, intercept = theta[each, row, 0], theta[each, row, 1]
+            for i in range(start, ends[each]):
+                exponent = slope * logits[i] + intercept
+                if bends:
+                    for j in range(h):
+                        if logits[i] > knots[j]:
+                            exponent += theta[each, row, 2 + j] * (logits[i] - knots[j])
+                out[row, i] = 1.0 / (1.0 + math.exp(min(-exponent, largest)))
+        start = ends[each]
 
 
 def group(logits: Floats, counts: Floats, means: Floats, sums: Floats) -> int:

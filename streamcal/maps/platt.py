@@ -70,7 +70,7 @@ def logit(scores: Floats, out: Floats | None = None) -> Floats:
 def cell_logits(cells: Cells, level: int) -> Floats:
     """Return the logit of the middle of every cell of the grid, float64[m] for int32[m]."""
     out = np.empty(len(cells))
-    platt_c.cell_logits(np.ascontiguousarray(cells, np.int32), level, out)
+    platt_c.cell_logits(np.ascontiguousarray(cells, np.int32), level, out, out.view(np.int64))
     return out
 
 

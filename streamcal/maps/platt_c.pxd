@@ -3,7 +3,6 @@ cimport cython
 cimport libc.math as math
 
 @cython.locals(
-    end=double, half="long long", origin="long long", i=Py_ssize_t, key="long long", below="long long",
-    bits="long long", score=double, rest=double,
+    end=double, half="long long", origin="long long", i=Py_ssize_t, above=bint, score=double, rest=double,
 )
-cpdef cell_logits(const int[::1] cells, int level, double[::1] out)
+cpdef cell_logits(const int[::1] cells, int level, double[::1] out, long long[::1] bits)

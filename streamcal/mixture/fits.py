@@ -20,6 +20,7 @@ from streamcal.maps.logistic import PLATT, features, fit_logistic, group_logits
 from streamcal.maps.platt import apply_platt, cell_logits, expit, logit
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import class_prior
+from streamcal.mixture.forecasts_c import interpolate
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import Weighed
 
@@ -50,7 +51,13 @@ class Line(NamedTuple):
 
     def at(self, logits: Floats) -> Floats:
         """Return the values at logits, float64[n]."""
-        return np.interp(logits, self.logits, self.values)
+        out = np.empty(len(logits))
+        self.put(logits, out)
+        return out
+
+    def put(self, logits: Floats, out: Floats) -> None:
+        """Put the values at logits into ``out``, float64[n] both."""
+        interpolate(self.logits, self.values, logits, out)
 
 
 class Source(NamedTuple):

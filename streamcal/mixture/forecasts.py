@@ -9,8 +9,9 @@ import numpy as np
 
 from streamcal.maps.logistic import apply_logistic
 from streamcal.maps.platt import logit
-from streamcal.maps.shift import shift_odds
+from streamcal.maps.shift_c import shift_by
 from streamcal.mixture.fits import Counts, Floats, Line, Source
+from streamcal.mixture.forecasts_c import mix
 from streamcal.mixture.names import DISCOUNTS, NAMES, WINDOWS
 from streamcal.mixture.windows import Fits
 
@@ -122,13 +123,15 @@ def refill(snapshot: Snapshot, points: Points, values: Floats, before: Snapshot 
     source = snapshot.source
     for row, line in enumerate(snapshot.isotonic):
         if before is None or not before.isotonic or line is not before.isotonic[row]:
-            values[_ISOTONIC + row] = line.at(points.logits)
+            line.put(points.logits, values[_ISOTONIC + row])
     if snapshot.curve is not None and (before is None or snapshot.curve is not before.curve):
-        values[_CURVE] = snapshot.curve.at(points.logits)
-    _refill_logistic(snapshot, points.logits, values, None if before is None else before.logistic)
+        snapshot.curve.put(points.logits, values[_CURVE])
+    all_of_them = np.array([len(points.scores)])
+    theta = snapshot.logistic[np.newaxis]
+    _fill_logistic(theta, points.logits, all_of_them, values, None if before is None else before.logistic)
     if source is not None and (before is None or source is not before.source or snapshot.odds != before.odds):
         for row, odds in zip(range(_SHIFTED.start, _SHIFTED.stop), snapshot.odds, strict=True):
-            values[row] = shift_odds(points.along(source.curve), odds)
+            shift_by(points.along(source.curve), np.array([odds]), all_of_them, values[row])
     return values
 
 
@@ -149,35 +152,36 @@ def forecasts_in_turn(
     What every candidate forecasts, float64[K, n] in [0, 1]; and what the mixture and each tracker forecast,
     float64[3, n].
     """
-    ends = lengths.cumsum().tolist()
+    bounds = lengths.cumsum()
+    ends = bounds.tolist()
     values = np.empty((_candidates(snapshots[0]), len(points.scores)))
     values[:] = points.scores
     for row in range(len(WINDOWS)):
         lines = [snapshot.isotonic[row] if snapshot.isotonic else None for snapshot in snapshots]
         for line, part in _runs(lines, ends):
-            values[_ISOTONIC + row, part] = line.at(points.logits[part])
+            line.put(points.logits[part], values[_ISOTONIC + row, part])
     for curve, part in _runs([snapshot.curve for snapshot in snapshots], ends):
-        values[_CURVE, part] = curve.at(points.logits[part])
-    start = 0
-    for snapshot, end in zip(snapshots, ends, strict=True):
-        _refill_logistic(snapshot, points.logits[start:end], values[:, start:end], None)
-        start = end
-    odds = np.array([snapshot.odds for snapshot in snapshots]).T.repeat(lengths, axis=1)
+        curve.put(points.logits[part], values[_CURVE, part])
     for source, part in _runs([snapshot.source for snapshot in snapshots], ends):
-        shape = len(odds), len(points.scores[part])
-        curve_values = np.broadcast_to(source.curve.at(points.logits[part]), shape)
-        values[_SHIFTED, part] = shift_odds(curve_values, odds[:, part])
-    weights = np.array([snapshot.weights for snapshot in snapshots]).T.repeat(lengths, axis=2)
-    return values, np.einsum("ktn,kn->tn", weights, values)
+        source.curve.put(points.logits[part], values[_SHIFTED.start, part])
+        values[_SHIFTED.start + 1 :, part] = values[_SHIFTED.start, part]
+    odds = np.array([snapshot.odds for snapshot in snapshots])
+    for number, row in enumerate(range(_SHIFTED.start, _SHIFTED.stop)):
+        shift_by(values[row], odds[:, number], bounds, values[row])
+    _fill_logistic(np.array([snapshot.logistic for snapshot in snapshots]), points.logits, bounds, values)
+    mixed = np.empty((3, len(points.scores)))
+    mix(np.array([snapshot.weights for snapshot in snapshots]), values, bounds, mixed)
+    return values, mixed
 
 
-def _refill_logistic(snapshot: Snapshot, logits: Floats, values: Floats, before: Floats | None) -> None:
-    """Bring the rows of logistic maps up to date; ``before`` is `Snapshot.logistic` of what they are of."""
-    theta = snapshot.logistic
+def _fill_logistic(
+    theta: Floats, logits: Floats, ends: Counts, values: Floats, before: Floats | None = None
+) -> None:
+    """Bring the rows of logistic maps up to date; the parameters are those of `apply_logistic`."""
     mine, others = (None, None) if before is None else (before[:LOGISTIC_ROWS], before[LOGISTIC_ROWS:])
-    apply_logistic(theta[:LOGISTIC_ROWS], logits, values[_LOGISTIC], mine)
-    if len(theta) > LOGISTIC_ROWS:
-        apply_logistic(theta[LOGISTIC_ROWS:], logits, values[len(NAMES) :], others)
+    apply_logistic(theta[:, :LOGISTIC_ROWS], logits, ends, values[_LOGISTIC], mine)
+    if theta.shape[1] > LOGISTIC_ROWS:
+        apply_logistic(theta[:, LOGISTIC_ROWS:], logits, ends, values[len(NAMES) :], others)
 
 
 def _candidates(snapshot: Snapshot) -> int:

@@ -15,7 +15,9 @@ Memory: that of the windows (`windows`), the snapshots (`snapshots`) and the tab
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, Self
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Final, Self
 
 import msgspec
 import numpy as np
@@ -70,12 +72,52 @@ class Mixing(msgspec.Struct, frozen=True):
     """Why the leader differs from that of the version before; None if it does not."""
 
 
-class Mixed(NamedTuple):
-    """A new map, and how it is mixed."""
+class Mixed:
+    """A new map, and how it is mixed; both are made when they are first asked for.
 
-    map: RecalibrationMap
-    """The map to serve from now on: a step map of version 0, without shift correction."""
-    mixing: Mixing
+    Parameters
+    ----------
+    edges, values
+        Of the map: B + 1 bin edges, and float64[B].
+    names, weights
+        Of all candidates: their names, and float64[K].
+    leader, reason
+        As in `Mixing`.
+    """
+
+    def __init__(
+        self,
+        edges: tuple[float, ...],
+        values: Floats,
+        names: Sequence[str],
+        weights: Floats,
+        leader: str,
+        reason: str | None,
+    ) -> None:
+        self._edges, self._values, self._names, self._weights = edges, values, names, weights
+        self._leader, self._reason = leader, reason
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mixed) and (self.map, self.mixing) == (other.map, other.mixing)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @cached_property
+    def map(self) -> RecalibrationMap:
+        """The map to serve from now on: a step map of version 0, without shift correction."""
+        # All that the constructor checks holds already.
+        return RecalibrationMap.model_construct(
+            version=0, edges=self._edges, values=tuple(self._values.tolist()), weights=(1.0, 1.0)
+        )
+
+    @cached_property
+    def mixing(self) -> Mixing:
+        """How it is mixed."""
+        named: dict[str, float] = {}
+        for name, weight in zip(self._names, self._weights.tolist(), strict=True):
+            if weight > 0.0:
+                named[name] = named.get(name, 0.0) + weight
+        return Mixing(self._leader, named, self._reason)
 
 
 class Mixture:
@@ -155,7 +197,13 @@ class Mixture:
     @property
     def map(self) -> RecalibrationMap:
         """The map that is served since the last step: a step map of version 0, without shift correction."""
-        return self._table.table.map(self._snapshots.latest.weights[0])
+        return self._mixed(NAMES, "", None).map
+
+    def mixed(self, mixing: Mixing) -> Mixed:
+        """Return the map that is served since the last step, which was mixed like this."""
+        mixed = self._mixed(NAMES, "", None)
+        mixed.mixing = mixing
+        return mixed
 
     @property
     def holds(self) -> bool:
@@ -327,12 +375,12 @@ class Mixture:
         leader, before = int(snapshot.weights[0].argmax()), self._leader
         self._leader = leader
         reason = self._reason(before, leader) if self.n and leader != before else None
-        weights = zip(names, snapshot.weights[0].tolist(), strict=True)
-        named: dict[str, float] = {}
-        for name, weight in weights:
-            if weight > 0.0:
-                named[name] = named.get(name, 0.0) + weight
-        return Mixed(self.map, Mixing(names[leader], named, reason))
+        return self._mixed(names, names[leader], reason)
+
+    def _mixed(self, names: Sequence[str], leader: str, reason: str | None) -> Mixed:
+        """Return what the table and the latest snapshot give."""
+        table, weights = self._table.table, self._snapshots.latest.weights[0]
+        return Mixed(table.edges, table.mixed(weights), names, weights, leader, reason)
 
     def merge(self, other: Mixture) -> None:
         """Add what another has learned, as later labels; a step should follow.
@@ -536,8 +584,8 @@ class Mixture:
             now = self._table.table.at(points.scores)
         else:
             now = forecasts(arrival, points)
-        which, last = snapshots.served_at(seen), len(snapshots.held) - 1
-        if which.min() >= last and (arrival is snapshots.latest or which.min() > last):
+        last, which = len(snapshots.held) - 1, None if int(seen.max()) < 0 else snapshots.served_at(seen)
+        if which is None or (which.min() >= last and (arrival is snapshots.latest or which.min() > last)):
             values, mixed = now[np.newaxis], arrival.weights.dot(now)
         else:
             then, mixed = snapshots.forecasts(which, points, arrival)

@@ -9,7 +9,6 @@ from typing import Final
 
 import numpy as np
 
-from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture.fits import Cells, Floats
 from streamcal.mixture.forecasts import Points, Snapshot, forecasts, refill
 from streamcal.mixture.partition import LAST, choose_partition, quantile_edges
@@ -31,7 +30,7 @@ class Table:
         The left ends of the intervals, int32[p] in cells of the finest grid, strictly ascending from 0.
     """
 
-    __slots__ = ("_edges", "_filled", "_inner", "_points", "partition", "values")
+    __slots__ = ("_filled", "_inner", "_points", "edges", "partition", "values")
 
     def __init__(self, partition: Cells) -> None:
         self.partition = partition
@@ -40,7 +39,8 @@ class Table:
         self._points = Points.of(grid.left_edges(middles, grid.MIN_LEVEL - 1))
         lefts = grid.left_edges(partition, grid.MIN_LEVEL)
         self._inner = lefts[1:]
-        self._edges = (*lefts.tolist(), 1.0)
+        self.edges = (*lefts.tolist(), 1.0)
+        """The left ends of the intervals as scores, and 1."""
         self._filled: Snapshot | None = None
         self.values: Floats = np.empty((0, len(partition)))
         """float64[K, p] as of the last `fill`."""
@@ -57,13 +57,10 @@ class Table:
         """Return the values for scores, float64[n]: float64[K, n]."""
         return self.values.take(self._inner.searchsorted(scores, "right"), axis=1)
 
-    def map(self, weights: Floats) -> RecalibrationMap:
-        """Return the mixture with weights, float64[K] with sum 1, as a map of version 0."""
-        # Rounding may lead above 1 by one ulp. All else that the constructor checks holds already.
-        values = tuple(np.minimum(weights.dot(self.values), 1.0).tolist())
-        return RecalibrationMap.model_construct(
-            version=0, edges=self._edges, values=values, weights=(1.0, 1.0)
-        )
+    def mixed(self, weights: Floats) -> Floats:
+        """Return the mixture with weights, float64[K] with sum 1, on every interval, float64[p]."""
+        means: Floats = weights.dot(self.values)
+        return np.minimum(means, 1.0, out=means)  # rounding may lead above 1 by one ulp
 
 
 class ServedTable:

@@ -10,6 +10,7 @@ import pytest
 
 from streamcal.maps.curves import fit_curve
 from streamcal.maps.logistic import FEATURES, KNOTS
+from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture import mixture as module
 from streamcal.mixture import state as codec
 from streamcal.mixture.fits import Line, Source, fit_source
@@ -200,6 +201,10 @@ def test_a_label_meets_the_snapshot_that_was_served_when_its_prediction_was_made
 # The table
 
 
+def map_of(table: Table, weights: Floats) -> RecalibrationMap:
+    return RecalibrationMap(version=1, edges=table.edges, values=tuple(table.mixed(weights).tolist()))
+
+
 def test_a_table_and_the_maps_made_of_it_agree_on_every_score(source_of: SourceOf) -> None:
     """To the last bit; both are what a snapshot says in the middle of the interval."""
     rng = np.random.default_rng(4)
@@ -207,13 +212,13 @@ def test_a_table_and_the_maps_made_of_it_agree_on_every_score(source_of: SourceO
     table = Table(choose_partition(quantile_edges(sketch.cells, sketch.level, sketch.totals)))
     snapshot = snapshots(rng, [fit_source(sketch)])[-1]
     table.fill(snapshot)
-    edges = np.array(table.map(snapshot.weights[0]).edges)
+    edges = np.array(table.edges)
     z = np.concatenate((edges, np.nextafter(edges, 0.0), rng.random(500)))
     values = table.at(z)
     for weights, row in zip(np.eye(K), values, strict=True):
-        assert np.array_equal(table.map(weights).predict_many(z), np.clip(row, 0.0, 1.0))
+        assert np.array_equal(map_of(table, weights).predict_many(z), np.clip(row, 0.0, 1.0))
     mixed = snapshot.weights[0] @ values
-    assert table.map(snapshot.weights[0]).predict_many(z) == pytest.approx(mixed, abs=1e-12)
+    assert map_of(table, snapshot.weights[0]).predict_many(z) == pytest.approx(mixed, abs=1e-12)
     cells = grid.cells_of(edges[:-1], grid.MIN_LEVEL)
     middles = cells + np.append(cells[1:], np.int32(LAST))
     at = grid.left_edges(middles, grid.MIN_LEVEL - 1)

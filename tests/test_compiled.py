@@ -8,9 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.optimize import isotonic_regression
 
 import streamcal
-from streamcal.mixture import newton_c
+from streamcal.maps import isotonic_c, logistic_c, shift_c
+from streamcal.maps.logistic import HINGE, IDENTITY_ROW, KNOTS, features
+from streamcal.maps.platt import logit
+from streamcal.mixture import forecasts_c, newton_c, weights_c
+from streamcal.sketch import grid
 from streamcal.testing import NormalPair
 from tests.uncompiled import uncompiled
 
@@ -28,6 +33,111 @@ def test_online_platt_scalings(weighed: bool) -> None:
         for each in (compiled, python):
             each.learn(logits, labels, shares)
         assert np.array_equal(compiled.to_state(), python.to_state())
+
+
+def test_logistic_regression() -> None:
+    rng = np.random.default_rng(2)
+    compiled, python = logistic_c, uncompiled("streamcal.maps.logistic_c")
+    logits = np.sort(rng.normal(0.0, 4.0, 300)).clip(-27.7, 27.7)
+    totals = rng.integers(1, 40, 300).astype(float)
+    counts = np.stack((rng.binomial(totals.astype(int), 0.3).astype(float), totals))
+    made = []
+    for module in (compiled, python):
+        theta, means, sums = IDENTITY_ROW.copy(), np.empty(300), np.empty((2, 300))
+        module.minimise(theta, IDENTITY_ROW, HINGE.ridge, features(logits), *counts)
+        groups = module.group(logits, counts, means, sums)
+        out = np.full((2, 300), 0.5)
+        sets = np.stack((np.stack((theta, IDENTITY_ROW)), np.stack((IDENTITY_ROW, theta))))
+        module.evaluate(sets, None, KNOTS, logits, np.array([100, 300]), out)
+        again = out.copy()
+        module.evaluate(sets[:1], np.stack((theta, theta)), KNOTS, logits, np.array([300]), again)
+        made.append((theta, means[:groups], sums[:, :groups], out, again))
+    assert all(np.array_equal(*pair) for pair in zip(*made, strict=True))
+    assert np.array_equal(made[0][3][0], made[0][4][0])  # a row that is the same stays
+
+
+def test_weights_of_the_mixture() -> None:
+    rng = np.random.default_rng(3)
+    losses, tracked = rng.exponential(0.5, (2, 15, 150)), rng.exponential(0.5, (2, 150))
+    made = []
+    for module in (weights_c, uncompiled("streamcal.mixture.weights_c")):
+        each, sums = np.full((2, 15), 1.0 / 15.0), np.array((69.0, 69.0, 100.0))
+        asleep = np.array([0] * 13 + [1] * 2, np.uint8)
+        constants = np.array((0.012, 1000.0, 1e-4, 0.01, 0.8, 0.9996, 0.69, 1e-300, 1e-12))
+        lead = 1.4
+        for counted in (None, rng.uniform(0.1, 3.0, 150) if not made else made[0][3]):
+            lead = module.move(
+                each, sums, lead, losses, tracked, counted, np.full(15, 1.0 / 15.0), asleep, 40.0, constants
+            )
+        lost = np.empty((2, 150))
+        module.log_losses(tracked / 9.0, (tracked[0] > 0.3).astype(np.int8), 1e-4, None, lost)
+        made.append((each, sums, np.array(lead), counted, lost))
+    assert all(np.array_equal(*pair) for pair in zip(*made, strict=True))
+
+
+def test_forecasts_of_the_mixture() -> None:
+    rng = np.random.default_rng(4)
+    knots, values = np.array((-3.0, -1.0, -1.0, 2.0)), np.array((0.1, 0.2, 0.4, 0.9))
+    points = np.concatenate((knots, rng.normal(0.0, 3.0, 60)))
+    ends, made = np.array([20, 64]), []
+    for name, module in (("forecasts_c", forecasts_c), ("shift_c", shift_c)):
+        folder = "mixture" if name == "forecasts_c" else "maps"
+        for each in (module, uncompiled(f"streamcal.{folder}.{name}")):
+            if name == "shift_c":
+                out = np.empty(64)
+                each.shift_by(made[0][0], np.array((0.2, 7.0)), ends, out)
+                made.append((out,))
+                continue
+            line, mixed = np.empty(64), np.empty((3, 64))
+            each.interpolate(knots, values, points, line)
+            rows = np.stack((line, 1.0 - line))
+            each.mix(np.linspace(0.1, 0.9, 12).reshape(2, 3, 2), rows, ends, mixed)
+            made.append((line, mixed))
+    for one, other in (made[:2], made[2:]):
+        assert all(np.array_equal(*pair) for pair in zip(one, other, strict=True))
+    assert np.array_equal(made[0][0], np.interp(points, knots, values))
+
+
+@pytest.mark.parametrize("level", [32, 40, 58])
+def test_cells(level: int) -> None:
+    rng = np.random.default_rng(5)
+    cells = np.unique(
+        grid.cells_of(np.concatenate((rng.random(500) ** 9, 1.0 - rng.random(500) ** 9)), level)
+    )
+    packed = np.sort(rng.integers(0, 50, 200)).astype(np.int32)
+    made = []
+    for suffix in ("compiled", "python"):
+        of = {
+            name: sys.modules[f"streamcal.{name}"]
+            if suffix == "compiled"
+            else uncompiled(f"streamcal.{name}")
+            for name in ("maps.platt_c", "sketch.counting_c", "maps.isotonic_c")
+        }
+        out = np.empty(len(cells))
+        of["maps.platt_c"].cell_logits(cells, level, out, out.view(np.int64))
+        occupied, counts = np.empty(200, np.int32), np.empty((2, 200), np.int64)
+        number = of["sketch.counting_c"].count_sorted(packed, occupied, counts)
+        starts, means = of["maps.isotonic_c"].isotonic(
+            rng_values := np.sin(np.arange(90.0)), rng_values**2 + 1.0
+        )
+        made.append((out, occupied[:number], counts[:, :number], starts, means))
+    assert all(np.array_equal(*pair) for pair in zip(*made, strict=True))
+    middles = grid.left_edges(2 * cells + np.int32(1), level - 1)
+    assert made[0][0] == pytest.approx(logit(middles), rel=1e-14, abs=1e-15)
+    assert made[0][2].sum() == 200
+
+
+def test_isotonic_regression_is_that_of_scipy() -> None:
+    rng = np.random.default_rng(6)
+    for size in (1, 2, 30, 500):
+        values, weights = (
+            rng.normal(0.0, 1.0, size) + np.linspace(0.0, 2.0, size),
+            rng.uniform(0.1, 9.0, size),
+        )
+        starts, means = isotonic_c.isotonic(values, weights)
+        fitted = isotonic_regression(values, weights=weights)
+        assert np.array_equal(starts, fitted.blocks)
+        assert np.repeat(means, np.diff(starts)) == pytest.approx(fitted.x, rel=1e-12, abs=1e-14)
 
 
 UNCOMPILED = """

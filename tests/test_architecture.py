@@ -102,6 +102,7 @@ API = {
     "StreamcalError",
     "__version__",
     "backtest",
+    "compiled",
 }
 
 

@@ -45,9 +45,8 @@ def test_every_module_has_its_room() -> None:
         for room in code(rooms):
             folder = ROOT / "connectors" / room if "connectors" in room else ROOT / "streamcal" / room
             if folder.is_dir():
-                found = {
-                    path.stem for path in folder.iterdir() if path.name[0] not in "_." and path.stem != "py"
-                }
+                paths = [path for path in folder.iterdir() if path.name[0] not in "_." and path.stem != "py"]
+                found = {path.name.partition(".")[0] for path in paths}
                 assert set(code(modules)) == found, room
             else:
                 assert folder.with_suffix(".py").is_file()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from scipy.optimize import isotonic_regression
 
 import streamcal
-from streamcal.maps import isotonic_c, logistic_c, shift_c
+from streamcal.maps import isotonic_c, line_c, logistic_c, shift_c
 from streamcal.maps.logistic import HINGE, IDENTITY_ROW, KNOTS, features
 from streamcal.maps.platt import logit
 from streamcal.mixture import forecasts_c, newton_c, weights_c
@@ -125,6 +126,22 @@ def test_cells(level: int) -> None:
     middles = grid.left_edges(2 * cells + np.int32(1), level - 1)
     assert made[0][0] == pytest.approx(logit(middles), rel=1e-14, abs=1e-15)
     assert made[0][2].sum() == 200
+
+
+def test_lines() -> None:
+    rng = np.random.default_rng(7)
+    scores = np.concatenate((rng.random(300), [0.0, 1.0, 1e-300, 0.5]))
+    for knots in ((0.3,), (-1.0, 2.0), (-20.0, -1.0, -1.0 + 1e-9, 0.0, 3.0, 27.0)):
+        log_odds = tuple(np.sin(np.arange(len(knots)) + 1.0).tolist())
+        made = []
+        for module in (line_c, uncompiled("streamcal.maps.line_c")):
+            line, out = module.LinearFunction(knots, log_odds), np.empty(len(scores))
+            line.apply(scores, out)
+            again = pickle.loads(pickle.dumps(line)) if module is line_c else line
+            assert [again.one(score) for score in scores.tolist()] == out.tolist()
+            made.append(out)
+        assert np.array_equal(*made)
+        assert logit(made[0]) == pytest.approx(np.interp(logit(scores), knots, log_odds), rel=1e-9, abs=1e-9)
 
 
 def test_isotonic_regression_is_that_of_scipy() -> None:

@@ -74,7 +74,7 @@ class ServedMap:
         self._base, self._mixed = base, None
         # To read a field of a pydantic model takes as long as to search for a bin.
         self._inner_edges, self._values = base.edges[1:-1], base.values
-        self._curve = base.base_one if base.knots else None  # neither: the identity
+        self._curve = base.curve  # neither: the identity
 
     def forget_weights(self) -> None:
         """Work the weights out anew when they are next needed: the priors have moved."""

@@ -8,6 +8,7 @@ docs/recalibration-map.schema.json).
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Any, Final, Literal, Self
@@ -16,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from streamcal.maps.functions import LinearFunction, StepFunction
+from streamcal.maps.functions import StepFunction
+from streamcal.maps.line_c import LinearFunction
 from streamcal.maps.platt import expit
 from streamcal.maps.shift import NO_SHIFT, shift_correction, shift_correction_one
 from streamcal.sketch import checks, grid
@@ -165,6 +167,11 @@ class RecalibrationMap(BaseModel):
         table = f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>" if rows else ""
         return f"<p>{escape(repr(self))}</p>{table}"
 
+    @property
+    def curve(self) -> Callable[[float], float] | None:
+        """What gives h of one checked score, of a linear map; None of others."""
+        return self._line.one if self.knots else None
+
     def base_one(self, score: float) -> float:
         """Return h of one score in [0, 1], without the shift correction. The score is not checked."""
         if self.knots:
@@ -189,7 +196,9 @@ class RecalibrationMap(BaseModel):
         if self.values:
             self._steps.apply(scores, weights, out)
         elif self.knots:
-            self._line.apply(scores, weights, out)
+            self._line.apply(np.ascontiguousarray(scores), out)
+            if weights[0] != weights[1]:
+                out = shift_correction(out, weights)
         else:
             for start in range(0, len(scores), grid.CHUNK):
                 chunk = slice(start, start + grid.CHUNK)

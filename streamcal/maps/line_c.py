@@ -1,0 +1,63 @@
+"""LinearFunction: a line between knots in log-odds, score after score."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["LinearFunction"]
+
+Floats = npt.NDArray[np.float64]
+
+
+class LinearFunction:
+    """h as a line between knots: the log-odds of h is linear in that of the score, and constant beyond.
+
+    Parameters
+    ----------
+    knots
+        log-odds of scores, strictly ascending, within ±28.
+    log_odds
+        one log-odds of h for each knot.
+    """
+
+    def __init__(self, knots: tuple[float, ...], log_odds: tuple[float, ...]) -> None:
+        x, y = np.array(knots), np.array(log_odds)
+        self._knots, self._log_odds = x, y
+        self._slopes = np.diff(y) / np.diff(x)
+        # Of equal parts of the range of the knots: the last knot that is not beyond the start of each.
+        slots = 4 * len(x)
+        starts = np.linspace(x[0], x[-1], slots + 1)
+        self._guide = np.maximum(np.searchsorted(x, starts, "right") - 1, 0)
+        self._density = slots / (x[-1] - x[0]) if len(x) > 1 else 0.0
+
+    def __reduce__(self) -> tuple[type[LinearFunction], tuple[tuple[float, ...], tuple[float, ...]]]:
+        knots, log_odds = tuple(np.asarray(self._knots).tolist()), tuple(np.asarray(self._log_odds).tolist())
+        return LinearFunction, (knots, log_odds)
+
+    def one(self, score: float) -> float:
+        """Return h of one checked score."""
+        end, largest = 2.0**-40, 700.0
+        score = min(max(score, end), 1.0 - end)
+        x, last = math.log(score / (1.0 - score)), len(self._knots) - 1
+        if x <= self._knots[0]:
+            exponent = self._log_odds[0]
+        elif x >= self._knots[last]:
+            exponent = self._log_odds[last]
+        else:
+            slot = int((x - self._knots[0]) * self._density)
+            place = self._guide[slot]
+            # The part was found by rounded arithmetic.
+            while place > 0 and self._knots[place] > x:
+                place -= 1
+            while self._knots[place + 1] <= x:
+                place += 1
+            exponent = self._log_odds[place] + (x - self._knots[place]) * self._slopes[place]
+        return 1.0 / (1.0 + math.exp(min(-exponent, largest)))
+
+    def apply(self, scores: Floats, out: Floats) -> None:
+        """Put h of each checked score, float64[n], into ``out``, float64[n]."""
+        for i in range(len(scores)):
+            out[i] = self.one(scores[i])

@@ -52,7 +52,7 @@ def compile_in_place(root: Path) -> None:
     from setuptools import Distribution, Extension
 
     # Each sum and product is rounded by itself, so that all machines give the same bits.
-    flags = [] if os.name == "nt" else ["-O3", "-g0", "-ffp-contract=off", "-fno-strict-aliasing"]
+    flags = [] if os.name == "nt" else ["-O2", "-g0", "-ffp-contract=off", "-fno-strict-aliasing"]
     with chdir(root), tempfile.TemporaryDirectory() as made:
         modules = [
             Extension(".".join(path.with_suffix("").parts), [str(path)], extra_compile_args=flags)
@@ -63,6 +63,6 @@ def compile_in_place(root: Path) -> None:
             modules, build_dir=made, language_level=3, compiler_directives=options, quiet=True, force=True
         )
         command = Distribution({"ext_modules": extensions}).get_command_obj("build_ext")
-        command.build_temp, command.inplace = made, True
+        command.build_temp, command.inplace, command.parallel = made, True, os.cpu_count()
         command.ensure_finalized()
         command.run()

@@ -46,15 +46,16 @@ def test_logistic_regression() -> None:
     for module in (compiled, python):
         theta, means, sums = IDENTITY_ROW.copy(), np.empty(300), np.empty((2, 300))
         module.minimise(theta, IDENTITY_ROW, HINGE.ridge, features(logits), *counts)
+        module.put_features(logits, KNOTS, functions := np.empty((len(KNOTS) + 2, 300)))
         groups = module.group(logits, counts, means, sums)
         out = np.full((2, 300), 0.5)
         sets = np.stack((np.stack((theta, IDENTITY_ROW)), np.stack((IDENTITY_ROW, theta))))
         module.evaluate(sets, None, KNOTS, logits, np.array([100, 300]), out)
         again = out.copy()
         module.evaluate(sets[:1], np.stack((theta, theta)), KNOTS, logits, np.array([300]), again)
-        made.append((theta, means[:groups], sums[:, :groups], out, again))
+        made.append((theta, functions, means[:groups], sums[:, :groups], out, again))
     assert all(np.array_equal(*pair) for pair in zip(*made, strict=True))
-    assert np.array_equal(made[0][3][0], made[0][4][0])  # a row that is the same stays
+    assert np.array_equal(made[0][4][0], made[0][5][0])  # a row that is the same stays
 
 
 def test_weights_of_the_mixture() -> None:
@@ -62,17 +63,17 @@ def test_weights_of_the_mixture() -> None:
     losses, tracked = rng.exponential(0.5, (2, 15, 150)), rng.exponential(0.5, (2, 150))
     made = []
     for module in (weights_c, uncompiled("streamcal.mixture.weights_c")):
-        each, sums = np.full((2, 15), 1.0 / 15.0), np.array((69.0, 69.0, 100.0))
+        served, sums = np.full((3, 15), 1.0 / 15.0), np.array((69.0, 69.0, 100.0))
         asleep = np.array([0] * 13 + [1] * 2, np.uint8)
         constants = np.array((0.012, 1000.0, 1e-4, 0.01, 0.8, 0.9996, 0.69, 1e-300, 1e-12))
         lead = 1.4
         for counted in (None, rng.uniform(0.1, 3.0, 150) if not made else made[0][3]):
             lead = module.move(
-                each, sums, lead, losses, tracked, counted, np.full(15, 1.0 / 15.0), asleep, 40.0, constants
+                served, sums, lead, losses, tracked, counted, np.full(15, 1.0 / 15.0), asleep, 40.0, constants
             )
         lost = np.empty((2, 150))
         module.log_losses(tracked / 9.0, (tracked[0] > 0.3).astype(np.int8), 1e-4, None, lost)
-        made.append((each, sums, np.array(lead), counted, lost))
+        made.append((served, sums, np.array(lead), counted, lost))
     assert all(np.array_equal(*pair) for pair in zip(*made, strict=True))
 
 

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.maps.logistic_c import evaluate, group, minimise
+from streamcal.maps.logistic_c import evaluate, group, minimise, put_features
 
 __all__ = [
     "FEATURES",
@@ -49,7 +49,7 @@ class Family(NamedTuple):
     """Maps that use the same functions."""
 
     used: tuple[int, ...]
-    """Indices of the functions."""
+    """Indices of the functions: the first ones."""
     ridge: Floats
     """Weights of the penalty, one for each of them."""
 
@@ -61,10 +61,7 @@ HINGE: Final = Family((0, 1, *range(2, FEATURES)), np.array((1.0, 1.0, *(4.0,) *
 def features(logits: Floats) -> Floats:
     """Return φ_j(x) = x, 1, max(x − k, 0) of logits x, float64[n], as float64[7, n]."""
     out = np.empty((FEATURES, len(logits)))
-    out[0] = logits
-    out[1] = 1.0
-    np.subtract(logits, KNOTS[:, np.newaxis], out=out[2:])
-    np.maximum(out[2:], 0.0, out=out[2:])
+    put_features(logits, KNOTS, out)
     return out
 
 
@@ -121,9 +118,9 @@ def fit_logistic(
     start
         θ to start from, float64[7], such as the previous fit of the same family; None: the identity.
     """
-    used = list(family.used)
-    fitted, theta = (IDENTITY_ROW if start is None else start)[used], np.zeros(FEATURES)
+    used, theta = slice(len(family.used)), (IDENTITY_ROW if start is None else start).copy()
+    theta[used.stop :] = 0.0
     positives, totals = np.ascontiguousarray(positives, np.float64), np.ascontiguousarray(totals, np.float64)
-    minimise(fitted, IDENTITY_ROW[used], family.ridge, values[used], positives, totals)
-    theta[used] = fitted
+    values = np.ascontiguousarray(values[used])
+    minimise(theta[used], IDENTITY_ROW[used], family.ridge, values, positives, totals)
     return theta

@@ -2,9 +2,12 @@
 cimport cython
 cimport libc.math as math
 
+@cython.locals(i=Py_ssize_t, j=Py_ssize_t)
+cpdef put_features(const double[::1] logits, const double[::1] knots, double[:, ::1] out)
+
 @cython.locals(
     most_steps=Py_ssize_t, most_halvings=Py_ssize_t, d=Py_ssize_t, m=Py_ssize_t, i=Py_ssize_t, j=Py_ssize_t,
-    k=Py_ssize_t, tolerance=double, sufficient=double, loss=double, first=double, second=double, weighed=double,
+    k=Py_ssize_t, used=Py_ssize_t, tolerance=double, sufficient=double, loss=double, first=double, second=double, weighed=double,
     decrease=double, scale=double, after=double, curvature="double[:, ::1]", slope="double[::1]",
     step="double[::1]", trial="double[::1]", now="double[::1]", new="double[::1]",
 )

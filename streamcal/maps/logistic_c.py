@@ -7,9 +7,17 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["evaluate", "group", "minimise"]
+__all__ = ["evaluate", "group", "minimise", "put_features"]
 
 Floats = npt.NDArray[np.float64]
+
+
+def put_features(logits: Floats, knots: Floats, out: Floats) -> None:
+    """Put x, 1 and max(x − k, 0) of every knot k, float64[h], into ``out``, float64[2 + h, n]."""
+    for i in range(len(logits)):
+        out[0, i], out[1, i] = logits[i], 1.0
+        for j in range(len(knots)):
+            out[2 + j, i] = max(logits[i] - knots[j], 0.0)
 
 
 def minimise(
@@ -46,7 +54,10 @@ def minimise(
         for i in range(m):
             first = totals[i] * now[i] - positives[i]
             second = totals[i] * now[i] * (1.0 - now[i])
-            for j in range(d):
+            used = d  # of a low score, the last functions are 0
+            while used > 1 and values[used - 1, i] == 0.0:
+                used -= 1
+            for j in range(used):
                 slope[j] += first * values[j, i]
                 weighed = second * values[j, i]
                 for k in range(j + 1):

@@ -313,10 +313,14 @@ class Mixture:
         # While no prediction is made, nothing that is mixed is served. Who observes fewer scores than labels
         # does not tell of predictions.
         tells = number <= self.observed and number >= self.n + len(labels)
-        if (seen == AT_ONCE).any() or (not tells and (seen >= 0).any()):
+        newest = int(seen.max())
+        if newest == AT_ONCE or (newest >= 0 and (not tells or (seen == AT_ONCE).any())):
             self._arrival = self._snapshots.latest
-        fresh = (seen < 0) | ((seen >= self.observed) & (number > self.observed))
-        self._at_once = bool(2 * np.count_nonzero(fresh) > len(seen))
+        if newest < 0:
+            self._at_once = True
+        else:
+            fresh = (seen < 0) | ((seen >= self.observed) & (number > self.observed))
+            self._at_once = bool(2 * np.count_nonzero(fresh) > len(seen))
         if self.holds:
             self._first_labels.add(scores, labels, seen)
             self._windows.add(scores, labels, units)
@@ -329,7 +333,7 @@ class Mixture:
                 self._online.learn(logit(known), told, counted)
         else:
             points = Points.of(scores)
-            losses, tracked = self._losses(points, labels, seen, shares)
+            losses, tracked = self._losses(points, labels, seen if newest >= 0 else None, shares)
             self._weights.track(losses, tracked, shares, earlier=self.n)
             self._recent.add(losses[0])
             self._online.learn(points.logits, labels, shares)
@@ -570,9 +574,9 @@ class Mixture:
         return Mass.of(recent, self._recent_units).effective(positives, labels)
 
     def _losses(
-        self, points: Points, labels: npt.NDArray[np.int8], seen: Counts, shares: Floats | None
+        self, points: Points, labels: npt.NDArray[np.int8], seen: Counts | None, shares: Floats | None
     ) -> tuple[Floats, Floats]:
-        """Return the log losses of what was forecast for n scores.
+        """Return the log losses of what was forecast for n scores; ``seen`` is None if all came at once.
 
         Returns
         -------
@@ -584,15 +588,15 @@ class Mixture:
             now = self._table.table.at(points.scores)
         else:
             now = forecasts(arrival, points)
-        last, which = len(snapshots.held) - 1, None if int(seen.max()) < 0 else snapshots.served_at(seen)
+        last, which = len(snapshots.held) - 1, None if seen is None else snapshots.served_at(seen)
         if which is None or (which.min() >= last and (arrival is snapshots.latest or which.min() > last)):
-            values, mixed = now[np.newaxis], arrival.weights.dot(now)
+            rows: tuple[Floats, ...] = now, arrival.weights[1:].dot(now)
         else:
             then, mixed = snapshots.forecasts(which, points, arrival)
             # What scores tell of now is not what labels of the past confirm.
-            values = then[np.newaxis] if arrival.by_scores else np.stack((then, now))
-        least = self._least
-        return log_losses(values, labels, least, shares), log_losses(mixed[1:], labels, least, shares)
+            rows = (then, mixed[1:]) if arrival.by_scores else (then, now, mixed[1:])
+        losses = log_losses(np.concatenate(rows), labels, self._least, shares)
+        return losses[:-2].reshape(-1, *now.shape), losses[-2:]
 
     def _reason(self, before: int, leader: int) -> str:
         """Return why another candidate leads than before."""

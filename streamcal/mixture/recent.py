@@ -42,7 +42,7 @@ class RecentLosses:
         if self._labels[1] >= _STRETCH:
             self._sums = np.stack((self._sums[1], np.zeros(len(self._names))))
             self._labels = [self._labels[1], 0]
-        self._sums[1] += losses.sum(axis=1)
+        self._sums[1] += np.add.reduce(losses, axis=1)
         self._labels[1] += losses.shape[1]
 
     def compare(self, before: int, leader: int) -> str | None:

@@ -62,6 +62,8 @@ class _Roles(NamedTuple):
     exposed: npt.NDArray[np.bool_]
     first: Floats
     first_without_shift: Floats
+    asleep: npt.NDArray[np.uint8]
+    """Who sleeps while the source's labels are learned, 1 or 0."""
 
     @classmethod
     def of(cls, exposures: int) -> Self:
@@ -72,7 +74,7 @@ class _Roles(NamedTuple):
         without *= (1.0 - _EXPOSED * bool(exposures)) / without.sum()
         without[exposed] = _EXPOSED / max(exposures, 1)
         shifted = _with_composites(without, composite, exposed)
-        return cls(composite, exposed, shifted, without)
+        return cls(composite, exposed, shifted, without, (composite | exposed).view(np.uint8))
 
 
 def _with_composites(
@@ -112,6 +114,8 @@ class Weights:
         self._lead = math.log(_TRUST / (1.0 - _TRUST))  # of the first tracker, in log odds of its weight
         # Discounted sums of the log loss by each tracker, and of labels.
         self._loss = _FIRST_LABELS * np.array((_COIN, _COIN, 1.0))
+        self.served: Floats
+        """The weights of the candidates, and behind them those by each tracker, float64[3, K]."""
         self._sourced = False
         self._shift_allowed = True
         self._set(np.stack((roles.first_without_shift, roles.first_without_shift)))
@@ -155,21 +159,21 @@ class Weights:
             composites were fitted: these sleep.
         """
         roles = self._roles
-        asleep = roles.composite | roles.exposed if earlier is None else roles.exposed
-        each, before = self._each.copy(), -1.0 if earlier is None else float(earlier)
+        asleep = roles.asleep if earlier is None else roles.exposed.view(np.uint8)
+        served, before = self.served.copy(), -1.0 if earlier is None else float(earlier)
         self._lead = move(
-            each,
+            served,
             self._loss,
             self._lead,
             losses,
             tracked,
             counted,
             self._first,
-            asleep.view(np.uint8),
+            asleep,
             before,
             np.array((RATE, EARLY, SHARE, _LEAD_RATE, _TRUST, _KEPT, _COIN, _LEAST, _LEAST_TRUST)),
         )
-        self._set(each)
+        self.served, self._each = served, served[1:]
 
     def set_source(self, *, new_generation: bool) -> bool:
         """Let the composites take part; return whether they did not before.
@@ -224,8 +228,7 @@ class Weights:
         served = np.empty((3, each.shape[1]))
         served[0] = share * each[0] + (1.0 - share) * each[1]
         served[1:] = each
-        self.served: Floats = served
-        """The weights of the candidates, and behind them those by each tracker, float64[3, K]."""
+        self.served = served
 
     def _keep_active(self) -> None:
         kept = np.where(self.active, self._each, 0.0)

@@ -13,7 +13,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def move(
-    each: Floats,
+    served: Floats,
     sums: Floats,
     lead: float,
     losses: Floats,
@@ -28,8 +28,8 @@ def move(
 
     Parameters
     ----------
-    each
-        float64[2, K].
+    served
+        Those by both, and behind them those by each, float64[3, K].
     sums
         The discounted log loss of each tracker, and the discounted number of labels, float64[3].
     lead
@@ -54,7 +54,7 @@ def move(
         constants[8],
     )
     candidates, n, kinds = losses.shape[1], losses.shape[2], losses.shape[0]
-    lost = np.empty(candidates)
+    lost, each = np.empty(candidates), served[1:]
     for start in range(0, n, block):
         end = min(start + block, n)
         known = float(end - start)
@@ -108,6 +108,9 @@ def move(
             trusted = min(max(trusted, least_trust), 1.0 - least_trust)
             lead = math.log(trusted / (1.0 - trusted))
         sums[2] = kept * sums[2] + known
+    trusted = trust(lead)
+    for k in range(candidates):
+        served[0, k] = trusted * each[0, k] + (1.0 - trusted) * each[1, k]
     return lead
 
 

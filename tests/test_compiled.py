@@ -12,6 +12,7 @@ import pytest
 from scipy.optimize import isotonic_regression
 
 import streamcal
+from streamcal.certificates import paths_c
 from streamcal.maps import isotonic_c, line_c, logistic_c, shift_c
 from streamcal.maps.logistic import HINGE, IDENTITY_ROW, KNOTS, features
 from streamcal.maps.platt import logit
@@ -21,6 +22,31 @@ from streamcal.testing import NormalPair
 from tests.uncompiled import uncompiled
 
 ROOT = Path(__file__).parents[1]
+
+
+def test_paths_of_a_likelihood_set() -> None:
+    rng, found = np.random.default_rng(2), []
+    m, tilts, multipliers = 40, 3, np.array([0.5, 1.0, 2.0])
+    points = np.sort(rng.random(9))
+    hit, miss, positives = np.log(points), np.log1p(-points), np.sort(rng.random(m)) * 4.0
+    cells = np.stack((positives, 4.0 - positives, rng.random(m)))
+    first, last = np.maximum(np.arange(9) - 1, 0), np.minimum(np.arange(9) * 6, m)
+    last[-1] = m
+    nodes = int(np.maximum(last - first, 0).sum())
+    by_point, by_cell, by_tilt = rng.random((4, 9)), rng.random((6, m)), rng.random((4, tilts))
+    for module in (paths_c, uncompiled("streamcal.certificates.paths_c")):
+        for slack in (1e3, 1.0):
+            lowest, highest, deviance = np.zeros(m), np.zeros(m), np.zeros(nodes)
+            risk, reached = np.zeros((nodes, tilts)), np.full((m + 1, 9), -np.inf)
+            reached[0] = 0.0
+            some = module.plausible(points, hit, miss, cells, slack, -200.0, lowest, highest)
+            assert some == (slack > 1.0)
+            module.deviances(first, last, hit, miss, cells, -200.0, deviance)
+            module.gains(first, last, by_point, by_cell, by_tilt, m - 1, 0, risk)
+            module.best_paths(first, last, deviance, risk, multipliers, reached)
+            assert np.isfinite(reached[-1]).all()
+            found.append(b"".join(each.tobytes() for each in (lowest, highest, deviance, risk, reached)))
+    assert found[:2] == found[2:]
 
 
 @pytest.mark.parametrize("weighed", [False, True])

@@ -15,12 +15,12 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.certificates.paths_c import plausible
 from streamcal.certificates.prequential import LEVELS
 from streamcal.sketch.score_sketch import ScoreSketch
 
 __all__ = ["LikelihoodSet", "equal_points", "likelihood_set", "log_majorants", "usable_level"]
 
-Counts = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
 
 _INTERVALS: Final = 64  # between the points that the plausible ranges are made of
@@ -45,24 +45,15 @@ class LikelihoodSet(NamedTuple):
     monotone: bool
     """False if the set is empty: the labels refute that h* is non-decreasing."""
 
-    def deviances(self, points: Reals, node: Counts, cell: Counts) -> Reals:
-        """Return log likelihoods of cells at points of value, less the largest, float64[k], in nats.
+    @property
+    def cells(self) -> Reals:
+        """Labels 1, labels 0, and the largest log likelihood of each cell, float64[3, m]."""
+        return np.stack((self.positives, self.negatives, self.largest))
 
-        They are majorants in the sense of `log_majorants`. Those so small that a sequence through them is not
-        in the set are cut off, which keeps sums exact.
-
-        Parameters
-        ----------
-        points
-            ascending from 0 to 1.
-        node, cell
-            int64[k] each, or any two that broadcast: which point in which cell.
-        """
-        hit, miss = log_majorants(points)
-        fit = self.positives[cell] * hit[node]
-        fit += self.negatives[cell] * miss[node]
-        fit -= self.largest[cell]
-        return np.asarray(np.maximum(fit, -2.0 * abs(self.slack) - 10.0, out=fit))
+    @property
+    def least(self) -> float:
+        """Deviances that are smaller are cut off there, which keeps sums exact: none is of the set."""
+        return -2.0 * abs(self.slack) - 10.0
 
 
 def usable_level(sketch: ScoreSketch, most: int) -> int | None:
@@ -94,15 +85,12 @@ def likelihood_set(cells: ScoreSketch, log_likelihood: float, delta: float) -> L
         negatives, positives, largest, float(largest.sum()) - threshold, negatives, positives, monotone=False
     )
     points = equal_points(_INTERVALS)
-    through = _best_through(
-        known.deviances(points, np.arange(len(points))[:, None], np.arange(len(negatives)))
-    )
-    missing = -known.slack - through
-    if (missing.min(axis=0) > 0.0).any():
+    lowest, highest = np.empty_like(largest), np.empty_like(largest)
+    if not plausible(points, *log_majorants(points), known.cells, known.slack, known.least, lowest, highest):
         return known
     return known._replace(
-        lowest=np.maximum.accumulate(_first_plausible(points, missing)),
-        highest=1.0 - np.maximum.accumulate(_first_plausible(1.0 - points[::-1], missing[::-1])[::-1])[::-1],
+        lowest=np.maximum.accumulate(lowest),
+        highest=np.minimum.accumulate(highest[::-1])[::-1],
         monotone=True,
     )
 
@@ -119,7 +107,7 @@ def log_majorants(points: Reals) -> tuple[Reals, Reals]:
 
     They are finite. Each is the larger of two tangents, one for each of the intervals that meet at the point.
     """
-    return _majorant(points), _majorant(1.0 - points[::-1])[::-1]
+    return _majorant(points), np.ascontiguousarray(_majorant(1.0 - points[::-1])[::-1])
 
 
 def _majorant(points: Reals) -> Reals:
@@ -129,45 +117,6 @@ def _majorant(points: Reals) -> Reals:
     touch[1:] = (right[1:] - left[1:]) / np.log(right[1:] / left[1:])
     at_left, at_right = (np.log(touch) + (end - touch) / touch for end in (left, right))
     return np.asarray(np.maximum(np.append(at_left, -np.inf), np.append(-np.inf, at_right)))
-
-
-def _best_through(deviances: Reals) -> Reals:
-    """Return the largest sum of a non-decreasing sequence of points that passes through each point.
-
-    Parameters
-    ----------
-    deviances
-        float64[points, m], of each point in each cell.
-    """
-    before = _best_before(deviances)
-    after = _best_before(deviances[::-1, ::-1])[::-1, ::-1]
-    return np.asarray(before + deviances + after)
-
-
-def _best_before(deviances: Reals) -> Reals:
-    """Return the largest sum over all earlier cells of a sequence that does not exceed each point."""
-    points, m = deviances.shape
-    sums = np.zeros((points, m + 1))
-    np.cumsum(deviances, axis=1, out=sums[:, 1:])
-    best = np.empty((points, m))
-    reached = np.full(m + 1, -np.inf)
-    reached[0] = 0.0
-    for at_point, sums_of_point in zip(best, sums, strict=True):
-        # Either the point itself in the last cells, from some cell on, or smaller points only.
-        reached -= sums_of_point
-        np.maximum.accumulate(reached, out=reached)
-        reached += sums_of_point
-        at_point[:] = reached[:-1]
-    return best
-
-
-def _first_plausible(points: Reals, missing: Reals) -> Reals:
-    """Return the value from which on each cell's means are plausible, float64[m]: between two points."""
-    first = (missing <= 0.0).argmax(axis=0)
-    cells, before = np.arange(missing.shape[1]), np.maximum(first - 1, 0)
-    short, enough = missing[before, cells], -missing[first, cells]
-    part = np.where(first > 0, enough / np.maximum(short + enough, 1e-300), 0.0)
-    return np.asarray(points[first] - part * (points[first] - points[before]))
 
 
 def _xlogy(x: Reals, total: Reals) -> Reals:

@@ -1,9 +1,12 @@
 """The largest risk of a map over a likelihood set: a dynamic program over values and cells (lemma 17).
 
 A path of non-decreasing values, one in each cell, earns in each cell the risk that its value causes, and λ
-times the log likelihood of its value. The best total is found by running maxima along the cells, from value
-to value. Values are rounded to points. Cost: O(nodes) for each λ and θ; nodes are the plausible points of all
-cells.
+times the log likelihood of its value. The best total is found from value to value, along the cells. Values
+are rounded to points. Cost: O(nodes) for each λ and θ; nodes are the plausible points of all cells.
+
+Only the search for θ and λ ends early: three and five are tried, and then three λ near the best on finer
+points. Each pair gives a bound that holds (lemma 17), so a search that misses the best pair gives a larger
+bound, and none smaller than is proven. No point and no cell is left out.
 """
 
 from __future__ import annotations
@@ -14,13 +17,13 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.certificates.likelihood_set import LikelihoodSet
+from streamcal.certificates.likelihood_set import LikelihoodSet, log_majorants
+from streamcal.certificates.paths_c import best_paths, deviances, gains
 from streamcal.maps.shift import shift_odds
 
 __all__ = ["NO_SHIFT", "TILTS", "MassLimits", "Shift", "largest_risk"]
 
 Counts = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 Reals = npt.NDArray[np.float64]
 
 TILTS: Final = (0.12, 0.4, 1.2, 3.6)
@@ -78,32 +81,12 @@ class _Lattice(NamedTuple):
     """The nodes: for each point of value in turn, the cells in which it is plausible, one after the other."""
 
     points: Reals
-    first: list[int]
-    last: list[int]
-    starts: list[int]
-    node: Counts
-    cell: Counts
+    first: Counts
+    """int64[p], of each point the first of its cells."""
+    last: Counts
+    """int64[p], the cell after the last one."""
     deviance: Reals
-
-
-class _End(NamedTuple):
-    """The segment at one end of the interval of scores, where nothing limits h* from outside."""
-
-    nodes: Flags
-    carried: Reals
-    """The risk at each of these nodes that goes on to the end, over w₀."""
-    worst: float
-    """The risk if h* is as far off as it can be, over w₀."""
-    share: float
-    """Of all scores in the segment."""
-
-
-class _Gains(NamedTuple):
-    """What a path earns at each node, over w₀."""
-
-    by_share: Reals
-    by_interval: Reals
-    ends: tuple[_End, _End]
+    """float64[nodes], of each node."""
 
 
 class Shift(NamedTuple):
@@ -143,16 +126,16 @@ def largest_risk(
     found = []
     # The whole range of shifts at once charges a point for two of them: parts of it, one by one, are tighter.
     for part in _parts(shift):
-        gains = _gains(coarse, lowest, highest, masses, part)
-        bounds = _bounds(coarse, gains, masses, known.slack, np.arange(len(TILTS) - 1), multipliers)
+        bounds = _bounds(known, coarse, lowest, highest, masses, part, np.arange(len(TILTS) - 1), multipliers)
         tilt, best = divmod(int(np.argmin(bounds)), len(multipliers))
         found.append((float(bounds[tilt, best]), tilt, float(multipliers[best]), part))
     found.sort(key=lambda each: -each[0])
     fine, worst = _lattice(known, _points(known, _MANY)), 0.0
     for risk, tilt, multiplier, part in found:
         if risk > worst:
-            gains = _gains(fine, lowest, highest, masses, part)
-            bounds = _bounds(fine, gains, masses, known.slack, np.array([tilt]), multiplier * _NEARBY)
+            bounds = _bounds(
+                known, fine, lowest, highest, masses, part, np.array([tilt]), multiplier * _NEARBY
+            )
             worst = max(worst, min(risk, float(bounds.min())))
     return min(1.0, shift.negatives * worst)
 
@@ -184,19 +167,10 @@ def _lattice(known: LikelihoodSet, points: Reals) -> _Lattice:
     upper = np.maximum(np.searchsorted(points, known.highest, "left"), lower)
     order = np.arange(len(points))
     first, last = np.searchsorted(upper, order, "left"), np.searchsorted(lower, order, "right")
-    size = np.maximum(last - first, 0)
-    starts = np.concatenate(([0], np.cumsum(size)))
-    node = np.repeat(order, size)
-    cell = np.arange(starts[-1]) - (starts[:-1] - first)[node]
-    return _Lattice(
-        points,
-        first.tolist(),
-        (first + size).tolist(),
-        starts.tolist(),
-        node,
-        cell,
-        known.deviances(points, node, cell),
-    )
+    last = np.maximum(last, first)
+    deviance = np.empty(int((last - first).sum()))
+    deviances(first, last, *log_majorants(points), known.cells, known.least, deviance)
+    return _Lattice(points, first, last, deviance)
 
 
 def _points(known: LikelihoodSet, most: int) -> Reals:
@@ -225,73 +199,60 @@ def _points(known: LikelihoodSet, most: int) -> Reals:
     return np.asarray(points)
 
 
-def _gains(lattice: _Lattice, lowest: Reals, highest: Reals, masses: MassLimits, shift: Shift) -> _Gains:
-    """Return what a path earns in a part of the range of κ."""
-    cell, shares = lattice.cell, masses.shares
-    cells, last = int(cell.max()) + 1, len(shares) - 1
-    segment = np.arange(cells) if masses.segment is None else masses.segment
+def _bounds(
+    known: LikelihoodSet,
+    lattice: _Lattice,
+    lowest: Reals,
+    highest: Reals,
+    masses: MassLimits,
+    shift: Shift,
+    tilts: Counts,
+    multipliers: Reals,
+) -> Reals:
+    """Return the bound, in a part of the range of κ and over w₀, float64[tilts, multipliers].
+
+    Parameters
+    ----------
+    known, lowest, highest, masses
+        as in `largest_risk`.
+    lattice
+        of the set.
+    shift
+        part of the range.
+    tilts, multipliers
+        each θ, by its place in `TILTS`, and each λ.
+    """
+    shares, m, last = masses.shares, len(known.lowest), len(masses.shares) - 1
+    segment = np.arange(m) if masses.segment is None else masses.segment
     # Only the first cell of a segment limits h* in the segment before it, and only the last in that after it.
     begins, ends = np.diff(segment, prepend=-1) > 0, np.diff(segment, append=last + 1) > 0
-    heavy, light = (1.0 + (kappa - 1.0) * lattice.points for kappa in (shift.high, shift.low))
-    heavy, light = heavy[lattice.node], light[lattice.node]
-    upper = shift_odds(lattice.points, shift.high)[lattice.node]
-    lower = shift_odds(lattice.points, shift.low)[lattice.node]
+    by_point = np.empty((4, len(lattice.points)))
+    for row, kappa in enumerate((shift.high, shift.low)):
+        by_point[row] = 1.0 + (kappa - 1.0) * lattice.points
+        by_point[2 + row] = shift_odds(lattice.points, kappa)
+    by_cell = np.empty((6, m))
     # The value of such a cell limits h* from above in the segment before it, and from below in the one after.
     # There is none before the first segment: 2 lies above all values, and −1 below.
-    before = np.where(begins, np.append(2.0, lowest[:-1])[segment], 2.0)
-    after = np.where(ends, np.append(highest[1:], -1.0)[segment], -1.0)
-    rise, fall = heavy * _square(upper - before[cell]), light * _square(after[cell] - lower)
-    by_share = np.append(0.0, shares[:-1])[segment][cell] * rise
-    by_share += np.append(shares[1:], 0.0)[segment][cell] * fall
-    carried_up = heavy * _square(upper - np.maximum(before, lowest[segment])[cell])
-    carried_down = light * _square(np.minimum(after, highest[segment])[cell] - lower)
-    by_interval = rise - carried_up + fall - carried_down
-    top, bottom = (begins & (segment == last))[cell], (ends & (segment == 0))[cell]
-    return _Gains(
-        by_share,
-        by_interval,
-        (
-            _End(top, carried_up[top], shift.high * (1.0 - float(lowest[-1])) ** 2, float(shares[-1])),
-            _End(bottom, carried_down[bottom], float(highest[0]) ** 2, float(shares[0])),
-        ),
-    )
-
-
-def _bounds(
-    lattice: _Lattice, gains: _Gains, masses: MassLimits, slack: float, tilts: Counts, multipliers: Reals
-) -> Reals:
-    """Return the bound for each θ, by its place in `TILTS`, and each λ, float64[tilts, multipliers]."""
+    by_cell[0] = np.where(begins, np.append(2.0, lowest[:-1])[segment], 2.0)
+    by_cell[1] = np.where(ends, np.append(highest[1:], -1.0)[segment], -1.0)
+    by_cell[2] = np.append(0.0, shares[:-1])[segment]
+    by_cell[3] = np.append(shares[1:], 0.0)[segment]
+    by_cell[4], by_cell[5] = lowest[segment], highest[segment]
     every = np.array(TILTS)
     each = 1.0 / -np.expm1(-every)
-    risk = np.outer((every * each)[tilts], gains.by_share)
-    risk += np.outer((masses.intervals * each[:-1])[tilts], gains.by_interval)
+    by_tilt = np.empty((4, len(tilts)))
+    by_tilt[0], by_tilt[1] = (every * each)[tilts], (masses.intervals * each[:-1])[tilts]
     fixed = 0.0
-    for end in gains.ends:
-        limits = (every * end.share + masses.end) * each  # of the mass of the segment
-        risk[:, end.nodes] += np.outer((limits - limits.min())[tilts], end.carried)
-        fixed += end.worst * float(limits.min())
-    earned = multipliers[:, None] * lattice.deviance + risk[:, None]
-    best = _best_path(lattice, earned.reshape(-1, earned.shape[-1])).reshape(len(tilts), len(multipliers))
-    return best + multipliers * slack + fixed
-
-
-def _best_path(lattice: _Lattice, earned: Reals) -> Reals:
-    """Return the largest sum along any path, float64[k], of ``earned``, float64[k, nodes]."""
-    lanes, nodes = earned.shape
-    sums = np.zeros((lanes, nodes + 1))
-    np.cumsum(earned, axis=1, out=sums[:, 1:])
-    # The best up to each cell, at points up to the current one. It stays at that point from some cell on.
-    reached = np.full((lanes, int(lattice.cell.max()) + 2), -np.inf)
-    reached[:, 0] = 0.0
-    for first, last, start in zip(lattice.first, lattice.last, lattice.starts, strict=False):
-        if last > first:
-            best, upto = reached[:, first : last + 1], sums[:, start : start + last - first + 1]
-            best -= upto
-            np.maximum.accumulate(best, axis=1, out=best)
-            best += upto
-    return np.asarray(reached[:, -1])
-
-
-def _square(values: Reals) -> Reals:
-    """Return the squares of the positive values, and 0 for the others."""
-    return np.asarray(np.maximum(values, 0.0) ** 2)
+    # In the segments at the ends nothing limits h* from outside: there it is as far off as it can be.
+    worst = shift.high * (1.0 - float(lowest[-1])) ** 2, float(highest[0]) ** 2
+    for end, share, risk in zip((2, 3), (shares[-1], shares[0]), worst, strict=True):
+        limits = (every * share + masses.end) * each  # of the mass of the segment
+        by_tilt[end] = (limits - limits.min())[tilts]
+        fixed += risk * float(limits.min())
+    top, bottom = int(np.searchsorted(segment, last)), int(np.searchsorted(segment, 0, "right")) - 1
+    gained = np.empty((len(lattice.deviance), len(tilts)))
+    gains(lattice.first, lattice.last, by_point, by_cell, by_tilt, top, bottom, gained)
+    reached = np.full((m + 1, len(tilts) * len(multipliers)), -np.inf)
+    reached[0] = 0.0
+    best_paths(lattice.first, lattice.last, lattice.deviance, gained, multipliers, reached)
+    return np.asarray(reached[-1].reshape(len(tilts), -1) + multipliers * known.slack + fixed)

@@ -33,12 +33,13 @@ from streamcal.certificates.monotone_maximum import (
     TILTS,
     MassLimits,
     Shift,
-    _best_path,
+    _Lattice,
     _lattice,
     _points,
     largest_risk,
 )
 from streamcal.certificates.path_bounds import PathBounds, observed_delta, shift_limits
+from streamcal.certificates.paths_c import best_paths
 from streamcal.certificates.prequential import LEVELS, Prequential
 from streamcal.certificates.source import version_delta
 from streamcal.certificates.target import Counted
@@ -288,14 +289,39 @@ def log_likelihoods_at(rates: Reals, negatives: Reals, positives: Reals) -> Real
     return np.asarray(positives * hit + negatives * miss)
 
 
+def nodes_of(lattice: _Lattice) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the point and the cell of each node."""
+    pairs = [
+        (k, c)
+        for k, (first, last) in enumerate(zip(lattice.first, lattice.last, strict=True))
+        for c in range(first, last)
+    ]
+    points, cells = np.array(pairs).T
+    return points, cells
+
+
+def best_path(lattice: _Lattice, earned: Reals) -> float:
+    """Return the largest sum along any path of what each node earns, float64[nodes]."""
+    reached = np.full((int(lattice.last.max()) + 1, 1), -np.inf)
+    reached[0] = 0.0
+    best_paths(
+        lattice.first,
+        lattice.last,
+        np.zeros(len(earned)),
+        np.ascontiguousarray(earned[:, None]),
+        np.ones(1),
+        reached,
+    )
+    return float(reached[-1, 0])
+
+
 def test_best_path_is_the_best_of_all_paths() -> None:
     rng, points = np.random.default_rng(41), equal_points(6)
     for _ in range(20):
         lowest = np.sort(rng.random(4) * 0.7)
         highest = np.maximum.accumulate(lowest + rng.random(4) * (1 - lowest))
         lattice = _lattice(small_set(rng, 4)._replace(lowest=lowest, highest=highest), points)
-        assert (points[lattice.node] == np.take(points, lattice.node)).all()
-        nodes = {(c, k): i for i, (c, k) in enumerate(zip(lattice.cell, lattice.node, strict=True))}
+        nodes = {(c, k): i for i, (k, c) in enumerate(zip(*nodes_of(lattice), strict=True))}
         for c in range(4):  # each range of values lies between points that are there
             mine = [k for cell, k in nodes if cell == c]
             assert points[min(mine)] <= lowest[c] <= highest[c] <= points[max(mine)]
@@ -309,7 +335,7 @@ def test_best_path_is_the_best_of_all_paths() -> None:
             )
             for lane in earned
         ]
-        np.testing.assert_allclose(_best_path(lattice, earned), expected)
+        np.testing.assert_allclose([best_path(lattice, lane) for lane in earned], expected)
 
 
 def test_majorants_lie_above_the_logarithm_between_the_points_also() -> None:
@@ -337,15 +363,14 @@ def test_paths_of_points_earn_as_much_as_any_and_less_without_the_majorants() ->
         known = small_set(rng, 4)
         lattice, aim = _lattice(known, points), rng.random(4)
         v = np.sort(rng.random((4_000, 4)), axis=1)
-        convex = (lattice.points[lattice.node] - aim[lattice.cell]) ** 2
+        node, cell = nodes_of(lattice)
+        convex = (points[node] - aim[cell]) ** 2
         fits = log_likelihoods_at(v, known.negatives, known.positives) - known.largest
         best = float((fits + (v - aim) ** 2).sum(axis=1).max())
-        assert _best_path(lattice, (lattice.deviance + convex)[None])[0] >= best
-        plain = log_likelihoods_at(
-            points[lattice.node], known.negatives[lattice.cell], known.positives[lattice.cell]
-        )
-        plain -= known.largest[lattice.cell]
-        too_small += _best_path(lattice, (plain + convex)[None])[0] < best
+        assert best_path(lattice, lattice.deviance + convex) >= best
+        plain = log_likelihoods_at(points[node], known.negatives[cell], known.positives[cell])
+        plain -= known.largest[cell]
+        too_small += best_path(lattice, plain + convex) < best
     assert too_small > 10
 
 
@@ -471,7 +496,7 @@ def test_points_cover_the_interval() -> None:
     for points in (equal_points(64), _points(known, 500), _points(narrow, 500), _points(narrow, 0)):
         assert (points[0], points[-1]) == (0.0, 1.0)
         assert (np.diff(points) > 0).all()
-    assert 400 < len(_lattice(known, _points(known, 500)).cell) < 600
+    assert 400 < len(_lattice(known, _points(known, 500)).deviance) < 600
 
 
 def test_no_level_no_claim() -> None:

@@ -1,0 +1,36 @@
+# The types with which paths_c.py is compiled; see docs/architecture.md.
+cimport cython
+
+@cython.locals(
+    size=Py_ssize_t, m=Py_ssize_t, c=Py_ssize_t, k=Py_ssize_t, first=Py_ssize_t, last=Py_ssize_t,
+    before="double[:, ::1]", own="double[::1]", after="double[::1]", best=double, enough=double, short=double,
+)
+cpdef bint plausible(
+    const double[::1] points, const double[::1] hit, const double[::1] miss, const double[:, ::1] cells,
+    double slack, double least, double[::1] lowest, double[::1] highest
+)
+
+@cython.locals(node=Py_ssize_t, c=Py_ssize_t, k=Py_ssize_t)
+cpdef deviances(
+    const long long[::1] first, const long long[::1] last, const double[::1] hit, const double[::1] miss,
+    const double[:, ::1] cells, double least, double[::1] out
+)
+
+@cython.locals(
+    tilts=Py_ssize_t, node=Py_ssize_t, c=Py_ssize_t, k=Py_ssize_t, t=Py_ssize_t, heavy=double, light=double,
+    upper=double, lower=double, rise=double, fall=double, up=double, down=double, share=double, interval=double,
+)
+cpdef gains(
+    const long long[::1] first, const long long[::1] last, const double[:, ::1] by_point,
+    const double[:, ::1] by_cell, const double[:, ::1] by_tilt, Py_ssize_t top, Py_ssize_t bottom,
+    double[:, ::1] out
+)
+
+@cython.locals(
+    tilts=Py_ssize_t, many=Py_ssize_t, node=Py_ssize_t, lane=Py_ssize_t, c=Py_ssize_t, k=Py_ssize_t,
+    t=Py_ssize_t, j=Py_ssize_t, best=double,
+)
+cpdef best_paths(
+    const long long[::1] first, const long long[::1] last, const double[::1] deviance,
+    const double[:, ::1] risk, const double[::1] multipliers, double[:, ::1] reached
+)

@@ -1,0 +1,178 @@
+"""Loops over the nodes of a likelihood set: a node is a point of value in a cell (lemmas 15 and 17).
+
+A path is a non-decreasing sequence of points, one in each cell. Compiled where there is a C compiler:
+`paths_c.pxd` has the types. No loop ends early: every node is visited, so no sum is less than the largest.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["best_paths", "deviances", "gains", "plausible"]
+
+Counts = npt.NDArray[np.int64]
+Reals = npt.NDArray[np.float64]
+
+
+def plausible(
+    points: Reals,
+    hit: Reals,
+    miss: Reals,
+    cells: Reals,
+    slack: float,
+    least: float,
+    lowest: Reals,
+    highest: Reals,
+) -> bool:
+    """Find the least and the largest value of a plausible path in each cell; return whether there is any.
+
+    A path is plausible if its deviances sum to −slack or more. Between the last point that is not and the
+    first that is, sums are linear.
+
+    Parameters
+    ----------
+    points
+        float64[p], ascending.
+    hit, miss
+        float64[p], the log likelihood of a label 1 and a label 0 at each point.
+    cells
+        float64[3, m], labels 1, labels 0, and the largest log likelihood of each cell.
+    slack
+        in nats.
+    least
+        deviances that are smaller are cut off there.
+    lowest, highest
+        float64[m], filled with the result.
+    """
+    size, m = len(points), len(lowest)
+    before, own, after = np.zeros((m, size)), np.empty(size), np.zeros(size)
+    for c in range(m - 1):
+        best = before[c, 0] + max(cells[0, c] * hit[0] + cells[1, c] * miss[0] - cells[2, c], least)
+        before[c + 1, 0] = best
+        for k in range(1, size):
+            best = max(
+                best, before[c, k] + max(cells[0, c] * hit[k] + cells[1, c] * miss[k] - cells[2, c], least)
+            )
+            before[c + 1, k] = best
+    for c in range(m - 1, -1, -1):
+        first = last = -1
+        for k in range(size):
+            own[k] = after[k] + max(cells[0, c] * hit[k] + cells[1, c] * miss[k] - cells[2, c], least)
+            if before[c, k] + own[k] >= -slack:
+                last = k
+                if first < 0:
+                    first = k
+        if first < 0:
+            return False
+        lowest[c], highest[c] = points[first], points[last]
+        enough = before[c, first] + own[first] + slack
+        if first > 0:
+            short = -slack - before[c, first - 1] - own[first - 1]
+            lowest[c] -= enough / max(short + enough, 1e-300) * (points[first] - points[first - 1])
+        if last < size - 1:
+            enough = before[c, last] + own[last] + slack
+            short = -slack - before[c, last + 1] - own[last + 1]
+            highest[c] += enough / max(short + enough, 1e-300) * (points[last + 1] - points[last])
+        best = own[size - 1]
+        for k in range(size - 1, -1, -1):
+            best = max(best, own[k])
+            after[k] = best
+    return True
+
+
+def deviances(
+    first: Counts, last: Counts, hit: Reals, miss: Reals, cells: Reals, least: float, out: Reals
+) -> None:
+    """Fill in the log likelihood of each node less the largest of its cell, in nats.
+
+    Parameters
+    ----------
+    first, last
+        int64[p], of each point the first of its cells, and the one after the last.
+    hit, miss, cells, least
+        as in `plausible`.
+    out
+        float64[nodes], of each point in turn one cell after the other.
+    """
+    node = 0
+    for k in range(len(first)):
+        for c in range(first[k], last[k]):
+            out[node] = max(cells[0, c] * hit[k] + cells[1, c] * miss[k] - cells[2, c], least)
+            node += 1
+
+
+def gains(
+    first: Counts,
+    last: Counts,
+    by_point: Reals,
+    by_cell: Reals,
+    by_tilt: Reals,
+    top: int,
+    bottom: int,
+    out: Reals,
+) -> None:
+    """Fill in the risk that each node causes, at each θ (lemma 17).
+
+    Parameters
+    ----------
+    first, last
+        as in `deviances`.
+    by_point
+        float64[4, p]: the most and the least that a unit of mass counts for; the largest and the smallest h*.
+    by_cell
+        float64[6, m]: values of the map that h* may exceed before the cell, and fall below behind it; the
+        shares of the scores there; and the smallest and the largest value of the map in the cell.
+    by_tilt
+        float64[4, t]: what risk costs by share, by interval, and at the top and the bottom end.
+    top, bottom
+        The cells at the ends.
+    out
+        float64[nodes, t].
+    """
+    tilts, node = by_tilt.shape[1], 0
+    for k in range(len(first)):
+        heavy, light, upper, lower = by_point[0, k], by_point[1, k], by_point[2, k], by_point[3, k]
+        for c in range(first[k], last[k]):
+            rise, fall = max(upper - by_cell[0, c], 0.0), max(by_cell[1, c] - lower, 0.0)
+            up = max(upper - max(by_cell[0, c], by_cell[4, c]), 0.0)
+            down = max(min(by_cell[1, c], by_cell[5, c]) - lower, 0.0)
+            rise, fall = heavy * rise * rise, light * fall * fall
+            up, down = heavy * up * up, light * down * down
+            share, interval = by_cell[2, c] * rise + by_cell[3, c] * fall, rise - up + fall - down
+            for t in range(tilts):
+                out[node, t] = by_tilt[0, t] * share + by_tilt[1, t] * interval
+                if c == top:
+                    out[node, t] += by_tilt[2, t] * up
+                if c == bottom:
+                    out[node, t] += by_tilt[3, t] * down
+            node += 1
+
+
+def best_paths(
+    first: Counts, last: Counts, deviance: Reals, risk: Reals, multipliers: Reals, reached: Reals
+) -> None:
+    """Find the largest sum of λ times deviance plus risk along any path, for each θ and each λ.
+
+    Parameters
+    ----------
+    first, last
+        as in `deviances`.
+    deviance, risk
+        float64[nodes] and float64[nodes, t].
+    multipliers
+        float64[k], λ.
+    reached
+        float64[m+1, t k]: 0 in its first row, −∞ in the others. It is filled with the largest sums up to each
+        cell; its last row is the result.
+    """
+    tilts, many, node = risk.shape[1], len(multipliers), 0
+    for k in range(len(first)):
+        for c in range(first[k], last[k]):
+            # At this point in this cell: from the best of all up to it that is at this point or below.
+            for t in range(tilts):
+                for j in range(many):
+                    lane = t * many + j
+                    best = reached[c, lane] + (multipliers[j] * deviance[node] + risk[node, t])
+                    reached[c + 1, lane] = max(reached[c + 1, lane], best)
+            node += 1

@@ -205,35 +205,29 @@ class Claims:
         forecasts.score(self._formed.sketch)
         return tuple(forecasts.log_likelihoods.tolist())
 
-    def bound_of(
-        self, served: RecalibrationMap, *, closely: bool = True, scores: ScoreSketch | None = None
-    ) -> RiskBound:
-        """Return a bound on R of any map in the version's domain.
+    def bound_of(self, served: RecalibrationMap, *, scores: ScoreSketch | None = None) -> RiskBound:
+        """Return the smaller of two bounds on R of any map in the version's domain, if there are two.
 
         Parameters
         ----------
         served
             the map with its weights.
-        closely
-            whether to take the smaller of two bounds, if there are two: that over the likelihood set takes
-            tens of milliseconds for each map.
         scores
             All scores of the version's domain that were observed, labelled or not; None: not known.
         """
-        bound = self._by_limits(served)
-        return self._smaller(bound, served, scores) if closely else bound
+        return self._smaller(self.by_limits(served), served, scores)
 
     def reads(self, scores: ScoreSketch | None) -> bool:
-        """Return whether `bound_of` a map, taken closely, rests on these observed scores."""
+        """Return whether `bound_of` a map rests on these observed scores."""
         paths = self._paths
         return scores is not None and paths is not None and paths.reads(scores)
 
     def refutes_monotone(self, served: RecalibrationMap) -> bool:
-        """Whether `bound_of` a map, taken closely, claims nothing as h* is not monotone: in less time."""
+        """Whether `bound_of` a map claims nothing as h* is not monotone: in less time."""
         paths = self._paths
-        return not self._by_limits(served).monotone or (paths is not None and not paths.monotone)
+        return not self.by_limits(served).monotone or (paths is not None and not paths.monotone)
 
-    def _by_limits(self, served: RecalibrationMap) -> RiskBound:
+    def by_limits(self, served: RecalibrationMap) -> RiskBound:
         """Return the bound from the limits of bins.
 
         For the map that was formed it is `own`. For any other, and from matured cohorts for all, it follows
@@ -278,9 +272,7 @@ class Claims:
         """The labels of the version, as what is known of the target."""
         return Target(lambda: self._formed.scores, self.labels)
 
-    def target_risk(
-        self, served: RecalibrationMap, target: Target, *, delta: float, closely: bool = True
-    ) -> float:
+    def target_risk(self, served: RecalibrationMap, target: Target, *, delta: float) -> float:
         """Return a bound in [0, 1] on R_Q of the served map, by label shift (lemma 13).
 
         Parameters
@@ -291,9 +283,7 @@ class Claims:
             what is known of the target.
         delta
             what the target's priors and masses may spend, in (0, 1): if the labels were forecast, half of it
-            for each of two bounds.
-        closely
-            whether to take the smaller of the two, as in `bound_of`.
+            for each of two bounds, of which the smaller is taken.
         """
         lowest, highest = _range(served, self._edges)
         scores = target.scores()
@@ -310,7 +300,7 @@ class Claims:
             target_labels=target.labels,
             delta=share,
         )
-        shift = shift_limits(self.labels, target.labels, share) if closely and forecast else None
+        shift = shift_limits(self.labels, target.labels, share) if forecast else None
         if shift is None or self._paths is None:
             return bound
         return min(bound, self._paths.risk(partial(_range, served), shift))

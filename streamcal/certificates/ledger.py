@@ -195,7 +195,7 @@ class Ledger:
         ):
             found = (*found, _monotone_alarm(target.labels.labels))
         if self._least_contradicted(target.labels.labels) > 0.0:
-            certificate = self._certified(formed, served, target, None, weighted=weighted, closely=True)
+            certificate = self._certified(formed, served, target, None, weighted=weighted, foresees=False)
             found = (*found, *self._zeros_alarm(certificate, target.labels.labels))
         return found
 
@@ -334,8 +334,8 @@ class Ledger:
         time
             event time now, in seconds; None or NaN if there is none.
         publish
-            whether it goes out with a version. Such a one takes the limits of bins only, not the smaller of
-            two bounds, see `Claims.bound_of`; and it raises the alarm that h* is not monotone.
+            whether it goes out with a version: it then raises the alarms of what it says is refuted, and does
+            not say when a first claim is expected.
         weighted
             the domains of which a label had a weight other than 1: bounds are of counts, and nothing is
             claimed of these (`UNWEIGHTED`), but by matured cohorts of the target, which need no weights.
@@ -343,7 +343,7 @@ class Ledger:
         formed = self._certifying
         if formed is None:
             return None
-        certificate = self._certified(formed, served, target, time, weighted=weighted, closely=not publish)
+        certificate = self._certified(formed, served, target, time, weighted=weighted, foresees=not publish)
         if publish:
             if MONOTONE_REFUTED in certificate.refuted and not self._is_raised(MONOTONE_REFUTED):
                 self._alarms.append(_monotone_alarm(target.labels.labels))
@@ -359,16 +359,22 @@ class Ledger:
         time: float | None,
         *,
         weighted: Collection[Domain],
-        closely: bool,
+        foresees: bool,
     ) -> Certificate:
-        """Return the certificate of the served map, see `certificate`, and change nothing."""
+        """Return the certificate of the served map, see `certificate`, and change nothing.
+
+        ``foresees`` is whether it says when a first claim is expected: that takes tens of milliseconds.
+        """
         contradicted = self._least_contradicted(target.labels.labels)
         claims, subject = self._claims_of(formed), self._subject(served)
         blind = self._is_blind(formed.domain, weighted)
-        scores = target.scores() if closely and not blind and self._observes(formed.domain) else None
-        bound = claims.bound_of(subject, closely=closely and not blind, scores=scores)
-        if blind:
-            bound = bound._replace(calibration=1.0, sharpness=1.0, risk=1.0, monotone=True)
+        scores = target.scores() if not blind and self._observes(formed.domain) else None
+        if not blind:
+            bound = claims.bound_of(subject, scores=scores)
+        else:
+            bound = claims.by_limits(subject)._replace(
+                calibration=1.0, sharpness=1.0, risk=1.0, monotone=True
+            )
         label_shift_refuted = self.watch is not None and self.watch.refuted
         target_risk, by_label_shift = bound.risk if formed.domain == "target" else None, False
         source = self._formed.get("source")
@@ -377,9 +383,7 @@ class Ledger:
             unshifted = any(self._is_blind(domain, weighted) for domain in DOMAINS)
             blind |= unshifted
             if latest is not None and not label_shift_refuted and not unshifted:
-                shifted = self._claims_of(source).target_risk(
-                    served, latest, delta=_TARGET * self._delta, closely=closely
-                )
+                shifted = self._claims_of(source).target_risk(served, latest, delta=_TARGET * self._delta)
             if target_risk is None or shifted < target_risk:
                 target_risk, by_label_shift = shifted, True
             if self._matured:
@@ -402,7 +406,7 @@ class Ledger:
             *((UNWEIGHTED,) if blind else ()),
         )
         expected = None
-        if closely and not refuted and (bound.risk if target_risk is None else target_risk) >= NO_CLAIM:
+        if foresees and not refuted and (bound.risk if target_risk is None else target_risk) >= NO_CLAIM:
             by_shift = target if formed.domain == "source" and target_risk is not None else None
             expected = self._first_claim(claims, subject if by_shift is None else served, by_shift, scores)
         matured = self._matured and (formed.domain == "target" or by_label_shift)

@@ -38,7 +38,7 @@ class MapPublished(msgspec.Struct, frozen=True):
 
     map: RecalibrationMap
     certificate: Certificate | None = None
-    """What is certified about the map; None for the identity."""
+    """What is certified about the map; None for the identity, and where none was worked out."""
     key: str | None = None
     """The key of the engine, if events have keys."""
     mixture: Mixing | None = None

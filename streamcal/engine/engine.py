@@ -191,12 +191,8 @@ class Engine:
         """What may be claimed of the served map now, see `Recalibrator.certificate`."""
         return self._versions.certificate(self._time, publish=False)
 
-    @property
-    def published_certificate(self) -> Certificate | None:
-        """The certificate to publish with a map: by the limits of bins alone, which takes less time.
-
-        It may raise an alarm.
-        """
+    def certify(self) -> Certificate | None:
+        """Return `certificate`, to be published with a map; it may raise an alarm."""
         return self._versions.certificate(self._time, publish=True)
 
     @property
@@ -281,7 +277,8 @@ class Engine:
         self.learn_one(joined.score, joined.label, joined.domain, time, joined.seen)
         published: tuple[Emission, ...] = ()
         if self.served.version != version:
-            certificate = self.published_certificate if self._certifies() else None
+            due = self._versions.is_certified or len(self.alarms) > alarms  # it says what was refuted
+            certificate = self.certify() if due and self._certifies() else None
             published = (MapPublished(self.map, certificate, self._key, self.mixing),)
         raised = self.alarms[alarms:]
         if raised and self._key is not None:

@@ -84,5 +84,5 @@ def make_report(
         list(made_from),
         [Figure(*row) for row in closing_rows(pipeline, unknown_fields)],
         [DelayQuantile(share, delays.quantile(share)) for share in shares],
-        course.status(pipeline, warnings, options, closely=True),
+        course.status(pipeline, warnings, options),
     )

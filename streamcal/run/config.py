@@ -32,7 +32,7 @@ class KeysConfig(_Options):
     bytes, in the store, or in memory if there is no store."""
 
     certified: Annotated[int, Field(ge=0)] = 16
-    """Up to this number of keys, every map is published with its certificate; beyond it, only the maps of
+    """Up to this number of keys, maps are published with their certificates; beyond it, only the maps of
     events without a key are. A certificate costs as much time as thousands of events."""
 
 

@@ -16,7 +16,6 @@ import numpy.typing as npt
 from scipy.special import betaincinv
 
 from streamcal.certificates.first_claim import NO_CLAIM
-from streamcal.certificates.record import Certificate
 from streamcal.engine.emissions import DriftAlarm, Mixing
 from streamcal.engine.engine import Engine
 from streamcal.run.alarms import advised
@@ -60,7 +59,7 @@ class _Thinned(Generic[T]):
     def __init__(self) -> None:
         self._kept: list[T] = []
         self._stride, self._count = 1, 0
-        self._latest: T | None = None
+        self.latest: T | None = None
 
     def add(self, value: T) -> None:
         """Add one."""
@@ -70,15 +69,15 @@ class _Thinned(Generic[T]):
                 self._stride *= 2
             if self._count % self._stride == 0:
                 self._kept.append(value)
-        self._latest = value
+        self.latest = value
         self._count += 1
 
     @property
     def values(self) -> list[T]:
         """What is left of them."""
-        if self._latest is None or (self._kept and self._kept[-1] is self._latest):
+        if self.latest is None or (self._kept and self._kept[-1] is self.latest):
             return self._kept
-        return [*self._kept, self._latest]
+        return [*self._kept, self.latest]
 
 
 class _Risks(msgspec.Struct):
@@ -112,6 +111,8 @@ class Course:
                 if len(self._maps) > _MOST_KEYS:
                     continue
                 maps = self._maps[row.key] = _Thinned()
+            if bytes(row.certificate) == b"null" and maps.latest is not None:  # the newest certificate stands
+                row = msgspec.structs.replace(row, certificate=maps.latest.certificate)
             maps.add(row)
 
     def status(
@@ -119,8 +120,6 @@ class Course:
         pipeline: Pipeline,
         warnings: Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
-        *,
-        closely: bool = False,
     ) -> Status:
         """Return how a run stands, and take note of its priors.
 
@@ -132,18 +131,15 @@ class Course:
             such as those of `streamcal.run.closing`.
         options
             those of the run, without secrets; shown as they are.
-        closely
-            whether the certificates are worked out anew, as in the table at the end of a run; otherwise they
-            are those that were published with the maps, which takes no time.
         """
         quality = pipeline.quality
         keys: list[str | None] = [*quality.by_key] or [*pipeline.first_engines(1)]
         engines = {key: pipeline.engines[key] for key in keys}
         alone = engines if len(pipeline.engines) == 1 else {}
-        views = [self._all(pipeline, next(iter(alone.items()), None), closely=closely)]
+        views = [self._all(pipeline, next(iter(alone.items()), None))]
         if quality.by_key and not alone:
             views += [
-                self._of_key(pipeline, key, quality.by_key[str(key)], engine, closely=closely)
+                self._of_key(pipeline, key, quality.by_key[str(key)], engine)
                 for key, engine in engines.items()
             ]
         return Status(
@@ -166,7 +162,7 @@ class Course:
             options=dict(options or {}),
         )
 
-    def _all(self, pipeline: Pipeline, alone: tuple[str | None, Engine] | None, *, closely: bool) -> View:
+    def _all(self, pipeline: Pipeline, alone: tuple[str | None, Engine] | None) -> View:
         quality = pipeline.quality
         key, engine = alone or (None, None)
         maps, priors = self._served(pipeline, key, engine)
@@ -177,14 +173,12 @@ class Course:
             _rated(quality.before),
             _rated(quality.after),
             _windows(quality.history),
-            None if engine is None else _engine(engine, maps, closely=closely),
+            None if engine is None else _engine(engine),
             _versions(maps),
             priors,
         )
 
-    def _of_key(
-        self, pipeline: Pipeline, key: str | None, history: History, engine: Engine, *, closely: bool
-    ) -> View:
+    def _of_key(self, pipeline: Pipeline, key: str | None, history: History, engine: Engine) -> View:
         maps, priors = self._served(pipeline, key, engine)
         before, after = history.totals
         return View(
@@ -194,7 +188,7 @@ class Course:
             _rated_by_totals(before),
             _rated_by_totals(after),
             _windows(history),
-            _engine(engine, maps, closely=closely),
+            _engine(engine),
             _versions(maps),
             priors,
         )
@@ -300,8 +294,8 @@ def _claimed(bound: float | None) -> float | None:
     return bound if bound is not None and bound < NO_CLAIM else None
 
 
-def _engine(engine: Engine, maps: Sequence[MapRow], *, closely: bool) -> Served:
-    certificate = engine.certificate if closely else _published(maps)
+def _engine(engine: Engine) -> Served:
+    certificate = engine.certificate
     source, target = engine.source, engine.target
     return Served(
         engine.version,
@@ -325,8 +319,3 @@ def _engine(engine: Engine, maps: Sequence[MapRow], *, closely: bool) -> Served:
             list(certificate.assumptions),
         ),
     )
-
-
-def _published(maps: Sequence[MapRow]) -> Certificate | None:
-    data = bytes(maps[-1].certificate) if maps else b"null"
-    return None if data == b"null" else Certificate.model_validate_json(data)

@@ -122,7 +122,9 @@ class RunMetrics(Collector):
         for row in outcome.maps:
             mixing = msgspec.json.decode(row.mixture, type=Mixing | None)
             self._leader_changes += mixing is not None and mixing.reason is not None
-            self._risks[row.key or ""] = msgspec.json.decode(row.certificate, type=_Risks | None) or _Risks()
+            risks = msgspec.json.decode(row.certificate, type=_Risks | None)
+            if risks is not None:  # else those of the version before are the newest
+                self._risks[row.key or ""] = risks
 
     def update(self, pipeline: Pipeline) -> None:
         """Copy the figures of the run."""

@@ -68,8 +68,8 @@ class Pipeline:
     columns
         which label is positive, and what rows of answers keep of events.
     tells_maps
-        whether anyone reads `Outcome.maps`. If not, versions get neither a row nor the certificate of their
-        time, which takes longer than all else of a version; their maps are the same. What their certificates
+        whether anyone reads `Outcome.maps`. If not, versions get neither a row nor a certificate, which
+        takes longer than all else of a version; their maps are the same. What their certificates
         would have refuted is told by `close`.
     """
 
@@ -229,7 +229,7 @@ class Pipeline:
         for key in self._unpublished if self._tells_maps else ():
             engine = self._engines.of(key)
             alarms = len(engine.alarms)
-            certificate = engine.published_certificate if self._certifies(key) else None
+            certificate = engine.certify() if self._certifies(key) else None
             published = MapPublished(engine.map, certificate, key, engine.mixing)
             outcome.maps.append(map_row(published, self._join.clock))
             self._raise(outcome, key, engine, alarms)
@@ -418,7 +418,7 @@ class Pipeline:
             for key in list(self._engines):
                 engine = self._engines.of(key)
                 alarms = len(engine.alarms)
-                engine.published_certificate  # noqa: B018  # asked for, it may raise one
+                engine.certify()
                 self._raise(outcome, key, engine, alarms)
         return outcome
 

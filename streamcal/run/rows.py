@@ -168,7 +168,7 @@ class MapRow(msgspec.Struct, frozen=True):
     map: msgspec.Raw
     """JSON of a `streamcal.RecalibrationMap`."""
     certificate: msgspec.Raw = msgspec.Raw(b"null")
-    """JSON of a `streamcal.Certificate`; ``null`` if nothing is certified."""
+    """JSON of a `streamcal.Certificate`; ``null`` if nothing is certified, or none was worked out."""
     mixture: msgspec.Raw = msgspec.Raw(b"null")
     """JSON of a `streamcal.engine.emissions.Mixing`; ``null`` if the map is not a mixture."""
 

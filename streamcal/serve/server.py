@@ -244,4 +244,4 @@ def _warm_up(config: RecalibratorConfig) -> None:
     scores = np.linspace(0.0, 1.0, 128)
     labels = np.arange(len(scores)) % 3 == 0
     engine.learn_many(scores, labels.astype(np.int8), "target", np.zeros(len(scores)), None)
-    engine.published_certificate  # noqa: B018  # it is worked out when it is asked for
+    engine.certify()

@@ -47,7 +47,7 @@ def run() -> tuple[Pipeline, Course]:
 
 def test_its_figures_are_those_of_the_table(run: tuple[Pipeline, Course]) -> None:
     pipeline, course = run
-    status = course.status(pipeline, ["Mind this."], {"keys": {"limit": 3}}, closely=True)
+    status = course.status(pipeline, ["Mind this."], {"keys": {"limit": 3}})
     (view,) = status.views
     for side, figures in pipeline.quality.figures.items():
         rating = getattr(view, side)

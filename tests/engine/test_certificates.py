@@ -13,6 +13,7 @@ import pytest
 from streamcal import (
     Certificate,
     DriftAlarm,
+    LabelEvent,
     LabelledEvent,
     MapPublished,
     PredictionEvent,
@@ -636,3 +637,23 @@ def test_who_asks_for_a_certificate_raises_no_alarm_and_takes_none_from_the_stre
     assert emitted[0] == emitted[1]
     assert asked.alarms == silent.alarms == tuple(emitted[0])
     assert len(emitted[0]) == 1
+
+
+def test_of_the_steps_of_a_mixture_ever_fewer_are_published_with_a_certificate() -> None:
+    """Which, follows from the state: an engine that was restored publishes the same."""
+    scores, labels = NormalPair(0.5).sample(3_000, np.random.default_rng(5))
+    engines, published = [Recalibrator()], list[list[MapPublished]]()
+    for number, (score, label) in enumerate(zip(scores.tolist(), labels.tolist(), strict=True)):
+        if number == 2_000:
+            engines.append(Recalibrator.from_bytes(engines[0].to_bytes()))
+            published.clear()
+        for event in (PredictionEvent(str(number), score), LabelEvent(str(number), label)):
+            emitted = [engine.step(event) for engine in engines]
+            maps = [[each for each in some if isinstance(each, MapPublished)] for some in emitted]
+            published += [maps[0]] if maps[0] else []
+            assert maps[0] == maps[-1]
+            if 64 <= number < 900:
+                assert all(each.certificate is not None for each in maps[0])
+    certified = sum(each.certificate is not None for some in published for each in some)
+    assert 0.2 < certified / len(published) < 0.35, "after 128 steps every fourth one is"
+    assert engines[0].to_bytes() == engines[1].to_bytes()

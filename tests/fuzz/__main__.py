@@ -19,13 +19,13 @@ from tests.fuzz.harness import Report, fuzz, limit_memory
 __all__ = ["TARGETS"]
 
 TARGETS: dict[str, tuple[int, Callable[[Random], int]]] = {
-    "states": (2_000, states.try_state),
+    "states": (1_000, states.try_state),
     "sketches": (500, states.try_sketch),
     "maps": (1_000, documents.try_map),
     "map rows": (500, documents.try_map_row),
     "certificates and options": (500, documents.try_model),
     "options in TOML": (500, documents.try_toml),
-    "stores": (200, stores.try_store),
+    "stores": (100, stores.try_store),
     "lines of JSON": (1_500, lines.try_json),
     "rows of CSV": (700, lines.try_csv),
     "runs": (15, lines.try_run),

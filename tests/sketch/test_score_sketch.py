@@ -227,11 +227,11 @@ def test_different_sketches_do_not_merge() -> None:
 @pytest.mark.slow
 def test_tally_and_sorting_give_the_same_counts() -> None:
     rng = np.random.default_rng(2)
-    scores, labels = rng.random(50_000), rng.integers(0, 2, 50_000)
+    scores, labels = rng.random(20_000), rng.integers(0, 2, 20_000)
     many, few = ScoreSketch(1 << 16), ScoreSketch(1 << 16)
     many.add(scores, labels)
-    for start in range(0, 50_000, 7):
+    for start in range(0, 20_000, 7):
         few.add(scores[start : start + 7], labels[start : start + 7])
     assert many == few
-    assert repr(many).startswith("ScoreSketch(n=50000")
+    assert repr(many).startswith("ScoreSketch(n=20000")
     assert many != "a sketch"

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamcal import RecalibrationMap, Recalibrator, RecalibratorConfig
@@ -78,6 +78,7 @@ def test_one_by_one_or_in_blocks_gives_the_same_state() -> None:
 
 
 @pytest.mark.slow
+@settings(max_examples=40)
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(1, 60), min_size=1, max_size=12))
 def test_a_window_of_time_equals_a_new_sketch_of_its_labels(seed: int, batches: list[int]) -> None:
     n, span = sum(batches), 160.0

@@ -18,8 +18,7 @@ from streamcal.maps.logistic import HINGE, IDENTITY_ROW, KNOTS, features
 from streamcal.maps.platt import logit
 from streamcal.mixture import forecasts_c, newton_c, weights_c
 from streamcal.sketch import grid
-from streamcal.testing import NormalPair
-from tests.uncompiled import uncompiled
+from tests.uncompiled import learned, uncompiled
 
 ROOT = Path(__file__).parents[1]
 
@@ -190,19 +189,10 @@ from tests.uncompiled import import_uncompiled
 
 import_uncompiled()
 import streamcal
-from tests.test_compiled import learned
+from tests.uncompiled import learned
 
 sys.stdout.write(f"{streamcal.compiled} {learned()}")
 """
-
-
-def learned() -> str:
-    """Return the state of an engine after 2,000 labels, as hexadecimal digits."""
-    engine = streamcal.Recalibrator()
-    scores, labels = NormalPair(0.3).sample(2000, np.random.default_rng(2))
-    for score, label in zip(scores.tolist(), labels.tolist(), strict=True):
-        engine.learn_one(score, label)
-    return engine.to_bytes().hex()
 
 
 @pytest.mark.slow

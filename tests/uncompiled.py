@@ -9,6 +9,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 import streamcal
@@ -53,3 +54,15 @@ def import_uncompiled() -> None:
     for name in [name for name in sys.modules if name == "streamcal" or name.startswith("streamcal.")]:
         del sys.modules[name]
     sys.meta_path.insert(0, FromPython)  # type: ignore[arg-type]
+
+
+def learned() -> str:
+    """Return the state of an engine after 2,000 labels, as hexadecimal digits."""
+    import streamcal
+    from streamcal.testing import NormalPair
+
+    engine = streamcal.Recalibrator()
+    scores, labels = NormalPair(0.3).sample(2000, np.random.default_rng(2))
+    for score, label in zip(scores.tolist(), labels.tolist(), strict=True):
+        engine.learn_one(score, label)
+    return engine.to_bytes().hex()

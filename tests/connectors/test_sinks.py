@@ -420,6 +420,7 @@ def test_a_named_pipe_without_a_reader_ends_on_sigterm(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     process = started(["run", "--events", events(tmp_path, 3), "--output", tmp_path / "fifo"])
     assert process.stderr
+    assert process.stderr.readline().startswith(b"streamcal")
     assert b"waiting for a reader" in process.stderr.readline()
     process.send_signal(signal.SIGTERM)
     _, stderr = process.communicate(timeout=60)

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from streamcal.events import Event, Origin
-from streamcal.join.tables import MemoryTables
+from streamcal.join.tables import Tables
 from streamcal.run.codec import JsonDecoder, Malformed
 from streamcal.run.ports import Change, Checkpoint, Position, Positions, SinkOptions, SourceOptions
 from streamcal.run.rows import MapRow, RejectRow
@@ -193,7 +193,7 @@ class MemoryStore:
 
     def __init__(self, name: str) -> None:
         self.job = f"memory {name}"
-        self.tables = MemoryTables()
+        self.tables = Tables()
         self._engines: dict[str | None, bytes] = {}
         self._checkpoint = Checkpoint(self._engines, b"", {}, {})
         self._committed = copy.deepcopy((self._checkpoint, self._engines, self.tables))

@@ -16,6 +16,7 @@ from streamcal.certificates.first_claim import NO_CLAIM
 from streamcal.certificates.record import Bound, Certificate
 from streamcal.engine.engine import Engine
 from streamcal.events import DOMAINS
+from streamcal.join.id_table_c import WAITING
 from streamcal.join.join import Join
 from streamcal.join.outcomes import JoinCounts
 from streamcal.run.config import RunConfig
@@ -157,7 +158,7 @@ def served(store: Store, keys: Sequence[str] = (), limit: int | None = None) -> 
         tally,
         quality.figures,
         join,
-        len(store.tables.pending),
+        store.tables.rows.count(WAITING),
         _delay(store, own, quality),
         checkpoint.positions,
     )

@@ -90,7 +90,7 @@ class Recalibrator:
         self._engine, self._join = engine, join
         self._served = engine.served
         self._seeks_source = engine.config.needs_source
-        self._may_refuse = engine.config.why_unweighted is not None or not join.takes_stretches
+        self._may_refuse = engine.config.why_unweighted is not None or not join.takes_blocks
         self._numbers = self._uncertified = engine.config.label_horizon is not None
 
     def __repr__(self) -> str:

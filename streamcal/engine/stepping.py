@@ -102,10 +102,10 @@ def _prediction(
         return (refused,)
     answer, seen, begun = engine.answer(event)
     kept = (answer.map_version, *answer.weights) if join.keeps_answers else None
+    early = join.take_early(str(event.id)) if join.matures else None
     joined = join.hold(event, answer.probability, seen, kept)
     if joined is not None:
         return (answer, *begun, joined, *engine.learn(joined))
-    early = join.take_early(str(event.id)) if join.matures else None
     if early is None:
         return (answer, *begun)
     return (

@@ -15,8 +15,8 @@ The join calls nobody. Each method takes one step of an event, and returns what 
 * a label: `Join.match`;
 * before either, `Join.move_to` the event's time, and `Join.ripen` the prediction of a label.
 
-At most ``max_pending`` entries of each kind wait, in memory or in a store (`streamcal.join.tables`,
-`streamcal.join.stored_table`).
+At most ``max_pending`` entries of each kind wait, in memory or in a store (`streamcal.join.tables`). What
+an event does to them is in `streamcal.join.rules_c`, where blocks of events are taken, too.
 """
 
 from __future__ import annotations
@@ -28,16 +28,14 @@ from typing import Final, Self, TypeAlias, TypeVar
 import msgspec
 
 from streamcal.errors import DamagedStateError
-from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, Origin, PredictionEvent
-from streamcal.join.clock import ExpiryClock
+from streamcal.events import Event, LabelEvent, LabelledEvent, Origin, PredictionEvent
 from streamcal.join.config import JoinConfig
-from streamcal.join.dense_tables import DenseTables
-from streamcal.join.entry_tables import EntryTables
+from streamcal.join.entries import Early, Pending, Settled
 from streamcal.join.guard import GuardState, TimeGuard
+from streamcal.join.id_table_c import EARLY, ENDED, WAITING
 from streamcal.join.outcomes import Contradicted, JoinCounts, Joined, Rejected, Relabelled, Told
-from streamcal.join.stretches import Answered, BulkTables, Floats, Labels, Mask, Stretch, look, take
-from streamcal.join.tables import E, Early, MemoryTable, MemoryTables, Pending, Settled, Table, Tables
-from streamcal.texts import Texts
+from streamcal.join.rules_c import DONE, FLUSH, MATURE, JoinRules
+from streamcal.join.tables import Tables
 from streamcal.times import show_duration, show_time
 
 __all__ = ["Join", "JoinConfig", "JoinState", "OriginOf"]
@@ -91,22 +89,15 @@ class Join:
     """
 
     __slots__ = (
-        "_clock",
         "_config",
         "_corrects",
         "_counts",
         "_matured_after",
-        "_portion",
-        "_room",
-        "_settled_room",
         "_tables",
-        "_unflushed",
         "_watermark",
         "guard",
-        "keeps_answers",
         "matures",
-        "prefetches_parts",
-        "takes_stretches",
+        "rows",
     )
 
     def __init__(
@@ -116,27 +107,35 @@ class Join:
         state: JoinState | None = None,
     ) -> None:
         self._config = config or JoinConfig()
-        self._tables: Tables = tables or MemoryTables()
+        self._tables: Tables = tables or Tables()
         state = state or JoinState(None, None, JoinCounts())
         self._matured_after = self._config.matured_after
         self._corrects = self._config.corrections
         self.matures = self._matured_after is not None
         """Whether predictions are held until they are matured."""
-        self.takes_stretches = not (self.matures or self._corrects)
-        """Whether `look` and `take` know all its rules: labels that wait and corrections come one by one."""
-        self._clock = ExpiryClock(self._config.label_ttl, state.clock, state.start, self._matured_after)
+        self.rows: JoinRules = self._tables.rows
+        """What waits and has ended, with the rules for many events."""
+        ttl, most = self._config.label_ttl, self._config.max_pending
+        self.rows.begin(ttl, self._matured_after, most, state.clock, state.start)
+        self.rows.keeps = self._corrects or self.matures
         self._counts = state.counts
         self._watermark = float("inf")  # that holds now
-        self.keeps_answers = False
-        """Whether the answer to a prediction is kept for as long as its id is remembered: of events that are
-        taken one at a time."""
-        self.prefetches_parts = False
-        """Whether the ids of single events have to be prefetched right before them."""
         self.guard = TimeGuard(self.max_jump)
         """Judges the times of events that come by `Recalibrator.step`; a run judges each partition's own."""
-        self._unflushed = 0  # entries that expired since the last flush or prefetch
-        self._portion = PORTION
-        self._room = self._settled_room = 0  # entries that may be put before the bound has to be looked at
+
+    @property
+    def takes_blocks(self) -> bool:
+        """Whether most events are of the common case, which a block is taken for."""
+        return not (self.matures or self._corrects)
+
+    @property
+    def keeps_answers(self) -> bool:
+        """Whether answers are kept as long as their ids are, of events that are taken one at a time."""
+        return self.rows.keeps_answers
+
+    @keeps_answers.setter
+    def keeps_answers(self, keeps: bool) -> None:
+        self.rows.keeps_answers = keeps
 
     @property
     def config(self) -> JoinConfig:
@@ -151,46 +150,45 @@ class Join:
     @property
     def counts(self) -> JoinCounts:
         """The outcomes so far."""
+        self._counts.expired += self.rows.expired
+        self.rows.expired = 0
         return self._counts
 
     @property
     def pending(self) -> int:
         """How many predictions wait for their label."""
-        return len(self._tables.pending)
+        return self.rows.count(WAITING)
 
     @property
     def longest_wait(self) -> float | None:
         """How many seconds the oldest pending prediction has waited; None without one, or without times."""
-        oldest, clock = self._tables.pending.oldest(), self._clock.time
-        since = None if oldest is None else oldest[1].since
+        rows = self.rows
+        oldest, clock = rows.oldest(WAITING), rows.time
+        since = rows.since(oldest) if oldest else None
         return None if since is None or clock is None else clock - since
 
     @property
     def clock(self) -> float | None:
         """The latest event time seen; None before the first."""
-        return self._clock.time
+        return self.rows.time
 
     @property
     def next_expiry(self) -> float | None:
         """The event time beyond which something that is there now expires; None if nothing does by time."""
-        tables = self._tables
-        held = tables.pending.oldest()
-        oldest = [table.oldest() for table in (tables.settled, tables.early)]
-        ends = [self._clock.end_of(entry[1].since) for entry in oldest if entry is not None]
-        if held is not None:
-            ends.append(self._clock.end_of(held[1].since, self._matured_after))
-        return min(filter(math.isfinite, ends), default=None)
+        ends = (self.rows.end_of_oldest(queue) for queue in (WAITING, ENDED, EARLY))
+        return min((end for end in ends if end is not None and math.isfinite(end)), default=None)
 
     @property
     def state(self) -> JoinState:
         """All but the tables."""
-        return JoinState(self._clock.time, self._clock.start, self._counts)
+        return JoinState(self.rows.time, self.rows.start, self.counts)
 
     # Time
 
     def prefetch(self, ids: Collection[str]) -> None:
         """Make ready for events with these ids; without it, tables in a store look empty."""
-        self._unflushed, self._portion = 0, max(PORTION, PER_EVENT * len(ids))
+        if self.rows.stored:
+            self.rows.unflushed, self.rows.portion = 0, max(PORTION, PER_EVENT * len(ids))
         self._tables.prefetch(ids)
 
     def advance(self, watermark: float) -> tuple[Joined | Rejected, ...]:
@@ -209,15 +207,27 @@ class Join:
         if watermark == self._watermark:
             return ()
         self._watermark = watermark
-        return self._expire() if self._clock.set_watermark(watermark) else ()
+        return self.expire() if self.rows.set_watermark(watermark) else ()
 
     def move_to(self, time: float) -> tuple[Joined | Rejected, ...]:
         """Move the clock to an event's time; return what matures, and the rejects of what expires, by it."""
-        return self._expire() if self._clock.move(time) else ()
+        return self.expire() if self.rows.move(time) else ()
+
+    def expire(self) -> tuple[Joined | Rejected, ...]:
+        """Join what is matured, and drop what has outlived its time, by where the clock is."""
+        rows, left = self.rows, list[Joined | Rejected]()
+        while (due := rows.expire()) != DONE:
+            if due == FLUSH:
+                self._tables.flush()
+                rows.unflushed = 0
+                continue
+            left.append(self._mature(rows.oldest(WAITING)) if due == MATURE else self._reject_early())
+            rows.unflushed += 1
+        return tuple(left)
 
     def close(self) -> tuple[Rejected, ...]:
         """End the stream: labels that still wait for their prediction are rejected."""
-        return tuple(self._reject_early() for _ in range(len(self._tables.early)))
+        return tuple(self._reject_early() for _ in range(self.rows.count(EARLY)))
 
     def refuses(self, event: Event) -> str | None:
         """Return why an event is refused, None if it is not.
@@ -242,26 +252,26 @@ class Join:
         after = self._matured_after
         if after is None:
             return None
-        waiting = self._tables.pending.entries.get(event.id)
-        if waiting is None or waiting.time is None or event.time is None:
+        row = self.rows.known(event.id)
+        if not row or not self.rows.is_waiting(row) or event.time is None:
             return None
-        if event.time <= waiting.time + after:
+        predicted_at = self.rows.held(row).time
+        if predicted_at is None or event.time <= predicted_at + after:
             return None
-        del self._tables.pending.entries[event.id]
-        return self._mature(event.id, waiting)
+        return self._mature(row)
 
     # Predictions
 
     def knows(self, id_: str) -> bool:
         """Whether a prediction with this id is pending or settled."""
-        return id_ in self._tables.pending.entries or id_ in self._tables.settled.entries
+        row = self.rows.known(id_)
+        return row > 0 and not self.rows.is_early(row)
 
     def admit(
         self, event: PredictionEvent | LabelledEvent, origin_of: OriginOf | None = None
     ) -> Rejected | None:
         """Take a prediction that has an id: `hold` it once it is answered, unless it is rejected here."""
-        id_ = str(event.id)
-        if id_ in self._tables.pending.entries or id_ in self._tables.settled.entries:
+        if self.knows(event.id):  # type: ignore[arg-type]
             return self._duplicate(event, "prediction", origin_of)
         self._counts.predictions += 1
         return None
@@ -286,43 +296,47 @@ class Join:
         answer
             of a join that keeps answers: the map's version and weights, as in `Pending.answer`.
         """
-        tables, id_ = self._tables, str(event.id)
-        entry = Pending(
-            self._clock.time,
+        rows, held = self.rows, None
+        if answer is not None or event.weight is not None or self._corrects:
+            held = Pending(
+                rows.time,
+                event.score,
+                probability,
+                event.domain,
+                event.key,
+                event.time,
+                seen,
+                answer,
+                weight=event.weight,
+            )
+        early = rows.hold(
+            event.id,  # type: ignore[arg-type]
             event.score,
             probability,
-            event.domain,
-            event.key,
             event.time,
             seen,
-            answer,
-            weight=event.weight,
+            event.domain,
+            event.key,
+            held,
         )
-        if id_ in tables.early.entries and not self.matures:
-            early = tables.early.entries.pop(id_).event
-            if self._corrects:
-                entry.told = early.label, early.time
-            self._settle(id_, early.label, entry)
-            self._counts.joined += 1
-            return _joined(event, probability, seen, early.label, early.time, early.weight)
-        pending = tables.pending
-        pending.entries[id_] = entry
-        if self._room:
-            self._room -= 1
-        else:
-            room = self._config.max_pending - len(pending)
-            if room < 0:
-                self._expire_prediction()
-            self._room = max(room, 0)
-        return None
+        if early is None:
+            return None
+        if held is not None and self._corrects:
+            held.told = early.label, early.time
+        self._counts.joined += 1
+        return _joined(event, probability, seen, early.label, early.time, early.weight)
 
     def take_early(self, id_: str) -> LabelEvent | None:
-        """Return the label that waited for a prediction which is now held until it is matured, if one did.
+        """Return the label that waited for a prediction which is to be held until it is matured, if one did.
 
-        It is then to be matched as any other.
+        It is then to be matched as any other, once the prediction is held.
         """
-        early = self._tables.early.entries.pop(id_, None)
-        return None if early is None else early.event
+        row = self.rows.known(id_)
+        if not row:
+            return None
+        early: LabelEvent = self.rows.take_object(row)
+        self.rows.remove(row)
+        return early
 
     def join(self, event: LabelledEvent, probability: float, seen: int) -> Joined:
         """Join a score and a label that came together without an id; parameters as in `hold`."""
@@ -342,108 +356,56 @@ class Join:
         new: it was counted when it came.
         """
         self._counts.labels += is_new
-        tables = self._tables
-        if self.matures and event.id in tables.pending.entries:
-            return self._tell(event, origin_of)
-        waiting = tables.pending.entries.pop(event.id, None)
-        if waiting is not None:
+        rows = self.rows
+        row = rows.known(event.id)
+        if not row:
+            self._counts.early += 1
+            rows.wait_early(_with_origin(event, origin_of))
+            return self._reject_early() if rows.count(EARLY) > self._config.max_pending else None
+        if rows.is_waiting(row):
+            if self.matures:
+                return self._tell(row, event, origin_of)
             if self._corrects:
-                waiting.told = event.label, event.time
-            self._settle(event.id, event.label, waiting)
+                rows.held(row).told = event.label, event.time
             self._counts.joined += 1
-            return Joined(
-                waiting.score,
-                waiting.probability,
-                event.label,
-                waiting.domain,
-                waiting.time,
-                event.time,
-                waiting.seen,
-                waiting.key,
-                weight=_weight(event.weight, waiting.weight),
-            )
-        settled = tables.settled.entries.get(event.id)
-        early = tables.early.entries.get(event.id)
-        if early is not None:
-            first = early.event.label
+            return rows.meet(row, event.label, event.time, event.weight)
+        if rows.is_early(row):
+            early: LabelEvent = rows.objects[row]
+            first: int | None = early.label
             if first != event.label and (self._corrects or self.matures):
                 self._counts.corrected += 1
-                early.event = _with_origin(event, origin_of)
-                tables.early.note(event.id)
+                rows.objects[row] = _with_origin(event, origin_of)
+                rows.note(row)
                 return None
-        elif settled is None:
-            self._counts.early += 1
-            tables.early.entries[event.id] = Early(self._clock.time, _with_origin(event, origin_of))
-            return self._reject_early() if len(tables.early) > self._config.max_pending else None
-        elif settled.label is None:
-            self._counts.late += 1
-            when = "" if settled.since is None else f" by {show_time(settled.since)} ({self._bounds()})"
-            reason = f"late label: the prediction with id {event.id!r} has expired{when}"
-            return Rejected(_with_origin(event, origin_of), reason)
         else:
-            first, held = settled.label, settled.answered
+            first = rows.label_of(row)
+            if first is None:
+                self._counts.late += 1
+                since = rows.since(row)
+                when = "" if since is None else f" by {show_time(since)} ({self._bounds()})"
+                reason = f"late label: the prediction with id {event.id!r} has expired{when}"
+                return Rejected(_with_origin(event, origin_of), reason)
+            held: Pending | None = rows.objects.get(row)
             if held is not None and self.matures and (held.told is None or held.told[0] != first):
-                return self._contradict(event, settled, held, origin_of)
+                return self._contradict(row, event, held, origin_of)
             if first != event.label and self._corrects and held is not None:
                 self._counts.corrected += 1
-                return self._relabel(event, settled, held)
+                return self._relabel(row, event, held)
         self._counts.corrected += event.label != first
         return self._duplicate(event, "label", origin_of)
-
-    # Many events at a time
-
-    def lay_out(self) -> None:
-        """Keep what is in memory as columns from now on: `prefetch` must be called before single events."""
-        if isinstance(self._tables, MemoryTables):
-            self._tables = DenseTables(self._tables)
-            self.prefetches_parts = True
-
-    @property
-    def _bulk(self) -> BulkTables:
-        tables = self._tables
-        if not isinstance(tables, DenseTables):
-            return EntryTables(tables)
-        tables.settle()
-        return tables
-
-    def look(self, ids: Texts, predicted: Mask, labelled: Mask, times: Floats, domain: Domain) -> Stretch:
-        """Return the stretch of the common case that events begin with; see `streamcal.join.stretches`."""
-        most = self._config.max_pending
-        return look(ids, predicted, labelled, times, domain, self._bulk, self._clock, most)
-
-    def take(self, stretch: Stretch, answered: Answered, labels: Labels) -> None:
-        """Take the events of a stretch that `look` gave, answered: as each in turn would be.
-
-        Parameters
-        ----------
-        stretch, answered
-            nothing has changed since.
-        labels
-            int8[k], 0 or 1, one for each label of the stretch.
-        """
-        counts = self._counts
-        counts.predictions += len(stretch.at)
-        counts.labels += len(labels)
-        counts.joined += len(labels)
-        counts.expired += 0 if stretch.expired is None else int(stretch.expired[-1])
-        take(stretch, answered, labels, self._bulk, self._clock.time)
-        self._room = self._settled_room = 0
-        if stretch.clock is not None and self._clock.move(float(stretch.clock[-1])):
-            self._expire()  # all that was due has gone: it works out when to look again
 
     # State
 
     def to_bytes(self) -> bytes:
         """Return the state as JSON; equal states give equal bytes."""
-        tables = self._tables
         return msgspec.json.encode(
             _State(
-                self._clock.time,
-                self._clock.start,
-                self._counts,
-                _entries(tables.pending),
-                _entries(tables.early),
-                _entries(tables.settled),
+                self.rows.time,
+                self.rows.start,
+                self.counts,
+                dict(self.rows.entries(WAITING)),  # type: ignore[arg-type]
+                dict(self.rows.entries(EARLY)),  # type: ignore[arg-type]
+                dict(self.rows.entries(ENDED)),  # type: ignore[arg-type]
                 self.guard.state,
             )
         )
@@ -461,10 +423,13 @@ class Join:
             state = msgspec.json.decode(data, type=_State)
         except (ValueError, RecursionError) as error:  # of msgspec, of UTF-8, of nesting
             raise DamagedStateError(f"not the state of a join: {error}") from None
-        tables = MemoryTables()
-        tables.pending = MemoryTable(state.pending)
-        tables.early = MemoryTable(state.early)
-        tables.settled = MemoryTable(state.settled)
+        tables = Tables()
+        try:
+            for entries in (state.pending, state.early, state.settled):
+                for id_, entry in entries.items():
+                    tables.rows.put(id_, entry)
+        except ValueError as error:
+            raise DamagedStateError(f"not the state of a join: {error}") from None
         join = cls(config, tables, JoinState(state.clock, state.start, state.counts))
         join.guard = TimeGuard(join.max_jump, state.guard)
         return join
@@ -476,49 +441,35 @@ class Join:
         reason = f"duplicate {what}: there was one with id {event.id!r} before"
         return Rejected(_with_origin(event, origin_of), reason)
 
-    def _tell(self, event: LabelEvent, origin_of: OriginOf | None) -> Told | Rejected | None:
+    def _tell(self, row: int, event: LabelEvent, origin_of: OriginOf | None) -> Told | Rejected | None:
         """Take a label of a prediction that is held until it is matured: the one told last counts."""
-        pending = self._tables.pending
-        held, label, time = pending.entries[event.id], event.label, event.time
+        held, label, time = self.rows.held(row), event.label, event.time
         if held.told is not None:
             if held.told[0] == label:
                 return self._duplicate(event, "label", origin_of)
             self._counts.corrected += 1
         held.told = label, time
-        pending.note(event.id)
+        self.rows.note(row)
         if not label or held.time is None or time is None:
             return None
         return Told(held.score, held.time, time, held.domain, held.key)
 
-    def _mature(self, id_: str, held: Pending) -> Joined:
-        """Join a prediction that was held long enough, and has gone from its table."""
-        if held.told is None:
+    def _mature(self, row: int) -> Joined:
+        """Join a prediction that was held long enough."""
+        if self.rows.held(row).told is None:
             self._counts.implied += 1
-            label, told_at = 0, None
         else:
             self._counts.joined += 1
-            label, told_at = held.told
-        self._settle(id_, label, held)
-        return Joined(
-            held.score,
-            held.probability,
-            label,
-            held.domain,
-            held.time,
-            told_at,
-            held.seen,
-            held.key,
-            matured_at=self._clock.end_of(held.since, self._matured_after),
-        )
+        return self.rows.mature(row)
 
     def _contradict(
-        self, event: LabelEvent, settled: Settled, held: Pending, origin_of: OriginOf | None
+        self, row: int, event: LabelEvent, held: Pending, origin_of: OriginOf | None
     ) -> Contradicted | Rejected:
         """Take a label of a prediction that was joined with 0 for want of one, and still counts as 0."""
         if event.label:
             self._counts.contradicted += 1
             if self._corrects:
-                return Contradicted(held.domain, held.key, self._relabel(event, settled, held))
+                return Contradicted(held.domain, held.key, self._relabel(row, event, held))
         self._counts.late += 1
         after = show_duration(self._matured_after or 0.0)
         reason = f"late label: the prediction with id {event.id!r} counts as 0, it had none for {after}"
@@ -528,84 +479,37 @@ class Join:
         if not event.label or held.told is not None:
             return rejected
         held.told = 1, event.time  # so that it contradicts once, however often it is told
-        self._tables.settled.note(event.id)
+        self.rows.note(row)
         return Contradicted(held.domain, held.key, rejected)
 
-    def _relabel(self, event: LabelEvent, settled: Settled, held: Pending) -> Relabelled:
+    def _relabel(self, row: int, event: LabelEvent, held: Pending) -> Relabelled:
         """Let a label take the place of the one that was learned."""
-        after = self._matured_after
-        counted = (held.told and held.told[1]) if after is None else self._clock.end_of(held.since, after)
-        settled.label = event.label
+        counted = (held.told and held.told[1]) if not self.matures else self.rows.matured_at(held.since)
+        self.rows.relabel(row, event.label)
         held.told = event.label, counted
-        self._tables.settled.note(event.id)
+        self.rows.note(row)
         return Relabelled(held.score, event.label, held.domain, held.time, counted, held.seen, held.key)
-
-    def _settle(self, id_: str, label: int | None, prediction: Pending) -> None:
-        """Remember how a prediction ended, to tell duplicates and late labels."""
-        settled = self._tables.settled
-        wanted = self._corrects or self.matures
-        kept = prediction if wanted or (self.keeps_answers and prediction.answer is not None) else None
-        settled.entries[id_] = Settled(self._clock.time, label, kept)
-        if self._settled_room:
-            self._settled_room -= 1
-            return
-        room = self._config.max_pending - len(settled)
-        if room < 0:
-            settled.pop_oldest()
-        self._settled_room = max(room, 0)
-
-    def _expire(self) -> tuple[Joined | Rejected, ...]:
-        """Join what is matured, and drop what has outlived its time."""
-        clock, tables, after = self._clock, self._tables, self._matured_after
-        left: list[Joined | Rejected] = []
-        clock.begin_look()
-        while (pending := tables.pending.oldest()) is not None and clock.has_passed(pending[1].since, after):
-            if after is None:
-                self._expire_prediction()
-            else:
-                left.append(self._mature(*tables.pending.pop_oldest()))
-            self._count_expired()
-        while (settled := tables.settled.oldest()) is not None and clock.has_passed(settled[1].since):
-            tables.settled.pop_oldest()
-            self._count_expired()
-        while (early := tables.early.oldest()) is not None and clock.has_passed(early[1].since):
-            left.append(self._reject_early())
-            self._count_expired()
-        clock.end_look()
-        return tuple(left)
-
-    def _count_expired(self) -> None:
-        """Flush when so many entries have expired as may before it."""
-        self._unflushed += 1
-        if self._unflushed >= self._portion:
-            self._unflushed = 0
-            self._tables.flush()
-
-    def _expire_prediction(self) -> None:
-        id_, prediction = self._tables.pending.pop_oldest()
-        self._counts.expired += 1
-        self._settle(id_, None, prediction)
 
     def _reject_early(self) -> Rejected:
         """Reject the label that has waited longest, saying how long ago its prediction may have ended."""
-        id_, early = self._tables.early.pop_oldest()
+        rows = self.rows
+        row = rows.oldest(EARLY)
+        since: float | None = rows.since(row)
+        event: LabelEvent = rows.take_object(row)
+        rows.remove(row)
         self._counts.unmatched += 1
-        reason = f"unmatched label: no prediction with id {id_!r} has come"
-        start, since = self._clock.start, early.since
+        reason = f"unmatched label: no prediction with id {event.id!r} has come"
         remembered = None if since is None else since - self._config.label_ttl
+        start = rows.start
         if remembered is not None and start is not None and start < remembered:
             reason += f", or it was settled before {show_time(remembered)} ({self._bounds()})"
-        elif len(self._tables.settled) >= self._config.max_pending:
+        elif rows.count(ENDED) >= self._config.max_pending:
             reason += f", or it was settled and is forgotten ({self._bounds()})"
-        return Rejected(early.event, reason)
+        return Rejected(event, reason)
 
     def _bounds(self) -> str:
         ttl, most = show_duration(self._config.label_ttl), self._config.max_pending
         return f"label_ttl is {ttl}, max_pending {most:,}"
-
-
-def _entries(table: Table[E]) -> dict[str, E]:
-    return table.entries if isinstance(table, MemoryTable) else dict(table.first(len(table)))
 
 
 def _with_origin(event: T, origin_of: OriginOf | None) -> T:

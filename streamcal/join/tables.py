@@ -1,123 +1,50 @@
-"""The three tables of the join, in order of arrival.
+"""The join's tables: its rows in memory, and what of them a store keeps.
 
-The join works on `Table.entries`, a plain dict, so that a look-up costs what a dict's does. In memory it
-holds everything (`MemoryTable`). A table whose rows are in a store holds what the current micro-batch may
-touch (`streamcal.join.stored_table`).
+A store numbers the entries of each queue in order of arrival (``seq``). Of its entries only those are here
+that the current micro-batch may touch (`Tables.prefetch`), and the oldest as far as they were needed;
+`StoredTables.changes` says what it has to write. Entries that expire by the thousand go to the store in
+portions (`Tables.flush`). So memory is bounded by the batch, whatever is pending.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable
-from itertools import islice
-from typing import Annotated, Final, Generic, Protocol, TypeVar
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Generic, NamedTuple, Protocol, Self
 
-import msgspec
+from streamcal.join.entries import E, E_co, Early, Entry, Pending, Settled
+from streamcal.join.id_table_c import EARLY, ENDED, WAITING
+from streamcal.join.rules_c import JoinRules
 
-from streamcal.events import Domain, LabelEvent, Weight
+__all__ = ["BLOCK_SIZE", "Changes", "Rows", "StoredTables", "Tables"]
 
-__all__ = [
-    "Early",
-    "MemoryTable",
-    "MemoryTables",
-    "Pending",
-    "Settled",
-    "Table",
-    "Tables",
-]
+BLOCK_SIZE: Final = 16
+"""A store may keep so many entries that arrive one after the other as one row."""
+
+_READ_AHEAD: Final = 1024  # rows of a store's table, from the oldest on, that are read at a time
 
 
-_LISTED: Final = 16_384  # entries, from the oldest on
-_LARGE: Final = 512  # bytes of a dict for each entry that it could hold; without gaps it takes a fifth
+class Tables:
+    """The join's tables in memory."""
 
-# Checked where a stored entry is decoded.
-_Probability = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
-_Label = Annotated[int, msgspec.Meta(ge=0, le=1)]
-_Seen = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
+    def __init__(self) -> None:
+        self.rows: JoinRules = JoinRules()
 
+    def __deepcopy__(self, _: object) -> Self:
+        made = type(self)()
+        for queue in (WAITING, ENDED, EARLY):
+            for id_, entry in self.entries(queue).items():
+                made.rows.put(id_, copy.deepcopy(entry))
+        return made
 
-class Pending(msgspec.Struct, gc=False, array_like=True):
-    """A prediction that waits for its label; ``since`` is the join's clock at its arrival."""
+    def get(self, id_: str) -> Entry | None:
+        """Return what is remembered of an id that was prefetched, None if nothing is."""
+        row = self.rows.known(id_)
+        return self.rows.entry(row) if row else None
 
-    since: float | None
-    score: _Probability
-    probability: _Probability
-    domain: Domain
-    key: str | None
-    time: float | None = None
-    """Its event time."""
-    seen: _Seen = 0
-    """How many target scores its engine had observed before it answered."""
-    answer: tuple[_Seen, float, float] | None = None
-    """Of an answer that is kept, to be given again: the map's version, and the two weights of its shift
-    correction."""
-    told: tuple[_Label, float | None] | None = None
-    """The label that it is learned with, and its event time: told before the prediction matured, or kept for
-    a correction. Of one that was learned as 0 for want of a label, and is not corrected: the 1 told since."""
-    weight: Weight | None = None
-    """What its label counts for, if that does not say it itself; None: 1."""
-
-
-class Early(msgspec.Struct, gc=False):
-    """A label that waits for its prediction."""
-
-    since: float | None
-    event: LabelEvent
-
-
-class Settled(msgspec.Struct, gc=False, array_like=True):
-    """How a prediction ended; kept to tell duplicates and late labels."""
-
-    since: float | None
-    label: _Label | None
-    """None: it expired without one."""
-    answered: Pending | None = None
-    """The prediction, if its answer is kept, or its label may yet be corrected."""
-
-
-E = TypeVar("E", Pending, Early, Settled)
-
-
-class Table(Protocol[E]):
-    """Entries by id, in the order in which they were put."""
-
-    entries: dict[str, E]
-    """To look up, put and remove. An id may be looked up once it was prefetched, and is put only when it is
-    not there: it is then the latest."""
-
-    def __len__(self) -> int:
-        """How many there are in all."""
-
-    def note(self, id_: str) -> None:
-        """Take note that the entry of an id was changed in place; it keeps its order."""
-
-    def oldest(self) -> tuple[str, E] | None:
-        """Return the first in order, None if there is none."""
-
-    def pop_oldest(self) -> tuple[str, E]:
-        """Remove the first in order, of which there must be one."""
-
-    def first(self, count: int) -> list[tuple[str, E]]:
-        """Return the first so many in order, or all if there are fewer."""
-
-    def pop_first(self, count: int) -> list[str]:
-        """Remove the first so many in order, of which there must be as many; return their ids."""
-
-
-class Tables(Protocol):
-    """The join's state but for its clock and counts. An id is in one of the three at most."""
-
-    @property
-    def pending(self) -> Table[Pending]:
-        """Predictions that wait for their label."""
-
-    @property
-    def early(self) -> Table[Early]:
-        """Labels that wait for their prediction."""
-
-    @property
-    def settled(self) -> Table[Settled]:
-        """Predictions that have ended."""
+    def entries(self, queue: int) -> dict[str, Entry]:
+        """Return what is in memory of a queue (`streamcal.join.id_table_c`), in order."""
+        return dict(self.rows.entries(queue))
 
     def prefetch(self, ids: Iterable[str]) -> None:
         """Make ids ready to be looked up, until the next commit."""
@@ -125,91 +52,89 @@ class Tables(Protocol):
     def flush(self) -> None:
         """Hand what has changed to the store, if there is one, ahead of the commit.
 
-        What was prefetched stays ready, in other dicts: `Table.entries` has to be asked for anew.
+        What was prefetched stays ready, in other rows.
         """
 
 
-class MemoryTable(Generic[E]):
-    """A `Table` in memory.
+class Rows(Protocol[E_co]):
+    """A queue as its store holds it, by ``seq``, the number of arrival."""
 
-    A dict is slow at its old end, where what was removed leaves gaps: so the oldest entries are listed, many
-    at a time. (An `OrderedDict` has no gaps, but twice the memory, and takes twice as long to put an entry.)
+    def after(self, seq: int, limit: int) -> Sequence[tuple[int, str, E_co]]:
+        """Return the first rows beyond ``seq``, in order."""
+
+    def extent(self) -> tuple[int, int]:
+        """Return how many rows there are, and the largest ``seq``, 0 if there is none."""
+
+
+class Changes(NamedTuple, Generic[E]):
+    """What a store has to write of a queue; to remove first, for an id may be in both."""
+
+    first: int
+    """The ``seq`` of the first entry to add, a multiple of `BLOCK_SIZE`: no block is added to later."""
+    added: Mapping[str, E]
+    removed: Sequence[tuple[int, str]]
+    """The ``seq`` and id of those to remove, in order."""
+    replaced: Mapping[int, E]
+    """Those to replace, by ``seq``."""
+
+
+class StoredTables(Tables):
+    """The join's tables where the rows are in a store.
+
+    Parameters
+    ----------
+    stored
+        its predictions that wait, those that have ended, and its labels that wait.
     """
 
-    __slots__ = ("_oldest", "entries")
+    def __init__(self, stored: tuple[Rows[Pending], Rows[Settled], Rows[Early]]) -> None:
+        self.rows = JoinRules(self._read_ahead)
+        self._stored: Sequence[Any] = stored
+        self._last, self._passed = [0, 0, 0], [0, 0, 0]  # no row up to the second is left
+        for queue in range(len(stored)):
+            count, self._last[queue] = self._stored[queue].extent()
+            self.rows.set_count(queue, count)
+            self.rows.has_more[queue] = self._last[queue] > 0
 
-    def __init__(self, entries: dict[str, E] | None = None) -> None:
-        self.entries: dict[str, E] = dict(entries or {})
-        self._oldest: list[tuple[str, E]] = []  # last first; some may have gone
+    def load(self, queue: int, entries: Iterable[tuple[int, str, Entry]]) -> None:
+        """Make (seq, id, entry) of the store ready to be looked up, but for those that have changed since."""
+        rows = self.rows
+        removed = rows.removed[queue]
+        for seq, id_, entry in entries:
+            if seq not in removed and not rows.known(id_):
+                rows.put(id_, entry, seq)
 
-    def __len__(self) -> int:
-        return len(self.entries)
+    def changes(self) -> tuple[Changes[Pending], Changes[Settled], Changes[Early]]:
+        """Return what has changed in each queue, and forget it.
 
-    def note(self, id_: str) -> None:
-        """Do nothing: what is in memory is the state."""
+        The store must have written it before the tables are used again.
+        """
+        rows, found = self.rows, list[Changes[Any]]()
+        noted: list[dict[int, Entry]] = [{}, {}, {}]
+        for row, seq in rows.noted.items():
+            if rows.seq_of(row) == seq:
+                noted[rows.queue_of(row)][seq] = rows.entry(row)
+        for queue, replaced in enumerate(noted):
+            added = dict(rows.entries(queue, new=True))
+            first = (self._last[queue] // BLOCK_SIZE + 1) * BLOCK_SIZE
+            found.append(Changes(first, added, sorted(rows.removed[queue].items()), replaced))
+            oldest = rows.front(queue)
+            if oldest:
+                self._passed[queue] = rows.seq_of(oldest) - 1
+            if added:
+                self._last[queue] = first - 1 + len(added)
+            rows.has_more[queue] = self._passed[queue] < self._last[queue]
+        rows.clear()
+        return found[WAITING], found[ENDED], found[EARLY]
 
-    def oldest(self) -> tuple[str, E] | None:
-        """Return the first in order, None if there is none."""
-        entries, oldest = self.entries, self._oldest
-        while True:
-            while oldest:
-                id_, entry = oldest[-1]
-                if entries.get(id_) is entry:
-                    return id_, entry
-                oldest.pop()
-            if not entries:
-                return None
-            self._list(_LISTED)
-            entries, oldest = self.entries, self._oldest
-
-    def pop_oldest(self) -> tuple[str, E]:
-        """Remove the first in order, of which there must be one."""
-        found = self.oldest()
-        if found is None:
-            raise KeyError("the table is empty")
-        self._oldest.pop()
-        del self.entries[found[0]]
-        return found
-
-    def first(self, count: int) -> list[tuple[str, E]]:
-        """Return the first so many in order, or all if there are fewer."""
-        get = self.entries.get
-        found = [pair for pair in self._oldest[: -count - 1 : -1] if get(pair[0]) is pair[1]]
-        if len(found) < min(count, len(self.entries)):  # some have gone, or too few are listed
-            self._oldest = [pair for pair in self._oldest if get(pair[0]) is pair[1]]
-            if len(self._oldest) < count:
-                self._list(count + _LISTED)
-            found = self._oldest[: -count - 1 : -1]
-        return found
-
-    def pop_first(self, count: int) -> list[str]:
-        """Remove the first so many in order, of which there must be as many; return their ids."""
-        ids = [id_ for id_, _ in self.first(count)] if count else []
-        for id_ in ids:
-            del self.entries[id_]
-        del self._oldest[len(self._oldest) - len(ids) :]
-        return ids
-
-    def _list(self, count: int) -> None:
-        """List the oldest entries anew."""
-        if sys.getsizeof(self.entries) > _LARGE * (len(self.entries) + _LISTED):
-            self.entries = dict(self.entries)  # nearly all of it was gaps
-        self._oldest = list(islice(self.entries.items(), count))
-        self._oldest.reverse()
-
-
-class MemoryTables:
-    """`Tables` in memory."""
-
-    __slots__ = ("early", "pending", "settled")
-
-    def __init__(self) -> None:
-        self.pending: MemoryTable[Pending] = MemoryTable()
-        self.early: MemoryTable[Early] = MemoryTable()
-        self.settled: MemoryTable[Settled] = MemoryTable()
-
-    def prefetch(self, ids: Iterable[str]) -> None:
-        """Do nothing: everything is at hand."""
-
-    def flush(self) -> None:
-        """Do nothing: everything stays at hand."""
+    def _read_ahead(self, queue: int) -> None:
+        rows = self.rows
+        while rows.has_more[queue] and not rows.front(queue):
+            some = self._stored[queue].after(self._passed[queue], _READ_AHEAD)
+            self.load(queue, some)
+            for seq, id_, _ in some:
+                row = rows.known(id_)
+                if row and rows.seq_of(row) == seq:
+                    rows.put_in_front(row)
+            self._passed[queue] = some[-1][0] if some else self._last[queue]
+            rows.has_more[queue] = self._passed[queue] < self._last[queue]

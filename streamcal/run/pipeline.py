@@ -16,12 +16,12 @@ import msgspec
 import numpy as np
 
 from streamcal.blocks import NO_LABEL, Block
+from streamcal.engine.batching import BlockSteps, Taken
 from streamcal.engine.checked import lacks_time, refuses_weight
 from streamcal.engine.config import RecalibratorConfig, with_join
 from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Recalibrated, Rejected
 from streamcal.engine.engine import Engine
 from streamcal.engine.stepping import pass_on, step
-from streamcal.engine.stretching import stretch
 from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain, Event, LabelEvent, LabelledEvent, Origin
 from streamcal.join.join import Join, JoinConfig
@@ -39,7 +39,6 @@ from streamcal.run.outcome import Moment, Outcome, PipelineState
 from streamcal.run.quality import Quality, Unrated
 from streamcal.run.reasons import count_reasons
 from streamcal.run.rows import AlarmRow, AnswerColumns, Answers, RejectRow, answer_rows, map_row, reject_row
-from streamcal.run.striding import stride
 from streamcal.run.tally import Tally
 from streamcal.sketch import checks, weighing
 from streamcal.sketch.arrays import Labels, Scores
@@ -49,6 +48,8 @@ from streamcal.values import class_name
 __all__ = ["Outcome", "Pipeline", "PipelineState"]
 
 _UNRATED: Final = 4096  # joined labels that may wait until they are rated, all at once; so may predictions
+_FEW: Final = 16  # fewer events take longer many at a time than they would one by one …
+_MOST: Final = 1024  # … as which so many may then be taken
 _NO_TIME: Final = float("nan")
 
 
@@ -94,6 +95,7 @@ class Pipeline:
         self._keys = keys or KeysConfig()
         self._engines: KeyedEngines = KeyedEngines(self._keys, self._make)
         self._unpublished: dict[str | None, None] = {}
+        self._taking: BlockSteps | None = None
         self._stored = False
         self._taken: tuple[int, Iterator[object]] = (0, iter(()))  # events, and those of the last batch
         self._unrated = Unrated.none()
@@ -240,9 +242,9 @@ class Pipeline:
         """Take events of the deployment: answer predictions, join labels, learn. Raises as `calibrate`."""
         meanings = self.tally.deployment
         events = self._understood(batch, meanings)
-        plain = self._join.takes_stretches and not self._timed and self._observer is None
+        plain = self._join.takes_blocks and not self._timed and self._observer is None
         in_columns = plain and isinstance(events, Block)
-        if self._tables is not None or (self._join.prefetches_parts and not in_columns):
+        if self._tables is not None:
             self._prefetch(events)
         rated = len(self._unrated.labels)
         taking = self._begin(batch, events)
@@ -252,7 +254,7 @@ class Pipeline:
             self._tell(each, outcome)
         if isinstance(events, Block) and in_columns:
             outcome.answers = answers = Answers()
-            self._stride(batch, events, outcome, answers)
+            self._take_block(batch, events, outcome, answers)
         else:
             outcome.answers = rows = list[Recalibrated]()
             self._step(batch, enumerate(taking), outcome, rows)
@@ -278,7 +280,7 @@ class Pipeline:
         rejects, meanings = outcome.rejects, self.tally.deployment
         join, engine_of, row_of = self._join, self._engines.of, self._row_of
         known, admits = self._engines.known, self._engines.admits
-        timed, may_refuse, unrated = self._timed, not join.takes_stretches, self._unrated
+        timed, may_refuse, unrated = self._timed, not join.takes_blocks, self._unrated
         first, index = len(answers), 0
 
         def origin_of() -> Origin:
@@ -330,70 +332,59 @@ class Pipeline:
         elif isinstance(emission, DriftAlarm):
             outcome.alarms.append(self._alarm_row(emission))
 
-    def _stride(self, batch: MicroBatch, block: Block, outcome: Outcome, answers: Answers) -> None:
-        """Take events as `_step` does, in stretches where that can be."""
-        before = self._taken[0] - len(block)
-        self._join.lay_out()
-        block.ids.hashes()  # once for all its parts
-
-        def stretch_at(at: int, end: int) -> tuple[int, bool]:
+    def _take_block(self, batch: MicroBatch, block: Block, outcome: Outcome, answers: Answers) -> None:
+        """Take events as `_step` does, many at a time where most are of the common case."""
+        before, at, steps = self._taken[0] - len(block), 0, 0
+        taking = self._taking = self._taking or BlockSteps(self._join, self._engines.of, self._engines.known)
+        taking.begin(block)
+        while at < len(block):
             self._taken = before + at, iter(())
-            return self._stretch(block[at:end], outcome, answers)
-
-        def step_at(at: int, end: int) -> None:
-            part = block[at:end]
-            if self._join.prefetches_parts:
-                self._prefetch(part)
-            self._step(batch, enumerate(part, at), outcome, answers.single)
-
-        stride(len(block), stretch_at, step_at)
+            taken = taking.take(at)
+            self._tell_taken(taken, block, outcome, answers)
+            few, at = taken.end - at < _FEW, taken.end
+            if taken.expires:
+                for each in pass_on(self._join.expire(), self._engines.of):
+                    self._tell(each, outcome)
+            steps = min(2 * max(steps, _FEW), _MOST) if few else int(taken.is_event)
+            end = min(at + steps, len(block))
+            if at < end:
+                events = ((index, block[index]) for index in range(at, end))
+                self._step(batch, events, outcome, answers.single)
+                at = end
         self._taken = before + len(block), iter(())
 
     def _prefetch(self, events: Sequence[Event | Malformed]) -> None:
         ids = events.ids if isinstance(events, Block) else [event.id for event in events]
         self._join.prefetch([id_ for id_ in ids if id_ is not None])
 
-    def _stretch(self, block: Block, outcome: Outcome, rows: Answers) -> tuple[int, bool]:
-        """Take the stretch that a block begins with; return how long it is, and whether a label ended it."""
-        end = min(block.others, default=len(block))
-        if not end or block.domains is not None or block.weights is not None:
-            return 0, False
-        taken = stretch(block[:end], self._join, self._engines.of, self._engines.known)
-        if taken is None:
-            return 0, False
-        answered, joined = taken.answered, taken.joined
-        columns = AnswerColumns(
-            taken.events.names,
-            answered.scores,
-            answered.probabilities,
-            answered.keys,
-            answered.times,
-            taken.versions,
-            taken.weights,
-            taken.which,
-        )
-        if not len(taken.events.names):
-            pass
-        elif self._row_of is None:
-            rows.add(columns)
-        else:
-            kept = block.kept or [()] * len(block)
-            passing = [kept[index] for index in taken.events.at.tolist()]
-            rows.single.extend(map(self._row_of, columns.rows(), passing))
-        self._uncounted[0].frombytes(answered.scores.tobytes())
-        self._uncounted[1].frombytes(answered.times.tobytes())
-        unrated = self._unrated
-        unrated.scores.frombytes(joined.scores.tobytes())
-        unrated.probabilities.frombytes(joined.probabilities.tobytes())
-        unrated.labels.frombytes(joined.labels.tobytes())
-        unrated.keys.extend(taken.keys)
-        times = block.times[taken.events.ends]
-        unrated.delays.frombytes((times - joined.predicted_at).tobytes())
-        unrated.predicted_at.frombytes(joined.predicted_at.tobytes())
-        unrated.times.frombytes(times.tobytes())
+    def _tell_taken(self, taken: Taken, block: Block, outcome: Outcome, rows: Answers) -> None:
+        """Take what came of some events of a block into an outcome."""
+        at, ends = taken.at, taken.ends
+        if len(at):
+            scores, times = block.scores[at], block.times[at]
+            keys = None if block.keys is None else [block.keys[index] for index in at.tolist()]
+            ids = block.ids if len(at) == len(block) else block.ids.take(at)
+            columns = AnswerColumns(
+                ids, scores, taken.probabilities, keys, times, taken.versions, taken.weights, taken.which
+            )
+            if self._row_of is None:
+                rows.add(columns)
+            else:
+                kept = block.kept or [()] * len(block)
+                rows.single.extend(map(self._row_of, columns.rows(), [kept[index] for index in at.tolist()]))
+            self._uncounted[0].frombytes(scores.tobytes())
+            self._uncounted[1].frombytes(times.tobytes())
+        if len(ends):
+            unrated, times = self._unrated, block.times[ends]
+            unrated.scores.frombytes(taken.scores.tobytes())
+            unrated.probabilities.frombytes(taken.forecasts.tobytes())
+            unrated.labels.frombytes(block.labels[ends].tobytes())
+            unrated.keys.extend(taken.keys)
+            unrated.delays.frombytes((times - taken.predicted_at).tobytes())
+            unrated.predicted_at.frombytes(taken.predicted_at.tobytes())
+            unrated.times.frombytes(times.tobytes())
         for emission in taken.emissions:
             self._tell(emission, outcome)
-        return taken.events.size, taken.is_due
 
     def end(self) -> None:
         """Say that the inputs have come to their end, before what was taken last is committed.
@@ -463,6 +454,7 @@ class Pipeline:
                     f" {self._positive_class!r}"
                 )
             self._join = Join(self._join.config, self._tables, state.join)
+            self._taking = None
             self.tally = state.tally
             self.reasons = state.reasons
             self._unpublished = dict.fromkeys(state.unpublished)

@@ -9,7 +9,8 @@ import msgspec
 
 from streamcal.engine.emissions import Recalibrated
 from streamcal.events import Event, Kept, LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.join.tables import Pending, Tables
+from streamcal.join.entries import Early, Pending, Settled
+from streamcal.join.tables import Tables
 from streamcal.run.event_fields import Fields, Malformed
 from streamcal.serve.problems import Fault, Problem
 
@@ -88,17 +89,17 @@ class Outcomes:
         return results
 
     def _label(self, event: LabelEvent, why: str | None) -> Result:
-        tables, id_ = self._tables, event.id
-        early = tables.early.entries.get(id_)
+        id_, first = event.id, None
+        known = self._tables.get(id_)
         if why is None:
-            return LabelAnswer(id_, "joined" if early is None else "waiting")
-        settled, held = tables.settled.entries.get(id_), tables.pending.entries.get(id_)
-        if early is not None:
-            first: int | None = early.event.label
-        elif held is not None and held.told is not None:
-            first = held.told[0]
-        else:
-            first = None if settled is None else settled.label
+            return LabelAnswer(id_, "waiting" if isinstance(known, Early) else "joined")
+        if isinstance(known, Early):
+            first = known.event.label
+        elif isinstance(known, Pending):
+            first = known.told and known.told[0]
+        elif known is not None:
+            first = known.label
+        settled = isinstance(known, Settled)
         if first is None or (first != event.label and why.startswith("late label")):
             return Problem(
                 410 if settled else _UNPROCESSABLE, why, id=id_, outcome="late" if settled else None
@@ -134,9 +135,10 @@ class Outcomes:
 
     def _known(self, id_: str) -> object | None:
         """Return the prediction with an id, if it is remembered; only how it ended, if no more is known."""
-        waiting = self._tables.pending.entries.get(id_)
-        settled = self._tables.settled.entries.get(id_)
-        return waiting if waiting is not None else settled and (settled.answered or settled)
+        known = self._tables.get(id_)
+        if isinstance(known, Settled):
+            return known.answered or known
+        return known if isinstance(known, Pending) else None
 
     def _malformed(self, reason: str, raw: bytes) -> Problem:
         if reason.startswith(("not JSON", "invalid UTF-8")):

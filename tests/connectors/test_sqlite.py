@@ -20,7 +20,9 @@ from streamcal_connectors.sqlite.store import SCHEMA_VERSION, SqliteConnector, S
 from streamcal import LabelEvent, Recalibrator
 from streamcal.errors import StoreError
 from streamcal.events import Origin
-from streamcal.join.tables import Early, Pending, Settled
+from streamcal.join.entries import Early, Entry, Pending, Settled
+from streamcal.join.id_table_c import EARLY, ENDED, WAITING
+from streamcal.join.tables import Tables
 from streamcal.run.ports import Change, Checkpoint
 from streamcal.run.rows import MapRow, RejectRow
 from tests.command_line import STREAMCAL, read_lines, streamcal, synthetic
@@ -200,7 +202,7 @@ def test_what_was_flushed_is_there_with_the_commit_or_not_at_all(tmp_path: Path)
 
     def put(store: SqliteStore, *ids: str) -> None:
         for id_ in ids:
-            store.tables.pending.entries[id_] = Pending(None, 0.5, 0.5, "target", None)
+            store.tables.rows.put(id_, Pending(None, 0.5, 0.5, "target", None))
 
     store = opened(path)
     put(store, "a", "b")
@@ -209,20 +211,21 @@ def test_what_was_flushed_is_there_with_the_commit_or_not_at_all(tmp_path: Path)
         tables = store.tables
         tables.prefetch(["a", "c"])
         put(store, "c")
-        assert tables.pending.pop_oldest()[0] == "a"
+        assert pop_oldest(tables, WAITING)[0] == "a"
         tables.flush()
-        assert list(tables.pending.entries) == ["c"]  # of those asked for
-        del tables.pending.entries["c"]
+        assert tables.get("c")  # of those asked for
+        assert not tables.get("b")
+        tables.rows.remove(tables.rows.known("c"))
         put(store, "d")
         tables.flush()
-        assert [tables.pending.pop_oldest()[0], len(tables.pending)] == ["b", 1]
+        assert [pop_oldest(tables, WAITING)[0], tables.rows.count(WAITING)] == ["b", 1]
         assert waiting() == ["a", "b"]
         if commits:
             store.commit(Change({}, b"2", {}, {}, (), ()))
             assert waiting() == ["d"]
         store.close()
         store = opened(path)
-        assert (store.load().run, len(store.tables.pending)) == ((b"2", 1) if commits else (b"1", 2))
+        assert (store.load().run, store.tables.rows.count(WAITING)) == ((b"2", 1) if commits else (b"1", 2))
     store.close()
 
 
@@ -278,13 +281,13 @@ def test_a_full_database(tmp_path: Path) -> None:
     again = opened(tmp_path / "s.db")
     assert again.load() == Checkpoint({None: b"old"}, b"{}", {}, {})
     for i in range(10_000):
-        again.tables.pending.entries[f"{i}"] = Pending(None, 0.5, 0.5, "target", None)
+        again.tables.rows.put(f"{i}", Pending(None, 0.5, 0.5, "target", None))
     again._db.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(StoreError, match=r"s\.db cannot be written: the disk is full"):
         again.tables.flush()
     again.close()
     again = opened(tmp_path / "s.db")
-    assert (again.load(), len(again.tables.pending)) == (Checkpoint({None: b"old"}, b"{}", {}, {}), 0)
+    assert (again.load(), again.tables.rows.count(WAITING)) == (Checkpoint({None: b"old"}, b"{}", {}, {}), 0)
     again.close()
 
 
@@ -299,6 +302,14 @@ def test_a_store_that_can_only_be_read(tmp_path: Path) -> None:
     assert (tmp_path / "out.jsonl").read_bytes() == out
 
 
+def pop_oldest(tables: Tables, queue: int) -> tuple[str, Entry]:
+    rows = tables.rows
+    row = rows.oldest(queue)
+    found = rows.id_of(row), rows.entry(row)
+    rows.remove(row)
+    return found
+
+
 def filled(path: Path) -> None:
     """Make a store with rows in every table, on several pages, indices and inner pages among them."""
     store, rng = opened(path), random.Random(1)
@@ -306,14 +317,13 @@ def filled(path: Path) -> None:
     for part in range(3):
         for i in range(600 * part, 600 * part + 600):
             time = None if i % 7 == 0 else 1.7e9 + i
-            tables.pending.entries[f"é{i}"] = Pending(
-                time, rng.random(), rng.random(), "target", "k" if i % 2 else None, time, i
-            )
+            key = "k" if i % 2 else None
+            tables.rows.put(f"é{i}", Pending(time, rng.random(), rng.random(), "target", key, time, i))
         for i in range(20):
             origin = Origin("labels", i + 1, b"\xff raw") if i % 2 else None
-            tables.early.entries[f"e{part}{i}"] = Early(1.0, LabelEvent(f"e{part}{i}", i % 2, 2.0, origin))
+            tables.rows.put(f"e{part}{i}", Early(1.0, LabelEvent(f"e{part}{i}", i % 2, 2.0, origin)))
         for i in range(200):
-            tables.settled.entries[f"s{part}{i}"] = Settled(float(i), rng.choice([0, 1, None]))
+            tables.rows.put(f"s{part}{i}", Settled(float(i), rng.choice([0, 1, None])))
         maps = [
             MapRow(
                 10 * part + i,
@@ -336,7 +346,7 @@ def filled(path: Path) -> None:
     gone = [f"é{i}" for i in range(1800) if i % 16 == 2 or 600 < i < 700]
     tables.prefetch(gone)
     for id_ in gone:
-        del tables.pending.entries[id_]
+        tables.rows.remove(tables.rows.known(id_))
     store.commit(Change({}, b"{}", positions, {}, [], []))
     store.close()
 
@@ -354,16 +364,14 @@ def everything(path: Path) -> dict[str, object]:
         }
         ids = [f"é{i}" for i in range(1800)] + [f"{kind}{i}" for kind in "es" for i in range(2200)]
         store.tables.prefetch(ids)
-        for name in ("pending", "early", "settled"):
-            read[f"{name} by id"] = dict(getattr(store.tables, name).entries)
+        read["by id"] = [store.tables.get(id_) for id_ in ids]
     finally:
         store.close()
     store = opened(path)
     try:
-        for name in ("pending", "early", "settled"):
-            table = getattr(store.tables, name)
-            read[name] = [table.pop_oldest() for _ in range(len(table))]
-            assert table.oldest() is None
+        for name, queue in (("pending", WAITING), ("early", EARLY), ("settled", ENDED)):
+            read[name] = [pop_oldest(store.tables, queue) for _ in range(store.tables.rows.count(queue))]
+            assert not store.tables.rows.oldest(queue)
     finally:
         store.close()
     return read
@@ -379,7 +387,7 @@ def test_a_flipped_bit_is_noticed_or_does_not_matter(tmp_path: Path) -> None:
     assert path.read_bytes() == good
     assert len(good) > 20 * 8192
     assert all(whole.values())
-    assert len(whole["pending"]) == len(whole["pending by id"]) == 1594  # type: ignore[arg-type]
+    assert len(whole["pending"]) == sum(isinstance(each, Pending) for each in whole["by id"]) == 1594  # type: ignore[arg-type,attr-defined]
     rng = random.Random(5)
     pages = len(good) // 8192
     places = [(byte, rng.randrange(8)) for byte in range(100)]
@@ -548,23 +556,25 @@ def test_a_store_of_version_1_is_brought_up_to_date(tmp_path: Path) -> None:
         ]
         assert list(store.rejects()) == [RejectRow("f", 1, "no", "x"), RejectRow("f", 2, "yes", "y")]
         tables = store.tables
-        assert [tables.pending.pop_oldest() for _ in range(2)] == [
+        assert [pop_oldest(tables, WAITING) for _ in range(2)] == [
             ("p4", Pending(5.0, 0.25, 1.0, "target", None, 5.0, 0)),
             ("p9", Pending(None, 0.1, 0.2, "target", "k", None, 0)),
         ]
-        assert [tables.early.pop_oldest() for _ in range(2)] == [
+        assert [pop_oldest(tables, EARLY) for _ in range(2)] == [
             ("e", Early(1.5, LabelEvent("e", 1, 2.5, Origin("labels", 7, b"\xff")))),
             ("f", Early(None, LabelEvent("f", 0))),
         ]
-        assert [tables.settled.pop_oldest() for _ in range(2)] == [
+        assert [pop_oldest(tables, ENDED) for _ in range(2)] == [
             ("s", Settled(3.0, 1)),
             ("t", Settled(4.0, None)),
         ]
         store.close()
     store = opened(path)
     store.tables.prefetch(["p4", "t"])
-    assert store.tables.pending.entries.pop("p4").score == 0.25
-    store.tables.pending.entries["new"] = Pending(9.0, 0.5, 0.5, "target", None, 9.0, 12)
+    row = store.tables.rows.known("p4")
+    assert store.tables.get("p4") == Pending(5.0, 0.25, 1.0, "target", None, 5.0, 0)
+    store.tables.rows.remove(row)
+    store.tables.rows.put("new", Pending(9.0, 0.5, 0.5, "target", None, 9.0, 12))
     store.commit(Change({"k": b"9"}, b"{}", {}, {}, (), ()))
     store.close()
     with sqlite3.connect(path) as db:

@@ -18,9 +18,10 @@ from streamcal_connectors.sqlite.store import SqliteConnector
 from streamcal import JoinConfig, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.engine.emissions import Rejected
 from streamcal.events import Event
+from streamcal.join.entries import Early, Entry, Pending, Settled
+from streamcal.join.id_table_c import EARLY, ENDED, WAITING, IdTable
 from streamcal.join.join import Join
-from streamcal.join.stored_table import StoredTable
-from streamcal.join.tables import Early, MemoryTable, MemoryTables, Pending, Settled
+from streamcal.join.tables import Changes, StoredTables, Tables
 from streamcal.run.ports import Change
 from tests.join.recorder import EVENTS, Recorder, emissions
 
@@ -37,37 +38,36 @@ class ListRows:
     def extent(self) -> tuple[int, int]:
         return len(self.rows), self.rows[-1][0] if self.rows else 0
 
-    def commit(self, table: StoredTable) -> None:
-        first, added, removed, replaced = table.changes()
+    def write(self, changes: Changes) -> None:
+        first, added, removed, replaced = changes
         assert set(removed) <= {row[:2] for row in self.rows}
         assert replaced.keys() <= {seq for seq, *_ in self.rows}
         self.rows = [
             (seq, id_, replaced.get(seq, entry)) for seq, id_, entry in self.rows if (seq, id_) not in removed
         ]
         self.rows += [(seq, id_, entry) for seq, (id_, entry) in enumerate(added.items(), first)]
-        assert len({id_ for _, id_, _ in self.rows}) == len(self.rows) == len(table)
+        assert len({id_ for _, id_, _ in self.rows}) == len(self.rows)
 
 
-class ListTables:
+class ListTables(StoredTables):
     def __init__(self) -> None:
-        self.rows = [ListRows() for _ in range(3)]
-        self.pending: StoredTable[Pending] = StoredTable(self.rows[0])
-        self.early: StoredTable[Early] = StoredTable(self.rows[1])
-        self.settled: StoredTable[Settled] = StoredTable(self.rows[2])
+        self.lists = ListRows(), ListRows(), ListRows()
+        super().__init__(self.lists)
         self.asked: set[str] = set()
 
     def prefetch(self, ids) -> None:
         self.asked = set(ids)
-        for rows, table in zip(self.rows, (self.pending, self.early, self.settled), strict=True):
-            table.take([row for row in rows.rows if row[1] in self.asked])
+        for queue, rows in enumerate(self.lists):
+            self.load(queue, [row for row in rows.rows if row[1] in self.asked])
 
     def flush(self) -> None:
         self.commit()
         self.prefetch(self.asked)
 
     def commit(self) -> None:
-        for rows, table in zip(self.rows, (self.pending, self.early, self.settled), strict=True):
-            rows.commit(table)
+        for queue, (rows, changes) in enumerate(zip(self.lists, self.changes(), strict=True)):
+            rows.write(changes)
+            assert len(rows.rows) == self.rows.count(queue)
 
 
 OPTIONS = st.fixed_dictionaries(
@@ -85,7 +85,7 @@ def test_stored_tables_join_as_those_in_memory(
 
 
 def join_both(events: list[Event], cuts: list[int], config: JoinConfig) -> None:
-    plain_tables, tables = MemoryTables(), ListTables()
+    plain_tables, tables = Tables(), ListTables()
     plain, stored = Join(config, plain_tables), Join(config, tables)
     learned = Recorder(), Recorder()
     start = 0
@@ -100,23 +100,9 @@ def join_both(events: list[Event], cuts: list[int], config: JoinConfig) -> None:
             tables.commit()
     assert learned[0].learned == learned[1].learned
     assert stored.state == plain.state
-    for rows, table in zip(
-        tables.rows, (plain_tables.pending, plain_tables.early, plain_tables.settled), strict=True
-    ):
-        assert [(id_, entry) for _, id_, entry in rows.rows] == list(table.entries.items())
+    for queue, rows in enumerate(tables.lists):
+        assert [(id_, entry) for _, id_, entry in rows.rows] == list(plain_tables.entries(queue).items())
     assert stored.close() == plain.close()
-
-
-def test_an_id_that_is_put_again_is_the_latest() -> None:
-    table: StoredTable[Settled] = StoredTable(ListRows())
-    for id_ in "abc":
-        table.entries[id_] = Settled(None, 1)
-    assert table.pop_oldest()[0] == "a"
-    del table.entries["b"]
-    for id_ in "db":
-        table.entries[id_] = Settled(None, 0)
-    assert [table.pop_oldest()[0] for _ in range(3)] == ["c", "d", "b"]
-    assert table.oldest() is None
 
 
 @given(st.lists(st.tuples(st.booleans(), st.lists(st.integers(0, 12), max_size=9)), max_size=12))
@@ -219,13 +205,14 @@ def test_what_expires_at_once_goes_to_the_store_in_portions(
     portion, batch, count = 500, 250, 2500
     monkeypatch.setattr("streamcal.join.join.PORTION", portion)
     held: list[int] = []
-    changes = StoredTable.changes
+    changes = StoredTables.changes
 
-    def noted(table: StoredTable[Pending]) -> Any:
-        held.append(len(set(table.entries) | set(table._loaded)))
-        return changes(table)
+    def noted(tables: StoredTables) -> Any:
+        held.append(len(tables.rows))
+        return changes(tables)
 
-    monkeypatch.setattr(StoredTable, "changes", noted)
+    monkeypatch.setattr(StoredTables, "changes", noted)
+    monkeypatch.setattr("streamcal.join.tables._READ_AHEAD", 16)
     store = SqliteConnector().store(str(tmp_path / "s.db"), read_only=False)
     join, recorder = Join(JoinConfig(label_ttl=1000.0), store.tables), Recorder()
 
@@ -239,40 +226,56 @@ def test_what_expires_at_once_goes_to_the_store_in_portions(
         which = range(start, start + batch)
         take(*(PredictionEvent(f"p{i}", 0.3, 0.0) for i in which))
         take(*(LabelEvent(f"e{i}", 1, 0.0) for i in which))
-    assert join.pending == len(store.tables.early) == count
+    assert join.pending == store.tables.rows.count(EARLY) == count
     late = [LabelEvent(f"p{i}", 1, 1500.0) for i in range(0, count, 100)]
     reasons = take(PredictionEvent("now", 0.3, 1500.0), PredictionEvent("p7", 0.3, 1500.0), *late)
     assert reasons.count("unmatched label") == count
     assert reasons[count:] == ["duplicate prediction"] + ["late label"] * len(late)
-    assert join.counts.expired == len(store.tables.settled) == count
+    assert join.counts.expired == store.tables.rows.count(ENDED) == count
     assert join.pending == 1
     assert take(PredictionEvent("later", 0.3, 3000.0), PredictionEvent("p7", 0.3, 3000.0)) == []
     assert join.pending == 2
-    assert len(store.tables.settled) == 1  # how "now" has ended
-    assert max(held) <= portion + batch
+    assert store.tables.rows.count(ENDED) == 1  # how "now" has ended
+    assert max(held) <= portion + batch + 3 * 64
     store.close()
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_table_in_memory_knows_its_oldest_entries(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    monkeypatch.setattr("streamcal.join.tables._LISTED", 5)
-    rng, table, wanted = random.Random(seed), MemoryTable[Settled](), dict[str, Settled]()
-    for step in range(300):
-        id_, count = f"i{rng.randrange(60)}", rng.randrange(9)
-        match rng.randrange(6):
-            case 0 | 1 | 2 if id_ not in wanted:
-                table.entries[id_] = wanted[id_] = Settled(float(step), 0)
-            case 3 if id_ in wanted:
-                del wanted[id_], table.entries[id_]
-            case 4 if count <= len(wanted):
-                assert table.pop_first(count) == list(wanted)[:count]
-                wanted = dict(list(wanted.items())[count:])
-            case 5 if wanted:
-                assert table.pop_oldest() == table_first(wanted)
-                del wanted[table_first(wanted)[0]]
-        assert table.first(count) == list(wanted.items())[:count]
-        assert table.oldest() == (table_first(wanted) if wanted else None)
-
-
-def table_first(entries: dict[str, Settled]) -> tuple[str, Settled]:
-    return next(iter(entries.items()))
+def test_a_table_is_three_dicts_in_order(seed: int) -> None:
+    rng, rows = random.Random(seed), IdTable()
+    wanted: list[dict[str, Entry]] = [{}, {}, {}]
+    for step in range(3000):
+        id_ = (
+            "é" * rng.choice([0, 0, 1, 9])
+            + f"i{rng.randrange(400 if step < 2000 else 40)}"
+            + "x" * rng.randrange(2)
+        )
+        row, known = rows.known(id_), [each for each in wanted if id_ in each]
+        assert (row > 0) == bool(known)
+        if row:
+            assert rows.id_of(row) == id_
+            assert rows.entry(row) == known[0][id_]
+            if rng.random() < 0.5 + 0.4 * (step >= 2000):
+                rows.remove(row)
+                del known[0][id_]
+        else:
+            score, key = rng.random(), rng.choice([None, "k", "l"])
+            pending = Pending(
+                float(step), score, score / 2, rng.choice(["source", "target"]), key, None, step
+            )
+            kinds: list[Entry] = [
+                pending,
+                msgspec.structs.replace(pending, told=(1, None), weight=2.0),
+                Settled(None, rng.choice([0, 1, None])),
+                Settled(float(step), 1, pending),
+                Early(None, LabelEvent(id_, 1, 3.0)),
+            ]
+            entry = rng.choice(kinds)
+            rows.put(id_, entry)
+            queue = WAITING if isinstance(entry, Pending) else EARLY if isinstance(entry, Early) else ENDED
+            wanted[queue][id_] = entry
+        if not step % 100:
+            for queue, each in enumerate(wanted):
+                assert rows.entries(queue) == list(each.items())
+                assert rows.count(queue) == len(each)
+                assert rows.oldest(queue) == (rows.known(next(iter(each))) if each else 0)

@@ -13,6 +13,7 @@ from streamcal_connectors.memory import Log, MemorySink, logs, stores
 
 from streamcal import JoinConfig
 from streamcal.errors import OutputError
+from streamcal.join.id_table_c import WAITING
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
@@ -85,7 +86,7 @@ def drive(*, follow: bool, die: Callable[[str], bool] = lambda _: False) -> Pipe
 
 def state() -> tuple[object, ...]:
     checkpoint = stores["state"].load()
-    return checkpoint.engines, checkpoint.run, stores["state"].tables.pending.entries
+    return checkpoint.engines, checkpoint.run, stores["state"].tables.entries(WAITING)
 
 
 def rows(name: str) -> list[bytes]:

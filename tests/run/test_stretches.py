@@ -28,9 +28,9 @@ from streamcal import (
 )
 from streamcal.blocks import Block
 from streamcal.certificates.record import MONOTONE_REFUTED
-from streamcal.engine.stretching import stretch
+from streamcal.engine.stepping import step
 from streamcal.events import Event, Origin
-from streamcal.run import codec, striding
+from streamcal.run import codec
 from streamcal.run import pipeline as pipeline_module
 from streamcal.run.apply import FixedMap, apply_maps
 from streamcal.run.codec import Malformed
@@ -46,10 +46,8 @@ Stream = Sequence[Event | Malformed]
 
 @pytest.fixture(autouse=True)
 def short_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Try a stretch again behind every event that was none."""
-    monkeypatch.setattr(striding, "_SHORT", 1)
-    monkeypatch.setattr(striding, "_STEPS", 1)
-    monkeypatch.setattr(striding, "_FIRST", 16)
+    """Take many events at a time again behind every one that was taken alone."""
+    monkeypatch.setattr(pipeline_module, "_FEW", 0)
 
 
 class _Batch:
@@ -185,19 +183,15 @@ def test_labels_that_begin_versions(options: dict[str, Any], seed: int) -> None:
     assert_same([*source, *events], [400, 700], join=join, config=RecalibratorConfig(**options))
 
 
-def test_most_events_go_in_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = []
-
-    def counted(*given: Any) -> Any:
-        found = stretch(*given)
-        taken.append(0 if found is None else found.events.size)
-        return found
-
-    monkeypatch.setattr(pipeline_module, "stretch", counted)
+def test_most_events_go_many_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = []
+    monkeypatch.setattr(
+        pipeline_module, "step", lambda event, *rest: alone.append(event) or step(event, *rest)
+    )
     events = delayed(900, 2)
     join = JoinConfig(max_pending=400, label_ttl=300.0)
     run(events, (), in_columns=True, join=join, config=RecalibratorConfig(mode="composite"))
-    assert sum(taken) > 0.9 * len(events)
+    assert len(alone) < 0.1 * len(events)
 
 
 @pytest.mark.parametrize("keyed", [False, True])

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from streamcal_connectors.sqlite.store import SqliteStore
 
+from streamcal.join.id_table_c import EARLY, ENDED, WAITING
 from streamcal.run.config import RunConfig
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from streamcal.serve import desk as desk_module
@@ -91,8 +92,10 @@ def serve(path: Path, batches: list[Requests], *, kill: bool = False) -> list[Re
 def contents(path: Path) -> Any:
     with closing(SqliteStore(path, read_only=True)) as store:
         checkpoint = store.load()
-        tables = [getattr(store.tables, name) for name in ("pending", "early", "settled")]
-        held = [[(id_, repr(entry)) for id_, entry in table.first(1000)] for table in tables]
+        tables = store.tables
+        for queue in (WAITING, ENDED, EARLY):
+            tables.rows.oldest(queue)  # so that they are read
+        held = [repr(tables.entries(queue)) for queue in (WAITING, ENDED, EARLY)]
         rejects = [(row.line, row.reason) for row in store.rejects()]
         return dict(checkpoint.engines), checkpoint.run, checkpoint.positions, held, rejects
 

@@ -22,8 +22,8 @@ import msgspec
 
 from streamcal.errors import StoreError
 from streamcal.events import LabelEvent, Origin
-from streamcal.join.stored_table import BLOCK_SIZE
-from streamcal.join.tables import Early, Pending, Settled
+from streamcal.join.entries import Early, Pending, Settled
+from streamcal.join.tables import BLOCK_SIZE
 
 __all__ = [
     "APPLICATION",
@@ -69,7 +69,7 @@ CREATE TABLE journal (seq INTEGER PRIMARY KEY, batch BLOB NOT NULL, crc INTEGER 
 """
 
 # Each table of the join has blocks of entries, the bits of the removed ones, and a view of the others. The
-# paths lead into an entry as JSON: its id, and msgspec's encoding of the types of streamcal.join.tables.
+# paths lead into an entry as JSON: its id, and msgspec's encoding of the types of streamcal.join.entries.
 JOIN_SCHEMA: Final = """
 CREATE TABLE {table}_blocks (block INTEGER PRIMARY KEY, rows TEXT NOT NULL, crc INTEGER NOT NULL);
 CREATE TABLE {table}_gone (block INTEGER PRIMARY KEY, bits INTEGER NOT NULL, crc INTEGER NOT NULL);

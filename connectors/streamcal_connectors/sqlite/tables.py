@@ -13,14 +13,15 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic
 
 import msgspec
 import numpy as np
 
 from streamcal.errors import StoreError
-from streamcal.join.stored_table import BLOCK_SIZE, StoredTable
-from streamcal.join.tables import Early, Pending, Settled
+from streamcal.join.entries import E, Early, Pending, Settled
+from streamcal.join.id_table_c import EARLY, ENDED, WAITING
+from streamcal.join.tables import BLOCK_SIZE, Changes, StoredTables
 from streamcal_connectors.sqlite.id_index import IdIndex, Int64s, hashes
 from streamcal_connectors.sqlite.schema import (
     Counts,
@@ -37,11 +38,9 @@ __all__ = ["SqliteTables"]
 _BLOCKS_AT_ONCE: Final = 2048  # always the same number, so that there is one prepared statement
 _READ_BLOCKS: Final = 1024
 
-E = TypeVar("E", Pending, Early, Settled)
 
-
-class SqliteTables:
-    """The join's tables in SQLite; see `streamcal.join.tables.Tables`.
+class SqliteTables(StoredTables):
+    """The join's tables in SQLite; see `streamcal.join.tables.StoredTables`.
 
     Parameters
     ----------
@@ -53,9 +52,7 @@ class SqliteTables:
         self._pending: _Rows[Pending] = _Rows(db, path, counts, "pending", Pending)
         self._early: _Rows[Early] = _Rows(db, path, counts, "early", Early)
         self._settled: _Rows[Settled] = _Rows(db, path, counts, "settled", Settled)
-        self.pending: StoredTable[Pending] = StoredTable(self._pending)
-        self.early: StoredTable[Early] = StoredTable(self._early)
-        self.settled: StoredTable[Settled] = StoredTable(self._settled)
+        super().__init__((self._pending, self._settled, self._early))
         self._index: IdIndex | None = None  # of all three tables, made when it is first needed
         self._asked: Int64s = hashes(())  # the hashes of the ids prefetched last
         self._db = db
@@ -84,18 +81,19 @@ class SqliteTables:
             self._index = self._read_through()
         numbers = self._index.find(self._asked)
         table, seqs = numbers % 3, numbers // 3
-        self.pending.take(self._pending.read(seqs[table == 0].tolist()))
-        self.early.take(self._early.read(seqs[table == 1].tolist()))
-        self.settled.take(self._settled.read(seqs[table == 2].tolist()))
+        self.load(WAITING, self._pending.read(seqs[table == 0].tolist()))
+        self.load(EARLY, self._early.read(seqs[table == 1].tolist()))
+        self.load(ENDED, self._settled.read(seqs[table == 2].tolist()))
 
     def write(self) -> None:
         """Write the changes, in the transaction that is open."""
-        self._write(self._pending, self.pending, 0)
-        self._write(self._early, self.early, 1)
-        self._write(self._settled, self.settled, 2)
+        pending, settled, early = self.changes()
+        self._write(self._pending, pending, 0)
+        self._write(self._early, early, 1)
+        self._write(self._settled, settled, 2)
 
-    def _write(self, rows: _Rows[E], table: StoredTable[E], number: int) -> None:
-        first, added, removed, replaced = table.changes()
+    def _write(self, rows: _Rows[E], changes: Changes[E], number: int) -> None:
+        first, added, removed, replaced = changes
         old = [seq for seq, _ in removed]
         if replaced:
             rows.replace(replaced)
@@ -116,7 +114,7 @@ class SqliteTables:
 
 
 class _Rows(Generic[E]):
-    """The entries of one table; see `streamcal.join.stored_table.Rows`."""
+    """The entries of one table; see `streamcal.join.tables.Rows`."""
 
     def __init__(
         self, db: sqlite3.Connection, path: Path, counts: Mapping[str, Counts], table: str, kind: type[E]

@@ -1,0 +1,505 @@
+"""IdTable: what the join remembers, by id.
+
+Each id is a row: numbers in columns, and its bytes in one text. A hash table with open addressing tells the
+row of an id. A row waits for a label, has ended, or is a label that waits for its prediction. The rows of
+each kind are a queue in order of arrival: the oldest leave first. What has no column is an object.
+
+In memory, all rows are here. With a store, only those that the current micro-batch may touch, and the oldest
+as far as they were needed; what has changed is told to the store (`streamcal.join.tables`).
+
+Compiled where there is a C compiler; `id_table_c.pxd` has the types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from streamcal.events import DOMAINS, LabelEvent
+from streamcal.join.entries import Early, Entry, Pending, Settled
+
+__all__ = ["EARLY", "ENDED", "WAITING", "IdTable"]
+
+WAITING, ENDED, EARLY = 0, 1, 2
+"""The queues: predictions that wait, those that have ended, and labels that wait for their prediction."""
+
+FREE, WAITS, COMES, EXPIRED, LABELLED = 0, 1, 2, 3, 4
+"""The states of a row; of one that has ended with a label, the last one plus that label."""
+
+DOMAIN, LINKED, HELD = 1, 2, 4
+"""The flags of a row: its domain, as a number; whether it is in its queue; whether it has an object."""
+
+REAL, PAIR = 4, 2
+"""How many numbers each row has in the columns of floats (since, score, probability, time), of whole numbers
+(seen, and where the id is) and of links (next and previous)."""
+
+COUNT = 6
+"""Where the counts of the queues are."""
+
+# As C has them.
+_WAITING: Final = WAITING
+_ENDED: Final = ENDED
+_EARLY: Final = EARLY
+_FREE: Final = FREE
+_WAITS: Final = WAITS
+_COMES: Final = COMES
+_EXPIRED: Final = EXPIRED
+_LABELLED: Final = LABELLED
+_DOMAIN: Final = DOMAIN
+_LINKED: Final = LINKED
+_HELD: Final = HELD
+_REAL: Final = REAL
+_PAIR: Final = PAIR
+_HEAD: Final = 0
+_TAIL: Final = 3
+_COUNT: Final = COUNT
+_FRONT: Final = 9  # the last of the rows that were read ahead from the store
+_QUEUES: Final = 3
+
+_SIZE_BITS: Final = 16
+_SIZES: Final = (1 << 16) - 1
+_WORD: Final = (1 << 64) - 1
+_ROW: Final = (1 << 32) - 1
+_SEED: Final = hash("streamcal") & _WORD
+_ODD: Final = 0x9E37_79B9_7F4A_7C15  # 2⁶⁴ by the golden ratio
+_NONE: Final = float("nan")
+_FEWEST: Final = 64  # rows of a new table
+_MORE: Final = 1 << 19
+
+_COLUMNS: Final[dict[str, tuple[Any, int]]] = {
+    "real": (np.float64, REAL),
+    "whole": (np.int64, PAIR),
+    "links": (np.uint32, PAIR),
+    "key": (np.int32, 1),
+    "state": (np.uint8, 1),
+    "flags": (np.uint8, 1),
+    "seq": (np.int64, 1),
+}
+
+
+class IdTable:
+    """Rows by id, in three queues.
+
+    Parameters
+    ----------
+    read_ahead
+        asked for more of a queue's oldest rows, where a store has some that are not here; None: no store.
+    """
+
+    def __init__(self, read_ahead: Callable[[int], None] | None = None) -> None:
+        self._read_ahead: Any = read_ahead
+        self.stored = read_ahead is not None
+        self.has_more = [False] * _QUEUES
+        self.names: list[str | None] = [None]
+        self._codes: dict[str | None, int] = {None: 0}
+        self._queues = _zeros(4 * _QUEUES, np.int64)
+        self._columns: dict[str, Any] = {}
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all rows, but not how many there are in the store."""
+        self._rows = self._free = self._live = 0
+        self._limit = 0
+        for name, (kind, width) in _COLUMNS.items():
+            if name == "seq" and not self.stored:
+                continue
+            self._columns[name] = _zeros(width, kind)
+        self._see_columns()
+        self._slots = _zeros(2 * _FEWEST, np.uint64)
+        self._mask = 2 * _FEWEST - 1
+        self._text = bytearray()
+        self._text_end = self._text_live = 0
+        self.objects: dict[int, Any] = {}
+        self.removed: list[dict[int, str]] = [{} for _ in range(_QUEUES)]
+        self.noted: dict[int, int] = {}
+        for queue in range(_QUEUES):
+            self._queues[_HEAD + queue] = self._queues[_TAIL + queue] = self._queues[_FRONT + queue] = 0
+
+    def __len__(self) -> int:
+        """Return how many rows are in memory."""
+        return self._live
+
+    def known(self, id_: str) -> int:
+        """Return the row of an id; 0: it has none."""
+        data = id_.encode("utf-8", "surrogatepass")
+        return self._find(hashed(data, 0, len(data)), data, 0, len(data))
+
+    def is_waiting(self, row: int) -> bool:
+        """Whether a row is a prediction that waits."""
+        return bool(self._state[row] == _WAITS)
+
+    def is_early(self, row: int) -> bool:
+        """Whether a row is a label that waits for its prediction."""
+        return bool(self._state[row] == _COMES)
+
+    def label_of(self, row: int) -> int | None:
+        """Return the label with which a prediction has ended; None: without one."""
+        return self._state[row] - _LABELLED if self._state[row] >= _LABELLED else None
+
+    def since(self, row: int) -> float | None:
+        """Return what the clock showed when a row came to its queue; None: no time."""
+        since = self._real[_REAL * row]
+        return None if since != since else since
+
+    def relabel(self, row: int, label: int) -> None:
+        """Let another label be the one with which a prediction has ended."""
+        self._state[row] = _LABELLED + label
+
+    def put(self, id_: str, entry: Entry, seq: int = 0) -> int:
+        """Put an entry behind the others of its queue; with a ``seq``, one that the store has: no queue yet.
+
+        Raises
+        ------
+        ValueError
+            if there is an entry with this id, or the id is too long.
+        """
+        data = id_.encode("utf-8", "surrogatepass")
+        found = hashed(data, 0, len(data))
+        if len(data) > _SIZES or self._find(found, data, 0, len(data)):
+            raise ValueError(f"an id twice, or too long: {id_[:100]!r}")
+        row = self._add(found, data, 0, len(data))
+        since = entry.since
+        self._flags[row] = 0
+        if isinstance(entry, Early):
+            state = _COMES
+            self.hold_object(row, entry.event)
+        else:
+            held = entry if isinstance(entry, Pending) else entry.answered
+            state = _WAITS
+            if not isinstance(entry, Pending):
+                state = _EXPIRED if entry.label is None else _LABELLED + entry.label
+            if held is not None:
+                real = _REAL * row
+                self._real[real + 1], self._real[real + 2] = held.score, held.probability
+                self._real[real + 3] = _NONE if held.time is None else held.time
+                self._whole[_PAIR * row] = held.seen
+                self._flags[row] = held.domain == "target"
+                self._key[row] = self.code_of(held.key)
+                if held is not entry or not (
+                    held.answer is None and held.told is None and held.weight is None
+                ):
+                    self.hold_object(row, held)
+        self._real[_REAL * row] = _NONE if since is None else since
+        if seq:
+            self._state[row] = state
+            self._seq[row] = seq
+        else:
+            self._enqueue(row, state)
+        return row
+
+    def entry(self, row: int) -> Entry:
+        """Return a row as an entry."""
+        since = self.since(row)
+        if self._state[row] == _WAITS:
+            return self._pending(row)
+        held: Any = self.objects.get(row)
+        return Early(since, held) if self._state[row] == _COMES else Settled(since, self.label_of(row), held)
+
+    def entries(self, queue: int, *, new: bool = False) -> list[tuple[str, Entry]]:
+        """Return a queue in order, with the ids; ``new``: those that no store has."""
+        row = self._queues[_HEAD + queue]
+        if new and self._queues[_FRONT + queue]:
+            row = self._links[_PAIR * self._queues[_FRONT + queue]]
+        found = list[tuple[str, Entry]]()
+        while row:
+            found.append((self.id_of(row), self.entry(row)))
+            row = self._links[_PAIR * row]
+        return found
+
+    def count(self, queue: int) -> int:
+        """Return how many there are in a queue, those in the store among them."""
+        count: int = self._queues[_COUNT + queue]
+        return count
+
+    def set_count(self, queue: int, count: int) -> None:
+        """Set how many there are in a queue, of which the store has all."""
+        self._queues[_COUNT + queue] = count
+
+    def oldest(self, queue: int) -> int:
+        """Return the first row of a queue, 0 if there is none."""
+        if self.stored and not self._queues[_FRONT + queue] and self.has_more[queue]:
+            self._read_ahead(queue)
+        row: int = self._queues[_HEAD + queue]
+        return row
+
+    def front(self, queue: int) -> int:
+        """Return the first row of a queue that was read ahead from the store, 0 if there is none."""
+        return self._queues[_HEAD + queue] if self._queues[_FRONT + queue] else 0
+
+    def queue_of(self, row: int) -> int:
+        """Return the queue of a row."""
+        return _queue_of(self._state[row])
+
+    def put_in_front(self, row: int) -> None:
+        """Let a row that the store has be the next oldest of its queue behind those that were put there."""
+        queue = _queue_of(self._state[row])
+        before = self._queues[_FRONT + queue]
+        after = self._links[_PAIR * before] if before else self._queues[_HEAD + queue]
+        self._links[_PAIR * row], self._links[_PAIR * row + 1] = after, before
+        if before:
+            self._links[_PAIR * before] = row
+        else:
+            self._queues[_HEAD + queue] = row
+        if after:
+            self._links[_PAIR * after + 1] = row
+        else:
+            self._queues[_TAIL + queue] = row
+        self._queues[_FRONT + queue] = row
+        self._flags[row] |= _LINKED
+
+    def seq_of(self, row: int) -> int:
+        """Return the number of a row in the store; 0: it is not there."""
+        return self._seq[row] if self.stored else 0
+
+    def note(self, row: int) -> None:
+        """Take note that the object of a row was changed."""
+        if self.stored and self._seq[row]:
+            self.noted[row] = self._seq[row]
+
+    def remove(self, row: int) -> None:
+        """Forget a row."""
+        self._leave(row)
+        if self._flags[row] & _HELD:
+            del self.objects[row]
+        self._unslot(row)
+        self._text_live -= self._whole[_PAIR * row + 1] & _SIZES
+        self._state[row] = _FREE
+        self._flags[row] = 0
+        self._links[_PAIR * row] = self._free
+        self._free = row
+        self._live -= 1
+
+    def id_of(self, row: int) -> str:
+        """Return the id of a row."""
+        place = self._whole[_PAIR * row + 1]
+        start, size = place >> _SIZE_BITS, place & _SIZES
+        text = self._text
+        return text[start : start + size].decode("utf-8", "surrogatepass")
+
+    def code_of(self, key: str | None) -> int:
+        """Return the number of a key."""
+        code = self._codes.get(key)
+        if code is None:
+            code = self._codes[key] = len(self.names)
+            self.names.append(key)
+        return code
+
+    def held(self, row: int) -> Pending:
+        """Return a row's prediction as an object, which is kept: what is changed in it stays."""
+        if not self._flags[row] & _HELD:
+            self.hold_object(row, self._pending(row))
+        held: Pending = self.objects[row]
+        return held
+
+    def hold_object(self, row: int, held: Pending | LabelEvent) -> None:
+        """Keep an object of a row."""
+        self.objects[row] = held
+        self._flags[row] |= _HELD
+
+    def take_object(self, row: int) -> Any:
+        """Return the object of a row, and keep it no longer."""
+        self._flags[row] &= ~_HELD
+        return self.objects.pop(row)
+
+    def _pending(self, row: int) -> Pending:
+        """Return a prediction that waits as an object."""
+        if self._flags[row] & _HELD:
+            held: Pending = self.objects[row]
+            return held
+        real = _REAL * row
+        since, time = self._real[real], self._real[real + 3]
+        return Pending(
+            None if since != since else since,
+            self._real[real + 1],
+            self._real[real + 2],
+            DOMAINS[self._flags[row] & _DOMAIN],
+            self.names[self._key[row]],
+            None if time != time else time,
+            self._whole[_PAIR * row],
+        )
+
+    def _enqueue(self, row: int, state: int) -> None:
+        """Put a row that is in no queue behind the others of its state."""
+        self._state[row] = state
+        queue = _queue_of(state)
+        last = self._queues[_TAIL + queue]
+        self._links[_PAIR * row], self._links[_PAIR * row + 1] = 0, last
+        if last:
+            self._links[_PAIR * last] = row
+        else:
+            self._queues[_HEAD + queue] = row
+        self._queues[_TAIL + queue] = row
+        self._queues[_COUNT + queue] += 1
+        self._flags[row] |= _LINKED
+
+    def _leave(self, row: int) -> None:
+        """Take a row out of its queue."""
+        queue = _queue_of(self._state[row])
+        if self._flags[row] & _LINKED:
+            after, before = self._links[_PAIR * row], self._links[_PAIR * row + 1]
+            if before:
+                self._links[_PAIR * before] = after
+            else:
+                self._queues[_HEAD + queue] = after
+            if after:
+                self._links[_PAIR * after + 1] = before
+            else:
+                self._queues[_TAIL + queue] = before
+            if self._queues[_FRONT + queue] == row:
+                self._queues[_FRONT + queue] = before
+            self._flags[row] &= ~_LINKED
+        self._queues[_COUNT + queue] -= 1
+        if self.stored and self._seq[row]:
+            self.removed[queue][self._seq[row]] = self.id_of(row)
+            self._seq[row] = 0
+
+    def _find(self, found: int, data: Any, start: int, size: int) -> int:
+        """Return the row of an id with this hash, 0 if it has none."""
+        tag = found >> 32
+        at = tag & self._mask
+        text = self._text
+        while True:
+            slot = self._slots[at]
+            if not slot:
+                return 0
+            if slot >> 32 == tag:
+                row: int = slot & _ROW
+                place = self._whole[_PAIR * row + 1]
+                if place & _SIZES == size:
+                    other, i = place >> _SIZE_BITS, 0
+                    while i < size and text[other + i] == data[start + i]:
+                        i += 1
+                    if i == size:
+                        return row
+            at = (at + 1) & self._mask
+
+    def _add(self, found: int, data: Any, start: int, size: int) -> int:
+        """Return a new row for an id with this hash that has none."""
+        if 3 * self._live >= 2 * self._mask:
+            self._widen()
+        row = self._free
+        if row:
+            self._free = self._links[_PAIR * row]
+        else:
+            if self._rows == self._limit:
+                self._lengthen()
+            self._rows += 1
+            row = self._rows
+        self._live += 1
+        if self._text_end + size > len(self._text):
+            self._make_room(size)
+        end = self._text_end
+        text = self._text
+        for i in range(size):
+            text[end + i] = data[start + i]
+        self._whole[_PAIR * row + 1] = end << _SIZE_BITS | size
+        self._text_end += size
+        self._text_live += size
+        tag = found >> 32
+        at = tag & self._mask
+        while self._slots[at]:
+            at = (at + 1) & self._mask
+        self._slots[at] = tag << 32 | row
+        self._key[row] = 0
+        if self.stored:
+            self._seq[row] = 0
+        return row
+
+    def _unslot(self, row: int) -> None:
+        """Take a row out of the hash table, and move up those behind it that stand back for it."""
+        place = self._whole[_PAIR * row + 1]
+        text = self._text
+        mask = self._mask
+        at = hashed(text, place >> _SIZE_BITS, place & _SIZES) >> 32 & mask
+        while self._slots[at] & _ROW != row:
+            at = (at + 1) & mask
+        next_ = at
+        while True:
+            next_ = (next_ + 1) & mask
+            slot = self._slots[next_]
+            if not slot:
+                break
+            if ((next_ - (slot >> 32)) & mask) >= ((next_ - at) & mask):
+                self._slots[at] = slot
+                at = next_
+        self._slots[at] = 0
+
+    def _widen(self) -> None:
+        """Make a hash table of twice the size."""
+        before = self._slots
+        self._slots = _zeros(2 * len(before), np.uint64)
+        mask = 2 * len(before) - 1
+        for i in range(len(before)):
+            slot = before[i]
+            if slot:
+                at = slot >> 32 & mask
+                while self._slots[at]:
+                    at = (at + 1) & mask
+                self._slots[at] = slot
+        self._mask = mask
+
+    def _lengthen(self) -> None:
+        """Make room for more rows: a third more, or as many again as are still cheap to move."""
+        self._limit += max(_FEWEST, self._limit // 3, min(3 * self._limit, _MORE))
+        for name, column in self._columns.items():
+            kind, width = _COLUMNS[name]
+            longer = _zeros(width * (self._limit + 1), kind)
+            longer[: len(column)] = column
+            self._columns[name] = longer
+            self._see_columns()  # so that there are never two copies of all
+
+    def _see_columns(self) -> None:
+        columns = self._columns
+        self._real, self._whole, self._links = columns["real"], columns["whole"], columns["links"]
+        self._key, self._state, self._flags = columns["key"], columns["state"], columns["flags"]
+        if self.stored:
+            self._seq = columns["seq"]
+
+    def _make_room(self, size: int) -> None:
+        """Make room for an id: in the place of those that are gone, if these are many."""
+        if 4 * self._text_live > 3 * self._text_end:
+            self._text.extend(bytes(len(self._text) // 3 + 64 * _FEWEST + size))
+            return
+        moved = bytearray((self._text_live + size) * 4 // 3 + 64 * _FEWEST)
+        text, to, end = self._text, moved, 0
+        for row in range(1, self._rows + 1):
+            if self._state[row] != _FREE:
+                place = self._whole[_PAIR * row + 1]
+                start, count = place >> _SIZE_BITS, place & _SIZES
+                for i in range(count):
+                    to[end + i] = text[start + i]
+                self._whole[_PAIR * row + 1] = end << _SIZE_BITS | count
+                end += count
+        self._text, self._text_end = moved, end
+
+
+def _zeros(size: int, kind: Any) -> Any:
+    """Return zeros that take no memory before they are written; each is an int or a float of Python."""
+    return np.zeros(size, kind).data
+
+
+def _queue_of(state: int) -> int:
+    """Return the queue of a state."""
+    return _WAITING if state == _WAITS else _EARLY if state == _COMES else _ENDED
+
+
+def hashed(data: Sequence[int], start: int, size: int) -> int:
+    """Return the hash of an id; other processes have others, so that nobody can choose ids that collide."""
+    found, at, end = _SEED ^ size * _ODD & _WORD, start, start + size
+    while at + 8 <= end:
+        b0, b1, b2, b3 = data[at], data[at + 1], data[at + 2], data[at + 3]
+        b4, b5, b6, b7 = data[at + 4], data[at + 5], data[at + 6], data[at + 7]
+        word = b0 | b1 << 8 | b2 << 16 | b3 << 24 | b4 << 32 | b5 << 40 | b6 << 48 | b7 << 56
+        found = (found ^ word) * _ODD & _WORD
+        found ^= found >> 29
+        at += 8
+    word = 0
+    while end > at:
+        end -= 1
+        word = word << 8 | data[end]
+    found = (found ^ word) * _ODD & _WORD
+    found ^= found >> 32
+    found = found * _ODD & _WORD
+    return found ^ found >> 32

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -13,12 +14,14 @@ from scipy.optimize import isotonic_regression
 
 import streamcal
 from streamcal.certificates import paths_c
+from streamcal.join.entries import Pending
+from streamcal.join.id_table_c import IdTable
 from streamcal.maps import isotonic_c, line_c, logistic_c, shift_c
 from streamcal.maps.logistic import HINGE, IDENTITY_ROW, KNOTS, features
 from streamcal.maps.platt import logit
 from streamcal.mixture import forecasts_c, newton_c, weights_c
 from streamcal.sketch import grid
-from tests.uncompiled import learned, uncompiled
+from tests.uncompiled import joined, learned, uncompiled
 
 ROOT = Path(__file__).parents[1]
 
@@ -189,10 +192,31 @@ from tests.uncompiled import import_uncompiled
 
 import_uncompiled()
 import streamcal
-from tests.uncompiled import learned
+from tests.uncompiled import joined, learned
 
-sys.stdout.write(f"{streamcal.compiled} {learned()}")
+sys.stdout.write(f"{streamcal.compiled} {learned()} {joined()}")
 """
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_id_table(seed: int) -> None:
+    rng = random.Random(seed)
+    both = IdTable(), uncompiled("streamcal.join.id_table_c").IdTable()
+    for step in range(2000):
+        id_ = f"i{rng.randrange(300)}" + "é" * rng.randrange(9)
+        entry = Pending(
+            float(step), rng.random(), rng.random(), "target", rng.choice([None, "k"]), None, step
+        )
+        for each in both:
+            row = each.known(id_)
+            if row:
+                each.remove(row)
+            else:
+                each.put(id_, entry)
+        if not step % 100:
+            assert both[0].entries(0) == both[1].entries(0)
+            assert both[0].oldest(0) == both[1].oldest(0)
+            assert len(both[0]) == len(both[1])
 
 
 @pytest.mark.slow
@@ -201,7 +225,7 @@ def test_an_engine_where_nothing_is_compiled() -> None:
     done = subprocess.run(
         [sys.executable, "-c", UNCOMPILED], capture_output=True, text=True, check=True, cwd=ROOT
     )
-    assert done.stdout == f"False {learned()}"
+    assert done.stdout == f"False {learned()} {joined()}"
 
 
 def test_every_compiled_module_has_types_and_is_compiled() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -66,3 +68,38 @@ def learned() -> str:
     for score, label in zip(scores.tolist(), labels.tolist(), strict=True):
         engine.learn_one(score, label)
     return engine.to_bytes().hex()
+
+
+def joined() -> str:
+    """Return what comes out of a run over blocks of every kind of event, and its state, as a hash."""
+    from streamcal import JoinConfig, RecalibratorConfig
+    from streamcal.blocks import NO_LABEL, Block
+    from streamcal.run.order import MicroBatch, TimesRead
+    from streamcal.run.pipeline import Pipeline
+
+    rng = np.random.default_rng(3)
+    pipeline = Pipeline(RecalibratorConfig(mode="composite"), JoinConfig(max_pending=90, label_ttl=200.0))
+    found = hashlib.sha256()
+    for start in range(0, 3000, 500):
+        times = start + np.arange(500.0) - rng.integers(0, 9, 500)
+        score = np.where(rng.random(500) < 0.5, rng.random(500), np.nan)
+        label = np.where(np.isnan(score), rng.integers(0, 2, 500), NO_LABEL).astype(np.int8)
+        ids = [f"é{number}" for number in (times.astype(int) // 3 - rng.integers(0, 30, 500)).tolist()]
+        keys = rng.choice(["k", None], 500).tolist()
+        block = Block(ids, score, label, times, "target", keys)
+        batch = MicroBatch(block, {}, {}, {}, TimesRead(), [(Nowhere(), 0)], [0], None)  # type: ignore[list-item]
+        outcome = pipeline.process(batch)
+        found.update(repr((list(outcome.answers), outcome.rejects)).encode())
+    found.update(pipeline._join.to_bytes())
+    assert pipeline.counts.joined > 100
+    assert pipeline.counts.expired > 100
+    return found.hexdigest()
+
+
+class Nowhere:
+    """Where events come from."""
+
+    def origin(self, index: int) -> Any:
+        from streamcal.events import Origin
+
+        return Origin("", index, b"")

@@ -100,8 +100,7 @@ class BlockSteps:
             numbers = {key: rows.code_of(key) for key in dict.fromkeys(block.keys)}
             self._codes = np.array([numbers[key] for key in block.keys], np.int32)
         self._limits = np.full(2 * len(rows.names), _UNKNOWN, np.int64)
-        self._columns: tuple[Any, ...] = (
-            ids.data.tobytes(),
+        columns = (
             ids.starts,
             ids.sizes,
             block.scores,
@@ -109,10 +108,12 @@ class BlockSteps:
             block.times,
             odd.view(np.uint8),
             self._codes,
+        )
+        self._columns: tuple[Any, ...] = (
+            ids.data.tobytes(),
+            *(np.ascontiguousarray(column).data for column in columns),
             DOMAINS.index(block.domain),
-            self._limits,
-            self._whole,
-            self._real,
+            *(column.data for column in (self._limits, self._whole, self._real)),
         )
 
     def take(self, at: int) -> Taken:
@@ -146,7 +147,7 @@ class BlockSteps:
             which[mine] = answers.which + len(versions)
             versions += [answers.version] * len(answers.weights)
             weights.append(answers.weights)
-        rows.answer(whole[1], probabilities, seen)
+        rows.answer(whole[1].data, probabilities.data, seen.data)
         own = before < 0
         if own.any():
             numbers = -1 - before[own]

@@ -101,7 +101,7 @@ def _prediction(
     if refused is not None:
         return (refused,)
     answer, seen, begun = engine.answer(event)
-    kept = (answer.map_version, *answer.weights) if join.keeps_answers else None
+    kept = (answer.map_version, *answer.weights) if join.rows.keeps_answers else None
     early = join.take_early(str(event.id)) if join.matures else None
     joined = join.hold(event, answer.probability, seen, kept)
     if joined is not None:

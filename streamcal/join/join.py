@@ -98,6 +98,7 @@ class Join:
         "guard",
         "matures",
         "rows",
+        "takes_blocks",
     )
 
     def __init__(
@@ -113,6 +114,8 @@ class Join:
         self._corrects = self._config.corrections
         self.matures = self._matured_after is not None
         """Whether predictions are held until they are matured."""
+        self.takes_blocks = not (self.matures or self._corrects)
+        """Whether most events are of the common case, which blocks are taken for."""
         self.rows: JoinRules = self._tables.rows
         """What waits and has ended, with the rules for many events."""
         ttl, most = self._config.label_ttl, self._config.max_pending
@@ -122,20 +125,6 @@ class Join:
         self._watermark = float("inf")  # that holds now
         self.guard = TimeGuard(self.max_jump)
         """Judges the times of events that come by `Recalibrator.step`; a run judges each partition's own."""
-
-    @property
-    def takes_blocks(self) -> bool:
-        """Whether most events are of the common case, which a block is taken for."""
-        return not (self.matures or self._corrects)
-
-    @property
-    def keeps_answers(self) -> bool:
-        """Whether answers are kept as long as their ids are, of events that are taken one at a time."""
-        return self.rows.keeps_answers
-
-    @keeps_answers.setter
-    def keeps_answers(self, keeps: bool) -> None:
-        self.rows.keeps_answers = keeps
 
     @property
     def config(self) -> JoinConfig:

@@ -85,7 +85,7 @@ class JoinRules(id_table_c.IdTable):
         self, ttl: float, matured_after: float | None, most: int, time: float | None, start: float | None
     ) -> None:
         """Set the options, and the clock: the latest event time, and the first that it showed."""
-        self._ttl, self._most = ttl, most
+        self._ttl, self._most = ttl, min(most, _MANY)
         self.matures = matured_after is not None
         self._wait = ttl if matured_after is None else matured_after
         self._now = _NEVER if time is None else time
@@ -320,7 +320,7 @@ class JoinRules(id_table_c.IdTable):
         at, end
             from this event to before that.
         data, starts, sizes
-            the ids, as `streamcal.texts.Texts`; of size 0: none.
+            the ids, as `streamcal.texts.Texts`; of size 0: none. This and what follows are memoryviews.
         scores, labels, times
             float64[n], int8[n], float64[n], as in `streamcal.blocks.Block`.
         odd
@@ -344,7 +344,7 @@ class JoinRules(id_table_c.IdTable):
             if len(odd) and odd[at]:
                 why = _EVENT
                 break
-            score, label, size, time, code = scores[at], labels[at], sizes[at], float(times[at]), _LATER
+            score, label, size, time, code = scores[at], labels[at], sizes[at], times[at], _LATER
             if score == score:
                 code = codes[at] if len(codes) else 0
                 if limits[2 * code + 1] == 0:

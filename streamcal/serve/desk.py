@@ -81,7 +81,7 @@ class ServedPipeline(Pipeline):
             columns=options.columns,
             **others,
         )
-        self._join.keeps_answers = True
+        self._join.rows.keeps_answers = True
         fields = Fields(options.columns, "target")
         self._outcomes = Outcomes(store.tables, fields, self._row_of)
         self._events: Sequence[Event | Malformed] = ()
@@ -91,7 +91,7 @@ class ServedPipeline(Pipeline):
     def restore(self, own: bytes, engines: Mapping[str | None, bytes]) -> None:
         """Go on from what snapshots gave; see `Pipeline.restore`."""
         super().restore(own, engines)
-        self._join.keeps_answers = True
+        self._join.rows.keeps_answers = True
 
     def process(self, batch: MicroBatch) -> Outcome:
         """Take events of requests."""

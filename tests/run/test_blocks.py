@@ -45,7 +45,7 @@ Stream = Sequence[Event | Malformed]
 
 
 @pytest.fixture(autouse=True)
-def short_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+def one_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take many events at a time again behind every one that was taken alone."""
     monkeypatch.setattr(pipeline_module, "_FEW", 0)
 
@@ -281,7 +281,7 @@ KINDS = ("answers", "rejects", "maps")
 
 
 def test_label_times_that_go_back() -> None:
-    """The engine remembers the latest, wherever in a stretch it is."""
+    """The engine remembers the latest, wherever among many it is."""
     predictions = [PredictionEvent(f"i{n}", n / 40, float(n)) for n in range(40)]
     labels = [LabelEvent(f"i{n}", n % 2, 100.0 - n if n < 39 else None) for n in range(40)]
     assert_same([*predictions, *labels], config=RecalibratorConfig(mode="source"))

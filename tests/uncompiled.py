@@ -72,7 +72,7 @@ def learned() -> str:
 
 def joined() -> str:
     """Return what comes out of a run over blocks of every kind of event, and its state, as a hash."""
-    from streamcal import JoinConfig, RecalibratorConfig
+    from streamcal import JoinConfig, LabelEvent, PredictionEvent, Recalibrator, RecalibratorConfig
     from streamcal.blocks import NO_LABEL, Block
     from streamcal.run.order import MicroBatch, TimesRead
     from streamcal.run.pipeline import Pipeline
@@ -91,6 +91,12 @@ def joined() -> str:
         outcome = pipeline.process(batch)
         found.update(repr((list(outcome.answers), outcome.rejects)).encode())
     found.update(pipeline._join.to_bytes())
+    engine = Recalibrator(join=JoinConfig(max_pending=9, label_ttl=40.0))
+    for number, score in enumerate(rng.random(300).tolist()):
+        id_ = f"{number - rng.integers(0, 20)}"
+        for event in (PredictionEvent(f"{number}", score, float(number)), LabelEvent(id_, number % 2)):
+            found.update(repr(engine.step(event)).encode())
+    found.update(engine.to_bytes())
     assert pipeline.counts.joined > 100
     assert pipeline.counts.expired > 100
     return found.hexdigest()

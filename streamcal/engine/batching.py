@@ -1,7 +1,7 @@
 """A block of events through join and engines.
 
 The join's loop (`streamcal.join.rules_c.JoinRules.take`) takes events until something is due in an engine,
-or expires, or an event is not of the common case: that is for `streamcal.engine.stepping.step`. Then the
+or expires, or an event is not of the common case: that is for `streamcal.engine.stepping_c.step`. Then the
 engines answer the predictions that it took, and learn its labels.
 """
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from pydantic import ValidationError
 
 from streamcal.certificates.record import Certificate
-from streamcal.engine.checked import checked, lacks_time, refuses_weight
+from streamcal.engine.checked_c import checked, lacks_time, refuses_weight
 from streamcal.engine.config import (
     RecalibratorConfig,
     RecalibratorOptions,
@@ -27,11 +27,10 @@ from streamcal.engine.config import (
 from streamcal.engine.emissions import DriftAlarm, Emission, Mixing, Rejected
 from streamcal.engine.engine import DomainSummary, Engine
 from streamcal.engine.state import pack, unpack
-from streamcal.engine.stepping import step
+from streamcal.engine.stepping_c import emitted, step
 from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain, Event
 from streamcal.join.join import Join, JoinConfig
-from streamcal.join.outcomes import Joined
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch import checks
 from streamcal.sketch.score_sketch import ScoreSketch
@@ -88,6 +87,7 @@ class Recalibrator:
 
     def _use(self, engine: Engine, join: Join) -> None:
         self._engine, self._join = engine, join
+        self._engine_of = lambda _: engine
         self._served = engine.served
         self._seeks_source = engine.config.needs_source
         self._may_refuse = engine.config.why_unweighted is not None or not join.takes_blocks
@@ -461,10 +461,10 @@ class Recalibrator:
                 return (Rejected(event, str(error)),)
             if time != given:
                 event = msgspec.structs.replace(event, time=time)
-        outcomes = step(event, self._join, lambda _: self._engine)
+        outcomes = step(event, self._join, self._engine_of)
         if self._seeks_source:
             self._seek_source()
-        return tuple(outcome for outcome in outcomes if not isinstance(outcome, Joined))
+        return emitted(outcomes)
 
     def _weight(self, weight: float) -> float:
         """Return a checked weight, if there may be one."""

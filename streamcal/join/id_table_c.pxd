@@ -28,6 +28,8 @@ cdef class IdTable:
     cpdef Py_ssize_t known(self, str id_) except -1
     @cython.locals(data=bytes, found=cython.ulonglong, row=Py_ssize_t, real=Py_ssize_t, state=int)
     cpdef Py_ssize_t put(self, str id_, entry, long long seq=*) except -1
+    @cython.locals(row=Py_ssize_t)
+    cpdef bint is_prediction(self, str id_) except -1
     cpdef bint is_waiting(self, Py_ssize_t row) noexcept
     cpdef bint is_early(self, Py_ssize_t row) noexcept
     cpdef relabel(self, Py_ssize_t row, int label)

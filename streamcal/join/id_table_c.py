@@ -126,6 +126,11 @@ class IdTable:
         data = id_.encode("utf-8", "surrogatepass")
         return self._find(hashed(data, 0, len(data)), data, 0, len(data))
 
+    def is_prediction(self, id_: str) -> bool:
+        """Whether an id is that of a prediction."""
+        row = self.known(id_)
+        return bool(row and self._state[row] != _COMES)
+
     def is_waiting(self, row: int) -> bool:
         """Whether a row is a prediction that waits."""
         return bool(self._state[row] == _WAITS)

@@ -253,14 +253,13 @@ class Join:
 
     def knows(self, id_: str) -> bool:
         """Whether a prediction with this id is pending or settled."""
-        row = self.rows.known(id_)
-        return row > 0 and not self.rows.is_early(row)
+        return self.rows.is_prediction(id_)
 
     def admit(
         self, event: PredictionEvent | LabelledEvent, origin_of: OriginOf | None = None
     ) -> Rejected | None:
         """Take a prediction that has an id: `hold` it once it is answered, unless it is rejected here."""
-        if self.knows(event.id):  # type: ignore[arg-type]
+        if self.rows.is_prediction(event.id):  # type: ignore[arg-type]
             return self._duplicate(event, "prediction", origin_of)
         self._counts.predictions += 1
         return None

@@ -17,11 +17,11 @@ import numpy as np
 
 from streamcal.blocks import NO_LABEL, Block
 from streamcal.engine.batching import BlockSteps, Taken
-from streamcal.engine.checked import lacks_time, refuses_weight
+from streamcal.engine.checked_c import lacks_time, refuses_weight
 from streamcal.engine.config import RecalibratorConfig, with_join
 from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Recalibrated, Rejected
 from streamcal.engine.engine import Engine
-from streamcal.engine.stepping import pass_on, step
+from streamcal.engine.stepping_c import pass_on, step
 from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain, Event, LabelEvent, LabelledEvent, Origin
 from streamcal.join.join import Join, JoinConfig

@@ -21,9 +21,9 @@ from pyspark.sql.streaming.stateful_processor import (
     TimerValues,
 )
 
-from streamcal.engine.checked import checked
+from streamcal.engine.checked_c import checked
 from streamcal.engine.emissions import Emission, Recalibrated
-from streamcal.engine.stepping import Outcome, step
+from streamcal.engine.stepping_c import Outcome, step
 from streamcal.events import Event, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.join.join import Join, JoinConfig
 from streamcal.join.outcomes import Contradicted, JoinCounts, Joined, Rejected, Relabelled, Told

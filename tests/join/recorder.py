@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from streamcal import LabelEvent, LabelledEvent, PredictionEvent, Recalibrated
 from streamcal.engine.emissions import Emission
-from streamcal.engine.stepping import step
+from streamcal.engine.stepping_c import step
 from streamcal.events import Event
 from streamcal.join.join import Join
 from streamcal.join.outcomes import Contradicted, Joined, Relabelled, Told

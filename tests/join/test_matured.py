@@ -14,7 +14,7 @@ from streamcal import JoinConfig, LabelEvent, LabelledEvent, PredictionEvent, Re
 from streamcal.engine.config import RecalibratorConfig, with_join
 from streamcal.engine.emissions import Rejected
 from streamcal.engine.engine import Engine
-from streamcal.engine.stepping import pass_on, step
+from streamcal.engine.stepping_c import pass_on, step
 from streamcal.events import Event
 from streamcal.join.join import Join
 from streamcal.join.outcomes import JoinCounts, Joined, Relabelled, Told

@@ -28,7 +28,7 @@ from streamcal import (
 )
 from streamcal.blocks import Block
 from streamcal.certificates.record import MONOTONE_REFUTED
-from streamcal.engine.stepping import step
+from streamcal.engine.stepping_c import step
 from streamcal.events import Event, Origin
 from streamcal.run import codec
 from streamcal.run import pipeline as pipeline_module

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamcal.engine.stepping import step
+from streamcal.engine.stepping_c import step
 from streamcal.events import LabelEvent, PredictionEvent
 from streamcal.join.join import Join, JoinConfig
 from streamcal.sketch.score_sketch import ScoreSketch

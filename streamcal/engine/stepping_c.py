@@ -16,7 +16,7 @@ from streamcal.events import Event, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.join.join import Join, OriginOf
 from streamcal.join.outcomes import Contradicted, Joined, Rejected, Relabelled, Told
 
-__all__ = ["Learner", "Outcome", "pass_on", "step"]
+__all__ = ["Learner", "Outcome", "emitted", "pass_on", "step"]
 
 Outcome: TypeAlias = Emission | Joined
 """What comes out of one event; a `Joined` stands before what its label has taught."""
@@ -68,17 +68,21 @@ def step(
     that expire by it; then the answer to a prediction, the label that it met and what that taught; or the
     reject of this event.
     """
-    time = event.time
-    expired: tuple[Outcome, ...] = () if time is None else join.move_to(time)
-    if expired:
-        expired = pass_on(expired, engine_of)
-    if isinstance(event, PredictionEvent):
+    rows, expired, time = join.rows, tuple[Outcome, ...](), event.time
+    if time is not None and rows.move(time):
+        expired = pass_on(join.expire(), engine_of)
+    if type(event) is not LabelEvent and isinstance(event, PredictionEvent):
         outcomes = _prediction(event, join, engine_of(event.key), origin_of)
     elif isinstance(event, LabelEvent):
         outcomes = _label(event, join, engine_of, origin_of)
     else:
         outcomes = _labelled(event, join, engine_of, origin_of)
     return (*expired, *outcomes) if expired else outcomes
+
+
+def emitted(outcomes: tuple[Outcome, ...]) -> tuple[Emission, ...]:
+    """Return outcomes without the joined labels."""
+    return tuple([outcome for outcome in outcomes if type(outcome) is not Joined])  # type: ignore[misc]
 
 
 def pass_on(left: Iterable[Outcome], engine_of: Callable[[str | None], Learner]) -> tuple[Outcome, ...]:

@@ -17,7 +17,6 @@ from streamcal.values import shown
 __all__ = ["checked", "lacks_time", "refuses_weight"]
 
 _PLAIN: Final = 128  # characters; a longer id may have too many bytes
-_EVENTS: Final = (PredictionEvent, LabelEvent, LabelledEvent)
 
 
 def checked(event: Event) -> Event:
@@ -28,8 +27,12 @@ def checked(event: Event) -> Event:
     ValueError
         if a field is not what it has to be; the message names it.
     """
-    if not isinstance(event, _EVENTS):
-        raise ValueError(  # noqa: TRY004  # the same error for every bad event
+    given: Any = event
+    kind = type(event)  # asking isinstance of another type would take as long as all else here
+    is_prediction = kind is PredictionEvent or (kind is not LabelEvent and isinstance(event, PredictionEvent))
+    is_label = kind is LabelEvent or (kind is not PredictionEvent and isinstance(event, LabelEvent))
+    if not (is_prediction or is_label or isinstance(event, LabelledEvent)):
+        raise ValueError(
             f"an event must be a PredictionEvent, LabelEvent or LabelledEvent, got {shown(event)}"
         )
     # The usual types pass by a glance; what remains is checked, or refused, at length.
@@ -37,19 +40,19 @@ def checked(event: Event) -> Event:
     id_, time = event.id, event.time
     if type(id_) is not str or not 0 < len(id_) <= _PLAIN or not id_.isascii():
         changed["id"] = check_id(id_)
-        if changed["id"] is None and not isinstance(event, LabelledEvent):
+        if changed["id"] is None and (is_prediction or is_label):
             raise ValueError("a prediction or a label needs an id")
     if time is not None and (type(time) is not float or not -LATEST < time < LATEST):
         changed["time"] = read_time(time)
-    if not isinstance(event, LabelEvent):
-        if type(event.score) is not float or not 0.0 <= event.score <= 1.0:
-            changed["score"] = check_score(event.score)
-        if event.key is not None:
-            changed["key"] = check_key(event.key)
-        if event.domain not in DOMAINS:
-            changed["domain"] = check_domain(event.domain)
-    if not isinstance(event, PredictionEvent) and (type(event.label) is not int or event.label not in (0, 1)):
-        changed["label"] = check_label(event.label)
+    if not is_label:
+        if type(given.score) is not float or not 0.0 <= given.score <= 1.0:
+            changed["score"] = check_score(given.score)
+        if given.key is not None:
+            changed["key"] = check_key(given.key)
+        if given.domain not in DOMAINS:
+            changed["domain"] = check_domain(given.domain)
+    if not is_prediction and (type(given.label) is not int or given.label not in (0, 1)):
+        changed["label"] = check_label(given.label)
     if event.weight is not None:
         changed["weight"] = check_weight(event.weight)
     return msgspec.structs.replace(event, **changed) if changed else event

@@ -28,6 +28,7 @@ AT_MOST: Final = 8192
 """So many events are taken at a time: what that takes of memory is used again for the next."""
 
 _UNKNOWN: Final = -1
+_NEW_KEYS: Final = 1024  # that may come in a block before it is begun anew
 _ANY: Final = 1 << 62
 
 Indices = npt.NDArray[np.int64]
@@ -82,14 +83,16 @@ class BlockSteps:
         self, join: Join, engine_of: Callable[[str | None], Engine], known: Container[str | None]
     ) -> None:
         self._join, self._engine_of, self._known = join, engine_of, known
+        self._renumbered = 0
         self._whole, self._real = np.empty((5, AT_MOST), np.int64), np.empty((3, AT_MOST))
 
     def begin(self, block: Block) -> None:
         """Begin with a block of events in the order of arrival."""
         self._block = block
         size, ids, rows = len(block), block.ids, self._join.rows
-        odd = np.zeros(0 if not (block.others or block.domains) and block.weights is None else size, np.bool_)
-        if len(odd):
+        strange = block.others, block.domains, block.keys
+        odd = np.zeros(size if any(strange) or block.weights is not None else 0, np.bool_)
+        if block.others:
             odd[list(block.others)] = True
         if block.domains is not None:
             odd |= [domain != block.domain for domain in block.domains]
@@ -97,9 +100,15 @@ class BlockSteps:
             odd |= ~np.isnan(block.weights)
         self._codes = np.zeros(0, np.int32)
         if block.keys is not None:
-            numbers = {key: rows.code_of(key) for key in dict.fromkeys(block.keys)}
-            self._codes = np.array([numbers[key] for key in block.keys], np.int32)
-        self._limits = np.full(2 * len(rows.names), _UNKNOWN, np.int64)
+            # A key that nothing is known of gets a number once it was admitted, in the next block.
+            some = [key for key in dict.fromkeys(block.keys) if key in self._known]
+            codes = {key: rows.code_of(key) for key in some}
+            if rows.renumbered != self._renumbered:
+                codes = {key: rows.code_of(key) for key in some}
+            self._codes = np.array([codes.get(key, _UNKNOWN) for key in block.keys], np.int32)
+            odd |= (self._codes == _UNKNOWN) & ~np.isnan(block.scores)
+        self._renumbered = rows.renumbered
+        self._limits = np.full(2 * (len(rows.names) + _NEW_KEYS), _UNKNOWN, np.int64)
         columns = (
             ids.starts,
             ids.sizes,
@@ -118,7 +127,10 @@ class BlockSteps:
 
     def take(self, at: int) -> Taken:
         """Take events from one on; what comes out of them and the state are those of `step` for each."""
-        block, rows, domain, limits = self._block, self._join.rows, self._block.domain, self._limits
+        block, rows, domain = self._block, self._join.rows, self._block.domain
+        if rows.renumbered != self._renumbered or 2 * len(rows.names) > len(self._limits):
+            self.begin(block)
+        limits = self._limits
         asked = list[int]()
         rows.predictions, rows.joins, rows.at = 0, 0, at
         end = min(at + AT_MOST, len(block))

@@ -3,13 +3,14 @@ cimport cython
 
 cdef unsigned char _FREE, _WAITS, _COMES, _EXPIRED, _LABELLED, _DOMAIN, _LINKED, _HELD
 cdef Py_ssize_t _WAITING, _ENDED, _EARLY, _REAL, _PAIR, _HEAD, _TAIL, _COUNT, _FRONT, _SIZE_BITS, _SIZES
-cdef Py_ssize_t _FEWEST, _MORE
+cdef Py_ssize_t _FEWEST, _MORE, _NAMES
 cdef unsigned long long _WORD, _ROW, _SEED, _ODD
 cdef double _NONE
 
 
 cdef class IdTable:
     cdef public bint stored
+    cdef public long long renumbered
     cdef public list has_more, names, removed
     cdef public dict objects, noted
     cdef object _read_ahead
@@ -42,6 +43,8 @@ cdef class IdTable:
     cpdef int remove(self, Py_ssize_t row) except -1
     @cython.locals(place=cython.longlong, start=Py_ssize_t, size=Py_ssize_t, text=cython.p_uchar)
     cpdef str id_of(self, Py_ssize_t row)
+    @cython.locals(row=Py_ssize_t)
+    cdef _renumber(self)
     cpdef hold_object(self, Py_ssize_t row, held)
     cpdef take_object(self, Py_ssize_t row)
     @cython.locals(real=Py_ssize_t, since=double, time=double)

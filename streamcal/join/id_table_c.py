@@ -67,6 +67,7 @@ _ODD: Final = 0x9E37_79B9_7F4A_7C15  # 2⁶⁴ by the golden ratio
 _NONE: Final = float("nan")
 _FEWEST: Final = 64  # rows of a new table
 _MORE: Final = 1 << 19
+_NAMES: Final = 1024
 
 _COLUMNS: Final[dict[str, tuple[Any, int]]] = {
     "real": (np.float64, REAL),
@@ -93,6 +94,9 @@ class IdTable:
         self.stored = read_ahead is not None
         self.has_more = [False] * _QUEUES
         self.names: list[str | None] = [None]
+        """The keys, by their numbers …"""
+        self.renumbered = 0
+        """… which have changed so many times."""
         self._codes: dict[str | None, int] = {None: 0}
         self._queues = _zeros(4 * _QUEUES, np.int64)
         self._columns: dict[str, Any] = {}
@@ -287,9 +291,23 @@ class IdTable:
         """Return the number of a key."""
         code = self._codes.get(key)
         if code is None:
+            if len(self.names) > 2 * self._live + _NAMES:
+                self._renumber()
             code = self._codes[key] = len(self.names)
             self.names.append(key)
         return code
+
+    def _renumber(self) -> None:
+        """Forget the keys that no row has: the others get new numbers."""
+        before, self.names, self._codes = self.names, [None], {None: 0}
+        for row in range(1, self._rows + 1):
+            if self._state[row] != _FREE:
+                key = before[self._key[row]]
+                if key not in self._codes:
+                    self._codes[key] = len(self.names)
+                    self.names.append(key)
+                self._key[row] = self._codes[key]
+        self.renumbered += 1
 
     def held(self, row: int) -> Pending:
         """Return a row's prediction as an object, which is kept: what is changed in it stays."""

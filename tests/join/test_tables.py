@@ -240,6 +240,17 @@ def test_what_expires_at_once_goes_to_the_store_in_portions(
     store.close()
 
 
+def test_keys_are_forgotten_with_the_last_row_that_has_them() -> None:
+    rows = IdTable()
+    for step in range(20_000):
+        rows.put(f"i{step}", Pending(None, 0.5, 0.5, "target", f"k{step}"))
+        if step >= 10:
+            rows.remove(rows.known(f"i{step - 10}"))
+    assert len(rows.names) < 2_000
+    found = rows.entries(WAITING)
+    assert [(id_, entry.key) for id_, entry in found] == [(f"i{n}", f"k{n}") for n in range(19_990, 20_000)]  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_table_is_three_dicts_in_order(seed: int) -> None:
     rng, rows = random.Random(seed), IdTable()

@@ -22,6 +22,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 URL = os.environ.get("STREAMCAL_URL", "http://127.0.0.1:8080")
+TIMEOUT = float(os.environ.get("STREAMCAL_TIMEOUT", "0.5"))  # seconds, twice, before the model answers alone
 TOKEN_FILE = os.environ.get("STREAMCAL_TOKEN_FILE")
 TOKEN = Path(TOKEN_FILE).read_text().strip() if TOKEN_FILE else ""
 
@@ -32,7 +33,7 @@ def tell(path: str, event: dict[str, Any]) -> dict[str, Any] | None:
     request = urllib.request.Request(URL + path, json.dumps(event).encode(), headers)  # noqa: S310
     for _ in range(2):
         try:
-            with urllib.request.urlopen(request, timeout=0.5) as answer:  # noqa: S310
+            with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:  # noqa: S310
                 found: dict[str, Any] = json.load(answer)
                 return found
         except OSError as error:  # HTTPError among them: its body says what is wrong

@@ -106,8 +106,8 @@ class Texts(Sequence[str | None]):
     def take(self, where: npt.NDArray[np.intp]) -> Self:
         """Return those at some indices."""
         part = type(self)(self.data, self.starts[where], self.sizes[where])
-        if self._listed is not None:
-            part._from = self._listed, where.tolist()
+        if self._listed is not None or self._from is not None:
+            part._from = self.tolist(), where.tolist()
         return part
 
     @classmethod
@@ -119,8 +119,8 @@ class Texts(Sequence[str | None]):
         sizes = np.concatenate([sizes for _, sizes in packed])
         data = np.concatenate([*(data for data, _ in packed), np.zeros(PADDING, np.uint8)])
         listed = None
-        if all(part._listed is not None for part in parts):
-            listed = [each for part in parts for each in part._listed or ()]
+        if all(part._listed is not None or part._from is not None for part in parts):
+            listed = [each for part in parts for each in part.tolist()]
         return cls(data, np.cumsum(sizes) - sizes, sizes, listed)
 
 

@@ -10,6 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from importlib import import_module
 from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
@@ -135,6 +136,7 @@ class LineSource:
         self._is_csv = is_csv
         self._json = JsonDecoder(options.domain, options.columns)
         self._csv: CsvDecoder | None = None
+        self._csv_columns: Any = None
         self._unknown: Counter[str] = Counter()  # of files that were read to their end
         self._file = self._line = 0
         self._before = Prefix()  # of what was delivered
@@ -377,20 +379,40 @@ class LineSource:
 
     def _block(self, data: bytes) -> _Block:
         before, start = self._before, self._position()
-        lines: list[int] | None = None
-        events: Sequence[Event | Malformed] | None = None if self._is_csv else self._json.decode_lines(data)
-        if events is None:
-            events, lines = self._singly(data)
+        events: Sequence[Event | Malformed] | None
+        lines: Sequence[int] | None
+        if self._is_csv:
+            events, lines = self._csv_rows(data)
+        else:
+            events, lines = self._json.decode_lines(data), None
+            if events is None:
+                events, lines = self._singly(data, 0)
         self._before = before.extend(data)
         self._line += data.count(b"\n")
         self._rest = b""
         return _Block(self._title, data, events, lines, before, start, self._position())
 
-    def _singly(self, data: bytes) -> tuple[list[Event | Malformed], list[int]]:
-        """Return the events of lines that need decoding one by one, and the line numbers, from 0."""
+    def _csv_rows(self, data: bytes) -> tuple[Sequence[Event | Malformed], Sequence[int]]:
+        """Return the events of CSV lines, and the line numbers, from 0."""
         events: list[Event | Malformed] = []
         lines: list[int] = []
-        for line, text in enumerate(data.split(b"\n")):
+        first = end = 0
+        while self._csv is None and end < len(data):  # up to the header
+            start, end = end, data.find(b"\n", end) + 1 or len(data)
+            refused, at = self._singly(data[start:end], first)
+            events, lines, first = events + refused, lines + at, first + 1
+        rows = data[end:]
+        block = None if self._csv_columns is None else self._csv_columns.decode(rows)
+        if block is not None and not events:
+            return block, range(first, first + len(block))
+        more, at = self._singly(rows, first)
+        return events + more, lines + at
+
+    def _singly(self, data: bytes, first: int) -> tuple[list[Event | Malformed], list[int]]:
+        """Return the events of lines that need decoding one by one, and their numbers, from ``first`` on."""
+        events: list[Event | Malformed] = []
+        lines: list[int] = []
+        for line, text in enumerate(data.split(b"\n"), first):
             raw = text.removesuffix(b"\r")
             if not line and not self._before.size:
                 raw = raw.removeprefix(_BOM)
@@ -417,6 +439,9 @@ class LineSource:
             self._csv = CsvDecoder(header, options.domain, options.columns, options.required)
         except ValueError as error:
             raise ValueError(f"{self._title}, line {line}: {error}") from None
+        with suppress(ImportError):  # without pyarrow, rows are decoded one by one
+            columns = import_module("streamcal_connectors.csv_columns")
+            self._csv_columns = columns.CsvColumns(self._csv, options)
 
     def _find_header(self) -> None:
         """Take the header, the first line that is not blank, if it is there already."""

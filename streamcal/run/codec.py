@@ -242,6 +242,8 @@ class CsvDecoder:
             raise ValueError(f"not a CSV header: {error}") from None
         found = [cell.strip() for cell in cells]
         check_header("CSV header", found, columns, required)
+        self.names = found
+        """Names of the columns, in their order."""
         self._fields = Fields(columns, domain)
         self._width = len(found)
         self._used = [(index, name) for index, name in enumerate(found) if name in self._fields.known]
@@ -255,6 +257,10 @@ class CsvDecoder:
         counted: Counter[str] = Counter()
         count_names(counted, self._ignored, self._rows)
         return counted
+
+    def count_rows(self, rows: int) -> None:
+        """Count rows that were decoded elsewhere, for `unknown_fields`."""
+        self._rows += rows
 
     def decode(self, raw: bytes) -> Event | Malformed:
         """Return the event of one row, or why it is not one; never raises on bad input."""

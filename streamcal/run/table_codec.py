@@ -99,9 +99,9 @@ class RowsDecoder:
             how many there are.
         """
         self._rows += rows
-        events = self._quickly(roles, kept)
-        if events is not None:
-            return events
+        block = self.decode_columns(roles, kept)
+        if block is not None:
+            return block if rows >= FEWEST else list(block)
         names = [self._names[role] for role in roles]
         kept_of = zip(*kept, strict=True) if kept else repeat(())
         rows_of = zip(*roles.values(), strict=True)
@@ -161,10 +161,10 @@ class RowsDecoder:
                 return wrong
             return Malformed(f"{wrong.reason}, in column {shown(column)}", wrong.label, wrong.score)
 
-    def _quickly(
+    def decode_columns(
         self, roles: Mapping[Role, Sequence[Any]], kept: Sequence[Sequence[Any]]
-    ) -> Sequence[Event | Malformed] | None:
-        """Return the events, as columns if they are many, if no row needs a closer look, else None."""
+    ) -> Block | None:
+        """Return the events of rows, or None if one needs a closer look; arguments as for `decode`."""
         if self._fields.weights.keys() & self.roles.values():
             return None
         scores, labels = roles.get("score"), roles.get("label")
@@ -197,7 +197,7 @@ class RowsDecoder:
         if labels is not None:
             told[:] = [NO_LABEL if label is None else label for label in labels]
         own = self._domain
-        block = Block(
+        return Block(
             [None] * count if ids is _NOTHING else list(ids),
             given,
             told,
@@ -209,7 +209,6 @@ class RowsDecoder:
             else [each or own for each in domains or ()],
             None if alone or not kept else list(zip(*kept, strict=True)),
         )
-        return block if count >= FEWEST else list(block)
 
 
 def _are_plain_ids(ids: Iterable[Any]) -> bool:

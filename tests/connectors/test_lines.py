@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import random
+import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -18,8 +19,10 @@ from hypothesis import strategies as st
 from streamcal_connectors.files import FileConnector
 from streamcal_connectors.lines import MAX_LINE_BYTES, LineSource
 
+from streamcal.blocks import Block
 from streamcal.events import RAW_BYTES, PredictionEvent
 from streamcal.run.codec import Malformed
+from streamcal.run.columns import Columns
 from streamcal.run.ports import SourceOptions
 
 Found = tuple[str, int]
@@ -339,3 +342,42 @@ def test_what_is_no_position_is_refused(tmp_path: Path, position: Any) -> None:
         pytest.raises(TypeError, match="is no position in a file"),
     ):
         source.seek({"": position})
+
+
+@pytest.mark.parametrize(
+    "columns", ["id,score,time", "id, label ,time", "score,label", "id,score,time,key,more"]
+)
+@pytest.mark.parametrize("flaw", ["", '"u7",0.5,3', "u7,high,3", "u7"])
+def test_csv_is_read_the_same_as_columns_and_row_by_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: str, flaw: str
+) -> None:
+    cells = {
+        "id": "u{}",
+        "score": "0.{}",
+        "label": "1",
+        "time": "2023-11-14T22:13:25Z",
+        "key": " k",
+        "more": "é",
+    }
+    rows = [",".join(cells[name.strip()].format(i) for name in columns.split(",")) for i in range(300)]
+    path = tmp_path / "events.csv"
+    path.write_text(
+        "\ufeff\n" + columns + "\r\n" + "\r\n".join([*rows, *([flaw] if flaw else []), *rows]) + "\n"
+    )
+    kept = {"columns": Columns(keep=("more", "none"))} if "more" in columns else {}
+    found = {}
+    for way in ("columns", "rows"):
+        if way == "rows":
+            monkeypatch.setitem(sys.modules, "streamcal_connectors.csv_columns", None)
+        with opened(path, **kept) as source:
+            batches = source.poll(10_000, 0.0)
+            events = [event for batch in batches for event in batch.events]
+            found[way] = [
+                (event, batch.origin(index).line, batch.position(index + 1))
+                for batch in batches
+                for index, event in enumerate(batch.events)
+            ]
+            assert isinstance(batches[0].events, Block) == (way == "columns" and not flaw)
+            found[way].append(dict(source.unknown_fields))
+        assert len(events) == 600 + bool(flaw)
+    assert found["columns"] == found["rows"]

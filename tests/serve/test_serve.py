@@ -294,9 +294,14 @@ def test_a_killed_server_goes_on_and_a_run_waits_for_it(tmp_path: Path) -> None:
     labelled = lines(*({"score": i % 50 / 50, "label": int(i % 50 > 40)} for i in range(300)))
     version = served.ask("POST", "/v1/predictions", labelled, LINES)[1][-1]["map_version"]
     assert version > 0
-    served.stop(signal.SIGKILL)
+    more = 0
     with closing(sqlite3.connect(tmp_path / "store.db")) as db:
-        assert db.execute("SELECT count(*) FROM journal").fetchone() > (0,)
+        while not more or db.execute("SELECT count(*) FROM journal").fetchone() == (0,):
+            served.process.send_signal(signal.SIGCONT)  # the whole state was just committed: once more
+            served.predict(id=f"more {more}", score=0.5)
+            served.process.send_signal(signal.SIGSTOP)
+            more += 1
+    served.stop(signal.SIGKILL)
     (tmp_path / "events.jsonl").write_bytes(b'{"id":"z","score":0.5}\n')
     run = ["run", "--events", tmp_path / "events.jsonl", "--output", tmp_path / "out.jsonl"]
     done = streamcal(*run, "--store", tmp_path / "store.db")
@@ -307,7 +312,7 @@ def test_a_killed_server_goes_on_and_a_run_waits_for_it(tmp_path: Path) -> None:
     assert "under other options" in other.stderr
     again = Served(tmp_path / "store.db")
     assert [again.predict(id=f"k{i}", score=i / 10) for i in range(10)] == answers
-    assert again.metric("streamcal_predictions_total") == 310
+    assert again.metric("streamcal_predictions_total") == 310 + more
     while not (state := again.ask("GET", "/page/state")[1])["status"]["views"][0]["versions"]["version"]:
         time.sleep(0.1)
     assert state["status"]["views"][0]["versions"]["version"][-1] >= version

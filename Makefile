@@ -4,14 +4,18 @@ JOBS   ?= 3
 FACTOR ?= 50
 VENV   := .venv
 BIN    := $(VENV)/bin
-READY  := $(VENV)/.ready
+CORE   := $(VENV)/.ready
+READY  := $(VENV)/.dev
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # Tests start hundreds of processes, and each would compile the package for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
+LOCK   := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --quiet
+
 .PHONY: bench bench-gate demo docs figures fuzz lint lock paper quick schema test types venv
 
-demo: $(READY)            ## run the shipped example: table and flights.png
+demo: $(CORE)             ## run the shipped example: table and flights.png
 	$(BIN)/streamcal demo
 
 quick: $(READY)           ## run the fast tests, in a minute or two
@@ -52,14 +56,21 @@ venv: $(READY)
 # Compiled modules; a change of them needs no new environment.
 COMPILED := $(shell find streamcal -name '*_c.py' -or -name '*_c.pxd')
 
-$(READY): $(VENV)/.installed hatch_build.py $(COMPILED)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	touch $(READY)
+# What `make demo` needs, and this package, compiled.
+$(CORE): $(VENV)/.core hatch_build.py $(COMPILED)
+	$(PIP) --no-deps --no-build-isolation --editable .
+	touch $@
 
-$(VENV)/.installed: pyproject.toml requirements.lock
+# Modules are compiled to byte code when they are first imported: most never are.
+$(VENV)/.core: pyproject.toml requirements-demo.lock
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "streamcal needs Python 3.11 or newer, this is " + sys.version)'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(PIP) --no-compile --require-hashes -r requirements-demo.lock
+	touch $@
+
+# … and all that tests and docs need.
+$(READY): $(CORE) requirements.lock
+	$(PIP) --no-compile --require-hashes -r requirements.lock
 	touch $@
 
 schema: $(READY)          ## write the JSON schemas of a map and of a report into docs/
@@ -68,6 +79,6 @@ schema: $(READY)          ## write the JSON schemas of a map and of a report int
 	$(BIN)/python -c 'import json, msgspec; from streamcal.report.record import Report; \
 		print(json.dumps(msgspec.json.schema(Report), indent=2))' > docs/report.schema.json
 
-lock:                     ## work out requirements.lock anew (needs uv)
-	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --quiet \
-		--extra dev --extra docs --group build pyproject.toml -o requirements.lock
+lock:                     ## work out requirements.lock and requirements-demo.lock anew (needs uv)
+	$(LOCK) --extra dev --extra docs --group build pyproject.toml -o requirements.lock
+	$(LOCK) --extra plots --group build -c requirements.lock pyproject.toml -o requirements-demo.lock

@@ -13,7 +13,6 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betaincinv
 
 from streamcal.certificates.first_claim import NO_CLAIM
 from streamcal.engine.emissions import DriftAlarm, Mixing
@@ -239,6 +238,8 @@ def _rated_by_totals(side: Totals) -> Rating:
 def _bins(
     labels: npt.NDArray[np.float64], forecasts: npt.NDArray[np.float64], positives: npt.NDArray[np.float64]
 ) -> Bins:
+    from scipy.special import betaincinv  # takes a fifth of the time in which the command starts
+
     negatives, tail = labels - positives, (1.0 - INTERVAL) / 2.0
     low = betaincinv(np.maximum(positives, 1.0), negatives + 1.0, tail)
     high = betaincinv(positives + 1.0, np.maximum(negatives, 1.0), 1.0 - tail)

@@ -39,7 +39,7 @@ __all__ = ["MapVersions"]
 
 _MOVED: Final = 0.1  # log odds: mode auto mixes anew when scores have moved the prior by so much
 
-_CERTIFIED: Final = 6  # of fewer than 2⁶ steps of a mixture, each is published with its certificate
+_CERTIFIED: Final = 4  # of fewer than 2⁴ steps of a mixture, each is published with its certificate
 
 _SCOPES: Final[dict[Mode, Scope]] = {
     "auto": Scope("served", by_label_shift=True, replaces_source=True),
@@ -166,8 +166,8 @@ class MapVersions:
     def is_certified(self) -> bool:
         """Whether the certificate of this version is to be published with it.
 
-        It is so of each of the first 63 steps of a mixture, and of 32 while their number doubles. That
-        follows from the number alone, so a run that was killed publishes the same.
+        In mode ``auto``, the first 15 steps each have one, then 8 steps each time their number doubles: the
+        labels grow by at most an eighth from one to the next. A run that was killed publishes the same.
         """
         steps = 0 if self._auto is None else self._auto.steps
         return steps % (1 << max(0, steps.bit_length() - _CERTIFIED)) == 0

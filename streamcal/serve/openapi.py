@@ -5,13 +5,20 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any, Final
 
+import msgspec
+
+from streamcal.engine.emissions import Recalibrated
 from streamcal.run.columns import Columns
-from streamcal.serve.bodies import CLOUD_EVENT, CLOUD_EVENTS, JSON, JSON_LINES
-from streamcal.serve.problems import PROBLEM_TYPE
+from streamcal.run.status import Alarm
+from streamcal.serve.bodies import CLOUD_EVENT, CLOUD_EVENTS, JSON, JSON_LINES, InferRequest
+from streamcal.serve.outcomes import LabelAnswer
+from streamcal.serve.problems import PROBLEM_TYPE, Problem
 from streamcal.sketch.weighing import HEAVIEST, LIGHTEST
 
 __all__ = ["document"]
 
+_STRUCTS: Final = (Recalibrated, LabelAnswer, Problem, InferRequest, Alarm)
+_REF: Final = "#/components/schemas/{name}"
 _NAME: Final = {"type": "string", "maxLength": 512}
 _PROBABILITY: Final = {"type": "number", "minimum": 0, "maximum": 1}
 _TIME: Final = {
@@ -35,7 +42,7 @@ def document(columns: Columns) -> dict[str, Any]:
         "time": 1772366400.0,
     }
     paths: dict[str, Any] = {
-        "/v1/predictions": _events("prediction", "Answer", event, answer, "Recalibrate predictions"),
+        "/v1/predictions": _events("prediction", "Recalibrated", event, answer, "Recalibrate predictions"),
         "/v1/labels": _events(
             "label", "LabelAnswer", label, {"id": "a1", "outcome": "joined"}, "Give labels"
         ),
@@ -84,7 +91,7 @@ def document(columns: Columns) -> dict[str, Any]:
 
 
 def _ref(name: str) -> dict[str, str]:
-    return {"$ref": f"#/components/schemas/{name}"}
+    return {"$ref": _REF.format(name=name)}
 
 
 def _problems(*statuses: int) -> dict[str, Any]:
@@ -185,7 +192,7 @@ def _infer() -> dict[str, Any]:
             "requestBody": {
                 "required": True,
                 "content": {
-                    JSON: {"schema": _ref("Infer"), "examples": {"two": {"value": {"inputs": inputs}}}}
+                    JSON: {"schema": _ref("InferRequest"), "examples": {"two": {"value": {"inputs": inputs}}}}
                 },
             },
             "responses": {
@@ -218,16 +225,6 @@ def _schemas(columns: Columns) -> dict[str, Any]:
     id_, named = {**_NAME, "minLength": 1}, columns.of("labels")
     key = {"type": ["string", "null"], "maxLength": 512}
     label = {"enum": [0, 1]} if columns.positive is None else {}
-    tensor = {
-        "type": "object",
-        "required": ["name", "shape", "datatype", "data"],
-        "properties": {
-            "name": {"enum": ["score", "id", "time"]},
-            "shape": {"type": "array", "items": {"type": "integer"}},
-            "datatype": {"enum": ["FP32", "FP64", "BYTES"]},
-            "data": {"type": "array"},
-        },
-    }
     return {
         "Prediction": {
             "type": "object",
@@ -248,27 +245,6 @@ def _schemas(columns: Columns) -> dict[str, Any]:
             "required": [named.id, named.label],
             "properties": {named.id: id_, named.label: label, named.time: _TIME, **_weights(named)},
         },
-        "Answer": {
-            "type": "object",
-            "required": ["id", "score", "probability", "map_version", "weights"],
-            "properties": {
-                "id": {"type": ["string", "null"]},
-                "score": _PROBABILITY,
-                "probability": _PROBABILITY,
-                "map_version": {"type": "integer", "minimum": 0},
-                "weights": {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2},
-                "key": {"type": ["string", "null"]},
-                "time": {"type": ["number", "null"]},
-            },
-        },
-        "LabelAnswer": {
-            "type": "object",
-            "required": ["id", "outcome"],
-            "properties": {
-                "id": {"type": ["string", "null"]},
-                "outcome": {"enum": ["joined", "waiting", "duplicate"]},
-            },
-        },
         "CloudEvent": {
             "type": "object",
             "required": ["specversion", "id", "source", "type", "data"],
@@ -281,11 +257,6 @@ def _schemas(columns: Columns) -> dict[str, Any]:
                 "data": {"type": "object"},
             },
         },
-        "Infer": {
-            "type": "object",
-            "required": ["inputs"],
-            "properties": {"id": {"type": "string"}, "inputs": {"type": "array", "items": tensor}},
-        },
         "Map": {"type": "object", "description": "docs/recalibration-map.schema.json"},
         "Certificate": {
             "type": "object",
@@ -296,42 +267,6 @@ def _schemas(columns: Columns) -> dict[str, Any]:
                 "certificate": {"type": ["object", "null"]},
             },
         },
-        "Alarms": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "required": ["assumption", "reason", "target_labels", "key", "advice"],
-                "properties": {
-                    "assumption": {"type": "string"},
-                    "reason": {"type": "string"},
-                    "target_labels": {"type": "integer"},
-                    "advice": {"type": "string"},
-                    "key": {"type": ["string", "null"]},
-                },
-            },
-        },
-        "Problem": {
-            "type": "object",
-            "required": ["status", "title", "detail"],
-            "description": "RFC 9457.",
-            "properties": {
-                "type": {"type": "string"},
-                "status": {"type": "integer"},
-                "title": {"type": "string"},
-                "detail": {"type": "string"},
-                "id": {"type": "string"},
-                "outcome": {"enum": ["late", "conflicting"]},
-                "line": {"type": "integer", "minimum": 1},
-                "retry_after": {"type": "integer"},
-                "error": {"type": "string"},
-                "errors": {
-                    "type": "array",
-                    "items": {
-                        "type": "object",
-                        "required": ["pointer", "detail"],
-                        "properties": {"pointer": {"type": "string"}, "detail": {"type": "string"}},
-                    },
-                },
-            },
-        },
+        "Alarms": {"type": "array", "items": _ref("Alarm")},
+        **msgspec.json.schema_components(_STRUCTS, ref_template=_REF)[1],
     }

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from streamcal.errors import DamagedStateError
-from streamcal.sketch import checks
+from streamcal.sketch import buffers_c, checks
 from streamcal.sketch.arrays import AT_ONCE, IN_CALL, Counts, Labels, Scores, Units
 from streamcal.sketch.cohorts import Cohorts
 from streamcal.sketch.decoding import MOST, decoded
@@ -55,7 +55,7 @@ class _State(msgspec.Struct, omit_defaults=True):
     mass: tuple[int, int, int] = NONE
 
 
-class DomainLabels:
+class DomainLabels(buffers_c.LabelBuffer):
     """Running counts of a domain's labels, its log, and the buffer in front of all readers.
 
     Parameters
@@ -71,24 +71,14 @@ class DomainLabels:
     """
 
     __slots__ = (
-        "_again",
         "_cohorts",
         "_heavy",
         "_heavy_units",
-        "_keeps_seen",
-        "_labels",
+        "_mass",
         "_newest",
         "_pane",
-        "_scores",
-        "_seen",
         "_settled",
-        "_start",
-        "closed",
         "log",
-        "mass",
-        "n",
-        "positives",
-        "windowed",
     )
 
     def __init__(
@@ -99,51 +89,36 @@ class DomainLabels:
         newest: Newest | None = None,
         cohorts: Cohorts | None = None,
     ) -> None:
+        super().__init__(keeps_seen, None if cohorts is None else cohorts.labelled)
         self.log = log
         """The labels that have been sorted; those that wait are not in it."""
-        self.n = log.n
-        """Number of labels, those that a window has dropped among them."""
-        self.positives = log.positives
-        """How many of these are 1."""
-        self.mass = log.mass
-        """What all labels count for beyond one each, those that a window has dropped among them."""
-        self._again = array("q")  # numbers of labels to settle whose prediction has one, or did long ago
+        self._take(log)
         self._heavy = array("q")  # numbers of the buffered labels with a weight other than 1, ascending,
         self._heavy_units = array("q")  # and the units of these
-        self._keeps_seen = keeps_seen
         self._newest = newest
         self._cohorts = cohorts
-        self._scores = array("d")
-        self._labels = bytearray()
-        self._seen = array("q")
-        self._start = 0  # number of the first buffered label
         self._settled = 0  # number of the first label that is not in the log
         self._pane = 0  # of the window, where the labels lie that are not in the log
+
+    def _take(self, log: LabelLog) -> None:
+        """Count what a log counts."""
+        self.log, self.n, self.positives, self.mass = log, log.n, log.positives, log.mass
         self.windowed = log.window is not None
-        """Whether the log is a sliding window: `next_pane` is then to be looked at before every label."""
-        self.closed = False
-        """Whether no more labels are to be learned: labels of the target have taken the place of the
-        source's, and those of the source that still come are of another law."""
 
     @property
-    def end(self) -> int:
-        """The number of the next label."""
-        return self._start + len(self._labels)
+    def mass(self) -> Mass:
+        """What all labels count for beyond one each, those that a window has dropped among them."""
+        return self._mass
 
-    @property
-    def start(self) -> int:
-        """The number of the first label that is still buffered; `end` if none is."""
-        return self._start
+    @mass.setter
+    def mass(self, mass: Mass) -> None:
+        self.weighted = any(mass)
+        self._mass = mass if self.weighted else NONE  # which a state leaves out
 
     @property
     def room(self) -> int:
         """How many labels may be appended before the log is to be settled."""
         return BUFFERED - (self.end - self._settled)
-
-    @property
-    def weighted(self) -> bool:
-        """Whether a label had a weight other than 1: those that have none are then no fair sample either."""
-        return self.mass is not NONE
 
     @property
     def remembered(self) -> tuple[float, float]:
@@ -152,20 +127,20 @@ class DomainLabels:
         With weights, the effective number of labels, at their weighted rate.
         """
         if not self.windowed:
-            if self.mass is NONE:
+            if not self.weighted:
                 return self.positives, self.n
             return self.mass.effective(self.positives, self.n)
         positives, n = self.log.remembered
-        waiting = self._labels[self._settled - self._start :]
-        counted = positives + waiting.count(1), n + len(waiting)
+        waiting = self._held_labels(self._settled - self.start)
+        counted = positives + int(np.count_nonzero(waiting)), n + len(waiting)
         mass = self._mass_of_window
         return counted if mass == NONE else mass.effective(*counted)
 
     @property
     def _mass_of_window(self) -> Mass:
         """What the labels of the window count for beyond one each, those that wait among them."""
-        mass, first = self.log.mass, self._settled - self._start
-        return mass.plus(Mass.of(np.frombuffer(self._labels[first:], np.int8), self._units_since(first)))
+        mass, first = self.log.mass, self._settled - self.start
+        return mass.plus(Mass.of(self._held_labels(first), self._units_since(first)))
 
     def number_back(self, unread: int) -> int:
         """Return the number of the first of the last so many labels.
@@ -175,8 +150,8 @@ class DomainLabels:
         DamagedStateError
             if not so many are kept.
         """
-        if not 0 <= unread <= len(self._labels):
-            raise DamagedStateError(f"{unread} labels are to be read, of {len(self._labels)} that are kept")
+        if not 0 <= unread <= self._held:
+            raise DamagedStateError(f"{unread} labels are to be read, of {self._held} that are kept")
         return self.end - unread
 
     # Appending
@@ -188,18 +163,6 @@ class DomainLabels:
         """
         if units != ONE:
             self._weigh(np.array([label], np.int8), np.array([units]))
-
-    def append(self, score: float, label: int, seen: int | None) -> int:
-        """Take one checked label; return the number of labels."""
-        if self._cohorts is not None and seen is not None and not self._cohorts.labelled.take(seen):
-            self._again.append(self.end)
-        self._scores.append(score)
-        self._labels.append(label)
-        if self._keeps_seen:
-            self._seen.append(AT_ONCE if seen is None else seen)
-        self.positives += label
-        self.n = n = self.n + 1
-        return n
 
     def extend(
         self, scores: Scores, labels: Labels, seen: Counts | int | None, units: Units | None = None
@@ -215,15 +178,11 @@ class DomainLabels:
             numbers = seen if isinstance(seen, np.ndarray) else np.arange(seen, seen + len(labels))
             again = np.flatnonzero(~self._cohorts.labelled.take_many(numbers))
             self._again.frombytes((again + self.end).tobytes())
-        self._scores.frombytes(scores.tobytes())
-        self._labels += labels.tobytes()
-        if isinstance(seen, np.ndarray):
-            if self._keeps_seen:
-                self._seen.frombytes(seen.tobytes())
-        elif self._keeps_seen and self._cohorts is not None and seen is not None:
-            self._seen += array("q", range(seen, seen + len(labels)))
-        elif self._keeps_seen:
-            self._seen += array("q", (AT_ONCE if seen is None else seen,)) * len(labels)
+        if seen is None:
+            seen = AT_ONCE
+        elif not isinstance(seen, np.ndarray) and self._cohorts is not None:
+            seen = np.arange(seen, seen + len(labels))
+        self._put(scores, labels, seen)
         self.n += len(labels)
         self.positives += int(np.count_nonzero(labels))
 
@@ -232,7 +191,7 @@ class DomainLabels:
         heavy = np.flatnonzero(units != ONE)
         self._heavy.frombytes((heavy + self.end).tobytes())
         self._heavy_units.frombytes(units[heavy].tobytes())
-        self.mass = _none_or(self.mass.plus(Mass.of(labels, units)))
+        self.mass = self.mass.plus(Mass.of(labels, units))
 
     def add(self, scores: Scores, labels: Labels, units: Units | None = None) -> None:
         """Take checked labels past the buffer, straight into the log; it must be empty, see `clear`.
@@ -240,20 +199,20 @@ class DomainLabels:
         There must be no cohorts. ``units`` are those of their weights, int64[k]; None: all are 1.
         """
         self._sort(scores, labels, units)
-        self.mass = _none_or(self.mass.plus(Mass.of(labels, units)))
+        self.mass = self.mass.plus(Mass.of(labels, units))
         self.n += len(labels)
         self.positives += int(np.count_nonzero(labels))
-        self._start += len(labels)
-        self._settled = self._start
+        self.start += len(labels)
+        self._settled = self.start
 
     def add_sketch(self, sketch: ScoreSketch) -> None:
         """Take labels that were counted elsewhere, past the empty buffer; not under a window."""
         self.log.add_sketch(sketch)
-        self.mass = _none_or(self.mass.plus(sketch.mass))
+        self.mass = self.mass.plus(sketch.mass)
         self.n += sketch.n
         self.positives += sketch.n_positives
-        self._start += sketch.n
-        self._settled = self._start
+        self.start += sketch.n
+        self._settled = self.start
 
     # Windows
 
@@ -308,11 +267,11 @@ class DomainLabels:
 
     def since(self, number: int) -> LabelRun:
         """Return a copy of the labels from this number on."""
-        first = number - self._start
+        first = number - self.start
         return LabelRun(
-            np.frombuffer(self._scores[first:]),
-            np.frombuffer(self._labels[first:], np.int8),
-            np.frombuffer(self._seen[first:], np.int64),
+            self._held_scores(first).copy(),
+            self._held_labels(first).copy(),
+            self._held_seen(first).copy(),
             self._units_since(first),
         )
 
@@ -320,17 +279,16 @@ class DomainLabels:
         """Return the units of the buffered labels from this place on; None if all weights are 1."""
         if not self._heavy:
             return None
-        heavy = slice(bisect_left(self._heavy, self._start + first), bisect_left(self._heavy, self.end))
+        heavy = slice(bisect_left(self._heavy, self.start + first), bisect_left(self._heavy, self.end))
         if heavy.start == heavy.stop:
             return None
-        units = np.full(len(self._labels) - first, ONE)
-        units[np.array(self._heavy[heavy]) - (self._start + first)] = self._heavy_units[heavy]
+        units = np.full(self._held - first, ONE)
+        units[np.array(self._heavy[heavy]) - (self.start + first)] = self._heavy_units[heavy]
         return units
 
     def settle(self) -> None:
         """Sort the labels that wait into the log."""
-        first = self._settled - self._start
-        if first < len(self._labels):
+        if self._settled < self.end:
             scores, labels, seen, units = self.since(self._settled)
             self._sort(scores, labels, units)
             if self._cohorts is not None:
@@ -364,30 +322,30 @@ class DomainLabels:
         if not self.log.relabel(score, label, time):
             return None
         self.positives += 2 * label - 1
-        for at, known in enumerate(self._scores):
-            if known == score and self._labels[at] != label and (not self._seen or self._seen[at] == seen):
-                self._labels[at] = label
-                return True
-        return False
+        labels, known = self._held_labels(0), self._held_seen(0)
+        found = (self._held_scores(0) == score) & (labels != label)
+        if len(known):
+            found &= known == seen
+        at = np.flatnonzero(found)[:1]
+        labels[at] = label
+        return len(at) > 0
 
     def drop(self, number: int) -> None:
         """Forget the labels before this number, those that are in the log: every reader has read them."""
-        count = min(number, self._settled) - self._start
+        count = min(number, self._settled) - self.start
         if count > 0:
-            del self._scores[:count], self._labels[:count], self._seen[:count]
-            self._start += count
+            self._drop(count)
             if self._heavy:
-                place = bisect_left(self._heavy, self._start)
+                place = bisect_left(self._heavy, self.start)
                 del self._heavy[:place], self._heavy_units[:place]
 
     def replace(self, log: LabelLog) -> None:
         """Take another log in place of this one; what waits is dropped."""
         number = self.end
-        self.log, self.n, self.positives, self.mass = log, log.n, log.positives, log.mass
-        self.windowed = log.window is not None
-        self._scores, self._labels, self._seen = array("d"), bytearray(), array("q")
+        self._take(log)
+        self._clear()
         self._heavy, self._heavy_units = array("q"), array("q")
-        self._start = self._settled = number
+        self.start = self._settled = number
 
     def merge(self, other: Self) -> None:
         """Add what another holds, as later labels if not by event time; both must be settled.
@@ -401,13 +359,13 @@ class DomainLabels:
             self._newest.merge(other._newest)
         self.n += other.n
         self.positives += other.positives
-        self.mass = _none_or(self.mass.plus(other.mass))
+        self.mass = self.mass.plus(other.mass)
 
     # State
 
     def to_bytes(self) -> bytes:
         """Return the state, with the labels that not everybody has read; all must be settled."""
-        run = self.since(self._start)
+        run = self.since(self.start)
         state = _State(
             self.log.to_bytes(),
             run.scores.astype("<f8").tobytes(),
@@ -447,14 +405,12 @@ class DomainLabels:
         self.replace(self.log.restore(state.log))
         if not self.windowed and self.mass != state.mass:
             raise DamagedStateError("the weights of the labels of a domain do not fit its log")
-        self.mass = _none_or(Mass(*state.mass))
+        self.mass = Mass(*state.mass)
         if units is not None:
             heavy = np.flatnonzero(units != ONE)
-            self._heavy.frombytes((heavy + self._start).tobytes())
+            self._heavy.frombytes((heavy + self.start).tobytes())
             self._heavy_units.frombytes(units[heavy].tobytes())
-        self._scores.frombytes(scores.tobytes())
-        self._labels += labels.tobytes()
-        self._seen.frombytes(seen.tobytes())
+        self._put(scores, labels, seen)
         self._settled = self.end
         window = self.log.window
         self._pane = 0 if window is None else window.newest
@@ -465,8 +421,3 @@ class DomainLabels:
         self.log.add(scores, labels, self._pane, units)
         if self._newest is not None:
             self._newest.add(scores, labels, units)
-
-
-def _none_or(mass: Mass) -> Mass:
-    """Return a mass, and `NONE` itself if it is 0: that is quick to tell."""
-    return mass if any(mass) else NONE

@@ -8,26 +8,26 @@ depend on whether labels come one by one or many at a time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import NamedTuple, Self
+from typing import Any, Self
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.certificates.record import Certificate
-from streamcal.engine.class_priors import ClassPriors
+from streamcal.engine.class_priors_c import ClassPriors
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels
-from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Mixing, Recalibrated
+from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Mixing
+from streamcal.engine.event_rules_c import EventRules
 from streamcal.engine.map_versions import MapVersions
 from streamcal.engine.schedule import FIRST_LABELS
 from streamcal.engine.state import compressed, expanded, pack, unpack
 from streamcal.errors import DamagedStateError
-from streamcal.events import DOMAINS, Domain, LabelledEvent, PredictionEvent
+from streamcal.events import DOMAINS, Domain
 from streamcal.join.outcomes import Contradicted, Joined, Relabelled, Told
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.maps.shift import NO_SHIFT
 from streamcal.mixture.mixture import EARLIER
 from streamcal.priors.tracker import BLOCK
 from streamcal.sketch.arrays import AT_ONCE, IN_CALL, Counts, Labels, Scores, Units
@@ -39,7 +39,7 @@ from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.traffic import Traffic
 from streamcal.sketch.weighing import units_of
 
-__all__ = ["Answers", "DomainSummary", "Engine"]
+__all__ = ["DomainSummary", "Engine"]
 
 
 class DomainSummary(msgspec.Struct, frozen=True):
@@ -55,20 +55,6 @@ class DomainSummary(msgspec.Struct, frozen=True):
     """Number of scores observed without regard to their label (target only)."""
 
 
-class Answers(NamedTuple):
-    """The answers to some predictions."""
-
-    probabilities: Scores
-    version: int
-    """Of the map."""
-    weights: Scores
-    """Of the shift correction, one after the other, float64[m, 2]."""
-    which: npt.NDArray[np.intp]
-    """Of each prediction, the number of its weights."""
-    seen: Counts
-    """How many target scores had been observed before each."""
-
-
 class _State(msgspec.Struct, omit_defaults=True):
     time: Finite | None
     source: bytes
@@ -79,7 +65,7 @@ class _State(msgspec.Struct, omit_defaults=True):
     cohorts: bytes | None = None
 
 
-class Engine:
+class Engine(EventRules):
     """One engine.
 
     Parameters
@@ -93,22 +79,7 @@ class Engine:
         thousands of events.
     """
 
-    __slots__ = (
-        "_certifies",
-        "_cohorts",
-        "_exposed",
-        "_key",
-        "_priors",
-        "_shifts",
-        "_source",
-        "_stops",
-        "_target",
-        "_time",
-        "_traffic",
-        "_versions",
-        "config",
-        "served",
-    )
+    __slots__ = ("_certifies", "_cohorts", "_key", "_priors", "_versions", "config")
 
     def __init__(
         self,
@@ -122,26 +93,32 @@ class Engine:
         newest = Newest(EARLIER) if config.mode == "auto" else None
         horizon = config.label_horizon
         self._cohorts = cohorts = None if horizon is None else Cohorts(cells, horizon, config.growth)
-        self._source = DomainLabels(LabelLog(cells, config.window_of("source")), newest=newest)
-        log = LabelLog(cells, config.window_of("target"))
-        self._target = DomainLabels(log, keeps_seen=True, cohorts=cohorts)
-        self._priors = ClassPriors(config, self._source, self._target)
-        self._traffic = Traffic(cells, BLOCK if self._priors.takes_scores else 0, cohorts)
-        self._versions = MapVersions(config, self._source, self._target, self._traffic, self._priors, cohorts)
-        self.served = self._versions.served
-        """The map that is served now."""
-        self._exposed = config.matured_after is not None and config.mode == "auto"
-        self._shifts = self.served.shifts  # whether every label moves the map
-        self._time: float | None = None  # the latest event time of a label
-        self._stops: dict[Domain, int] = {}  # label counts at which something is due
+        source = DomainLabels(LabelLog(cells, config.window_of("source")), newest=newest)
+        target = DomainLabels(LabelLog(cells, config.window_of("target")), keeps_seen=True, cohorts=cohorts)
+        self._priors = ClassPriors(config, source, target)
+        traffic = Traffic(cells, BLOCK if self._priors.takes_scores else 0, cohorts)
+        self._versions = MapVersions(config, source, target, traffic, self._priors, cohorts)
+        super().__init__(
+            source,
+            target,
+            traffic,
+            self._versions.served,
+            begins_by_scores=self._priors.takes_scores,
+            exposed=config.matured_after is not None and config.mode == "auto",
+        )
         self._set_stops()
 
     # What it knows
 
     @property
+    def _time(self) -> float | None:
+        """The latest event time of a label; None before there is one."""
+        return None if self._latest == -math.inf else self._latest
+
+    @property
     def seen(self) -> int:
         """How many target scores were observed so far."""
-        return self._traffic.n
+        return int(self._traffic.n)
 
     @property
     def map(self) -> RecalibrationMap:
@@ -217,30 +194,6 @@ class Engine:
 
     # Events
 
-    def answer(
-        self, event: PredictionEvent | LabelledEvent
-    ) -> tuple[Recalibrated, int, tuple[Emission, ...]]:
-        """Answer a prediction, and take note of its score if it is of the target.
-
-        Returns
-        -------
-        The answer; how many target scores were observed before; and the map version that the score has begun,
-        if it has: scores alone can move the prior, and time the exposures. That map comes without a
-        certificate, which uses labels only.
-        """
-        served, score, seen = self.served, event.score, self._traffic.n
-        weights = served.weights if self._shifts else NO_SHIFT
-        probability = served.predict_one(score)
-        answer = Recalibrated(event.id, score, probability, served.version, weights, event.key, event.time)
-        if event.domain == "target":
-            begins = self._traffic.append(float(score)) and self._settle_scores()
-            if self._exposed and event.time is not None and self._versions.predicted(score, event.time):
-                self._set_stops()
-                begins = True
-            if begins:
-                return answer, seen, (MapPublished(self.map, None, self._key, self.mixing),)
-        return answer, seen, ()
-
     def tell(self, told: Told) -> tuple[Emission, ...]:
         """Take note of a positive that is told before its label is final, under ``matured_after``.
 
@@ -253,37 +206,7 @@ class Engine:
         if not self._versions.told(told.score, told.predicted_at, told.told_at):
             return ()
         self._set_stops()
-        return (MapPublished(self.map, None, self._key, self.mixing),)
-
-    def learn(self, joined: Joined) -> tuple[Emission, ...]:
-        """Learn from a prediction that met its label.
-
-        Returns
-        -------
-        The map version that the label has begun, if it has, and the alarms that it raised.
-        """
-        time = joined.labelled_at if joined.matured_at is None else joined.matured_at
-        if time is None:
-            time = self._time or 0.0  # a window of event time takes it for as late as the latest
-        elif self._time is None or time > self._time:
-            self._time = time
-        labels = self._target if joined.domain == "target" else self._source
-        if joined.weight != 1.0 and not labels.closed:
-            labels.weigh(joined.label, units_of(joined.weight))
-        if labels.n + 1 < self._stops[joined.domain] and not labels.windowed:
-            self.learn_one(joined.score, joined.label, joined.domain, time, joined.seen)
-            return ()  # nothing is due with it
-        version, alarms = self.served.version, len(self.alarms)
-        self.learn_one(joined.score, joined.label, joined.domain, time, joined.seen)
-        published: tuple[Emission, ...] = ()
-        if self.served.version != version:
-            due = self._versions.is_certified or len(self.alarms) > alarms  # it says what was refuted
-            certificate = self.certify() if due and self._certifies() else None
-            published = (MapPublished(self.map, certificate, self._key, self.mixing),)
-        raised = self.alarms[alarms:]
-        if raised and self._key is not None:
-            raised = tuple(msgspec.structs.replace(alarm, key=self._key) for alarm in raised)
-        return published + raised
+        return (self._published(None),)
 
     def relabel(self, relabelled: Relabelled) -> None:
         """Put another label in the place of one that was learned.
@@ -301,8 +224,7 @@ class Engine:
             relabelled.seen,
         ):
             self._set_stops()
-            if self._shifts:
-                self.served.forget_weights()
+            self.served.forget_weights()
 
     def contradict(self, contradicted: Contradicted) -> None:
         """Take note of a label 1 of a prediction that was learned as 0 for want of one.
@@ -312,77 +234,7 @@ class Engine:
         if contradicted.domain == "target":
             self._versions.contradict()
 
-    # Many events at a time, with which nothing is due
-
-    def room(self, domain: Domain) -> tuple[int, int | None]:
-        """Return how many labels, and how many predictions, may come before something is due; None: any.
-
-        No prediction may follow the last of these labels where each moves the weights in a way of its own.
-        """
-        labels = self._target if domain == "target" else self._source
-        alone = labels.windowed or (self._shifts and (self._priors.reads_labels or labels.weighted))
-        most = None if domain == "source" or not self._priors.takes_scores else self._traffic.room - 1
-        return 0 if alone else max(self._stops[domain] - labels.n - 1, 0), most
-
-    def answer_many(self, scores: Scores, domain: Domain, labelled: Counts, positive: Counts) -> Answers:
-        """Answer checked predictions, and take note of their scores: as `answer` would each in turn.
-
-        Parameters
-        ----------
-        scores
-            float64[k], at most as many as there is `room` for.
-        domain
-            of all of them.
-        labelled, positive
-            int64[k]: how many labels of that domain come before each and are learned afterwards, by
-            `learn_joined`; and how many of these are 1.
-        """
-        served, seen = self.served, self._traffic.n
-        if not self._shifts:
-            weights, which = np.array([NO_SHIFT]), np.zeros(len(scores), np.intp)
-            probabilities = served.predict_many(scores)
-        else:
-            moved = np.diff(labelled, prepend=-1) > 0
-            first, which = np.flatnonzero(moved), np.cumsum(moved) - 1
-            counts = labelled[first]
-            weights = np.tile(served.weights, (len(counts), 1))
-            later = counts > 0
-            weights[later] = self._priors.weights_after(domain, counts[later], positive[first[later]])
-            probabilities = served.predict_ahead(scores, weights[which])
-        observed = np.full(len(scores), seen, np.int64)
-        if domain == "target":
-            observed += np.arange(len(scores))
-            self.observe_many(scores)
-        return Answers(probabilities, served.version, weights, which, observed)
-
-    def learn_joined(
-        self, scores: Scores, labels: Labels, domain: Domain, time: float | None, seen: Counts
-    ) -> None:
-        """Learn checked labels for which there is `room`, each as `learn` would; ``time`` is the latest."""
-        if time is not None and (self._time is None or time > self._time):
-            self._time = time
-        known = self._target if domain == "target" else self._source
-        if not known.closed:
-            known.extend(scores, labels, seen)
-            if self._shifts and len(labels):
-                self.served.forget_weights()
-
     # Learning
-
-    def learn_one(
-        self, score: float, label: int, domain: Domain, time: float | None, seen: int | None
-    ) -> None:
-        """Learn one checked score with its label; see `Recalibrator.learn_one`."""
-        labels = self._target if domain == "target" else self._source
-        if labels.closed:
-            return
-        if labels.windowed:
-            self._turn(domain, labels, time)
-        n = labels.append(score, label, seen)
-        if self._shifts:
-            self.served.forget_weights()
-        if n >= self._stops[domain]:
-            self._catch_up(domain)
 
     def learn_weighted(
         self,
@@ -426,7 +278,7 @@ class Engine:
             if known.windowed and self._turn(domain, known, None if times is None else float(times[start])):
                 last = min(last, known.n + 1)
             while start < cut:
-                room = self._stops[domain] - known.n
+                room = self._stop(domain) - known.n
                 if direct:
                     skips = not known.windowed and known.n < last
                     room = versions.next_needed(domain, last) - known.n if skips else versions.room(domain)
@@ -441,26 +293,20 @@ class Engine:
                     if seen is not None:
                         number = seen if self._cohorts is None else seen + part.start
                     known.extend(scores[part], labels[part], number, own)
-                if versions.room(domain) <= 0 or (known.n >= self._stops[domain] and not direct):
+                if versions.room(domain) <= 0 or (known.n >= self._stop(domain) and not direct):
                     self._catch_up(domain, forms=known.n >= last)
-        if self._shifts:
-            self.served.forget_weights()
+        self.served.forget_weights()
 
     def learn_sketch(self, sketch: ScoreSketch, domain: Domain) -> None:
         """Learn labels that were counted elsewhere; see `Recalibrator.learn_sketch`."""
         if sketch.n:
             self._versions.add_sketch(domain, sketch)
-            if self._shifts:
-                self.served.forget_weights()
+            self.served.forget_weights()
             self._catch_up(domain)
 
     def observe_sketch(self, sketch: ScoreSketch) -> None:
         """Take target scores that were counted elsewhere; see `Recalibrator.observe_sketch`."""
         self._traffic.add_sketch(sketch)
-
-    def observe_one(self, score: float) -> bool:
-        """Take a checked target score, its label not known; return whether that began a version."""
-        return self._traffic.append(score) and self._settle_scores()
 
     def observe_many(self, scores: Scores) -> None:
         """Take checked target scores, their labels not known."""
@@ -530,7 +376,7 @@ class Engine:
             engine = cls(RecalibratorConfig.model_validate_json(options), key, certifies)
         except ValueError as error:
             raise DamagedStateError(f"not the state of an engine: its options are wrong: {error}") from None
-        engine._time = state.time
+        engine._latest = -math.inf if state.time is None else state.time
         engine._source.restore(state.source)
         engine._target.restore(state.target)
         engine._traffic.restore(state.traffic)
@@ -560,16 +406,43 @@ class Engine:
     def _set_stops(self) -> None:
         """Work out at which label counts something is due next."""
         source, target, versions = self._source, self._target, self._versions
-        self._stops["source"] = source.n + min(source.room, versions.room("source"))
-        self._stops["target"] = target.n + min(target.room, self._priors.room, versions.room("target"))
+        self._source_stop = source.n + min(source.room, versions.room("source"))
+        self._target_stop = target.n + min(target.room, self._priors.room, versions.room("target"))
 
-    def _turn(self, domain: Domain, labels: DomainLabels, time: float | None) -> bool:
+    def _stop(self, domain: Domain) -> int:
+        """Return the label count at which something is due."""
+        return self._target_stop if domain == "target" else self._source_stop
+
+    def _learn_due(self, joined: Joined, time: float) -> tuple[Emission, ...]:
+        """Learn a label with which something is due; return what that begins."""
+        version, alarms = self.served.version, len(self.alarms)
+        self.learn_label(joined.score, joined.label, joined.domain == "target", time, joined.seen)
+        published: tuple[Emission, ...] = ()
+        if self.served.version != version:
+            due = self._versions.is_certified or len(self.alarms) > alarms  # it says what was refuted
+            published = (self._published(self.certify() if due and self._certifies() else None),)
+        raised = self.alarms[alarms:]
+        if raised and self._key is not None:
+            raised = tuple(msgspec.structs.replace(alarm, key=self._key) for alarm in raised)
+        return published + raised
+
+    def _published(self, certificate: Certificate | None) -> MapPublished:
+        return MapPublished(self.map, certificate, self._key, self.mixing)
+
+    def _close_panes(self, score: float, time: float) -> bool:
+        """Count a prediction as exposed from now on; return whether a map version began by that."""
+        if not self._versions.predicted(score, time):
+            return False
+        self._set_stops()
+        return True
+
+    def _turn(self, domain: Domain, labels: Any, time: float | None) -> bool:
         """Make ready for a label under a window; return whether the window slides by event time with it."""
         pane = labels.next_pane(time)
         if pane is None:
             return False
         self._versions.settle(domain)
-        slides = labels.open_pane(pane)
+        slides: bool = labels.open_pane(pane)
         if slides:
             self._versions.hasten(domain)
             self._set_stops()
@@ -587,7 +460,7 @@ class Engine:
         if block is None:
             return False
         self._priors.read_scores(block)
-        begins = self._versions.scores_read()
+        begins: bool = self._versions.scores_read()
         self._set_stops()
         return begins
 

@@ -17,12 +17,12 @@ from streamcal.certificates.ledger import Ledger, Scope
 from streamcal.certificates.record import Certificate
 from streamcal.certificates.target import Counted
 from streamcal.engine.auto import Auto
-from streamcal.engine.class_priors import ClassPriors
+from streamcal.engine.class_priors_c import ClassPriors
 from streamcal.engine.config import Mode, RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.engine.emissions import DriftAlarm, Mixing
 from streamcal.engine.schedule import NEVER, Schedule, Versions
-from streamcal.engine.served_map import ServedMap
+from streamcal.engine.served_map_c import ServedMap
 from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain
 from streamcal.maps.curves import fit_curve

@@ -1,4 +1,4 @@
-"""JoinRules: the rules of the join for one event, and the loop over many.
+"""JoinRules: the rules of the join for one event.
 
 The **clock** is the latest event time seen. The time of a row counts from what the clock showed when it came,
 so rows expire in order of arrival. It ends when both the clock and the watermark have passed it: where one
@@ -17,25 +17,16 @@ from streamcal.join import id_table_c
 from streamcal.join.entries import Pending
 from streamcal.join.outcomes import Joined
 
-__all__ = ["ASKS", "DONE", "DUE", "EVENT", "EXPIRES", "FLUSH", "MATURE", "JoinRules"]
+__all__ = ["DONE", "FLUSH", "MATURE", "JoinRules"]
 
 DONE, FLUSH, MATURE, REJECT = 0, 1, 2, 3
 """What `JoinRules.expire` leaves to its caller: nothing, to flush, the oldest prediction or label."""
-
-END, EVENT, DUE, EXPIRES, ASKS = 0, 1, 2, 3, 4
-"""Why `JoinRules.take` stops: at the end, before an event for `streamcal.join.join.Join`, behind a label with
-which something is due, before an event by whose time something expires, or to be told a limit."""
 
 # As C has them.
 _DONE: Final = DONE
 _FLUSH: Final = FLUSH
 _MATURE: Final = MATURE
 _REJECT: Final = REJECT
-_END: Final = END
-_EVENT: Final = EVENT
-_DUE: Final = DUE
-_EXPIRES: Final = EXPIRES
-_ASKS: Final = ASKS
 _WAITING: Final = id_table_c.WAITING
 _ENDED: Final = id_table_c.ENDED
 _EARLY: Final = id_table_c.EARLY
@@ -53,7 +44,6 @@ _COUNT: Final = id_table_c.COUNT
 _NEVER: Final = float("-inf")
 _FOREVER: Final = float("inf")
 _NONE: Final = float("nan")
-_LATER: Final = -1  # the key of a label is that of its prediction
 _MANY: Final = 1 << 62
 
 
@@ -78,7 +68,7 @@ class JoinRules(id_table_c.IdTable):
         """Whether a prediction that has ended is kept as an object."""
         self.keeps_answers = False
         """Whether it is where its answer is to be given again."""
-        self.predictions = self.joins = self.at = self.asked = 0
+        self._hash = 0
         self.begin(_FOREVER, None, _MANY, None, None)
 
     def begin(
@@ -204,20 +194,14 @@ class JoinRules(id_table_c.IdTable):
             the prediction, where more is to be remembered than there are columns for.
         """
         data = id_.encode("utf-8", "surrogatepass")
-        found = id_table_c.hashed(data, 0, len(data))
-        row = self._find(found, data, 0, len(data))
+        row = self.row_of(data, 0, len(data))
         early: LabelEvent | None = None
         if row:
             early = self.take_object(row)
         else:
-            row = self._add(found, data, 0, len(data))
-        real = _REAL * row
-        self._real[real + 1] = score
-        self._real[real + 2] = probability
-        self._real[real + 3] = _NONE if time is None else time
-        self._whole[_PAIR * row] = seen
-        self._flags[row] = (self._flags[row] & _LINKED) | (domain == "target")
-        self._key[row] = 0 if key is None else self.code_of(key)
+            row = self.new_row(data, 0, len(data))
+        code = 0 if key is None else self.code_of(key)
+        self._write(row, score, probability, _NONE if time is None else time, seen, domain == "target", code)
         if held is not None:
             self.hold_object(row, held)
         if early is not None:
@@ -291,131 +275,60 @@ class JoinRules(id_table_c.IdTable):
         if self._queues[_COUNT + _WAITING] > self._most:
             self._expire_oldest()
 
-    # Many events
+    # One event, by the bytes of its id
 
-    def take(
-        self,
-        at: int,
-        end: int,
-        data: bytes,
-        starts: Any,
-        sizes: Any,
-        scores: Any,
-        labels: Any,
-        times: Any,
-        odd: Any,
-        codes: Any,
-        domain: int,
-        limits: Any,
-        whole: Any,
-        real: Any,
-    ) -> int:
-        """Take events of a block in turn, from one on; return why it stopped.
+    def row_of(self, data: Any, start: int, size: int) -> int:
+        """Return the row of an id, 0 if it has none."""
+        self._hash = id_table_c.hashed(data, start, size)
+        return self._find(self._hash, data, start, size)
 
-        The answers to its predictions are still to be told (`answer`). What it took is in ``whole`` and
-        ``real``, of which it has filled so many columns as `predictions` and `joins` say.
+    def new_row(self, data: Any, start: int, size: int) -> int:
+        """Return a new row for the id that `row_of` was asked for last, and has none."""
+        return self._add(self._hash, data, start, size)
 
-        Parameters
-        ----------
-        at, end
-            from this event to before that.
-        data, starts, sizes
-            the ids, as `streamcal.texts.Texts`; of size 0: none. This and what follows are memoryviews.
-        scores, labels, times
-            float64[n], int8[n], float64[n], as in `streamcal.blocks.Block`.
-        odd
-            bool[n]: events that are not of the common case; of length 0: none is.
-        codes
-            int32[n], the number of each prediction's key; of length 0: none has one.
-        domain
-            number of the domain.
-        limits
-            int64[2 k], of each key: how many labels come until something is due, and how many predictions
-            may come before; -1: not known yet.
-        whole
-            int64[5, m]: which event each prediction is, and its row; and of each joined label, which event it
-            is, what had been seen before the prediction, or −1 − the number of that among those taken here,
-            and the number of its key.
-        real
-            float64[3, m], of each joined label: score, probability and time of the prediction.
-        """
-        predictions, joins, why, ids = self.predictions, self.joins, _END, data
-        while at < end:
-            if len(odd) and odd[at]:
-                why = _EVENT
-                break
-            score, label, size, time, code = scores[at], labels[at], sizes[at], times[at], _LATER
-            if score == score:
-                code = codes[at] if len(codes) else 0
-                if limits[2 * code + 1] == 0:
-                    why = _EVENT  # perhaps of one key too many, and then not even its time counts
-                    break
-                if limits[2 * code] < 0:
-                    self.asked, why = code, _ASKS
-                    break
-            if time > self._now:
-                self._now = time
-                if time > self._next_look:
-                    self._looks = True
-            if self._looks and self.expire() != _DONE:
-                why = _EXPIRES
-                break
-            row = 0
-            if size:
-                found = id_table_c.hashed(ids, starts[at], size)
-                row = self._find(found, ids, starts[at], size)
-            if code == _LATER:
-                if not row or self._state[row] != _WAITS or self._flags[row] & (_HELD | _DOMAIN) != domain:
-                    why = _EVENT
-                    break
-                code = self._key[row]
-                if limits[2 * code] < 0:
-                    self.asked, why = code, _ASKS
-                    break
-            elif row:
-                why = _EVENT
-                break
-            if score == score:
-                limits[2 * code + 1] -= 1
-                if size:
-                    row = self._add(found, ids, starts[at], size)
-                    first = _REAL * row
-                    self._real[first + 1] = score
-                    self._real[first + 3] = time
-                    self._whole[_PAIR * row] = -1 - predictions
-                    self._flags[row] = domain
-                    self._key[row] = code
-                    self._begin_wait(row)
-                whole[0, predictions] = at
-                whole[1, predictions] = row
-                predictions += 1
-            if label >= 0:
-                whole[2, joins] = at
-                whole[4, joins] = code
-                if row:
-                    first = _REAL * row
-                    whole[3, joins] = self._whole[_PAIR * row]
-                    real[0, joins] = self._real[first + 1]
-                    real[1, joins] = self._real[first + 2]
-                    real[2, joins] = self._real[first + 3]
-                    self.settle(row, _LABELLED + label)
-                else:
-                    whole[3, joins] = -predictions
-                    real[0, joins] = score
-                    real[2, joins] = time
-                joins += 1
-                limits[2 * code] -= 1
-                if limits[2 * code] == 0:
-                    at += 1
-                    why = _DUE
-                    break
-            at += 1
-        self.predictions, self.joins, self.at = predictions, joins, at
-        return why
+    def waits_plainly(self, row: int, is_target: bool) -> bool:
+        """Whether a prediction of a domain waits for its label, of which there is nothing beside its row."""
+        return bool(self._state[row] == _WAITS and self._flags[row] & (_HELD | _DOMAIN) == is_target)
 
-    def answer(self, rows: Any, probabilities: Any, seen: Any) -> None:
-        """Tell the answers to predictions, which `take` has taken, in order; row 0: one without an id."""
-        for i in range(len(rows)):
-            row = rows[i]
-            self._real[_REAL * row + 2] = probabilities[i]
-            self._whole[_PAIR * row] = seen[i]
+    def hold_new(
+        self, row: int, score: float, probability: float, time: float, seen: int, is_target: bool, code: int
+    ) -> None:
+        """Let an answered prediction wait in its new row; ``code`` is the number of its key."""
+        self._flags[row] = 0
+        self._write(row, score, probability, time, seen, is_target, code)
+        self._begin_wait(row)
+
+    def _write(
+        self, row: int, score: float, probability: float, time: float, seen: int, is_target: bool, code: int
+    ) -> None:
+        real = _REAL * row
+        self._real[real + 1] = score
+        self._real[real + 2] = probability
+        self._real[real + 3] = time
+        self._whole[_PAIR * row] = seen
+        self._flags[row] = (self._flags[row] & _LINKED) | is_target
+        self._key[row] = code
+
+    def score_of(self, row: int) -> float:
+        """Return the score of a prediction."""
+        return self._real[_REAL * row + 1]  # type: ignore[no-any-return]
+
+    def forecast_of(self, row: int) -> float:
+        """Return the probability that a prediction was answered with."""
+        return self._real[_REAL * row + 2]  # type: ignore[no-any-return]
+
+    def time_of(self, row: int) -> float:
+        """Return the event time of a prediction; NaN: it has none."""
+        return self._real[_REAL * row + 3]  # type: ignore[no-any-return]
+
+    def seen_of(self, row: int) -> int:
+        """Return how many target scores had been observed before a prediction."""
+        return self._whole[_PAIR * row]  # type: ignore[no-any-return]
+
+    def key_of(self, row: int) -> int:
+        """Return the number of the key of a prediction."""
+        return self._key[row]  # type: ignore[no-any-return]
+
+    def label(self, row: int, label: int) -> None:
+        """End a prediction with its label."""
+        self.settle(row, _LABELLED + label)

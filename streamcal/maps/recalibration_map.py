@@ -7,8 +7,6 @@ docs/recalibration-map.schema.json).
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable
 from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Any, Final, Literal, Self
@@ -17,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from streamcal.maps.functions import StepFunction
 from streamcal.maps.line_c import LinearFunction
 from streamcal.maps.platt import expit
 from streamcal.maps.shift import NO_SHIFT, shift_correction, shift_correction_one
+from streamcal.maps.steps_c import StepFunction
 from streamcal.sketch import checks, grid
 from streamcal.sketch.arrays import Scores
 
@@ -168,17 +166,14 @@ class RecalibrationMap(BaseModel):
         return f"<p>{escape(repr(self))}</p>{table}"
 
     @property
-    def curve(self) -> Callable[[float], float] | None:
-        """What gives h of one checked score, of a linear map; None of others."""
-        return self._line.one if self.knots else None
+    def function(self) -> StepFunction | LinearFunction | None:
+        """H as a function; None: the identity."""
+        return self._line if self.knots else self._steps if self.values else None
 
     def base_one(self, score: float) -> float:
         """Return h of one score in [0, 1], without the shift correction. The score is not checked."""
-        if self.knots:
-            return self._line.one(score)
-        if not self.values:
-            return score
-        return self.values[bisect_right(self.edges, score, 1, len(self.values)) - 1]
+        function = self.function
+        return score if function is None else function.one(score)
 
     def predict_many(self, scores: Any) -> npt.NDArray[np.float64]:
         """Return the probability for each score: float[n] in [0, 1] to float64[n] in [0, 1].
@@ -194,7 +189,7 @@ class RecalibrationMap(BaseModel):
         """Return g∘h of checked scores under these weights: a new array, float64[n]."""
         out = np.empty(len(scores))
         if self.values:
-            self._steps.apply(scores, weights, out)
+            self._steps.apply(np.ascontiguousarray(scores), weights, out)
         elif self.knots:
             self._line.apply(np.ascontiguousarray(scores), out)
             if weights[0] != weights[1]:

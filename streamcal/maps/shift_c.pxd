@@ -3,3 +3,10 @@ cimport cython
 
 @cython.locals(start=Py_ssize_t, each=Py_ssize_t, i=Py_ssize_t, positive=double)
 cpdef shift_by(const double[:] probabilities, const double[:] odds, const long long[::1] ends, double[:] out)
+
+@cython.locals(total=double)
+cpdef class_prior(double positives, double n, double smoothing)
+@cython.locals(p=double, q=double)
+cpdef tuple shift_weights(source, target)
+@cython.locals(w0=double, w1=double, positive=double, total=double)
+cpdef double shift_correction_one(double probability, tuple weights) except? -1.0

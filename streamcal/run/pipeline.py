@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from streamcal.blocks import NO_LABEL, Block
-from streamcal.engine.batching import BlockSteps, Taken
+from streamcal.engine.batching_c import BlockSteps, Taken
 from streamcal.engine.checked_c import lacks_time, refuses_weight
 from streamcal.engine.config import RecalibratorConfig, with_join
 from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Recalibrated, Rejected

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.sketch.arrays import Labels, Scores
-from streamcal.sketch.grid import CHUNK
+from streamcal.sketch.keys_c import first_bad_label, first_bad_score
 from streamcal.values import class_name, shown
 
 __all__ = ["as_labels", "as_scores", "check_label", "check_score", "clip_many", "clip_one"]
@@ -84,11 +84,9 @@ def as_scores(scores: Any) -> Scores:
         return _object_array(given, check_score, np.float64)
     _check_column(given, "scores", "fui")
     values = np.ascontiguousarray(given, dtype=np.float64)
-    for start in range(0, len(values), CHUNK):
-        chunk = values[start : start + CHUNK]
-        if not (chunk.min() >= 0.0 and chunk.max() <= 1.0):
-            index = start + int(np.flatnonzero(~((chunk >= 0.0) & (chunk <= 1.0)))[0])
-            raise ValueError(f"index {index}: {_bad_score(given[index].item())}")
+    index = first_bad_score(values)
+    if index >= 0:
+        raise ValueError(f"index {index}: {_bad_score(given[index].item())}")
     return values
 
 
@@ -114,12 +112,16 @@ def as_labels(labels: Any, positive: object = None) -> Labels:
     if given.dtype.kind == "O":
         return _object_array(given, check_label, np.int8)
     _check_column(given, "labels", "fuib")
-    for start in range(0, len(given), CHUNK):
-        chunk = given[start : start + CHUNK]
-        if not _binary(chunk):
-            index = start + int(np.flatnonzero((chunk != 0) & (chunk != 1))[0])
-            raise ValueError(f"index {index}: {_bad_label(given[index].item())}")
-    return np.ascontiguousarray(given, dtype=np.int8)
+    if given.dtype == np.int8:
+        classes = np.ascontiguousarray(given)
+        index = first_bad_label(classes)
+    else:
+        ones = np.ascontiguousarray(given == 1)
+        bad, classes = np.flatnonzero((given != 0) & ~ones), ones.view(np.int8)
+        index = int(bad[0]) if len(bad) else -1
+    if index >= 0:
+        raise ValueError(f"index {index}: {_bad_label(given[index].item())}")
+    return classes
 
 
 def clip_one(probability: float) -> float:
@@ -132,13 +134,6 @@ def clip_many(probabilities: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]
     """Do the same for an array, float64[n]."""
     inside = np.abs(probabilities - 0.5) <= 0.5 + _ROUNDING
     return np.where(inside, np.clip(probabilities, 0.0, 1.0), probabilities)
-
-
-def _binary(labels: npt.NDArray[Any]) -> bool:
-    """Return whether all labels, at least one, equal 0 or 1. NaN does not."""
-    kind = labels.dtype.kind
-    inside = kind == "b" or bool(labels.min() >= 0 and labels.max() <= 1)
-    return inside and (kind != "f" or bool((labels.astype(np.int8) == labels).all()))
 
 
 def _object_array(given: npt.NDArray[Any], check: Any, dtype: Any) -> npt.NDArray[Any]:

@@ -6,14 +6,13 @@ them. Memory: that of the sketch, and at most `BUFFERED` scores.
 
 from __future__ import annotations
 
-from array import array
 from typing import Final, Self
 
 import msgspec
 import numpy as np
 
 from streamcal.errors import DamagedStateError
-from streamcal.sketch import checks
+from streamcal.sketch import buffers_c, checks
 from streamcal.sketch.arrays import Scores
 from streamcal.sketch.cohorts import Cohorts
 from streamcal.sketch.decoding import decoded
@@ -30,7 +29,7 @@ class _State(msgspec.Struct):
     unread: bytes
 
 
-class Traffic:
+class Traffic(buffers_c.ScoreBuffer):
     """An unlabelled sketch with a buffer in front.
 
     Parameters
@@ -43,39 +42,21 @@ class Traffic:
         what the scores are also sorted into; None: nobody asks for cohorts.
     """
 
-    __slots__ = ("_block", "_buffer", "_cohorts", "_read", "_sketch", "_sketched", "n", "room")
+    __slots__ = ("_block", "_cohorts", "_read", "_sketch", "_sketched")
 
     def __init__(self, max_cells: int, block: int = 0, cohorts: Cohorts | None = None) -> None:
+        super().__init__(block or BUFFERED)
         self._sketch = ScoreSketch(max_cells, labelled=False)
-        self._buffer = array("d")
         self._sketched = 0  # how many of the buffered scores are in the sketch
         self._read = 0  # how many of them the second reader has taken
         self._block = block
         self._cohorts = cohorts
-        self.n = 0
-        """How many scores were observed."""
-        self.room = block or BUFFERED
-        """How many more may be appended before `settle` must be called, at least 1."""
 
     @property
     def sketch(self) -> ScoreSketch:
         """All scores observed; not to be changed."""
         self.sort()
         return self._sketch
-
-    def append(self, score: float) -> bool:
-        """Take one checked score; return whether `settle` is due."""
-        self._buffer.append(score)
-        self.n += 1
-        self.room -= 1
-        return not self.room
-
-    def extend(self, scores: Scores) -> bool:
-        """Take at most `room` checked scores, float64[k]; return whether `settle` is due."""
-        self._buffer.frombytes(scores.tobytes())
-        self.n += len(scores)
-        self.room -= len(scores)
-        return not self.room
 
     def add(self, scores: Scores) -> None:
         """Take any number of checked scores, float64[k], where there is no second reader."""
@@ -93,9 +74,9 @@ class Traffic:
         """Make room; return the block that the second reader is to take, None if there is no such reader."""
         block = None
         if self._block:
-            block = np.array(self._buffer[self._read :])
-            self._read = len(self._buffer)
-        if not self._block or len(self._buffer) >= BUFFERED:
+            block = self._since(self._read)
+            self._read = self._held
+        if not self._block or self._held >= BUFFERED:
             self.sort()
         self._set_room()
         return block
@@ -105,18 +86,19 @@ class Traffic:
 
         Those of the other that no block has taken are the beginning of the next block here.
         """
-        mine = np.array(self._buffer[self._read :])
+        mine = self._since(self._read)
         self.sort()
         self._sketch.merge(other.sketch)
-        self._buffer = other._buffer[other._read :]
-        self._read, self._sketched = 0, len(self._buffer)
+        self._drop(self._held)
+        self._put(other._since(other._read))
+        self._read, self._sketched = 0, self._held
         self.n += other.n
         self._set_room()
         return mine
 
     def to_bytes(self) -> bytes:
         """Return the state; equal states give equal bytes."""
-        unread = np.array(self._buffer[self._read :], "<f8").tobytes() if self._block else b""
+        unread = self._since(self._read).astype("<f8").tobytes() if self._block else b""
         return msgspec.msgpack.encode(_State(self.sketch.to_bytes(), unread))
 
     def restore(self, data: bytes) -> Self:
@@ -139,20 +121,19 @@ class Traffic:
         if len(unread) >= max(2 * self._block, 1):
             raise DamagedStateError(f"not the state of the traffic: {len(unread)} scores wait")
         self._sketch, self.n = sketch, sketch.n
-        self._buffer, self._read = array("d", unread.tolist()), 0
-        self._sketched = len(self._buffer)
+        self._drop(self._held)
+        self._put(unread)
+        self._read, self._sketched = 0, self._held
         self._set_room()
         return self
 
     def sort(self) -> None:
         """Sort the buffered scores into the sketch, and let go of those that were read as well."""
-        if self._sketched < len(self._buffer):
-            self._enter(np.array(self._buffer[self._sketched :]))
-        if self._block:
-            self._buffer = self._buffer[self._read :]
-            self._sketched = len(self._buffer)
-        else:
-            self._buffer, self._sketched = array("d"), 0
+        if self._sketched < self._held:
+            self._enter(self._since(self._sketched))
+        self._drop(self._read if self._block else self._held)
+        self._sketched = self._held
+        if not self._block:
             self._set_room()
         self._read = 0
 
@@ -162,4 +143,4 @@ class Traffic:
             self._cohorts.predict(scores)
 
     def _set_room(self) -> None:
-        self.room = self._block - self.n % self._block if self._block else BUFFERED - len(self._buffer)
+        self.room = self._block - self.n % self._block if self._block else BUFFERED - self._held

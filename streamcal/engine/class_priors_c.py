@@ -10,11 +10,11 @@ from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.errors import DamagedStateError
 from streamcal.events import Domain
+from streamcal.maps import shift_c
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.maps.shift import class_prior, running_weights, shift_weights
 from streamcal.priors.factory import make_tracker
 from streamcal.priors.tracker import NO_LIMIT, PriorTracker
-from streamcal.sketch.arrays import AT_ONCE, Counts, Scores
+from streamcal.sketch.arrays import AT_ONCE, Scores
 
 __all__ = ["ClassPriors"]
 
@@ -31,8 +31,6 @@ class ClassPriors:
     source, target
         the labels of each domain.
     """
-
-    __slots__ = ("_by_scores", "_read", "_smoothing", "_source", "_target", "_tracker")
 
     def __init__(self, config: RecalibratorConfig, source: DomainLabels, target: DomainLabels) -> None:
         self._smoothing = config.prior_smoothing
@@ -68,8 +66,14 @@ class ClassPriors:
         if domain == "target" and self._tracker is not None:
             self.read_labels()
             return self._tracker.prior
-        positives, n = (self._source if domain == "source" else self._target).remembered
-        return class_prior(positives, n, self._smoothing) if n else None
+        return self._counted(self._source if domain == "source" else self._target)
+
+    def _counted(self, labels: DomainLabels) -> float | None:
+        """Return the estimate by the counts of a domain's labels; None without labels."""
+        if labels.windowed or labels.weighted:
+            positives, n = labels.remembered
+            return shift_c.class_prior(positives, n, self._smoothing) if n else None
+        return shift_c.class_prior(labels.positives, labels.n, self._smoothing) if labels.n else None
 
     @property
     def fused(self) -> float | None:
@@ -79,29 +83,7 @@ class ClassPriors:
 
     def weights(self) -> tuple[float, float]:
         """Return (w₀, w₁) of the shift correction (eq. 13)."""
-        return shift_weights(self.of("source"), self.of("target"))
-
-    def weights_after(self, domain: Domain, labels: Counts, positives: Counts) -> Scores:
-        """Return the weights as they will be after so many more labels of a domain, float64[n, 2].
-
-        Not where labels are read one by one, slide a window, or have weights.
-
-        Parameters
-        ----------
-        domain
-            of the labels.
-        labels, positives
-            int64[n]: how many more, at least 1, and how many 1 among them.
-        """
-        is_source = domain == "source"
-        known = self._source if is_source else self._target
-        return running_weights(
-            known.positives + positives,
-            known.n + labels,
-            self._smoothing,
-            self.of("target" if is_source else "source"),
-            of_source=is_source,
-        )
+        return shift_c.shift_weights(self.of("source"), self.of("target"))
 
     def read_labels(self) -> None:
         """Read the target's labels that came since the last time."""

@@ -5,11 +5,12 @@ It is g∘h: h changes with a map version, the weights of g with every label.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-
-from streamcal.engine.class_priors import ClassPriors
+from streamcal.engine.class_priors_c import ClassPriors
+from streamcal.maps import shift_c
+from streamcal.maps.line_c import LinearFunction
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.maps.shift import NO_SHIFT, shift_correction_one, shift_corrections
+from streamcal.maps.shift import NO_SHIFT
+from streamcal.maps.steps_c import StepFunction
 from streamcal.mixture.mixture import Mixed
 from streamcal.sketch import checks
 from streamcal.sketch.arrays import Scores
@@ -26,12 +27,14 @@ class ServedMap:
         give the weights of the shift correction g; None: h is served without correction.
     """
 
-    __slots__ = ("_base", "_curve", "_inner_edges", "_mixed", "_priors", "_values", "_weights", "version")
-
     def __init__(self, priors: ClassPriors | None) -> None:
         self._priors = priors
-        self._weights: tuple[float, float] | None = None
+        self.shifts = priors is not None
+        """Whether g is applied on top of h, so that every label moves the map."""
+        self._weights: tuple[float, float] | None = NO_SHIFT
         self._mixed: Mixed | None = None  # a map that is not laid out yet
+        self._steps: StepFunction | None = None
+        self._line: LinearFunction | None = None
         self.version = 0
         """The number of the map version."""
         self.serve(RecalibrationMap(version=0), 0)
@@ -44,27 +47,19 @@ class ServedMap:
         return self._base
 
     @property
-    def shifts(self) -> bool:
-        """Whether g is applied on top of h, so that every label moves the map."""
-        return self._priors is not None
-
-    @property
     def weights(self) -> tuple[float, float]:
         """(w₀, w₁) of g, as of the latest label."""
-        if self._priors is None:
-            return NO_SHIFT
-        if self._weights is None:
-            self._weights = self._priors.weights()
-        return self._weights
+        return self.weights_now()
 
     @property
     def map(self) -> RecalibrationMap:
         """The map as users see it: h with its version and the weights of g."""
-        return self.base.model_copy(update={"version": self.version, "weights": self.weights})
+        return self.base.model_copy(update={"version": self.version, "weights": self.weights_now()})
 
     def serve(self, base: RecalibrationMap | Mixed, version: int) -> None:
         """Serve another h from now on. A mixed one is laid out when it is first asked for."""
-        self.version, self._weights = version, None
+        self.version = version
+        self.forget_weights()
         if isinstance(base, Mixed):
             self._mixed = base
         else:
@@ -72,33 +67,43 @@ class ServedMap:
 
     def _lay_out(self, base: RecalibrationMap) -> None:
         self._base, self._mixed = base, None
-        # To read a field of a pydantic model takes as long as to search for a bin.
-        self._inner_edges, self._values = base.edges[1:-1], base.values
-        self._curve = base.curve  # neither: the identity
+        function = base.function
+        self._steps = function if isinstance(function, StepFunction) else None
+        self._line = function if isinstance(function, LinearFunction) else None
+
+    def weights_now(self) -> tuple[float, float]:
+        """Return `weights`."""
+        if self._weights is None and self._priors is not None:
+            self._weights = self._priors.weights()
+        return self._weights  # type: ignore[return-value]
 
     def forget_weights(self) -> None:
         """Work the weights out anew when they are next needed: the priors have moved."""
-        self._weights = None
+        if self.shifts:
+            self._weights = None
 
-    def predict_one(self, score: float) -> float:
+    def predict_one(self, score: object) -> float:
         """Return the probability of one score; see `Recalibrator.predict_one`."""
-        if type(score) is not float or not 0.0 <= score <= 1.0:
-            score = checks.check_score(score)
+        if type(score) is not float:
+            return self.answer(checks.check_score(score))
+        value: float = score
+        if not 0.0 <= value <= 1.0:
+            checks.check_score(score)
+        return self.answer(value)
+
+    def answer(self, score: float) -> float:
+        """Return the probability of one checked score."""
         if self._mixed is not None:
             self._lay_out(self._mixed.map)
-        if values := self._values:
-            probability = values[bisect_right(self._inner_edges, score)]
-        else:
-            probability = score if self._curve is None else self._curve(score)
-        if self._priors is None:
+        probability = score
+        if self._steps is not None:
+            probability = self._steps.one(score)
+        elif self._line is not None:
+            probability = self._line.one(score)
+        if not self.shifts:
             return probability
-        return shift_correction_one(probability, self._weights or self.weights)
+        return shift_c.shift_correction_one(probability, self.weights_now())
 
     def predict_many(self, scores: Scores) -> Scores:
         """Return the probabilities of checked scores, float64[n]."""
-        return self.base.apply_checked(scores, self.weights)
-
-    def predict_ahead(self, scores: Scores, weights: Scores) -> Scores:
-        """Return the probabilities of checked scores, float64[n], each under weights of its own, [n, 2]."""
-        base = self.base.apply_checked(scores, NO_SHIFT)
-        return shift_corrections(base, weights)
+        return self.base.apply_checked(scores, self.weights_now())

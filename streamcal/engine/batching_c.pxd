@@ -1,0 +1,41 @@
+# The types with which batching_c.py is compiled; see docs/architecture.md.
+cimport cython
+from streamcal.engine cimport event_rules_c, served_map_c
+from streamcal.join cimport rules_c
+
+cdef int _END, _EVENT, _BEGUN, _EXPIRES, _DONE
+cdef Py_ssize_t _UNKNOWN
+cdef double _NO_TIME
+
+
+@cython.final
+cdef class BlockSteps:
+    cdef object _join, _engine_of, _known, _block
+    cdef rules_c.JoinRules _rows
+    cdef event_rules_c.EventRules _engine
+    cdef Py_ssize_t _code, _at, _predictions, _joins
+    cdef long long _renumbered
+    cdef long long[:, ::1] _whole
+    cdef double[:, ::1] _real, _weights
+    cdef bytes _ids
+    cdef const long long[::1] _starts, _sizes
+    cdef const double[::1] _scores, _times
+    cdef const signed char[::1] _labels
+    cdef const unsigned char[::1] _odd
+    cdef const int[::1] _codes
+    cdef bint _is_target
+    cdef list _versions
+    cdef tuple _emissions
+
+    @cython.locals(
+        rows=rules_c.JoinRules, ids=cython.p_uchar, is_target=bint, at=Py_ssize_t, has_odd=bint, has_codes=bint,
+        predictions=Py_ssize_t, joins=Py_ssize_t, run=Py_ssize_t, weights=tuple, version=cython.longlong,
+        answered=event_rules_c.EventRules, why=int, score=double, label=int, size=Py_ssize_t, time=double,
+        is_prediction=bint, row=Py_ssize_t, engine=event_rules_c.EventRules, seen=cython.longlong,
+        served=served_map_c.ServedMap, probability=double, predicted_at=double, latest=double,
+    )
+    cdef int _loop(self, Py_ssize_t end) except -1
+    cdef bint _find_engine(self, Py_ssize_t code) except -1
+    cdef _learn_due(
+        self, double score, double probability, int label, double predicted_at, double time, long long seen
+    )

@@ -1,0 +1,271 @@
+"""A block of events through join and engines: a loop over the rules of one event.
+
+Of the common case are a prediction that is new, with which nothing is due, and a label that meets it. The
+loop ends before an event that is not: that is for `streamcal.engine.stepping_c.step`. It ends, too, where
+something expires, and behind a label that begins something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from streamcal.blocks import Block
+from streamcal.engine.emissions import Emission
+from streamcal.engine.engine import Engine
+from streamcal.engine.event_rules_c import EventRules
+from streamcal.events import DOMAINS
+from streamcal.join.join import Join
+from streamcal.join.outcomes import Joined
+from streamcal.join.rules_c import DONE, JoinRules
+from streamcal.sketch.arrays import Scores
+
+__all__ = ["AT_MOST", "BlockSteps", "Taken"]
+
+AT_MOST: Final = 8192
+"""So many events are taken at a time: what that takes of memory is used again for the next."""
+
+END, EVENT, BEGUN, EXPIRES = 0, 1, 2, 3
+"""Why the loop ends: at the end, before an event for `step`, behind a label that has begun something, before
+an event by whose time something expires."""
+
+# As C has them.
+_END: Final = END
+_EVENT: Final = EVENT
+_BEGUN: Final = BEGUN
+_EXPIRES: Final = EXPIRES
+_DONE: Final = DONE
+_UNKNOWN: Final = -1
+_NO_TIME: Final = float("-inf")
+
+Indices = npt.NDArray[np.int64]
+
+
+class Taken(NamedTuple):
+    """Some events of a block, taken."""
+
+    end: int
+    """The event behind them."""
+    is_event: bool
+    """Whether that is one for `step`."""
+    expires: bool
+    """Whether by its time something expires, which is to be taken before it."""
+    at: Indices
+    """Which events are predictions."""
+    probabilities: Scores
+    versions: list[int]
+    """Those of the maps that answered; one for each of the weights."""
+    weights: Scores
+    """Those of the shift correction, float64[m, 2]."""
+    which: npt.NDArray[np.intp]
+    """Of each prediction, the number of its version and weights."""
+    ends: Indices
+    """Which events are labels that met their prediction …"""
+    scores: Scores
+    """… whose score this is …"""
+    forecasts: Scores
+    """… and what was forecast …"""
+    predicted_at: Scores
+    """… at this event time, NaN: none …"""
+    keys: Sequence[str | None]
+    """… for this key."""
+    emissions: tuple[Emission, ...]
+    """What came of the last label."""
+
+
+class BlockSteps:
+    """Takes the events of blocks.
+
+    Parameters
+    ----------
+    join
+        matches labels with predictions.
+    engine_of
+        gives the engine of a key that is known; what it gave may be put away when another is asked for.
+    known
+        the keys that have an engine.
+    """
+
+    def __init__(
+        self, join: Join, engine_of: Callable[[str | None], Engine], known: Container[str | None]
+    ) -> None:
+        self._join, self._engine_of, self._known = join, engine_of, known
+        self._rows: JoinRules = join.rows
+        self._renumbered = 0
+        # Of predictions: which event, the number of version and weights. Of labels: which event, the key.
+        self._whole = np.empty((4, AT_MOST), np.int64)
+        # Of predictions: the probability. Of labels: score, forecast, and time of the prediction.
+        self._real = np.empty((4, AT_MOST))
+        self._weights = np.empty((AT_MOST, 2))
+        self._engine: EventRules | None = None
+        self._code = _UNKNOWN
+
+    def begin(self, block: Block) -> None:
+        """Begin with a block of events in the order of arrival."""
+        self._block = block
+        size, ids, rows = len(block), block.ids, self._rows
+        strange = block.others, block.domains, block.keys
+        odd = np.zeros(size if any(strange) or block.weights is not None else 0, np.bool_)
+        if block.others:
+            odd[list(block.others)] = True
+        if block.domains is not None:
+            odd |= [domain != block.domain for domain in block.domains]
+        if block.weights is not None:
+            odd |= ~np.isnan(block.weights)
+        codes = np.zeros(0, np.int32)
+        if block.keys is not None:
+            # A key that nothing is known of gets a number once it was admitted, in the next block.
+            some = [key for key in dict.fromkeys(block.keys) if key in self._known]
+            numbers = {key: rows.code_of(key) for key in some}
+            if rows.renumbered != self._renumbered:
+                numbers = {key: rows.code_of(key) for key in some}
+            codes = np.array([numbers.get(key, _UNKNOWN) for key in block.keys], np.int32)
+            odd |= (codes == _UNKNOWN) & ~np.isnan(block.scores)
+        self._renumbered = rows.renumbered
+        self._ids = ids.data.tobytes()
+        # As memoryviews, whose elements are plain numbers in Python, too.
+        columns = ids.starts, ids.sizes, block.scores, block.labels, block.times, codes, odd.view(np.uint8)
+        views: list[Any] = [np.ascontiguousarray(column).data for column in columns]
+        self._starts, self._sizes, self._scores, self._labels, self._times, self._codes, self._odd = views
+        self._is_target = block.domain == "target"
+
+    def take(self, at: int) -> Taken:
+        """Take events from one on; what comes out of them and the state are those of `step` for each."""
+        block, rows = self._block, self._rows
+        if rows.renumbered != self._renumbered:
+            self.begin(block)
+        self._predictions = self._joins = 0
+        self._versions = list[int]()
+        self._emissions: tuple[Emission, ...] = ()
+        self._engine, self._code = None, _UNKNOWN
+        self._at = at
+        why = self._loop(min(at + AT_MOST, len(block)))
+        self._engine = None
+        counts = self._join.counts
+        counts.predictions += self._predictions
+        counts.labels += self._joins
+        counts.joined += self._joins
+        whole, real = np.asarray(self._whole), np.asarray(self._real)
+        predictions, joins = slice(self._predictions), slice(self._joins)
+        names = rows.names
+        return Taken(
+            self._at,
+            why == EVENT,
+            why == EXPIRES,
+            whole[0, predictions],
+            real[0, predictions].copy(),
+            self._versions,
+            np.asarray(self._weights)[: len(self._versions)].copy(),
+            whole[1, predictions].astype(np.intp),
+            whole[2, joins],
+            real[1, joins],
+            real[2, joins],
+            real[3, joins],
+            [names[code] for code in whole[3, joins].tolist()],
+            self._emissions,
+        )
+
+    def _loop(self, end: int) -> int:
+        """Take events in turn until this one; return why the loop ended."""
+        rows, ids, is_target = self._rows, self._ids, self._is_target
+        at, has_odd, has_codes = self._at, len(self._odd) > 0, len(self._codes) > 0
+        predictions = joins = run = 0
+        weights: tuple[float, float] | None = None
+        version, answered = -1, None  # of the latest prediction
+        why = _END
+        while at < end:
+            if has_odd and self._odd[at]:
+                why = _EVENT
+                break
+            score, label, size, time = self._scores[at], self._labels[at], self._sizes[at], self._times[at]
+            is_prediction = score == score
+            if is_prediction and not self._find_engine(self._codes[at] if has_codes else 0):
+                why = _EVENT
+                break
+            if is_prediction and self._engine.may_begin(is_target):  # type: ignore[union-attr]
+                why = _EVENT
+                break
+            if rows.move(time) and rows.expire() != _DONE:
+                why = _EXPIRES
+                break
+            row = rows.row_of(ids, self._starts[at], size) if size else 0
+            if is_prediction:
+                if row:
+                    why = _EVENT
+                    break
+            elif not row or not rows.waits_plainly(row, is_target) or not self._find_engine(rows.key_of(row)):
+                why = _EVENT
+                break
+            engine = self._engine
+            if is_prediction:
+                seen = engine._traffic.n  # type: ignore[union-attr]
+                served = engine.served  # type: ignore[union-attr]
+                probability = served.answer(score)
+                if engine is not answered or served.version != version or served.weights_now() is not weights:
+                    answered, version, weights = engine, served.version, served.weights_now()
+                    run = len(self._versions)
+                    self._versions.append(version)
+                    self._weights[run, 0] = weights[0]
+                    self._weights[run, 1] = weights[1]
+                if is_target:
+                    engine.observe_one(score)  # type: ignore[union-attr]
+                if size:
+                    row = rows.new_row(ids, self._starts[at], size)
+                    rows.hold_new(row, score, probability, time, seen, is_target, self._code)
+                self._whole[0, predictions] = at
+                self._whole[1, predictions] = run
+                self._real[0, predictions] = probability
+                predictions += 1
+            if label >= 0:
+                predicted_at = time
+                if row:
+                    score, probability = rows.score_of(row), rows.forecast_of(row)
+                    predicted_at, seen = rows.time_of(row), rows.seen_of(row)
+                    rows.label(row, label)
+                self._whole[2, joins] = at
+                self._whole[3, joins] = self._code
+                self._real[1, joins] = score
+                self._real[2, joins] = probability
+                self._real[3, joins] = predicted_at
+                joins += 1
+                if engine.is_due(is_target):  # type: ignore[union-attr]
+                    self._learn_due(score, probability, label, predicted_at, time, seen)
+                    if self._emissions:
+                        at += 1
+                        why = _BEGUN
+                        break
+                else:
+                    latest = time if time == time else _NO_TIME
+                    engine.learn_label(score, label, is_target, latest, seen)  # type: ignore[union-attr]
+            at += 1
+        self._predictions, self._joins, self._at = predictions, joins, at
+        return why
+
+    def _find_engine(self, code: int) -> bool:
+        """Find the engine of the key with this number; return whether it has one."""
+        if code != self._code:
+            key = self._rows.names[code]
+            if key not in self._known:
+                return False
+            self._engine, self._code = self._engine_of(key), code
+        return True
+
+    def _learn_due(
+        self, score: float, probability: float, label: int, predicted_at: float, time: float, seen: int
+    ) -> None:
+        """Learn a label with which something is due."""
+        engine: Any = self._engine
+        joined = Joined(
+            score,
+            probability,
+            label,
+            DOMAINS[self._is_target],
+            None if predicted_at != predicted_at else predicted_at,
+            None if time != time else time,
+            seen,
+            self._rows.names[self._code],
+        )
+        self._emissions = engine.learn(joined)

@@ -1,0 +1,30 @@
+# The types with which event_rules_c.py is compiled; see docs/architecture.md.
+cimport cython
+from streamcal.engine cimport served_map_c
+from streamcal.sketch cimport buffers_c
+
+cdef double _NEVER
+cdef long long _AT_ONCE
+
+
+cdef class EventRules:
+    cdef public buffers_c.LabelBuffer _source, _target
+    cdef public buffers_c.ScoreBuffer _traffic
+    cdef public served_map_c.ServedMap served
+    cdef public double _latest
+    cdef public long long _source_stop, _target_stop
+    cdef public bint _exposed
+    cdef bint _begins_by_scores
+
+    @cython.locals(score=double, seen=cython.longlong, probability=double, begins=bint)
+    cpdef tuple answer(self, event)
+    cpdef bint observe_one(self, double score) except -1
+    cpdef bint may_begin(self, bint is_target) noexcept
+    @cython.locals(labels=buffers_c.LabelBuffer, stop=cython.longlong)
+    cpdef bint is_due(self, bint is_target) noexcept
+    @cython.locals(is_target=bint, labels=buffers_c.LabelBuffer, latest=double, weight=double)
+    cpdef tuple learn(self, joined)
+    cpdef learn_label(self, double score, int label, bint is_target, double time, long long seen)
+    cpdef learn_one(self, double score, int label, str domain, time, seen)
+    @cython.locals(labels=buffers_c.LabelBuffer, n=cython.longlong)
+    cdef _learn(self, double score, int label, bint is_target, time, long long seen)

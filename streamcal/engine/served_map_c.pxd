@@ -1,0 +1,21 @@
+# The types with which served_map_c.py is compiled; see docs/architecture.md.
+cimport cython
+from streamcal.engine cimport class_priors_c
+from streamcal.maps cimport line_c, shift_c, steps_c
+
+@cython.final
+cdef class ServedMap:
+    cdef class_priors_c.ClassPriors _priors
+    cdef tuple _weights
+    cdef object _mixed, _base
+    cdef steps_c.StepFunction _steps
+    cdef line_c.LinearFunction _line
+    cdef public bint shifts
+    cdef public long long version
+
+    cpdef tuple weights_now(self)
+    cpdef forget_weights(self)
+    @cython.locals(value=double)
+    cpdef predict_one(self, score)
+    @cython.locals(probability=double)
+    cpdef double answer(self, double score) except? -1.0

@@ -1,0 +1,169 @@
+"""Buffers: scores, and labels with their scores, in the order of arrival, in front of those who read them."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from streamcal.sketch.arrays import Counts, Labels, Scores
+
+__all__ = ["LabelBuffer", "ScoreBuffer"]
+
+_FEWEST: Final = 16  # that there is memory for at first: of many keys most have few labels
+_HEAVY: Final = 64  # memory that is let go when nothing is buffered
+
+
+def _longer(column: npt.NDArray[Any], length: int) -> npt.NDArray[Any]:
+    """Return a copy of a column with more room behind."""
+    longer = np.empty(length, column.dtype)
+    longer[: len(column)] = column
+    return longer
+
+
+class ScoreBuffer:
+    """Scores in order, and how many there were."""
+
+    def __init__(self, room: int) -> None:
+        self.n = 0
+        """How many scores were observed."""
+        self.room = room
+        """How many more may be appended before they must be read, at least 1."""
+        self._held = self._limit = 0
+        self._scores = np.empty(0)
+
+    def append(self, score: float) -> bool:
+        """Take one checked score; return whether there is no more room."""
+        if self._held == self._limit:
+            self._widen(1)
+        self._scores[self._held] = score
+        self._held += 1
+        self.n += 1
+        self.room -= 1
+        return self.room == 0
+
+    def extend(self, scores: Scores) -> bool:
+        """Take at most `room` checked scores, float64[k]; return whether there is no more room."""
+        self._put(scores)
+        self.n += len(scores)
+        self.room -= len(scores)
+        return self.room == 0
+
+    def _put(self, scores: Scores) -> None:
+        """Append scores that count already."""
+        if self._held + len(scores) > self._limit:
+            self._widen(len(scores))
+        np.asarray(self._scores)[self._held : self._held + len(scores)] = scores
+        self._held += len(scores)
+
+    def _since(self, first: int) -> Scores:
+        """Return a copy of the buffered scores from this place on."""
+        return np.asarray(self._scores)[first : self._held].copy()
+
+    def _drop(self, count: int) -> None:
+        """Forget the first so many."""
+        kept = self._since(count)
+        self._held = 0
+        if not len(kept) and self._limit > _HEAVY:
+            self._limit, self._scores = 0, np.empty(0)
+        self._put(kept)
+
+    def _widen(self, more: int) -> None:
+        self._limit = max(_FEWEST, self._limit + (self._limit >> 1), self._held + more)
+        self._scores = _longer(np.asarray(self._scores), self._limit)
+
+
+class LabelBuffer:
+    """Labels with their scores in order, by number, and how many there were.
+
+    Parameters
+    ----------
+    keeps_seen
+        whether a reader asks how many scores had been observed at each prediction.
+    numbers
+        of the predictions that have a label, which takes that of each; None: nobody asks for it.
+    """
+
+    def __init__(self, keeps_seen: bool, numbers: Any) -> None:
+        self.n = 0
+        """Number of labels, those that a window has dropped among them."""
+        self.positives = 0
+        """How many of these are 1."""
+        self.closed = False
+        """Whether no more labels are to be learned: labels of the target have taken the place of the
+        source's, and those of the source that still come are of another law."""
+        self.windowed = False
+        """Whether the log is a sliding window: the pane is then to be looked at before every label."""
+        self.weighted = False
+        """Whether a label had a weight other than 1: those that have none are then no fair sample either."""
+        self.start = 0
+        """The number of the first label that is still buffered; `end` if none is."""
+        self._keeps_seen, self._numbers = keeps_seen, numbers
+        self._again = array("q")  # numbers of labels to settle whose prediction has one, or did long ago
+        self._clear()
+
+    @property
+    def end(self) -> int:
+        """The number of the next label."""
+        return self.start + self._held
+
+    def append(self, score: float, label: int, seen: int) -> int:
+        """Take one checked label; return the number of labels."""
+        if self._numbers is not None and seen >= 0 and not self._numbers.take(seen):
+            self._again.append(self.start + self._held)
+        if self._held == self._limit:
+            self._widen(1)
+        self._scores[self._held] = score
+        self._labels[self._held] = label
+        if self._keeps_seen:
+            self._seen[self._held] = seen
+        self._held += 1
+        self.positives += label
+        self.n += 1
+        return self.n
+
+    def _put(self, scores: Scores, labels: Labels, seen: Counts | int) -> None:
+        """Append labels that count already."""
+        if self._held + len(labels) > self._limit:
+            self._widen(len(labels))
+        part = slice(self._held, self._held + len(labels))
+        np.asarray(self._scores)[part] = scores
+        np.asarray(self._labels)[part] = labels
+        if self._keeps_seen:
+            np.asarray(self._seen)[part] = seen
+        self._held += len(labels)
+
+    def _held_scores(self, first: int) -> Scores:
+        """Return the buffered scores from this place on, as they lie there: not to be kept."""
+        return np.asarray(self._scores)[first : self._held]
+
+    def _held_labels(self, first: int) -> Labels:
+        return np.asarray(self._labels)[first : self._held]
+
+    def _held_seen(self, first: int) -> Counts:
+        return np.asarray(self._seen)[first : self._held if self._keeps_seen else 0]
+
+    def _drop(self, count: int) -> None:
+        """Forget the first so many."""
+        scores, labels = self._held_scores(count).copy(), self._held_labels(count).copy()
+        seen = self._held_seen(count).copy()
+        self.start += count
+        self._held = 0
+        if not len(labels) and self._limit > _HEAVY:
+            self._clear()
+        self._put(scores, labels, seen)
+
+    def _clear(self) -> None:
+        """Forget all that is buffered."""
+        self._held = self._limit = 0
+        self._scores, self._labels = np.empty(0), np.empty(0, np.int8)
+        self._seen = np.empty(0, np.int64)
+
+    def _widen(self, more: int) -> None:
+        limit = self._limit = max(_FEWEST, self._limit + (self._limit >> 1), self._held + more)
+        self._scores = _longer(np.asarray(self._scores), limit)
+        self._labels = _longer(np.asarray(self._labels), limit)
+        if self._keeps_seen:
+            self._seen = _longer(np.asarray(self._seen), limit)

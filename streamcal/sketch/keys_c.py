@@ -1,0 +1,53 @@
+"""Single scores and labels: the key of a score on the grid, and which of many are none."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["first_bad_label", "first_bad_score", "key_of"]
+
+_memory = np.zeros(1)
+_REAL, _BITS = _memory, _memory.view(np.int64)  # a number, and its bits
+_END: Final = 2.0**-40
+_END_BITS: Final = (1023 - 40) << 52
+_LAST_KEY: Final = 2 * (39 << 52)
+
+
+def key_of(score: float) -> int:
+    """Return the key of a checked score, as `streamcal.sketch.grid.keys_of`."""
+    upper = score > 0.5
+    distance = 1.0 - score if upper else score
+    if distance < _END:
+        distance = _END
+    _REAL[0] = distance
+    key = int(_BITS[0]) - _END_BITS
+    return _LAST_KEY - key if upper else key
+
+
+def first_bad_score(scores: npt.NDArray[np.float64]) -> int:
+    """Return the index of the first of some numbers that is not in [0, 1]; -1: all are."""
+    inside = True
+    for i in range(len(scores)):
+        inside &= (scores[i] >= 0.0) & (scores[i] <= 1.0)
+    if inside:
+        return -1
+    i = 0
+    while 0.0 <= scores[i] <= 1.0:
+        i += 1
+    return i
+
+
+def first_bad_label(labels: npt.NDArray[np.int8]) -> int:
+    """Return the index of the first of some numbers that is neither 0 nor 1; -1: all are."""
+    bits = 0
+    for i in range(len(labels)):
+        bits |= labels[i]
+    if bits & ~1 == 0:
+        return -1
+    i = 0
+    while labels[i] & ~1 == 0:
+        i += 1
+    return i

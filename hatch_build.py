@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-
 _SHARED: Final = "streamcal._cython"
 
 

@@ -16,11 +16,11 @@ import streamcal
 from streamcal.certificates import paths_c
 from streamcal.join.entries import Pending
 from streamcal.join.id_table_c import IdTable
-from streamcal.maps import isotonic_c, line_c, logistic_c, shift_c
+from streamcal.maps import isotonic_c, line_c, logistic_c, shift_c, steps_c
 from streamcal.maps.logistic import HINGE, IDENTITY_ROW, KNOTS, features
 from streamcal.maps.platt import logit
 from streamcal.mixture import forecasts_c, newton_c, weights_c
-from streamcal.sketch import grid
+from streamcal.sketch import buffers_c, grid, keys_c
 from tests.uncompiled import joined, learned, uncompiled
 
 ROOT = Path(__file__).parents[1]
@@ -171,6 +171,72 @@ def test_lines() -> None:
             made.append(out)
         assert np.array_equal(*made)
         assert logit(made[0]) == pytest.approx(np.interp(logit(scores), knots, log_odds), rel=1e-9, abs=1e-9)
+
+
+def test_steps() -> None:
+    rng = np.random.default_rng(8)
+    scores = np.concatenate((rng.random(500), rng.random(200) ** 30, [0.0, 1.0, 1e-300, 0.5]))
+    close = 0.3 + np.arange(40) * 2.0**-50
+    for inner in ([], [0.5], [1e-12, 1.0 - 1e-12], rng.random(300), close, scores[scores > 0.0] ** 2):
+        edges = np.unique(inner)[: None if len(inner) < 400 else -1]
+        values = tuple(np.sin(np.arange(len(edges) + 1.0)).tolist())
+        given, made = np.concatenate((scores, edges, np.nextafter(edges, 0.0))), []
+        for module in (steps_c, uncompiled("streamcal.maps.steps_c")):
+            steps, out = module.StepFunction(tuple(edges.tolist()), values), np.empty(len(given))
+            steps.apply(given, (1.0, 1.0), out)
+            again = pickle.loads(pickle.dumps(steps)) if module is steps_c else steps
+            assert [again.one(score) for score in given.tolist()] == out.tolist()
+            made.append(out)
+        assert np.array_equal(*made)
+        assert np.array_equal(made[0], np.array(values)[np.searchsorted(edges, given, side="right")])
+
+
+def test_keys_and_checks() -> None:
+    rng = np.random.default_rng(9)
+    scores = np.concatenate(
+        (rng.random(500), rng.random(99) ** 40, 1.0 - rng.random(99) ** 40, [0.0, 0.5, 1.0])
+    )
+    for module in (keys_c, uncompiled("streamcal.sketch.keys_c")):
+        assert [module.key_of(score) for score in scores.tolist()] == grid.keys_of(scores).tolist()
+        for bad in (-1e-300, 1.1, np.nan, np.inf):
+            assert module.first_bad_score(np.array((0.0, 1.0, bad, bad))) == 2
+        assert module.first_bad_score(scores) == module.first_bad_score(np.empty(0)) == -1
+        assert module.first_bad_label(np.array((0, 1, 1), np.int8)) == -1
+        assert [module.first_bad_label(np.array((1, bad), np.int8)) for bad in (2, -1, -128)] == [1, 1, 1]
+
+
+def test_shift_of_one_probability() -> None:
+    given, made = np.random.default_rng(10).random((50, 3)).tolist(), []
+    for module in (shift_c, uncompiled("streamcal.maps.shift_c")):
+        weights = [module.shift_weights(p, q) for p, q, _ in given]
+        priors = [module.class_prior(9.0 * n, 10.0 * n, 0.5) for _, _, n in given]
+        ones = [module.shift_correction_one(each[2], w) for each, w in zip(given, weights, strict=True)]
+        made.append((weights, priors, ones))
+        assert module.shift_weights(None, 0.5) == module.shift_weights(1.0, 0.5) == (1.0, 1.0)
+        assert module.class_prior(0, 0, 0.0) is None
+    assert made[0] == made[1]
+
+
+@pytest.mark.parametrize("keeps_seen", [False, True])
+def test_buffers(keeps_seen: bool) -> None:
+    made = []
+    for module in (buffers_c, uncompiled("streamcal.sketch.buffers_c")):
+        rng = np.random.default_rng(11)
+        labels, scores, found = module.LabelBuffer(keeps_seen, None), module.ScoreBuffer(10**6), []
+        for step in range(60):
+            some = rng.random(step)
+            classes = (some > 0.5).astype(np.int8)
+            labels._put(some, classes, np.arange(step))
+            assert not scores.extend(some)
+            for score in some.tolist():
+                labels.append(score, int(score > 0.7), step)
+                scores.append(score)
+            for buffer in (labels, scores):
+                buffer._drop(int(rng.integers(0, buffer._held + 1)))
+            held = labels._held_scores(0), labels._held_labels(0), labels._held_seen(0), scores._since(0)
+            found.append(([each.tolist() for each in held], labels.n, labels.positives, labels.end, scores.n))
+        made.append(found)
+    assert made[0] == made[1]
 
 
 def test_isotonic_regression_is_that_of_scipy() -> None:

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.maps.curves import fit_curve
-from streamcal.maps.isotonic_c import isotonic
 from streamcal.maps.logistic import PLATT, features, fit_logistic, group_logits
 from streamcal.maps.platt import apply_platt, cell_logits, expit, logit
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import class_prior
+from streamcal.mixture.fits_c import isotonic_knots, put_labels
 from streamcal.mixture.forecasts_c import interpolate
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import Weighed
@@ -88,9 +88,9 @@ def fit_source(sketch: ScoreSketch) -> Source:
     cells, level, counted = sketch.cells, sketch.level, sketch.weighed
     counts, n = counted.masses, counted.labels
     curve, curve_loss = fit_line(cells, level, *counted)
-    logits, (positives, totals) = grouped_labels(cells, level, counted)
-    slope, intercept = fit_logistic(PLATT, features(logits), positives, totals)[:2].tolist()
     logits = cell_logits(cells, level)
+    grouped, (positives, totals) = grouped_labels(logits, counted)
+    slope, intercept = fit_logistic(PLATT, features(grouped), positives, totals)[:2].tolist()
     by_platt = apply_platt(np.array(slope), np.array(intercept), logits)
     # On the labels that they were fitted to, two parameters do better than on new ones by about 4·p(1−p)/n.
     variance = float((counts.sum(axis=0) * by_platt * (1.0 - by_platt)).sum()) / int(counts.sum())
@@ -103,25 +103,24 @@ def fit_source(sketch: ScoreSketch) -> Source:
     return Source(max(1, round(n)), prior, (slope, intercept), curve, losses)
 
 
-def grouped_labels(cells: Cells, level: int, counted: Weighed) -> tuple[Floats, Floats]:
+def grouped_labels(logits: Floats, counted: Weighed) -> tuple[Floats, Floats]:
     """Return what a logistic regression is fitted to, in groups of neighbouring scores (`group_logits`).
 
     Parameters
     ----------
-    cells, level, counted
-        The grid, int32[m], and the labels of its cells.
+    logits, counted
+        The logits of the cells, float64[m], ascending, and their labels.
 
     Returns
     -------
     Logits, float64[g], and the labels 1 and all labels of each, float64[2, g]. Labels with weights add up to
     their effective number.
     """
-    counts = np.empty((2, len(cells)))
-    counts[0] = counted.masses[1]
-    np.add(counted.masses[0], counted.masses[1], out=counts[1])
+    counts, scale = np.empty((2, len(logits))), 1.0
     if counted.squares is not None:
-        counts *= counted.labels / float(counts[1].sum())
-    return group_logits(cell_logits(cells, level), counts)
+        scale = counted.labels / float(counted.masses.sum())
+    put_labels(counted.masses, scale, counts)
+    return group_logits(logits, counts)
 
 
 def fit_line(
@@ -129,34 +128,34 @@ def fit_line(
 ) -> tuple[Line, float]:
     """Fit the map of ``bins="auto"``; return it with the Brier loss per label expected on new labels.
 
-    The parameters are those of `fit_isotonic`, and whether the map must not descend.
+    Parameters
+    ----------
+    cells, level
+        The grid, int32[m].
+    counts, squares
+        As in `fit_isotonic`.
+    monotone
+        Whether the map must not descend.
     """
     curve = fit_curve(cells, level, counts, squares=squares, monotone=monotone)
     return _as_line(curve.map), curve.loss
 
 
-def fit_isotonic(cells: Cells, level: int, counts: Counts, squares: Floats | None = None) -> Line:
+def fit_isotonic(logits: Floats, counts: Counts, squares: Floats | None = None) -> Line:
     """Fit isotonic regression, interpolated linearly between its blocks.
 
     Parameters
     ----------
-    cells, level
-        The grid, int32[m].
+    logits
+        Of the cells, float64[m], ascending.
     counts
         Labels per class and cell, int64[2, m]; no cell is empty.
     squares
         Σw² per cell, float64[m]; None: all weights are 1.
     """
-    positives = counts[1].astype(np.float64)
-    weights = positives + counts[0]
-    ends = slice(None, None, max(1, len(cells) - 1))  # the first and the last, which may be the same
-    one = 1.0 if squares is None else squares[ends] / weights[ends]
-    weights[ends] += one
-    positives[ends] += 0.5 * one
-    starts, values = isotonic(positives / weights, weights)
-    knots = starts.repeat(2)[1:-1]
-    knots[1::2] -= 1
-    return Line(cell_logits(cells[knots], level), np.minimum(values.repeat(2), 1.0))
+    both = np.empty((2, 2 * len(logits)))
+    used = isotonic_knots(logits, counts, squares, both[0], both[1])
+    return Line(both[0, :used].copy(), both[1, :used].copy())
 
 
 def _as_line(curve: RecalibrationMap) -> Line:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
 from streamcal.maps.logistic import HINGE, IDENTITY_ROW, features, fit_logistic
+from streamcal.maps.platt import cell_logits
 from streamcal.mixture.fits import (
     Cells,
     Floats,
@@ -116,15 +117,16 @@ class Windows:
                 lines[window], hinges[window] = lines[window - 1], hinges[window - 1]
             else:
                 cells, counted = self._newest.weighed(length)
-                lines[window] = fit_isotonic(cells, grid.MIN_LEVEL, *counted)
-                hinges[window] = _fit_hinge(cells, grid.MIN_LEVEL, counted, hinges[window])
+                logits = cell_logits(cells, grid.MIN_LEVEL)
+                lines[window] = fit_isotonic(logits, *counted)
+                hinges[window] = _fit_hinge(logits, counted, hinges[window])
             fitted_at[window] = n
         is_due, curve = n - fitted_at[-1] >= max(1, n // (2 * _PARTS)), self.fits.curve
         if is_due:
             self._sort()
             cells, level, counted = self._all.cells, self._all.level, self._all.weighed
             curve = fit_line(cells, level, *counted, monotone=False)[0]
-            hinges[-1] = _fit_hinge(cells, level, counted, hinges[-1])
+            hinges[-1] = _fit_hinge(cell_logits(cells, level), counted, hinges[-1])
             fitted_at[-1] = n
         self.fits = Fits(tuple(lines), hinges, curve)
         return is_due
@@ -172,7 +174,7 @@ class Windows:
         self._all.add_checked(*self._newest.latest(self.n - self._all.n))
 
 
-def _fit_hinge(cells: Cells, level: int, counted: Weighed, start: Floats) -> Floats:
-    """Return θ of the hinge map of these cells, float64[7]; ``start`` is the previous fit."""
-    logits, (positives, totals) = grouped_labels(cells, level, counted)
-    return fit_logistic(HINGE, features(logits), positives, totals, start)
+def _fit_hinge(logits: Floats, counted: Weighed, start: Floats) -> Floats:
+    """Return θ of the hinge map of the cells of these logits, float64[7]; ``start`` is the previous fit."""
+    grouped, (positives, totals) = grouped_labels(logits, counted)
+    return fit_logistic(HINGE, features(grouped), positives, totals, start)

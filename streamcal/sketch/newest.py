@@ -14,7 +14,7 @@ import numpy as np
 from streamcal.errors import DamagedStateError
 from streamcal.sketch import grid
 from streamcal.sketch.arrays import Cells, Counts, Labels, Scores, Units
-from streamcal.sketch.counting_c import count_sorted
+from streamcal.sketch.counting_c import count_sorted, pack
 from streamcal.sketch.weighing import ONE, Weighed, check_units, squares, weighed
 
 __all__ = ["Newest"]
@@ -135,9 +135,9 @@ class Newest:
     def _pack(self) -> Cells:
         """Pack the labels that wait; return all."""
         if self._labels:
-            packed = grid.cells_of(np.array(self._scores), grid.MIN_LEVEL)
-            packed <<= np.int32(1)
-            packed |= np.array(self._labels)
+            packed, one = np.empty(len(self._labels), np.int32), np.empty(1)
+            labels = np.frombuffer(self._labels, np.uint8)
+            pack(np.frombuffer(self._scores), labels, one, one.view(np.int64), packed)
             heavy = None if self._units is None else np.array(self._units, np.int32)
             self._scores, self._labels, self._units = array("d"), bytearray(), None
             self._keep(packed, heavy)

@@ -46,7 +46,7 @@ def test_labels_all_alike_say_what_so_many_can(n: int, label: int) -> None:
     expected = (n * label + 0.5) / (n + 1.0)
     for scores in (np.full(n, 0.3), np.linspace(0.3, 0.7, n)):
         sketch = sketched(scores, np.full(n, label, np.int8))
-        line = fit_isotonic(sketch.cells, sketch.level, sketch.counts)
+        line = fit_isotonic(cell_logits(sketch.cells, sketch.level), sketch.counts)
         ends = line.at(logits_of(np.array([0.01, 0.99])))
         if len(sketch.cells) == 1:
             assert ends == pytest.approx(expected)
@@ -55,7 +55,7 @@ def test_labels_all_alike_say_what_so_many_can(n: int, label: int) -> None:
     # 40 labels of each class that a score separates: the end blocks are those of one class.
     scores, labels = np.repeat([0.2, 0.4, 0.6, 0.8], 20), np.repeat([0, 0, 1, 1], 20).astype(np.int8)
     sketch = sketched(scores, labels)
-    line = fit_isotonic(sketch.cells, sketch.level, sketch.counts)
+    line = fit_isotonic(cell_logits(sketch.cells, sketch.level), sketch.counts)
     ends = line.at(logits_of(np.array([0.01, 0.99])))
     assert ends == pytest.approx([0.5 / 41.0, 40.5 / 41.0])
 
@@ -64,7 +64,7 @@ def test_labels_all_alike_say_what_so_many_can(n: int, label: int) -> None:
 def test_isotonic_regression_is_scikit_learn_s(n: int) -> None:
     scores, labels = tied(n, n)
     sketch = sketched(scores, labels)
-    line = fit_isotonic(sketch.cells, sketch.level, sketch.counts)
+    line = fit_isotonic(cell_logits(sketch.cells, sketch.level), sketch.counts)
     at = np.linspace(0.0, 1.0, 500)
     assert line.at(logits_of(at)) == pytest.approx(isotonic(scores, labels, at), abs=1e-5)
     assert (np.diff(line.values) >= 0.0).all()
@@ -95,7 +95,7 @@ def test_what_is_grouped_adds_up_to_the_effective_number(n: int, weighted: bool)
     sketch = ScoreSketch(512)
     sketch.add(scores, labels, weights)
     counted = sketch.weighed
-    logits, (positives, totals) = grouped_labels(sketch.cells, sketch.level, counted)
+    logits, (positives, totals) = grouped_labels(cell_logits(sketch.cells, sketch.level), counted)
     number = n if weights is None else weights.sum() ** 2 / (weights**2).sum()
     share = labels.mean() if weights is None else weights @ labels / weights.sum()
     assert totals.sum() == pytest.approx(number)

@@ -1,0 +1,15 @@
+# The types with which fits_c.py is compiled; see docs/architecture.md.
+cimport cython
+from streamcal.maps cimport isotonic_c
+
+@cython.locals(
+    m=Py_ssize_t, means="double[::1]", sizes="double[::1]", starts="long long[::1]", i=Py_ssize_t,
+    positives=double, weight=double, one=double, blocks=Py_ssize_t,
+)
+cpdef Py_ssize_t isotonic_knots(
+    const double[::1] logits, const long long[:, :] counts, const double[:] squares, double[::1] knots,
+    double[::1] values
+)
+
+@cython.locals(i=Py_ssize_t)
+cpdef put_labels(const long long[:, :] counts, double scale, double[:, ::1] out)

@@ -1,0 +1,52 @@
+"""What the fits to a window do cell by cell: isotonic regression, and what logistic regression counts."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from streamcal.maps import isotonic_c
+
+__all__ = ["isotonic_knots", "put_labels"]
+
+Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+
+
+def isotonic_knots(
+    logits: Floats, counts: Counts, squares: Floats | None, knots: Floats, values: Floats
+) -> int:
+    """Fit isotonic regression; return how many knots there are: two for each block.
+
+    Parameters
+    ----------
+    logits, counts, squares
+        As in `fits.fit_isotonic`: float64[m], int64[2, m], and float64[m] or None.
+    knots, values
+        float64[2 m], whose first ones get the first and the last logit of each block, and its value.
+    """
+    m = len(logits)
+    means, sizes, starts = np.empty(m), np.empty(m), np.empty(m + 1, np.int64)
+    for i in range(m):
+        positives = float(counts[1, i])
+        weight = positives + counts[0, i]
+        if i == 0 or i == m - 1:
+            one = 1.0 if squares is None else squares[i] / weight
+            weight += one
+            positives += 0.5 * one
+        means[i], sizes[i] = positives / weight, weight
+    blocks = isotonic_c.pool(means, sizes, starts)
+    for i in range(blocks):
+        knots[2 * i], knots[2 * i + 1] = logits[starts[i]], logits[starts[i + 1] - 1]
+        values[2 * i] = values[2 * i + 1] = min(means[i], 1.0)
+    return 2 * blocks
+
+
+def put_labels(counts: Counts, scale: float, out: Floats) -> None:
+    """Put the labels 1 and all labels of m cells into ``out``, float64[2, m], multiplied by ``scale``.
+
+    ``counts`` are the labels 0 and 1 of each, int64[2, m].
+    """
+    for i in range(counts.shape[1]):
+        out[0, i] = scale * counts[1, i]
+        out[1, i] = scale * (counts[0, i] + counts[1, i])

@@ -20,12 +20,11 @@ from streamcal.maps.platt import apply_platt, cell_logits, expit, logit
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import class_prior
 from streamcal.mixture.fits_c import isotonic_knots, put_labels
-from streamcal.mixture.forecasts_c import interpolate
+from streamcal.mixture.forecasts_c import Line
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import Weighed
 
 __all__ = [
-    "Line",
     "Source",
     "fit_isotonic",
     "fit_line",
@@ -39,25 +38,6 @@ Floats = npt.NDArray[np.float64]
 
 _SMOOTHING: Final = 0.5  # Krichevsky–Trofimov: no prior is ever 0 or 1
 _QUARTER: Final = 0.25  # of a nat: between two knots an expit is straight to within 0.25² / (48√3)
-
-
-class Line(NamedTuple):
-    """A piecewise linear function of the logit of the score, constant beyond its ends."""
-
-    logits: Floats
-    """float64[p], the knots, ascending; two of them may be equal."""
-    values: Floats
-    """float64[p]."""
-
-    def at(self, logits: Floats) -> Floats:
-        """Return the values at logits, float64[n]."""
-        out = np.empty(len(logits))
-        self.put(logits, out)
-        return out
-
-    def put(self, logits: Floats, out: Floats) -> None:
-        """Put the values at logits into ``out``, float64[n] both."""
-        interpolate(self.logits, self.values, logits, out)
 
 
 class Source(NamedTuple):

@@ -1,12 +1,77 @@
 # The types with which forecasts_c.py is compiled; see docs/architecture.md.
 cimport cython
+cimport libc.math as math
+
+cdef const double[::1] _BENDS
+cdef Py_ssize_t _HINGES, _WINDOWS, _CURVE, _LOGISTIC, _SHIFTED, _EXPOSED
+cdef double _LARGEST, _END
+
+
+@cython.final
+cdef class Line:
+    cdef readonly object logits, values
+    cdef const double[::1] _knots, _heights
+
+    @cython.locals(i=Py_ssize_t, out="double[::1]")
+    cpdef at(self, const double[::1] logits)
+    @cython.locals(last=Py_ssize_t, low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t, slope=double)
+    cdef double one(self, double logit) noexcept
+
+
+@cython.final
+cdef class Snapshot:
+    cdef readonly long long observed
+    cdef readonly object weights, logistic, source
+    cdef readonly tuple isotonic, odds
+    cdef readonly Line curve
+    cdef readonly bint by_scores
+    cdef const double[:, ::1] _parts, _theta
+    cdef Line _shifted
+    cdef double _all_odds, _recent_odds
+
+    @cython.locals(row=Py_ssize_t, place=Py_ssize_t, forecast=double)
+    cdef void put(self, double score, double logit, double[::1] out) noexcept
+    @cython.locals(line=Line)
+    cdef double isotonic_at(self, Py_ssize_t row, double score, double logit) noexcept
+    cdef double curve_at(self, double score, double logit) noexcept
+    @cython.locals(exponent=double, j=Py_ssize_t)
+    cdef double logistic_at(self, Py_ssize_t row, double logit) noexcept
+    @cython.locals(n=Py_ssize_t, i=Py_ssize_t, j=Py_ssize_t, row=Py_ssize_t, place=Py_ssize_t, same=bint, new=bint, odds=double)
+    cpdef fill(
+        self, Snapshot before, const double[::1] scores, const double[::1] logits, double[::1] base, double[:, ::1] out
+    )
+
+
+@cython.locals(positive=double)
+cdef double shifted(double odds, double probability) noexcept
+
+@cython.locals(row="double[::1]", i=Py_ssize_t, k=Py_ssize_t)
+cpdef forecast(Snapshot snapshot, const double[::1] scores, const double[::1] logits, double[:, ::1] out)
+
+@cython.locals(i=Py_ssize_t, k=Py_ssize_t, weight=double)
+cpdef mix(
+    Snapshot snapshot, Snapshot before, const double[::1] scores, const double[::1] logits, double[::1] base,
+    double[:, ::1] values, double[::1] out
+)
+
+@cython.locals(number=Py_ssize_t, least=Py_ssize_t, i=Py_ssize_t, low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t)
+cpdef Py_ssize_t served_at(
+    const unsigned long long[::1] ends, Py_ssize_t first, const long long[:] seen, long long[::1] out
+)
+
+@cython.locals(newest="long long", some_at_once=bint, fresh=Py_ssize_t, i=Py_ssize_t)
+cpdef look(const long long[:] seen, long long at_once, long long observed, bint newer)
 
 @cython.locals(
-    last=Py_ssize_t, i=Py_ssize_t, x=double, low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t, slope=double,
+    kinds=Py_ssize_t, candidates=Py_ssize_t, row="double[::1]", edges="const double[:]", middles="const double[:]",
+    places="const double[:]", last=Py_ssize_t, i=Py_ssize_t, score=double, weight=double, inside=double, x=double,
+    low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t, k=Py_ssize_t, then=Snapshot, tracker=Py_ssize_t, mixed=double,
 )
-cpdef interpolate(const double[::1] knots, const double[::1] values, const double[::1] points, double[:] out)
+cpdef lose(
+    Snapshot arrival, tuple served, const long long[::1] which, tuple cells, const double[:] scores,
+    const signed char[:] labels, double least, const double[::1] counted, double[::1] logits,
+    double[:, :, ::1] losses, double[:, ::1] tracked
+)
 
-@cython.locals(start=Py_ssize_t, each=Py_ssize_t, row=Py_ssize_t, i=Py_ssize_t, k=Py_ssize_t, weight=double)
-cpdef mix(
-    const double[:, :, :] weights, const double[:, ::1] forecasts, const long long[::1] ends, double[:, ::1] out
-)
+@cython.locals(right=double)
+cdef double loss_of(double forecast, int label, double least) noexcept

@@ -1,65 +1,385 @@
-"""Lines at many points, and weighted means of forecasts."""
+"""What every candidate forecasts at one moment, score after score, and what that loses on labels."""
 
 from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["interpolate", "mix"]
+from streamcal.maps.logistic import KNOTS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streamcal.mixture.fits import Source
+
+__all__ = ["Line", "Snapshot", "forecast", "look", "lose", "mix", "served_at"]
 
 Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+
+_BENDS: Final = KNOTS
+_HINGES: Final = len(KNOTS)
+# The rows of each kind of map, in the order of `names.NAMES`, which `forecasts` checks.
+_WINDOWS: Final = 4
+_CURVE: Final = 1 + _WINDOWS
+_LOGISTIC: Final = _CURVE + 1
+_SHIFTED: Final = _LOGISTIC + 7
+_EXPOSED: Final = _SHIFTED + 2
+_LARGEST: Final = 700.0  # e^700 does not overflow, and no number of labels can tell expit(−700) from 0
+_END: Final = 2.0**-40  # scores nearer to 0 or 1 share one cell of the grid
 
 
-def interpolate(knots: Floats, values: Floats, points: Floats, out: Floats) -> None:
-    """Put a piecewise linear function at points, float64[n], into ``out``, float64[n].
-
-    It is constant beyond its ends.
+class Line:
+    """A piecewise linear function of the logit of the score, constant beyond its ends.
 
     Parameters
     ----------
-    knots, values
-        float64[p], p at least 1; the knots ascending, and two of them may be equal.
+    logits
+        float64[p], p at least 1, the knots, ascending; two of them may be equal.
+    values
+        float64[p].
     """
-    last = len(knots) - 1
-    for i in range(len(points)):
-        x = points[i]
-        if x >= knots[last]:
-            out[i] = values[last]
-            continue
-        if x < knots[0]:
-            out[i] = values[0]
-            continue
-        low, high = 0, last  # knots[low] <= x < knots[high]
+
+    def __init__(self, logits: Floats, values: Floats) -> None:
+        self.logits, self.values = logits, values
+        self._knots, self._heights = logits, values
+
+    def at(self, logits: Floats) -> Floats:
+        """Return the values at logits, float64[n]."""
+        out = np.empty(len(logits))
+        for i in range(len(logits)):
+            out[i] = self.one(logits[i])
+        return out
+
+    def one(self, logit: float) -> float:
+        """Return the value at one logit."""
+        last = self._knots.shape[0] - 1
+        if logit >= self._knots[last]:
+            return self._heights[last]  # type: ignore[no-any-return]
+        if logit < self._knots[0]:
+            return self._heights[0]  # type: ignore[no-any-return]
+        low, high = 0, last  # knots[low] <= logit < knots[high]
         while high - low > 1:
             middle = (low + high) // 2
-            if x < knots[middle]:
+            if logit < self._knots[middle]:
                 high = middle
             else:
                 low = middle
-        slope = (values[high] - values[low]) / (knots[high] - knots[low])
-        out[i] = slope * (x - knots[low]) + values[low]
+        slope = (self._heights[high] - self._heights[low]) / (self._knots[high] - self._knots[low])
+        return slope * (logit - self._knots[low]) + self._heights[low]  # type: ignore[no-any-return]
 
 
-def mix(weights: Floats, forecasts: Floats, ends: npt.NDArray[np.int64], out: Floats) -> None:
-    """Put weighted means of forecasts into ``out``, float64[r, n].
+class Snapshot:
+    """What was served at one moment: everything from which the forecasts of all candidates follow.
 
     Parameters
     ----------
+    observed
+        How many target scores had been observed when it was first served.
     weights
-        Of s parts, float64[s, r, K].
-    forecasts
-        float64[K, n].
-    ends
-        Where each part ends, int64[s]; the last is n.
+        Those of the candidates, and those by each tracker, float64[3, K]: see `weights.Weights`.
+    logistic
+        θ (`streamcal.maps.logistic`) of the hinge maps and the online Platt scalings, float64[R, 7]; behind
+        them those of `names.EXPOSURES` where these are candidates.
+    isotonic
+        One map per window; none before the first labels: these candidates equal the identity then.
+    curve
+        None before the first labels.
+    source
+        None: the composites equal the identity.
+    odds
+        κ = w₁/w₀ (eq. 13) of both composites, positive and finite.
+    by_scores
+        Whether scores, too, told of the target's prior.
     """
-    start = 0
-    for each in range(len(ends)):
-        for row in range(len(out)):
-            for i in range(start, ends[each]):
-                out[row, i] = 0.0
-            for k in range(len(forecasts)):
-                weight = weights[each, row, k]
-                if weight != 0.0:
-                    for i in range(start, ends[each]):
-                        out[row, i] += weight * forecasts[k, i]
-        start = ends[each]
+
+    def __init__(
+        self,
+        observed: int,
+        weights: Floats,
+        logistic: Floats,
+        isotonic: tuple[Line, ...],
+        curve: Line | None,
+        source: Source | None,
+        odds: tuple[float, float],
+        by_scores: bool,  # noqa: FBT001
+    ) -> None:
+        self.observed, self.weights, self.logistic = observed, weights, logistic
+        self.isotonic, self.curve, self.source = isotonic, curve, source
+        self.odds, self.by_scores = odds, by_scores
+        self._parts, self._theta = weights, logistic
+        self._shifted = None if source is None else source.curve
+        self._all_odds, self._recent_odds = odds
+
+    @property
+    def knows(self) -> bool:
+        """Whether it knew any label; else all candidates forecast the same."""
+        return self.curve is not None or self.source is not None
+
+    def put(self, score: float, logit: float, out: Floats) -> None:
+        """Put what every candidate forecasts for one score into ``out``, float64[K]."""
+        out[0] = score
+        for row in range(_WINDOWS):
+            out[1 + row] = self.isotonic_at(row, score, logit)
+        out[_CURVE] = self.curve_at(score, logit)
+        for row in range(self._theta.shape[0]):
+            place = row + (_LOGISTIC if row < _SHIFTED - _LOGISTIC else _EXPOSED - _SHIFTED + _LOGISTIC)
+            out[place] = self.logistic_at(row, logit)
+        out[_SHIFTED] = out[_SHIFTED + 1] = score
+        if self._shifted is not None:
+            forecast = self._shifted.one(logit)
+            out[_SHIFTED] = shifted(self._all_odds, forecast)
+            out[_SHIFTED + 1] = shifted(self._recent_odds, forecast)
+
+    def isotonic_at(self, row: int, score: float, logit: float) -> float:
+        """Return the forecast of one window's isotonic map."""
+        if not self.isotonic:
+            return score
+        line = self.isotonic[row]
+        return line.one(logit)
+
+    def curve_at(self, score: float, logit: float) -> float:
+        """Return the forecast of the curve of all labels."""
+        return score if self.curve is None else self.curve.one(logit)
+
+    def logistic_at(self, row: int, logit: float) -> float:
+        """Return the forecast of one logistic map."""
+        exponent = self._theta[row, 0] * logit + self._theta[row, 1]
+        for j in range(_HINGES):
+            if logit > _BENDS[j]:
+                exponent += self._theta[row, 2 + j] * (logit - _BENDS[j])
+        return 1.0 / (1.0 + math.exp(min(-exponent, _LARGEST)))
+
+    def fill(self, before: Snapshot | None, scores: Floats, logits: Floats, base: Floats, out: Floats) -> None:
+        """Bring forecasts for n scores up to date, in place.
+
+        Parameters
+        ----------
+        before
+            The snapshot that they are of: only what has changed since is evaluated. None: they are of none.
+        scores, logits
+            float64[n].
+        base
+            float64[n], what the source's map says, to which the correction is applied.
+        out
+            float64[K, n].
+        """
+        n = len(scores)
+        if before is None:
+            for i in range(n):
+                out[0, i] = scores[i]
+        for row in range(_WINDOWS):
+            if before is not None and (
+                self.isotonic[row] is before.isotonic[row]
+                if self.isotonic and before.isotonic
+                else not self.isotonic and not before.isotonic
+            ):
+                continue
+            for i in range(n):
+                out[1 + row, i] = self.isotonic_at(row, scores[i], logits[i])
+        if before is None or self.curve is not before.curve:
+            for i in range(n):
+                out[_CURVE, i] = self.curve_at(scores[i], logits[i])
+        for row in range(self._theta.shape[0]):
+            same = before is not None
+            if before is not None:
+                for j in range(2 + _HINGES):
+                    if self._theta[row, j] != before._theta[row, j]:
+                        same = False
+            if not same:
+                place = row + (_LOGISTIC if row < _SHIFTED - _LOGISTIC else _EXPOSED - _SHIFTED + _LOGISTIC)
+                for i in range(n):
+                    out[place, i] = self.logistic_at(row, logits[i])
+        new = before is None or self._shifted is not before._shifted
+        if new:
+            for i in range(n):
+                base[i] = scores[i] if self._shifted is None else self._shifted.one(logits[i])
+        for row in range(2):
+            odds = self._recent_odds if row else self._all_odds
+            if before is not None and not new:
+                if odds == (before._recent_odds if row else before._all_odds):
+                    continue
+            for i in range(n):
+                out[_SHIFTED + row, i] = base[i] if self._shifted is None else shifted(odds, base[i])
+
+
+def shifted(odds: float, probability: float) -> float:
+    """Return κp / (κp + 1 − p) (eq. 13)."""
+    positive = odds * probability
+    return positive / (positive + (1.0 - probability))
+
+
+def forecast(snapshot: Snapshot, scores: Floats, logits: Floats, out: Floats) -> None:
+    """Put what every candidate forecasts for n scores into ``out``, float64[K, n]."""
+    row = np.empty(len(out))
+    for i in range(len(scores)):
+        snapshot.put(scores[i], logits[i], row)
+        for k in range(len(out)):
+            out[k, i] = row[k]
+
+
+def mix(
+    snapshot: Snapshot,
+    before: Snapshot | None,
+    scores: Floats,
+    logits: Floats,
+    base: Floats,
+    values: Floats,
+    out: Floats,
+) -> None:
+    """Bring forecasts up to date, and put their mixture into ``out``, float64[n].
+
+    The other parameters are those of `Snapshot.fill`.
+    """
+    if before is not snapshot:
+        snapshot.fill(before, scores, logits, base, values)
+    for i in range(len(out)):
+        out[i] = 0.0
+    for k in range(len(values)):
+        weight = snapshot._parts[0, k]
+        if weight != 0.0:
+            for i in range(len(out)):
+                out[i] += weight * values[k, i]
+    for i in range(len(out)):
+        out[i] = min(out[i], 1.0)  # rounding may lead above 1 by one ulp
+
+
+def served_at(ends: npt.NDArray[np.uint64], first: int, seen: Counts, out: Counts) -> int:
+    """Find the snapshot that was served after so many scores; return the least index.
+
+    Parameters
+    ----------
+    ends
+        uint64[K − 1], how many scores had been observed when the next of K snapshots was first served.
+    first
+        The index of the first snapshot that knew a label; K stands for those before, and for negative counts.
+    seen, out
+        int64[n]; ``out`` gets the indices.
+    """
+    number = len(ends) + 1
+    least = number
+    for i in range(len(seen)):
+        low, high = 0, len(ends)
+        if seen[i] < 0:
+            low = number
+        else:
+            while low < high:
+                middle = (low + high) // 2
+                if ends[middle] <= seen[i]:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low < first:
+                low = number
+        out[i] = low
+        least = min(least, low)
+    return least
+
+
+def look(seen: Counts, at_once: int, observed: int, newer: bool) -> tuple[int, bool, int]:  # noqa: FBT001
+    """Look when the predictions of labels were made.
+
+    Parameters
+    ----------
+    seen
+        int64[n], n at least 1, as in `mixture.Mixture.learn`.
+    at_once
+        What stands for a label that came together with its prediction.
+    observed
+        The number of scores observed at the latest step.
+    newer
+        Whether scores were observed since.
+
+    Returns
+    -------
+    The greatest of the counts; whether a label came at once; and how many predictions are of the latest step.
+    """
+    newest, some_at_once, fresh = seen[0], False, 0
+    for i in range(len(seen)):
+        newest = max(newest, seen[i])
+        if seen[i] == at_once:
+            some_at_once = True
+        if seen[i] < 0 or (newer and seen[i] >= observed):
+            fresh += 1
+    return newest, some_at_once, fresh
+
+
+def lose(
+    arrival: Snapshot,
+    served: Sequence[Snapshot],
+    which: Counts | None,
+    cells: tuple[Floats, Floats, Floats] | None,
+    scores: Floats,
+    labels: npt.NDArray[np.int8],
+    least: float,
+    counted: Floats | None,
+    logits: Floats,
+    losses: Floats,
+    tracked: Floats,
+) -> None:
+    """Put the log losses of what was forecast for n scores into ``losses`` and ``tracked``.
+
+    Parameters
+    ----------
+    arrival
+        What was served when the labels came.
+    served, which
+        Snapshots, and for each label the index of that which was served when its prediction was made,
+        int64[n]. None: what was served on arrival.
+    cells
+        Of the table that was served on arrival, the inner edges, and the scores and logits at which it
+        forecasts; None: what was served on arrival is evaluated at the scores themselves.
+    labels
+        int8[n].
+    least
+        in (0, ½]: how near to 0 or 1 a forecast is taken for.
+    counted
+        What each label counts for, float64[n]; None: one.
+    logits
+        float64[n], which get the logits of the scores.
+    losses
+        float64[2, K, n], as of the prediction and on arrival; float64[1, K, n]: as of the prediction only.
+    tracked
+        float64[2, n], those of each tracker as of the prediction.
+    """
+    kinds, candidates, row = losses.shape[0], losses.shape[1], np.empty(losses.shape[1])
+    edges, middles, places = (scores, scores, scores) if cells is None else cells
+    last = len(edges)
+    for i in range(len(scores)):
+        score, weight = scores[i], 1.0 if counted is None else counted[i]
+        inside = min(max(score, _END), 1.0 - _END)
+        x = logits[i] = math.log(inside / (1.0 - inside))
+        if which is None or kinds > 1:
+            if cells is None:
+                arrival.put(score, x, row)
+            else:
+                low, high = 0, last
+                while low < high:
+                    middle = (low + high) // 2
+                    if edges[middle] <= score:
+                        low = middle + 1
+                    else:
+                        high = middle
+                arrival.put(middles[low], places[low], row)
+            for k in range(candidates):
+                losses[kinds - 1, k, i] = weight * loss_of(row[k], labels[i], least)
+        then = arrival
+        if which is not None:
+            then = served[which[i]]
+            then.put(score, x, row)
+            for k in range(candidates):
+                losses[0, k, i] = weight * loss_of(row[k], labels[i], least)
+        for tracker in range(2):
+            mixed = 0.0
+            for k in range(candidates):
+                mixed += then._parts[1 + tracker, k] * row[k]
+            tracked[tracker, i] = weight * loss_of(mixed, labels[i], least)
+
+
+def loss_of(forecast: float, label: int, least: float) -> float:
+    """Return the log loss in nats of one forecast."""
+    right = forecast if label == 1 else 1.0 - forecast
+    return -math.log(min(max(right, least), 1.0 - least))

@@ -16,10 +16,8 @@ Memory: that of the windows (`windows`), the snapshots (`snapshots`) and the tab
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Final, Self
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -33,8 +31,11 @@ from streamcal.mixture import state as codec
 from streamcal.mixture.evidence import NO_EVIDENCE, Evidence
 from streamcal.mixture.first_labels import FirstLabels, Observed
 from streamcal.mixture.fits import Counts, Floats, Source, fit_source
-from streamcal.mixture.forecasts import Points, Snapshot, forecasts
-from streamcal.mixture.names import DISCOUNTS, NAMES, RECENT_PRIOR, WINDOWS, names_of
+from streamcal.mixture.forecasts import LOGISTIC_ROWS, Points, forecasts
+from streamcal.mixture.forecasts_c import Snapshot, look, lose
+from streamcal.mixture.label_counts import LabelCounts, shared
+from streamcal.mixture.mixed import Mixed, Mixing
+from streamcal.mixture.names import DISCOUNTS, EXPOSURES, NAMES, WINDOWS, names_of
 from streamcal.mixture.newton_c import OnlinePlatt
 from streamcal.mixture.recent import RecentLosses
 from streamcal.mixture.snapshots import Snapshots
@@ -42,9 +43,9 @@ from streamcal.mixture.table import ServedTable
 from streamcal.mixture.weights import Weights, by_source, log_losses
 from streamcal.mixture.windows import Fits, Windows
 from streamcal.sketch.arrays import AT_ONCE, Units
-from streamcal.sketch.decoding import MOST, Probability
+from streamcal.sketch.decoding import MOST
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.sketch.weighing import NONE, ONE, Mass
+from streamcal.sketch.weighing import Mass
 
 __all__ = ["EARLIER", "STRIDE", "STRIDE_AT_ONCE", "Mixed", "Mixing", "Mixture", "Observed"]
 
@@ -58,66 +59,8 @@ EARLIER: Final = WINDOWS[-1]
 """How many of the source's newest labels the candidates can continue from."""
 
 _FIRST_STEP: Final = 8
+_HINGES: Final = len(WINDOWS) + 1
 _SOURCE_STEP: Final = 256  # of the source's labels: nothing is served between them
-
-
-class Mixing(msgspec.Struct, frozen=True):
-    """How the map of mode ``auto`` is mixed from its candidates."""
-
-    leader: str
-    """The candidate with the largest weight."""
-    weights: dict[str, Probability]
-    """The positive weights, by candidate; they sum to 1."""
-    reason: str | None = None
-    """Why the leader differs from that of the version before; None if it does not."""
-
-
-class Mixed:
-    """A new map, and how it is mixed; both are made when they are first asked for.
-
-    Parameters
-    ----------
-    edges, values
-        Of the map: B + 1 bin edges, and float64[B].
-    names, weights
-        Of all candidates: their names, and float64[K].
-    leader, reason
-        As in `Mixing`.
-    """
-
-    def __init__(
-        self,
-        edges: tuple[float, ...],
-        values: Floats,
-        names: Sequence[str],
-        weights: Floats,
-        leader: str,
-        reason: str | None,
-    ) -> None:
-        self._edges, self._values, self._names, self._weights = edges, values, names, weights
-        self._leader, self._reason = leader, reason
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Mixed) and (self.map, self.mixing) == (other.map, other.mixing)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    @cached_property
-    def map(self) -> RecalibrationMap:
-        """The map to serve from now on: a step map of version 0, without shift correction."""
-        # All that the constructor checks holds already.
-        return RecalibrationMap.model_construct(
-            version=0, edges=self._edges, values=tuple(self._values.tolist()), weights=(1.0, 1.0)
-        )
-
-    @cached_property
-    def mixing(self) -> Mixing:
-        """How it is mixed."""
-        named: dict[str, float] = {}
-        for name, weight in zip(self._names, self._weights.tolist(), strict=True):
-            if weight > 0.0:
-                named[name] = named.get(name, 0.0) + weight
-        return Mixing(self._leader, named, self._reason)
 
 
 class Mixture:
@@ -139,28 +82,19 @@ class Mixture:
         "_evidence",
         "_first_labels",
         "_leader",
-        "_mass",
+        "_counts",
         "_next_step",
         "_online",
-        "_positives",
         "_recent",
-        "_recent_labels",
-        "_recent_units",
         "_snapshots",
         "_source",
         "_table",
         "_weights",
         "_windows",
-        "n",
     )
 
     def __init__(self, *, exposed: bool = False) -> None:
-        self.n = 0
-        """The number of target labels learned."""
-        self._positives = 0
-        self._mass = NONE  # what all labels count for beyond one each
-        self._recent_labels = b""  # the latest target labels, for the more recent prior
-        self._recent_units: Units | None = None  # of these; None: all weights are 1
+        self._counts = LabelCounts()
         self._windows = Windows()
         self._online = OnlinePlatt()
         self._source: Source | None = None
@@ -177,7 +111,12 @@ class Mixture:
         # scored.
         self._arrival = self._snapshots.latest
         self._table = ServedTable()
-        self._table.fill(self._snapshots.latest, self._windows)
+        self._table.follow(self._windows)
+
+    @property
+    def n(self) -> int:
+        """The number of target labels learned."""
+        return self._counts.n
 
     @property
     def exposed(self) -> bool:
@@ -253,7 +192,7 @@ class Mixture:
             raise ValueError(f"a source must come before the target's labels, there are {self.n}")
         scores, labels = scores[-EARLIER:], labels[-EARLIER:]
         units = None if units is None else units[-EARLIER:]
-        shares = None if units is None else _shared(units, Mass.of(labels, units), len(labels))
+        shares = None if units is None else shared(units, Mass.of(labels, units), len(labels))
         for start in range(0, len(labels), _SOURCE_STEP):
             part = slice(start, start + _SOURCE_STEP)
             points, counted = Points.of(scores[part]), None if shares is None else shares[part]
@@ -274,7 +213,7 @@ class Mixture:
         What was weighed by it stays weighed: losses, online fits and the newest labels.
         """
         if self._windows.relabel(score, label):
-            self._positives += 2 * label - 1
+            self._counts.relabel(label)
 
     def learn(
         self,
@@ -308,19 +247,15 @@ class Mixture:
             raise ValueError(f"{len(scores)} scores, {len(labels)} labels, {len(seen)} counts of seen scores")
         if not len(labels):
             return
-        shares = self._shares(labels, units)
+        shares = self._counts.shares(labels, units)
         number = 0 if observed is None else observed.number
         # While no prediction is made, nothing that is mixed is served. Who observes fewer scores than labels
         # does not tell of predictions.
         tells = number <= self.observed and number >= self.n + len(labels)
-        newest = int(seen.max())
-        if newest == AT_ONCE or (newest >= 0 and (not tells or (seen == AT_ONCE).any())):
+        newest, some_at_once, fresh = look(seen, AT_ONCE, self.observed, number > self.observed)
+        if newest == AT_ONCE or (newest >= 0 and (not tells or some_at_once)):
             self._arrival = self._snapshots.latest
-        if newest < 0:
-            self._at_once = True
-        else:
-            fresh = (seen < 0) | ((seen >= self.observed) & (number > self.observed))
-            self._at_once = bool(2 * np.count_nonzero(fresh) > len(seen))
+        self._at_once = newest < 0 or 2 * fresh > len(seen)
         if self.holds:
             self._first_labels.add(scores, labels, seen)
             self._windows.add(scores, labels, units)
@@ -329,18 +264,16 @@ class Mixture:
                     self._windows = Windows()
                     self._table.expire()
                 known, told, weighed = self._windows.newest()
-                counted = None if weighed is None else _shared(weighed, Mass.of(told, weighed), len(told))
+                counted = None if weighed is None else shared(weighed, Mass.of(told, weighed), len(told))
                 self._online.learn(logit(known), told, counted)
         else:
-            points = Points.of(scores)
-            losses, tracked = self._losses(points, labels, seen if newest >= 0 else None, shares)
+            logits = np.empty(len(scores))
+            losses, tracked = self._losses(scores, labels, seen if newest >= 0 else None, shares, logits)
             self._weights.track(losses, tracked, shares, earlier=self.n)
             self._recent.add(losses[0])
-            self._online.learn(points.logits, labels, shares)
+            self._online.learn(logits, labels, shares)
             self._windows.add(scores, labels, units)
-        self.n += len(labels)
-        self._positives += int(np.count_nonzero(labels))
-        self._keep_recent(labels, units)
+        self._counts.add(labels, units)
 
     def step(self, observed: int, prior: float | None = None, evidence: Evidence | None = None) -> Mixed:
         """Fit the maps that are due, and mix a new map.
@@ -374,7 +307,7 @@ class Mixture:
         else:  # however often the source was formed before the first label, only the last is needed
             self._snapshots.begin(snapshot)
         self._next_step = _next_step(self.n, at_once=self._at_once)
-        self._table.fill(snapshot, self._windows)
+        self._table.follow(self._windows)
         names = names_of(exposed=self.exposed, by_scores=prior is not None)
         leader, before = int(snapshot.weights[0].argmax()), self._leader
         self._leader = leader
@@ -383,8 +316,7 @@ class Mixture:
 
     def _mixed(self, names: Sequence[str], leader: str, reason: str | None) -> Mixed:
         """Return what the table and the latest snapshot give."""
-        table, weights = self._table.table, self._snapshots.latest.weights[0]
-        return Mixed(table.edges, table.mixed(weights), names, weights, leader, reason)
+        return Mixed(self._table.table, self._snapshots.latest, names, leader, reason)
 
     def merge(self, other: Mixture) -> None:
         """Add what another has learned, as later labels; a step should follow.
@@ -399,26 +331,25 @@ class Mixture:
             self._online.merge(other._online, other._windows.n)
         self._first_labels.merge(other._first_labels)
         self._recent.merge(other._recent)
-        self.n += other.n
-        self._positives += other._positives
-        mass = self._mass.plus(other._mass)
-        self._mass = mass if any(mass) else NONE
-        self._keep_recent(np.frombuffer(other._recent_labels, np.int8), other._recent_units)
+        self._counts.merge(other._counts)
 
     def to_bytes(self) -> bytes:
         """Return the state; equal states give equal bytes."""
         fits, source = self._windows.fits, self._source
         others = self._snapshots.latest.logistic[len(fits.hinges) :]
-        now = Snapshot.of(0, self._weights.served, fits, others, source)
+        logistic = np.concatenate((fits.hinges, others))
+        served = self._weights.served
+        now = Snapshot(0, served, logistic, fits.isotonic, fits.curve, source, (1.0, 1.0), False)
         arrivals = [] if self._arrival is self._snapshots.latest else [(0, self._arrival)]
         snapshots, maps = codec.pack_snapshots([*self._snapshots.held, *arrivals, (0, now)])
         chosen_at, source_edges, partition = self._table.to_state()
         losses, recent_labels = self._recent.to_state()
+        n, positives, latest, mass, latest_units = self._counts.to_state()
         return codec.encode(
             codec.MixtureState(
-                labels=self.n,
-                positives=self._positives,
-                latest=self._recent_labels,
+                labels=n,
+                positives=positives,
+                latest=latest,
                 windows=self._windows.to_state(),
                 maps=maps,
                 snapshots=snapshots[: len(self._snapshots.held)],
@@ -436,8 +367,8 @@ class Mixture:
                 leader=self._leader,
                 recent=codec.pack_floats(losses),
                 recent_labels=recent_labels,
-                mass=self._mass,
-                latest_units=b"" if self._recent_units is None else codec.pack_units(self._recent_units),
+                mass=mass,
+                latest_units=latest_units,
                 evidence=None if self._evidence is None else codec.pack_floats(self._evidence.to_state()),
             )
         )
@@ -460,17 +391,10 @@ class Mixture:
             mixture._evidence = Evidence.restored(codec.unpack_floats(state.evidence, -MOST, MOST))
         *snapshots, (_, arrival), (_, now) = codec.unpack_snapshots(state)
         mixture._source, mixture._leader = now.source, state.leader
-        n = mixture.n = state.labels
-        if state.positives > n or len(state.latest) != min(n, RECENT_PRIOR) or {*state.latest} - {0, 1}:
-            raise DamagedStateError(f"{state.positives} positives among {n} labels of a mixture")
-        mixture._positives, mixture._recent_labels = state.positives, state.latest
-        mixture._mass = Mass(*state.mass) if any(state.mass) else NONE
-        if not mixture._mass.labels + ONE * n >= n or mixture._mass.squares + ONE * n < n:
-            raise DamagedStateError(f"the weights of {n} labels of a mixture are damaged")
-        if state.latest_units:
-            mixture._recent_units = codec.unpack_units(state.latest_units, len(state.latest))
+        n = state.labels
+        mixture._counts.restore(n, state.positives, state.latest, state.mass, state.latest_units)
         mixture._windows.restore(
-            state.windows, Fits(now.isotonic, now.logistic[: len(WINDOWS) + 1], now.curve)
+            state.windows, Fits(now.isotonic, now.logistic[:_HINGES], now.curve)
         )
         first = mixture._first_labels = state.first_labels
         if (
@@ -500,103 +424,90 @@ class Mixture:
             state.chosen_at,
             codec.unpack_cells(state.source_edges),
             codec.unpack_partition(state.partition),
-            mixture._snapshots.latest,
         )
         return mixture
 
     def _snapshot(self, observed: int, prior: float | None) -> Snapshot:
         """Return what is served from now on."""
-        snapshot, evidence = self._untilted(observed, prior), self._evidence
-        if evidence is None:
-            return snapshot
-        snapshot = snapshot._replace(logistic=np.concatenate((snapshot.logistic, _rows(evidence.platt))))
-        weights = snapshot.weights.copy()
-        weights[0, len(NAMES) :] *= evidence.trust  # as little as told positives are trusted, are their maps
-        weights[0] /= weights[0].sum()
-        weights[0] = evidence.tilt(weights[0], forecasts(snapshot, evidence.points))
-        return snapshot._replace(weights=weights)
-
-    def _untilted(self, observed: int, prior: float | None) -> Snapshot:
-        """Return what final labels alone let serve, without the maps of `names.EXPOSURES`."""
-        source, weights, fits = self._source, self._weights.served, self._windows.fits
-        platt = self._online.parameters
+        source, weights, windows = self._source, self._weights.served, self._windows
+        fits, odds = windows.fits, (1.0, 1.0)
+        rows = LOGISTIC_ROWS + (len(EXPOSURES) if self.exposed else 0)
+        logistic = np.zeros((rows, FEATURES))
+        logistic[:_HINGES] = fits.hinges
+        logistic[_HINGES:LOGISTIC_ROWS, :2] = self._online.parameters
+        isotonic, curve = fits.isotonic, fits.curve
         if source is None:
             if self.holds:  # the score is served as it is
-                weights = np.tile(np.eye(len(weights[0]))[0], (3, 1))
-            return Snapshot.of(observed, weights, fits, _rows(platt))
-        every = lately = source.prior
+                weights = np.tile(np.eye(weights.shape[1])[0], (3, 1))
+        else:
+            if not windows.n:  # before the first label the target's maps are those of the source
+                logistic[:LOGISTIC_ROWS] = 0.0
+                logistic[:LOGISTIC_ROWS, :2] = source.platt
+                isotonic, curve = (source.curve,) * len(WINDOWS), source.curve
+            if not self.n:
+                weights = by_source(source, shifted=prior is not None, exposed=self.exposed)
+                weights = np.tile(weights, (3, 1))
+            odds = self._odds(source.prior, prior)
+        by_scores = source is not None and prior is not None
+
+        def made(weights: Floats) -> Snapshot:
+            return Snapshot(observed, weights, logistic, isotonic, curve, source, odds, by_scores)
+
+        evidence = self._evidence
+        if evidence is None:
+            return made(weights)
+        logistic[LOGISTIC_ROWS:, :2] = evidence.platt
+        weights = weights.copy()
+        weights[0, len(NAMES) :] *= evidence.trust  # as little as told positives are trusted, are their maps
+        weights[0] /= weights[0].sum()
+        weights[0] = evidence.tilt(weights[0], forecasts(made(weights), evidence.points))
+        return made(weights)
+
+    def _odds(self, source: float, prior: float | None) -> tuple[float, float]:
+        """Return κ of the shift from the source's prior to the target's, of both composites."""
+        every = lately = source
         if prior is not None:
             every = lately = prior
         elif self.n:
-            recent, latest = self._recent_counts
-            positives, labels = self._mass.effective(self._positives, self.n)
-            every = (positives + source.prior) / (labels + 1.0)
-            lately = (recent + source.prior) / (latest + 1.0)
-        if not self._windows.n:  # before the first label the target's maps are those of the source
-            platt = np.tile(source.platt, (len(platt), 1))
-            hinges = np.tile(_rows([source.platt]), (len(WINDOWS) + 1, 1))
-            fits = Fits((source.curve,) * len(WINDOWS), hinges, source.curve)
-        if not self.n:
-            first = by_source(source, shifted=prior is not None, exposed=self.exposed)
-            weights = np.tile(first, (3, 1))
-        odds = _odds(source.prior, every), _odds(source.prior, lately)
-        return Snapshot.of(observed, weights, fits, _rows(platt), source, odds, by_scores=prior is not None)
+            (positives, labels), (recent, latest) = self._counts.effective(), self._counts.latest()
+            every, lately = (positives + source) / (labels + 1.0), (recent + source) / (latest + 1.0)
+        return _shift(source, every), _shift(source, lately)
 
     @property
     def _least(self) -> float:
         """How near to 0 or 1 a forecast is taken for: so many labels cannot tell nearer ones apart."""
         return 0.5 / (self._windows.n + 1.0)
 
-    def _shares(self, labels: npt.NDArray[np.int8], units: Units | None) -> Floats | None:
-        """Return what the next labels count for, float64[k]; None: one each, as all so far."""
-        if units is None and self._mass is NONE:
-            return None
-        self._mass = self._mass.plus(Mass.of(labels, units))
-        own = np.full(len(labels), ONE) if units is None else units
-        return _shared(own, self._mass, self.n + len(labels))
-
-    def _keep_recent(self, labels: npt.NDArray[np.int8], units: Units | None) -> None:
-        """Take later labels among the most recent ones."""
-        if units is not None or self._recent_units is not None:
-            parts = (len(self._recent_labels), self._recent_units), (len(labels), units)
-            both = np.concatenate([np.full(n, ONE) if own is None else own for n, own in parts])
-            both = both[-RECENT_PRIOR:]
-            self._recent_units = None if (both == ONE).all() else both
-        self._recent_labels = (self._recent_labels + labels.tobytes())[-RECENT_PRIOR:]
-
-    @property
-    def _recent_counts(self) -> tuple[float, float]:
-        """(positives, labels) of the most recent labels; with weights, as their effective number."""
-        positives, labels = self._recent_labels.count(1), len(self._recent_labels)
-        if self._recent_units is None:
-            return positives, labels
-        recent = np.frombuffer(self._recent_labels, np.int8)
-        return Mass.of(recent, self._recent_units).effective(positives, labels)
-
     def _losses(
-        self, points: Points, labels: npt.NDArray[np.int8], seen: Counts | None, shares: Floats | None
+        self,
+        scores: Floats,
+        labels: npt.NDArray[np.int8],
+        seen: Counts | None,
+        shares: Floats | None,
+        logits: Floats,
     ) -> tuple[Floats, Floats]:
         """Return the log losses of what was forecast for n scores; ``seen`` is None if all came at once.
+
+        ``logits`` is an array that gets those of the scores.
 
         Returns
         -------
         Those of every candidate as of the prediction and on arrival, float64[2, K, n], or float64[1, K, n]
         where both are the same; and those of each tracker as of the prediction, float64[2, n].
         """
-        snapshots, arrival = self._snapshots, self._arrival
-        if arrival is snapshots.latest:
-            now = self._table.table.at(points.scores)
-        else:
-            now = forecasts(arrival, points)
-        last, which = len(snapshots.held) - 1, None if seen is None else snapshots.served_at(seen)
-        if which is None or (which.min() >= last and (arrival is snapshots.latest or which.min() > last)):
-            rows: tuple[Floats, ...] = now, arrival.weights[1:].dot(now)
-        else:
-            then, mixed = snapshots.forecasts(which, points, arrival)
-            # What scores tell of now is not what labels of the past confirm.
-            rows = (then, mixed[1:]) if arrival.by_scores else (then, now, mixed[1:])
-        losses = log_losses(np.concatenate(rows), labels, self._least, shares)
-        return losses[:-2].reshape(-1, *now.shape), losses[-2:]
+        held, arrival = self._snapshots.held, self._arrival
+        is_latest = arrival is held[-1][1]
+        served, which, kinds = (), None, 1
+        if seen is not None:
+            index, least = self._snapshots.served_at(seen)
+            if least < len(held) - is_latest:
+                served, which = (*(snapshot for _, snapshot in held), arrival), index
+                # What scores tell of now is not what labels of the past confirm.
+                kinds = 1 if arrival.by_scores else 2
+        cells = self._table.table.cells if is_latest else None
+        losses, tracked = np.empty((kinds, arrival.weights.shape[1], len(scores))), np.empty((2, len(scores)))
+        lose(arrival, served, which, cells, scores, labels, self._least, shares, logits, losses, tracked)
+        return losses, tracked
 
     def _reason(self, before: int, leader: int) -> str:
         """Return why another candidate leads than before."""
@@ -609,28 +520,12 @@ class Mixture:
         return self._recent.compare(before, leader) or f"a source of {labels} labels has come in"
 
 
-def _shared(units: Units, mass: Mass, labels: int) -> Floats:
-    """Return what labels of these weights count for, so that all count for their effective number together.
-
-    ``mass`` and ``labels`` are those of all.
-    """
-    return units.astype(np.float64) * (mass.effective(0, labels)[1] / (mass.labels + ONE * labels))
-
-
 def _next_step(labels: int, *, at_once: bool) -> int:
     """Return the label count of the step after one at so many labels."""
     return labels + min(STRIDE_AT_ONCE if at_once else STRIDE, max(_FIRST_STEP, labels // 4))
 
 
-def _rows(platt: npt.ArrayLike) -> Floats:
-    """Return (a, b) of Platt maps, float64[r, 2], as rows of `Snapshot.logistic`."""
-    platt = np.asarray(platt, np.float64)
-    rows = np.zeros((len(platt), FEATURES))
-    rows[:, :2] = platt
-    return rows
-
-
-def _odds(source: float, target: float) -> float:
+def _shift(source: float, target: float) -> float:
     """Return κ of the shift from one prior to another."""
     zeros, ones = shift_weights(source, target)
     return ones / zeros

@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from streamcal.mixture.fits import Counts, Floats
-from streamcal.mixture.forecasts import Points, Snapshot, forecasts_in_turn
+from streamcal.mixture.fits import Counts
+from streamcal.mixture.forecasts_c import Snapshot, served_at
 
 __all__ = ["Snapshots"]
 
@@ -54,32 +54,15 @@ class Snapshots:
         if not now % _THIN_EVERY:
             self._set([each for each in self.held if _is_kept(each[0], now - each[0])])
 
-    def served_at(self, seen: Counts) -> Counts:
-        """Return the index of the snapshot served after so many scores, int64[n]; for negative numbers K.
+    def served_at(self, seen: Counts) -> tuple[Counts, int]:
+        """Return the index of the snapshot served after so many scores, int64[n], and the least of them.
 
-        K is the number of snapshots that are held. It also stands for those that knew no label at all: their
-        candidates forecast the same, so that no label can tell them apart.
+        For negative numbers it is K, the number of snapshots that are held. That also stands for those that
+        knew no label at all: their candidates forecast the same, so that no label can tell them apart.
         """
-        index: Counts = np.array(self._ends).searchsorted(seen.view(np.uint64), "right")
         first = next((place for place, (_, each) in enumerate(self.held) if each.knows), 0)
-        return np.where((seen < 0) | (index < first), len(self.held), index)
-
-    def forecasts(self, which: Counts, points: Points, arrival: Snapshot) -> tuple[Floats, Floats]:
-        """Return what was forecast for n scores by the snapshots of these indices; K stands for ``arrival``.
-
-        Returns
-        -------
-        What every candidate forecast, float64[K, n] in [0, 1]; and what the mixture and each tracker
-        forecast, float64[3, n].
-        """
-        counts = np.bincount(which)
-        used = counts.nonzero()[0]
-        each_served = [*(snapshot for _, snapshot in self.held), arrival]
-        served = [each_served[index] for index in used.tolist()]
-        order = which.argsort(kind="stable")
-        each, mixed = forecasts_in_turn(served, counts[used], points[order])
-        back = order.argsort()
-        return each.take(back, axis=1), mixed.take(back, axis=1)
+        index = np.empty(len(seen), np.int64)
+        return index, served_at(self._ends, first, seen, index)
 
     def _set(self, held: list[tuple[int, Snapshot]]) -> None:
         self.held = held

@@ -14,8 +14,9 @@ import numpy as np
 from streamcal.errors import DamagedStateError
 from streamcal.maps.logistic import FEATURES
 from streamcal.mixture.first_labels import FirstLabels
-from streamcal.mixture.fits import Cells, Floats, Line, Source
-from streamcal.mixture.forecasts import LOGISTIC_ROWS, Snapshot
+from streamcal.mixture.fits import Cells, Floats, Source
+from streamcal.mixture.forecasts import LOGISTIC_ROWS
+from streamcal.mixture.forecasts_c import Line, Snapshot
 from streamcal.mixture.names import EXPOSURES, NAMES, WINDOWS
 from streamcal.mixture.partition import LAST
 from streamcal.mixture.windows import WindowsState

@@ -10,7 +10,8 @@ from typing import Final
 import numpy as np
 
 from streamcal.mixture.fits import Cells, Floats
-from streamcal.mixture.forecasts import Points, Snapshot, forecasts, refill
+from streamcal.mixture.forecasts import Points, Snapshot
+from streamcal.mixture.forecasts_c import mix
 from streamcal.mixture.partition import LAST, choose_partition, quantile_edges
 from streamcal.mixture.windows import Windows
 from streamcal.sketch import grid
@@ -30,37 +31,32 @@ class Table:
         The left ends of the intervals, int32[p] in cells of the finest grid, strictly ascending from 0.
     """
 
-    __slots__ = ("_filled", "_inner", "_points", "edges", "partition", "values")
+    __slots__ = ("_base", "_filled", "_values", "cells", "edges", "partition")
 
     def __init__(self, partition: Cells) -> None:
         self.partition = partition
         """The left ends of the intervals."""
         middles = partition + np.append(partition[1:], np.int32(LAST))  # in halves of cells
-        self._points = Points.of(grid.left_edges(middles, grid.MIN_LEVEL - 1))
+        points = Points.of(grid.left_edges(middles, grid.MIN_LEVEL - 1))
         lefts = grid.left_edges(partition, grid.MIN_LEVEL)
-        self._inner = lefts[1:]
+        self.cells = lefts[1:].copy(), *points
+        """The left ends but the first as scores, and the scores and logits in the middle, float64[p] each."""
         self.edges = (*lefts.tolist(), 1.0)
         """The left ends of the intervals as scores, and 1."""
         self._filled: Snapshot | None = None
-        self.values: Floats = np.empty((0, len(partition)))
-        """float64[K, p] as of the last `fill`."""
+        self._base, self._values = np.empty(len(partition)), np.empty((0, len(partition)))
 
-    def fill(self, snapshot: Snapshot) -> None:
-        """Bring the values up to date with a snapshot; only what has changed is evaluated."""
+    def mixed(self, snapshot: Snapshot) -> Floats:
+        """Return the mixture of a snapshot on every interval, float64[p].
+
+        The forecasts stay until the next call, in which only what has changed is evaluated.
+        """
         if self._filled is None:
-            self.values = forecasts(snapshot, self._points)
-        else:
-            refill(snapshot, self._points, self.values, self._filled)
-        self._filled = snapshot
-
-    def at(self, scores: Floats) -> Floats:
-        """Return the values for scores, float64[n]: float64[K, n]."""
-        return self.values.take(self._inner.searchsorted(scores, "right"), axis=1)
-
-    def mixed(self, weights: Floats) -> Floats:
-        """Return the mixture with weights, float64[K] with sum 1, on every interval, float64[p]."""
-        means: Floats = weights.dot(self.values)
-        return np.minimum(means, 1.0, out=means)  # rounding may lead above 1 by one ulp
+            self._values = np.empty((snapshot.weights.shape[1], len(self.partition)))
+        before, self._filled = self._filled, snapshot
+        out = np.empty(len(self.partition))
+        mix(snapshot, before, *self.cells[1:], self._base, self._values, out)
+        return out
 
 
 class ServedTable:
@@ -75,31 +71,29 @@ class ServedTable:
         self._chosen_at = 0  # the label count at which the partition was chosen, −1 if it is out of date
         self._source_edges: Cells = np.empty(0, np.int32)
         self.table = Table(choose_partition(np.empty(0, np.int32)))
-        """The table, as of the last `fill`."""
+        """The table, as of the last `follow`."""
 
     def set_source(self, sketch: ScoreSketch) -> None:
-        """Have the partition follow the scores of a source from the next `fill` on."""
+        """Have the partition follow the scores of a source from the next `follow` on."""
         self._source_edges = quantile_edges(sketch.cells, sketch.level, sketch.totals)
         self._chosen_at = -1
 
     def expire(self) -> None:
-        """Have the partition chosen anew at the next `fill`."""
+        """Have the partition chosen anew at the next `follow`."""
         self._chosen_at = -1
 
-    def fill(self, snapshot: Snapshot, windows: Windows) -> None:
-        """Bring the table up to date with a snapshot of these windows."""
+    def follow(self, windows: Windows) -> None:
+        """Choose the partition anew, if it is due, by the labels of these windows."""
         if self._chosen_at < 0 or windows.n - self._chosen_at >= _KEPT_FOR:
             self._chosen_at = windows.n
             edges = windows.recent_edges() if windows.n else self._source_edges
             self.table = Table(choose_partition(edges))
-        self.table.fill(snapshot)
 
     def to_state(self) -> tuple[int, Cells, Cells]:
         """Return the state without the values: when the partition was chosen, the edges, the partition."""
         return self._chosen_at, self._source_edges, self.table.partition
 
-    def restore(self, chosen_at: int, source_edges: Cells, partition: Cells, snapshot: Snapshot) -> None:
-        """Set the state, and fill the table with the snapshot that is served."""
+    def restore(self, chosen_at: int, source_edges: Cells, partition: Cells) -> None:
+        """Set the state."""
         self._chosen_at, self._source_edges = chosen_at, source_edges
         self.table = Table(partition)
-        self.table.fill(snapshot)

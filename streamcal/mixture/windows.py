@@ -17,11 +17,11 @@ from streamcal.maps.platt import cell_logits
 from streamcal.mixture.fits import (
     Cells,
     Floats,
-    Line,
     fit_isotonic,
     fit_line,
     grouped_labels,
 )
+from streamcal.mixture.forecasts_c import Line
 from streamcal.mixture.names import WINDOWS
 from streamcal.mixture.partition import quantile_edges
 from streamcal.sketch import grid
@@ -52,6 +52,9 @@ class Fits(NamedTuple):
 
 NO_FITS: Final = Fits((), np.tile(IDENTITY_ROW, (len(WINDOWS) + 1, 1)), None)
 """Before the first labels."""
+
+
+NOTHING: Final = Line(np.zeros(1), np.zeros(1))
 
 
 class WindowsState(msgspec.Struct):
@@ -108,7 +111,7 @@ class Windows:
     def fit(self) -> bool:
         """Fit the maps that are due, to at least one label; return whether those of all labels were."""
         n, fitted_at = self.n, self._fitted_at
-        lines = list(self.fits.isotonic) or [Line(np.empty(0), np.empty(0))] * len(WINDOWS)
+        lines = list(self.fits.isotonic) or [NOTHING] * len(WINDOWS)
         hinges = self.fits.hinges.copy()
         for window, length in enumerate(WINDOWS):
             if n - fitted_at[window] < max(1, min(n, length) // _PARTS):

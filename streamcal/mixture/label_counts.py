@@ -1,0 +1,118 @@
+"""How many target labels there are, and what they count for: all of them, and the latest.
+
+Memory: a byte for each of the latest 300 labels, and 8 more once one of them has a weight.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from streamcal.errors import DamagedStateError
+from streamcal.mixture.fits import Floats
+from streamcal.mixture.names import RECENT_PRIOR
+from streamcal.mixture.state import pack_units, unpack_units
+from streamcal.sketch.arrays import Units
+from streamcal.sketch.weighing import NONE, ONE, Mass
+
+__all__ = ["LabelCounts", "shared"]
+
+Labels = npt.NDArray[np.int8]
+
+
+class LabelCounts:
+    """Counts of the target's labels."""
+
+    __slots__ = ("_latest", "_mass", "_positives", "_units", "n")
+
+    def __init__(self) -> None:
+        self.n = 0
+        """How many there are."""
+        self._positives = 0
+        self._mass = NONE  # what all labels count for beyond one each
+        self._latest = b""  # the latest labels, for the more recent prior
+        self._units: Units | None = None  # of these; None: all weights are 1
+
+    def shares(self, labels: Labels, units: Units | None) -> Floats | None:
+        """Return what the next labels count for, float64[k]; None: one each, as all so far.
+
+        The labels of all calls then count for their effective number together. `add` must follow.
+        """
+        if units is None and self._mass is NONE:
+            return None
+        self._mass = self._mass.plus(Mass.of(labels, units))
+        own = np.full(len(labels), ONE) if units is None else units
+        return shared(own, self._mass, self.n + len(labels))
+
+    def add(self, labels: Labels, units: Units | None) -> None:
+        """Add the next labels; ``units`` are those of their weights, int64[k], None: all are 1."""
+        told = labels.tobytes()
+        self.n += len(told)
+        self._positives += told.count(1)
+        self._keep(told, units)
+
+    def relabel(self, label: int) -> None:
+        """Put this label in the place of one of the other class."""
+        self._positives += 2 * label - 1
+
+    def effective(self) -> tuple[float, float]:
+        """Return (positives, labels) of all; with weights, as their effective number."""
+        return self._mass.effective(self._positives, self.n)
+
+    def latest(self) -> tuple[float, float]:
+        """Return (positives, labels) of the latest `names.RECENT_PRIOR`; with weights, as `effective`."""
+        positives, labels = self._latest.count(1), len(self._latest)
+        if self._units is None:
+            return positives, labels
+        return Mass.of(np.frombuffer(self._latest, np.int8), self._units).effective(positives, labels)
+
+    def merge(self, other: Self) -> None:
+        """Add the labels of the other as later ones."""
+        self.n += other.n
+        self._positives += other._positives
+        mass = self._mass.plus(other._mass)
+        self._mass = mass if any(mass) else NONE
+        self._keep(other._latest, other._units)
+
+    def to_state(self) -> tuple[int, int, bytes, Mass, bytes]:
+        """Return the state: labels, positives, the latest labels, the mass, and units of the latest."""
+        units = b"" if self._units is None else pack_units(self._units)
+        return self.n, self._positives, self._latest, self._mass, units
+
+    def restore(
+        self, n: int, positives: int, latest: bytes, mass: tuple[int, int, int], units: bytes
+    ) -> None:
+        """Set the state.
+
+        Raises
+        ------
+        DamagedStateError
+            If it is none.
+        """
+        if positives > n or len(latest) != min(n, RECENT_PRIOR) or {*latest} - {0, 1}:
+            raise DamagedStateError(f"{positives} positives among {n} labels of a mixture")
+        self.n, self._positives, self._latest = n, positives, latest
+        self._mass = Mass(*mass) if any(mass) else NONE
+        if not self._mass.labels + ONE * n >= n or self._mass.squares + ONE * n < n:
+            raise DamagedStateError(f"the weights of {n} labels of a mixture are damaged")
+        if units:
+            self._units = unpack_units(units, len(latest))
+
+    def _keep(self, told: bytes, units: Units | None) -> None:
+        """Take later labels among the latest ones."""
+        if units is not None or self._units is not None:
+            parts = (len(self._latest), self._units), (len(told), units)
+            both = np.concatenate([np.full(n, ONE) if own is None else own for n, own in parts])
+            both = both[-RECENT_PRIOR:]
+            self._units = None if (both == ONE).all() else both
+        self._latest = (self._latest + told)[-RECENT_PRIOR:]
+
+
+def shared(units: Units, mass: Mass, labels: int) -> Floats:
+    """Return what labels of these weights count for, so that all count for their effective number together.
+
+    ``mass`` and ``labels`` are those of all.
+    """
+    return units.astype(np.float64) * (mass.effective(0, labels)[1] / (mass.labels + ONE * labels))

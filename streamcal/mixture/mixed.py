@@ -1,0 +1,69 @@
+"""The map that a mixture serves, and how it is mixed; both are made when they are first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import msgspec
+
+from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.mixture.forecasts_c import Snapshot
+from streamcal.mixture.table import Table
+from streamcal.sketch.decoding import Probability
+
+__all__ = ["Mixed", "Mixing"]
+
+
+class Mixing(msgspec.Struct, frozen=True):
+    """How the map of mode ``auto`` is mixed from its candidates."""
+
+    leader: str
+    """The candidate with the largest weight."""
+    weights: dict[str, Probability]
+    """The positive weights, by candidate; they sum to 1."""
+    reason: str | None = None
+    """Why the leader differs from that of the version before; None if it does not."""
+
+
+class Mixed:
+    """A new map, and how it is mixed; both are made when they are first asked for.
+
+    Parameters
+    ----------
+    table, snapshot
+        What is mixed.
+    names
+        Of all candidates.
+    leader, reason
+        As in `Mixing`.
+    """
+
+    def __init__(
+        self, table: Table, snapshot: Snapshot, names: Sequence[str], leader: str, reason: str | None
+    ) -> None:
+        self._table, self._snapshot, self._names = table, snapshot, names
+        self._leader, self._reason = leader, reason
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mixed) and (self.map, self.mixing) == (other.map, other.mixing)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @cached_property
+    def map(self) -> RecalibrationMap:
+        """The map to serve from now on: a step map of version 0, without shift correction."""
+        values = self._table.mixed(self._snapshot)
+        # All that the constructor checks holds already.
+        return RecalibrationMap.model_construct(
+            version=0, edges=self._table.edges, values=tuple(values.tolist()), weights=(1.0, 1.0)
+        )
+
+    @cached_property
+    def mixing(self) -> Mixing:
+        """How it is mixed."""
+        named: dict[str, float] = {}
+        for name, weight in zip(self._names, self._snapshot.weights[0].tolist(), strict=True):
+            if weight > 0.0:
+                named[name] = named.get(name, 0.0) + weight
+        return Mixing(self._leader, named, self._reason)

@@ -50,6 +50,7 @@ _FIRST_LABELS: Final = 100.0  # as uncertain as coin tosses, from which the mean
 _MOST_LEAD: Final = 30.0  # of one tracker over the other, in log odds
 _LEAST_TRUST: Final = 1e-12  # e^−_MOST_LEAD is less
 _LEAST: Final = 1e-300  # a loss that nothing is divided by
+_CONSTANTS: Final = np.array((RATE, EARLY, SHARE, _LEAD_RATE, _TRUST, _KEPT, _COIN, _LEAST, _LEAST_TRUST))
 _IDENTITY: Final = 3.0  # its first weight, in parts of another's
 _COMPOSITES: Final = 0.75  # of the first weight, with a source: they need few labels
 _EXPOSED: Final = 0.05  # the weight of the exposures: told positives tilt it, final labels do not
@@ -171,7 +172,7 @@ class Weights:
             self._first,
             asleep,
             before,
-            np.array((RATE, EARLY, SHARE, _LEAD_RATE, _TRUST, _KEPT, _COIN, _LEAST, _LEAST_TRUST)),
+            _CONSTANTS,
         )
         self.served, self._each = served, served[1:]
 

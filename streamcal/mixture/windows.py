@@ -73,7 +73,7 @@ class Windows:
     eighth.
     """
 
-    __slots__ = ("_all", "_fitted_at", "_newest", "fits", "n")
+    __slots__ = ("_all", "_due", "_fitted_at", "_newest", "fits", "n")
 
     def __init__(self) -> None:
         self.n = 0
@@ -81,6 +81,7 @@ class Windows:
         self._newest = Newest(WINDOWS[-1])
         self._all = ScoreSketch(_MAX_CELLS)  # the newest labels may wait
         self._fitted_at = [0] * (len(WINDOWS) + 1)  # the label count at which each was fitted
+        self._due = 0  # the label count at which the next maps are
         self.fits = NO_FITS
         """The latest maps."""
 
@@ -111,10 +112,12 @@ class Windows:
     def fit(self) -> bool:
         """Fit the maps that are due, to at least one label; return whether those of all labels were."""
         n, fitted_at = self.n, self._fitted_at
+        if n < self._due:
+            return False
         lines = list(self.fits.isotonic) or [NOTHING] * len(WINDOWS)
         hinges = self.fits.hinges.copy()
         for window, length in enumerate(WINDOWS):
-            if n - fitted_at[window] < max(1, min(n, length) // _PARTS):
+            if n < _due_at(fitted_at[window], length):
                 continue
             if window and n <= WINDOWS[window - 1]:  # neither is full: both hold all labels
                 lines[window], hinges[window] = lines[window - 1], hinges[window - 1]
@@ -124,7 +127,7 @@ class Windows:
                 lines[window] = fit_isotonic(logits, *counted)
                 hinges[window] = _fit_hinge(logits, counted, hinges[window])
             fitted_at[window] = n
-        is_due, curve = n - fitted_at[-1] >= max(1, n // (2 * _PARTS)), self.fits.curve
+        is_due, curve = n >= _due_at(fitted_at[-1], None), self.fits.curve
         if is_due:
             self._sort()
             cells, level, counted = self._all.cells, self._all.level, self._all.weighed
@@ -132,6 +135,7 @@ class Windows:
             hinges[-1] = _fit_hinge(cell_logits(cells, level), counted, hinges[-1])
             fitted_at[-1] = n
         self.fits = Fits(tuple(lines), hinges, curve)
+        self._due = min(map(_due_at, fitted_at, (*WINDOWS, None)))
         return is_due
 
     def recent_edges(self) -> Cells:
@@ -145,7 +149,7 @@ class Windows:
         self._all.merge(other._all)
         self._newest.merge(other._newest)
         self.n += other.n
-        self._fitted_at = [-self.n] * len(self._fitted_at)
+        self._fitted_at, self._due = [-self.n] * len(self._fitted_at), 0
 
     def to_state(self) -> WindowsState:
         """Return the state without the maps."""
@@ -170,11 +174,23 @@ class Windows:
             raise DamagedStateError(f"windows of {n} labels were fitted at {fitted_at}")
         if (fits.curve is None) != (not fits.isotonic) or (fits.isotonic and not n):
             raise DamagedStateError(f"{len(fits.isotonic)} maps of windows of {n} labels")
-        self.n, self._fitted_at, self.fits = n, list(fitted_at), fits
+        self.n, self._fitted_at, self.fits, self._due = n, list(fitted_at), fits, 0
 
     def _sort(self) -> None:
         """Sort the labels that wait into the sketch: it takes as long for hundreds as for one."""
         self._all.add_checked(*self._newest.latest(self.n - self._all.n))
+
+
+def _due_at(fitted_at: int, length: int | None) -> int:
+    """Return the label count at which the maps of a window are due again; None: those of all labels.
+
+    They were fitted to so many labels.
+    """
+    parts = 2 * _PARTS if length is None else _PARTS
+    due = parts * (fitted_at - 1) // (parts - 1) + 1  # the least n for which n − n // parts is that many
+    if length is not None:
+        due = min(due, fitted_at + length // _PARTS)
+    return max(due, fitted_at + 1)
 
 
 def _fit_hinge(logits: Floats, counted: Weighed, start: Floats) -> Floats:

@@ -1,7 +1,7 @@
 """Newest: the latest labelled scores in their order.
 
-Memory: 4 bytes each, twice as many once one of them has a weight, and 9 bytes for each of at most 512 that
-wait to be packed: that takes as long for hundreds as for one.
+Memory: 4 bytes each, twice as many once one of them has a weight, room for up to 2,048 more, and 9 bytes for
+each of at most 512 that wait to be packed: that takes as long for hundreds as for one.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from streamcal.sketch.weighing import ONE, Weighed, check_units, squares, weighe
 __all__ = ["Newest"]
 
 _WAITING: Final = 512
+_SPARE: Final = 2048  # labels for which there is room behind the packed ones, at most
 _MARK: Final = b"\xff\xff\xff\xff"  # before labels with weights: no label is packed as −1
 
 
@@ -32,11 +33,11 @@ class Newest:
         how many labels are kept.
     """
 
-    __slots__ = ("_heavy", "_labels", "_packed", "_scores", "_size", "_units")
+    __slots__ = ("_buffer", "_end", "_heavy", "_labels", "_packed", "_scores", "_size", "_units")
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._packed: Cells = np.empty(0, np.int32)  # the cell, and the label as the lowest bit
+        self._set(np.empty(0, np.int32))
         self._scores = array("d")  # of the labels that wait to be packed
         self._labels = bytearray()
         self._heavy: Cells | None = None  # the units of the packed labels, int32; None: all have weight 1
@@ -128,7 +129,8 @@ class Newest:
         packed = np.frombuffer(data, "<i4").astype(np.int32)
         if ((packed < 0) | (packed >> 1 > grid.LAST_KEY >> grid.MIN_LEVEL)).any():
             raise DamagedStateError("the newest labels have cells that do not exist")
-        self._packed, self._scores, self._labels = packed, array("d"), bytearray()
+        self._set(packed)
+        self._scores, self._labels = array("d"), bytearray()
         self._heavy, self._units = heavy, None
         return self
 
@@ -150,4 +152,17 @@ class Newest:
             units = [np.full(len(packed), ONE, np.int32) if own is None else own for packed, own in parts]
             both = np.concatenate(units)[-self._size :]
             self._heavy = None if (both == ONE).all() else both
-        self._packed = np.concatenate((self._packed, later))[-self._size :]
+        end = self._end + len(later)
+        if end > len(self._buffer):
+            self._set(np.concatenate((self._packed, later))[-self._size :])
+            return
+        self._buffer[self._end : end] = later
+        self._end = end
+        self._packed = self._buffer[end - min(len(self._packed) + len(later), self._size) : end]
+
+    def _set(self, packed: Cells) -> None:
+        """Set the packed labels, and make room behind them: to move all takes longer than to add a few."""
+        self._end = len(packed)
+        self._buffer = np.empty(self._end + min(self._end // 4, _SPARE), np.int32)
+        self._buffer[: self._end] = packed
+        self._packed: Cells = self._buffer[: self._end]  # the cell, and the label as the lowest bit

@@ -1,9 +1,9 @@
 """Logistic regression of labels on functions of the logit, fitted to counts: Platt and hinge maps.
 
-Both are p = expit(Σ_j θ_j·φ_j(x)) of x = logit(z), with the seven functions of `features`. A Platt map uses x
+Both are p = expit(Σ_j θ_j·φ_j(x)) of x = logit(z), with seven functions φ_j. A Platt map uses x
 and 1 only; its other parameters are 0. A hinge map adds max(x − k, 0) for each of five knots k: its log odds
 are a line that may bend where scores usually lie, and goes on straight beyond. So all of these maps are rows
-of one matrix, and are applied together.
+of one matrix.
 
 A fit minimises the log loss plus ½·Σ ridge_j·(θ_j − identity_j)², by damped Newton steps: full ones diverge
 on saturated scores. The penalty weighs as much as a handful of labels, and keeps the fit finite where the
@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.maps.logistic_c import evaluate, group, minimise, put_features
+from streamcal.maps.logistic_c import group, minimise
 
 __all__ = [
     "FEATURES",
@@ -25,8 +25,6 @@ __all__ = [
     "IDENTITY_ROW",
     "PLATT",
     "Family",
-    "apply_logistic",
-    "features",
     "fit_logistic",
     "group_logits",
 ]
@@ -42,8 +40,6 @@ FEATURES: Final = 2 + len(KNOTS)
 IDENTITY_ROW: Final = np.eye(FEATURES)[0]
 """Parameters θ of the map that changes nothing, float64[7]."""
 
-_PARTS: Final = 128  # of the labels, at least
-
 
 class Family(NamedTuple):
     """Maps that use the same functions."""
@@ -56,31 +52,6 @@ class Family(NamedTuple):
 
 PLATT: Final = Family((0, 1), np.ones(2))
 HINGE: Final = Family((0, 1, *range(2, FEATURES)), np.array((1.0, 1.0, *(4.0,) * len(KNOTS))))
-
-
-def features(logits: Floats) -> Floats:
-    """Return φ_j(x) = x, 1, max(x − k, 0) of logits x, float64[n], as float64[7, n]."""
-    out = np.empty((FEATURES, len(logits)))
-    put_features(logits, KNOTS, out)
-    return out
-
-
-def apply_logistic(
-    theta: Floats, logits: Floats, ends: npt.NDArray[np.int64], out: Floats, before: Floats | None = None
-) -> None:
-    """Put the probabilities of maps at logits, float64[n], into ``out``, float64[r, n].
-
-    Parameters
-    ----------
-    theta
-        θ of s sets of maps, float64[s, r, 7].
-    ends
-        Where the logits of each set end, int64[s]; the last is n.
-    before
-        θ of what is in ``out`` already, float64[r, 7], for a single set: rows that are the same stay. None:
-        nothing is.
-    """
-    evaluate(theta, before, KNOTS, logits, ends, out)
 
 
 def group_logits(logits: Floats, counts: Floats) -> tuple[Floats, Floats]:
@@ -97,22 +68,20 @@ def group_logits(logits: Floats, counts: Floats) -> tuple[Floats, Floats]:
     -------
     Mean logit of each group, float64[g], and its counts, float64[2, g].
     """
-    if len(logits) <= _PARTS:
-        return logits, counts
     means, sums = np.empty(len(logits)), np.empty(counts.shape)
     groups = group(logits, counts, means, sums)
     return means[:groups], sums[:, :groups]
 
 
 def fit_logistic(
-    family: Family, values: Floats, positives: Floats, totals: Floats, start: Floats | None = None
+    family: Family, logits: Floats, positives: Floats, totals: Floats, start: Floats | None = None
 ) -> Floats:
     """Fit the map of a family, and return its θ, float64[7].
 
     Parameters
     ----------
-    values
-        `features` of m scores, float64[7, m].
+    logits
+        Of m scores, float64[m].
     positives, totals
         float64[m], the labels 1 and all labels of each; there may be none.
     start
@@ -120,7 +89,7 @@ def fit_logistic(
     """
     used, theta = slice(len(family.used)), (IDENTITY_ROW if start is None else start).copy()
     theta[used.stop :] = 0.0
-    positives, totals = np.ascontiguousarray(positives, np.float64), np.ascontiguousarray(totals, np.float64)
-    values = np.ascontiguousarray(values[used])
-    minimise(theta[used], IDENTITY_ROW[used], family.ridge, values, positives, totals)
+    logits, positives, totals = (np.ascontiguousarray(each, np.float64) for each in (logits, positives, totals))
+    knots = KNOTS[: used.stop - 2]
+    minimise(theta[used], IDENTITY_ROW[used], family.ridge, knots, logits, positives, totals)
     return theta

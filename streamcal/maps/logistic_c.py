@@ -1,4 +1,4 @@
-"""The loops of logistic regression: damped Newton steps on counts, and rows of maps at many logits."""
+"""The loops of logistic regression: damped Newton steps on counts."""
 
 from __future__ import annotations
 
@@ -7,32 +7,34 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["evaluate", "group", "minimise", "put_features"]
+__all__ = ["group", "minimise"]
 
 Floats = npt.NDArray[np.float64]
 
 
-def put_features(logits: Floats, knots: Floats, out: Floats) -> None:
-    """Put x, 1 and max(x − k, 0) of every knot k, float64[h], into ``out``, float64[2 + h, n]."""
-    for i in range(len(logits)):
-        out[0, i], out[1, i] = logits[i], 1.0
-        for j in range(len(knots)):
-            out[2 + j, i] = max(logits[i] - knots[j], 0.0)
-
-
 def minimise(
-    fitted: Floats, centre: Floats, ridge: Floats, values: Floats, positives: Floats, totals: Floats
+    fitted: Floats,
+    centre: Floats,
+    ridge: Floats,
+    knots: Floats,
+    logits: Floats,
+    positives: Floats,
+    totals: Floats,
 ) -> None:
     """Let θ take damped Newton steps, in place, to the least penalised log loss.
+
+    Between two knots the log odds are a line in x: a few sums over the scores there give all derivatives.
 
     Parameters
     ----------
     fitted
-        θ to start from, float64[d].
+        θ to start from, float64[2 + h]: what x, 1 and max(x − k, 0) of each knot k are multiplied by.
     centre, ridge
-        θ of the identity and weights of the penalty, float64[d].
-    values
-        φ of m scores, float64[d, m].
+        θ of the identity and weights of the penalty, float64[2 + h].
+    knots
+        float64[h], ascending.
+    logits
+        Of m scores, float64[m].
     positives, totals
         The labels 1 and all labels of each, float64[m]; there may be none.
     """
@@ -40,28 +42,19 @@ def minimise(
     # Nats over all labels together; fitting two parameters to chance costs about one nat.
     tolerance = 0.01
     sufficient = 0.1  # the part of the decrease predicted by the slope that a step must reach (Armijo)
-    d, m = len(fitted), len(positives)
+    d, m, h = len(fitted), len(logits), len(knots)
     curvature, vectors, rates = np.empty((d, d)), np.empty((3, d)), np.empty((2, m))
-    slope, step, trial = vectors
-    now, new = rates
-    loss = loss_of(fitted, centre, ridge, values, positives, totals, now)
+    slope, step, trial, now, new = vectors[0], vectors[1], vectors[2], rates[0], rates[1]
+    lines, sums, places = np.empty((2, h + 1)), np.empty((5, h + 1)), np.empty(m, np.int64)
+    for i in range(m):
+        place = 0
+        for j in range(h):
+            place += logits[i] > knots[j]
+        places[i] = place
+    loss = loss_of(fitted, centre, ridge, knots, logits, places, positives, totals, lines, now)
     for _ in range(most_steps):
-        for j in range(d):
-            slope[j] = ridge[j] * (fitted[j] - centre[j])
-            for k in range(j + 1):
-                curvature[j, k] = 0.0
-            curvature[j, j] = ridge[j]
-        for i in range(m):
-            first = totals[i] * now[i] - positives[i]
-            second = totals[i] * now[i] * (1.0 - now[i])
-            used = d  # of a low score, the last functions are 0
-            while used > 1 and values[used - 1, i] == 0.0:
-                used -= 1
-            for j in range(used):
-                slope[j] += first * values[j, i]
-                weighed = second * values[j, i]
-                for k in range(j + 1):
-                    curvature[j, k] += weighed * values[k, i]
+        add_derivatives(logits, places, positives, totals, now, sums)
+        put_derivatives(fitted, centre, ridge, knots, sums, slope, curvature)
         solve(curvature, slope, step)
         decrease = 0.0
         for j in range(d):
@@ -72,7 +65,7 @@ def minimise(
         for _ in range(most_halvings):
             for j in range(d):
                 trial[j] = fitted[j] - scale * step[j]
-            after = loss_of(trial, centre, ridge, values, positives, totals, new)
+            after = loss_of(trial, centre, ridge, knots, logits, places, positives, totals, lines, new)
             if after <= loss - sufficient * scale * decrease:
                 break
             scale /= 2.0
@@ -81,32 +74,92 @@ def minimise(
         loss = after
         for j in range(d):
             fitted[j] = trial[j]
-        for i in range(m):
-            now[i] = new[i]
+        now, new = new, now
 
 
 def loss_of(
     theta: Floats,
     centre: Floats,
     ridge: Floats,
-    values: Floats,
+    knots: Floats,
+    logits: Floats,
+    places: npt.NDArray[np.int64],
     positives: Floats,
     totals: Floats,
+    lines: Floats,
     rates: Floats,
 ) -> float:
-    """Return the penalised log loss of θ; put the probability of every score into ``rates``, float64[m]."""
-    d, lost = len(theta), 0.0
-    for i in range(len(positives)):
-        exponent = 0.0
-        for j in range(d):
-            exponent += theta[j] * values[j, i]
+    """Return the penalised log loss of θ; put the probability of every score into ``rates``, float64[m].
+
+    ``places`` are the numbers of knots below each score, int64[m]; ``lines``, float64[2, h + 1], gets slope
+    and intercept of the log odds above so many knots.
+    """
+    lost = 0.0
+    slope, intercept = theta[0], theta[1]
+    lines[0, 0], lines[1, 0] = slope, intercept
+    for j in range(len(knots)):
+        slope += theta[2 + j]
+        intercept -= theta[2 + j] * knots[j]
+        lines[0, j + 1], lines[1, j + 1] = slope, intercept
+    for i in range(len(logits)):
+        exponent = lines[0, places[i]] * logits[i] + lines[1, places[i]]
         # log(1 + e^t) = max(t, 0) + log(1 + e^−|t|): one exponential serves the loss and its derivatives.
         small = math.exp(-abs(exponent))
         lost += totals[i] * (max(exponent, 0.0) + math.log1p(small)) - positives[i] * exponent
         rates[i] = (1.0 if exponent >= 0.0 else small) / (1.0 + small)
-    for j in range(d):
+    for j in range(len(theta)):
         lost += 0.5 * ridge[j] * (theta[j] - centre[j]) * (theta[j] - centre[j])
     return lost
+
+
+def add_derivatives(
+    logits: Floats,
+    places: npt.NDArray[np.int64],
+    positives: Floats,
+    totals: Floats,
+    rates: Floats,
+    sums: Floats,
+) -> None:
+    """Put Σf, Σfx, Σs, Σsx and Σsx² above so many knots into ``sums``, float64[5, h + 1].
+
+    f and s are the first and second derivative of the loss on the labels of a score by its log odds.
+    """
+    last = sums.shape[1] - 1
+    for j in range(last + 1):
+        sums[0, j] = sums[1, j] = sums[2, j] = sums[3, j] = sums[4, j] = 0.0
+    for i in range(len(logits)):
+        x, place = logits[i], places[i]
+        first = totals[i] * rates[i] - positives[i]
+        second = totals[i] * rates[i] * (1.0 - rates[i])
+        sums[0, place] += first
+        sums[1, place] += first * x
+        sums[2, place] += second
+        sums[3, place] += second * x
+        sums[4, place] += second * x * x
+    for j in range(last - 1, -1, -1):
+        for k in range(5):
+            sums[k, j] += sums[k, j + 1]
+
+
+def put_derivatives(
+    theta: Floats, centre: Floats, ridge: Floats, knots: Floats, sums: Floats, slope: Floats, curvature: Floats
+) -> None:
+    """Put the derivatives by θ into ``slope``, float64[d], and the lower half of ``curvature``."""
+    d = len(theta)
+    for j in range(d):
+        above = max(j - 1, 0)  # so many knots are below the scores at which the function is not 0
+        bend = knots[j - 2] if j > 1 else 0.0
+        slope[j] = sums[0, 0] if j == 1 else sums[1, above] - bend * sums[0, above]
+        slope[j] += ridge[j] * (theta[j] - centre[j])
+        for k in range(j + 1):
+            if k == 1 and j == 1:
+                curvature[j, k] = sums[2, 0]
+            elif k == 1 or j == 1:
+                curvature[j, k] = sums[3, above] - bend * sums[2, above]
+            else:
+                other = knots[k - 2] if k > 1 else 0.0
+                curvature[j, k] = sums[4, above] - (bend + other) * sums[3, above] + bend * other * sums[2, above]
+        curvature[j, j] += ridge[j]
 
 
 def solve(matrix: Floats, right: Floats, out: Floats) -> None:
@@ -131,55 +184,8 @@ def solve(matrix: Floats, right: Floats, out: Floats) -> None:
         out[j] = total / matrix[j, j]
 
 
-def evaluate(
-    theta: Floats,
-    before: Floats | None,
-    knots: Floats,
-    logits: Floats,
-    ends: npt.NDArray[np.int64],
-    out: Floats,
-) -> None:
-    """Put the probabilities of rows of maps at logits, float64[n], into ``out``, float64[r, n].
-
-    Parameters
-    ----------
-    theta
-        float64[s, r, 2 + h], of each row the slope, the intercept, and what the slope grows by at each knot.
-        There are s sets of maps, each for some of the logits.
-    before
-        θ of what is in ``out`` already, float64[r, 2 + h], for a single set: rows that are the same stay.
-        None: nothing is.
-    knots
-        float64[h].
-    ends
-        int64[s], where the logits of each set end; the last is n.
-    """
-    largest = 700.0  # e^700 does not overflow, and no number of labels can tell expit(−700) from 0
-    h, start = len(knots), 0
-    for each in range(len(ends)):
-        for row in range(theta.shape[1]):
-            same = before is not None
-            bends = False
-            for j in range(2 + h):
-                if same and theta[each, row, j] != before[row, j]:  # type: ignore[index]
-                    same = False
-                if j > 1 and theta[each, row, j] != 0.0:
-                    bends = True
-            if same:
-                continue
-            slope, intercept = theta[each, row, 0], theta[each, row, 1]
-            for i in range(start, ends[each]):
-                exponent = slope * logits[i] + intercept
-                if bends:
-                    for j in range(h):
-                        if logits[i] > knots[j]:
-                            exponent += theta[each, row, 2 + j] * (logits[i] - knots[j])
-                out[row, i] = 1.0 / (1.0 + math.exp(min(-exponent, largest)))
-        start = ends[each]
-
-
 def group(logits: Floats, counts: Floats, means: Floats, sums: Floats) -> int:
-    """Join neighbouring scores into groups; return how many.
+    """Join neighbouring scores into groups, if there are more than 128; return how many.
 
     Parameters
     ----------
@@ -192,6 +198,10 @@ def group(logits: Floats, counts: Floats, means: Floats, sums: Floats) -> int:
     apart = 0.125  # nats, at most, between the logits of one group
     last, total = -1, 0.0
     part = place = -math.inf
+    if len(logits) <= 128:
+        for i in range(len(logits)):
+            means[i], sums[0, i], sums[1, i] = logits[i], counts[0, i], counts[1, i]
+        return len(logits)
     for i in range(len(logits)):
         total += counts[1, i]
     passed = 0.0

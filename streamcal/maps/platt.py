@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.maps import platt_c
-from streamcal.maps.logistic import PLATT, features, fit_logistic
+from streamcal.maps.logistic import PLATT, fit_logistic
 from streamcal.sketch.arrays import Cells
 
 __all__ = ["IDENTITY", "apply_platt", "cell_logits", "expit", "fit_platt", "inside", "logit"]
@@ -89,5 +89,4 @@ def fit_platt(logits: Floats, positives: Floats, totals: Floats) -> Floats:
     positives, totals
         float64[k, m], the labels 1 and all labels per window and cell; a cell may be empty.
     """
-    values = features(logits)
-    return np.array([fit_logistic(PLATT, values, *rows)[:2] for rows in zip(positives, totals, strict=True)])
+    return np.array([fit_logistic(PLATT, logits, *rows)[:2] for rows in zip(positives, totals, strict=True)])

@@ -15,17 +15,18 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.maps.curves import fit_curve
-from streamcal.maps.logistic import PLATT, features, fit_logistic, group_logits
+from streamcal.maps.logistic import HINGE, IDENTITY_ROW, KNOTS, PLATT, fit_logistic, group_logits
 from streamcal.maps.platt import apply_platt, cell_logits, expit, logit
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import class_prior
-from streamcal.mixture.fits_c import isotonic_knots, put_labels
+from streamcal.mixture import fits_c
 from streamcal.mixture.forecasts_c import Line
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import Weighed
 
 __all__ = [
     "Source",
+    "fit_hinge",
     "fit_isotonic",
     "fit_line",
     "fit_source",
@@ -70,7 +71,7 @@ def fit_source(sketch: ScoreSketch) -> Source:
     curve, curve_loss = fit_line(cells, level, *counted)
     logits = cell_logits(cells, level)
     grouped, (positives, totals) = grouped_labels(logits, counted)
-    slope, intercept = fit_logistic(PLATT, features(grouped), positives, totals)[:2].tolist()
+    slope, intercept = fit_logistic(PLATT, grouped, positives, totals)[:2].tolist()
     by_platt = apply_platt(np.array(slope), np.array(intercept), logits)
     # On the labels that they were fitted to, two parameters do better than on new ones by about 4·p(1−p)/n.
     variance = float((counts.sum(axis=0) * by_platt * (1.0 - by_platt)).sum()) / int(counts.sum())
@@ -96,11 +97,21 @@ def grouped_labels(logits: Floats, counted: Weighed) -> tuple[Floats, Floats]:
     Logits, float64[g], and the labels 1 and all labels of each, float64[2, g]. Labels with weights add up to
     their effective number.
     """
-    counts, scale = np.empty((2, len(logits))), 1.0
-    if counted.squares is not None:
-        scale = counted.labels / float(counted.masses.sum())
-    put_labels(counted.masses, scale, counts)
+    counts = np.empty((2, len(logits)))
+    fits_c.put_labels(counted.masses, _scale(counted), counts)
     return group_logits(logits, counts)
+
+
+def fit_hinge(logits: Floats, counted: Weighed, start: Floats) -> Floats:
+    """Return θ of the hinge map of `grouped_labels`, float64[7]; ``start`` is the previous fit."""
+    theta = start.copy()
+    fits_c.fit_hinge(logits, counted.masses, _scale(counted), KNOTS, IDENTITY_ROW, HINGE.ridge, theta)
+    return theta
+
+
+def _scale(counted: Weighed) -> float:
+    """Return what makes labels add up to their effective number."""
+    return 1.0 if counted.squares is None else counted.labels / float(counted.masses.sum())
 
 
 def fit_line(
@@ -134,7 +145,7 @@ def fit_isotonic(logits: Floats, counts: Counts, squares: Floats | None = None) 
         Σw² per cell, float64[m]; None: all weights are 1.
     """
     both = np.empty((2, 2 * len(logits)))
-    used = isotonic_knots(logits, counts, squares, both[0], both[1])
+    used = fits_c.isotonic_knots(logits, counts, squares, both[0], both[1])
     return Line(both[0, :used].copy(), both[1, :used].copy())
 
 

@@ -1,6 +1,6 @@
 # The types with which fits_c.py is compiled; see docs/architecture.md.
 cimport cython
-from streamcal.maps cimport isotonic_c
+from streamcal.maps cimport isotonic_c, logistic_c
 
 @cython.locals(
     m=Py_ssize_t, means="double[::1]", sizes="double[::1]", starts="long long[::1]", i=Py_ssize_t,
@@ -13,3 +13,12 @@ cpdef Py_ssize_t isotonic_knots(
 
 @cython.locals(i=Py_ssize_t)
 cpdef put_labels(const long long[:, :] counts, double scale, double[:, ::1] out)
+
+@cython.locals(
+    m=Py_ssize_t, own="double[:, ::1]", sums="double[:, ::1]", means="double[::1]", groups=Py_ssize_t,
+    known="double[:, ::1]", i=Py_ssize_t,
+)
+cpdef fit_hinge(
+    const double[::1] logits, const long long[:, :] counts, double scale, const double[::1] bends,
+    const double[::1] centre, const double[::1] ridge, double[::1] theta
+)

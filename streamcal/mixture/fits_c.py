@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.maps import isotonic_c
+from streamcal.maps import isotonic_c, logistic_c
 
-__all__ = ["isotonic_knots", "put_labels"]
+__all__ = ["fit_hinge", "isotonic_knots", "put_labels"]
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -50,3 +50,29 @@ def put_labels(counts: Counts, scale: float, out: Floats) -> None:
     for i in range(counts.shape[1]):
         out[0, i] = scale * counts[1, i]
         out[1, i] = scale * (counts[0, i] + counts[1, i])
+
+
+def fit_hinge(
+    logits: Floats, counts: Counts, scale: float, bends: Floats, centre: Floats, ridge: Floats, theta: Floats
+) -> None:
+    """Fit a hinge map to m cells, in place.
+
+    Parameters
+    ----------
+    logits, counts
+        float64[m], ascending, and the labels 0 and 1 of each, int64[2, m].
+    scale
+        What the counts are multiplied by.
+    bends, centre, ridge
+        The knots, float64[h]; θ of the identity and the weights of the penalty, float64[2 + h].
+    theta
+        θ to start from, float64[2 + h].
+    """
+    m = len(logits)
+    own, sums, means = np.empty((2, m)), np.empty((2, m)), np.empty(m)
+    put_labels(counts, scale, own)
+    groups = logistic_c.group(logits, own, means, sums)
+    known = np.empty((3, groups))
+    for i in range(groups):
+        known[0, i], known[1, i], known[2, i] = means[i], sums[0, i], sums[1, i]
+    logistic_c.minimise(theta, centre, ridge, bends, known[0], known[1], known[2])

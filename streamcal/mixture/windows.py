@@ -12,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
-from streamcal.maps.logistic import HINGE, IDENTITY_ROW, features, fit_logistic
+from streamcal.maps.logistic import IDENTITY_ROW
 from streamcal.maps.platt import cell_logits
 from streamcal.mixture.fits import (
     Cells,
     Floats,
+    fit_hinge,
     fit_isotonic,
     fit_line,
-    grouped_labels,
 )
 from streamcal.mixture.forecasts_c import Line
 from streamcal.mixture.names import WINDOWS
@@ -29,7 +29,6 @@ from streamcal.sketch.arrays import Units
 from streamcal.sketch.decoding import Count
 from streamcal.sketch.newest import Newest
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.sketch.weighing import Weighed
 
 __all__ = ["Fits", "Windows", "WindowsState"]
 
@@ -125,14 +124,14 @@ class Windows:
                 cells, counted = self._newest.weighed(length)
                 logits = cell_logits(cells, grid.MIN_LEVEL)
                 lines[window] = fit_isotonic(logits, *counted)
-                hinges[window] = _fit_hinge(logits, counted, hinges[window])
+                hinges[window] = fit_hinge(logits, counted, hinges[window])
             fitted_at[window] = n
         is_due, curve = n >= _due_at(fitted_at[-1], None), self.fits.curve
         if is_due:
             self._sort()
             cells, level, counted = self._all.cells, self._all.level, self._all.weighed
             curve = fit_line(cells, level, *counted, monotone=False)[0]
-            hinges[-1] = _fit_hinge(cell_logits(cells, level), counted, hinges[-1])
+            hinges[-1] = fit_hinge(cell_logits(cells, level), counted, hinges[-1])
             fitted_at[-1] = n
         self.fits = Fits(tuple(lines), hinges, curve)
         self._due = min(map(_due_at, fitted_at, (*WINDOWS, None)))
@@ -191,9 +190,3 @@ def _due_at(fitted_at: int, length: int | None) -> int:
     if length is not None:
         due = min(due, fitted_at + length // _PARTS)
     return max(due, fitted_at + 1)
-
-
-def _fit_hinge(logits: Floats, counted: Weighed, start: Floats) -> Floats:
-    """Return θ of the hinge map of the cells of these logits, float64[7]; ``start`` is the previous fit."""
-    grouped, (positives, totals) = grouped_labels(logits, counted)
-    return fit_logistic(HINGE, features(grouped), positives, totals, start)

@@ -17,9 +17,10 @@ from streamcal.certificates import paths_c
 from streamcal.join.entries import Pending
 from streamcal.join.id_table_c import IdTable
 from streamcal.maps import isotonic_c, line_c, logistic_c, shift_c, steps_c
-from streamcal.maps.logistic import HINGE, IDENTITY_ROW, KNOTS, features
-from streamcal.maps.platt import logit
-from streamcal.mixture import forecasts_c, newton_c, weights_c
+from streamcal.maps.logistic import HINGE, IDENTITY_ROW, KNOTS
+from streamcal.maps.platt import expit, logit
+from streamcal.mixture import fits_c, forecasts_c, newton_c, weights_c
+from streamcal.mixture.fits import Source
 from streamcal.sketch import buffers_c, grid, keys_c
 from tests.uncompiled import joined, learned, uncompiled
 
@@ -73,17 +74,10 @@ def test_logistic_regression() -> None:
     made = []
     for module in (compiled, python):
         theta, means, sums = IDENTITY_ROW.copy(), np.empty(300), np.empty((2, 300))
-        module.minimise(theta, IDENTITY_ROW, HINGE.ridge, features(logits), *counts)
-        module.put_features(logits, KNOTS, functions := np.empty((len(KNOTS) + 2, 300)))
+        module.minimise(theta, IDENTITY_ROW, HINGE.ridge, KNOTS, logits, *counts)
         groups = module.group(logits, counts, means, sums)
-        out = np.full((2, 300), 0.5)
-        sets = np.stack((np.stack((theta, IDENTITY_ROW)), np.stack((IDENTITY_ROW, theta))))
-        module.evaluate(sets, None, KNOTS, logits, np.array([100, 300]), out)
-        again = out.copy()
-        module.evaluate(sets[:1], np.stack((theta, theta)), KNOTS, logits, np.array([300]), again)
-        made.append((theta, functions, means[:groups], sums[:, :groups], out, again))
+        made.append((theta, means[:groups], sums[:, :groups]))
     assert all(np.array_equal(*pair) for pair in zip(*made, strict=True))
-    assert np.array_equal(made[0][4][0], made[0][5][0])  # a row that is the same stays
 
 
 def test_weights_of_the_mixture() -> None:
@@ -99,8 +93,8 @@ def test_weights_of_the_mixture() -> None:
             lead = module.move(
                 served, sums, lead, losses, tracked, counted, np.full(15, 1.0 / 15.0), asleep, 40.0, constants
             )
-        lost = np.empty((2, 150))
-        module.log_losses(tracked / 9.0, (tracked[0] > 0.3).astype(np.int8), 1e-4, None, lost)
+        lost = np.zeros((2, 15))
+        module.add_up(losses, lost)
         made.append((served, sums, np.array(lead), counted, lost))
     assert all(np.array_equal(*pair) for pair in zip(*made, strict=True))
 
@@ -108,24 +102,57 @@ def test_weights_of_the_mixture() -> None:
 def test_forecasts_of_the_mixture() -> None:
     rng = np.random.default_rng(4)
     knots, values = np.array((-3.0, -1.0, -1.0, 2.0)), np.array((0.1, 0.2, 0.4, 0.9))
-    points = np.concatenate((knots, rng.normal(0.0, 3.0, 60)))
-    ends, made = np.array([20, 64]), []
-    for name, module in (("forecasts_c", forecasts_c), ("shift_c", shift_c)):
-        folder = "mixture" if name == "forecasts_c" else "maps"
-        for each in (module, uncompiled(f"streamcal.{folder}.{name}")):
-            if name == "shift_c":
-                out = np.empty(64)
-                each.shift_by(made[0][0], np.array((0.2, 7.0)), ends, out)
-                made.append((out,))
-                continue
-            line, mixed = np.empty(64), np.empty((3, 64))
-            each.interpolate(knots, values, points, line)
-            rows = np.stack((line, 1.0 - line))
-            each.mix(np.linspace(0.1, 0.9, 12).reshape(2, 3, 2), rows, ends, mixed)
-            made.append((line, mixed))
-    for one, other in (made[:2], made[2:]):
+    scores = np.concatenate(([0.0, 1.0, 0.5, *expit(knots)], rng.random(57)))
+    theta, odds = rng.normal(0.0, 1.0, (2, 9, 7)), np.exp(rng.normal(0.0, 1.0, (2, 2)))
+    weights, labels = rng.dirichlet(np.ones(17), (2, 3)), rng.integers(0, 2, 64).astype(np.int8)
+    which, counted, edges = rng.integers(0, 2, 64), rng.uniform(0.1, 3.0, 64), np.sort(rng.random(63))
+    made = []
+    for module in (forecasts_c, uncompiled("streamcal.mixture.forecasts_c")):
+        line, other = module.Line(knots, values), module.Line(knots + 0.5, values[::-1].copy())
+        source = Source(9, 0.5, (1.0, 0.0), other, (0.1, 0.1, 0.1))
+        first = module.Snapshot(0, weights[0], theta[0], (), None, None, (1.0, 1.0), False)
+        parts = (line, other, line, line), other, source, tuple(odds[0].tolist())
+        second = module.Snapshot(9, weights[1], theta[1], *parts, True)
+        assert not first.knows
+        assert second.knows
+        logits, losses, tracked = np.empty(64), np.empty((2, 17, 64)), np.empty((2, 64))
+        served, cells = (first, second), (edges, scores, logit(scores))
+        module.lose(second, served, which, cells, scores, labels, 1e-3, counted, logits, losses, tracked)
+        alone, one = np.empty((1, 17, 64)), np.empty((2, 64))
+        module.lose(first, (), None, None, scores, labels, 1e-3, None, logits, alone, one)
+        rows, table, base = np.empty((17, 64)), np.empty((17, 64)), np.empty(64)
+        module.forecast(second, scores, logits, rows)
+        mixtures = np.empty((3, 64))
+        for out, now, before in zip(mixtures, (second, first, second), (None, second, first), strict=True):
+            module.mix(now, before, scores, logits, base, table, out)
+        assert np.array_equal(rows, table)
+        seen, index = np.array([-2, -1, 0, 8, 9, 20]), np.empty(6, np.int64)
+        least = module.served_at(np.array([9, 9], np.uint64), 1, seen, index)
+        looked = *module.look(seen, -1, 9, True), *module.look(seen[2:], -1, 9, False)
+        module.put_rows(theta[0][:3], theta[1][:2], put := np.empty((6, 7)))
+        leaders = np.array((first.leader(), second.leader(), least, *looked))
+        made.append((line.at(logits), losses, tracked, alone, one, rows, mixtures, index, leaders, put))
+    assert all(np.array_equal(*pair) for pair in zip(*made, strict=True))
+    assert np.array_equal(made[0][0], np.interp(logit(scores), knots, values))
+    assert made[0][-3].tolist() == [3, 3, 3, 3, 2, 2]
+    assert made[0][-2].tolist()[2:] == [2, 20, True, 4, 20, False, 0]
+
+
+@pytest.mark.parametrize("weighed", [False, True])
+def test_fits_of_the_mixture(weighed: bool) -> None:
+    rng = np.random.default_rng(8)
+    made = []
+    for size in (1, 2, 90, 400):
+        logits, counts = np.sort(rng.normal(0.0, 3.0, size)), rng.integers(1, 9, (2, size))
+        squares = counts.sum(axis=0) * rng.uniform(1.0, 2.0, size) if weighed else None
+        for module in (fits_c, uncompiled("streamcal.mixture.fits_c")):
+            knots, values, theta = np.empty(2 * size), np.empty(2 * size), IDENTITY_ROW.copy()
+            used = module.isotonic_knots(logits, counts, squares, knots, values)
+            module.put_labels(counts, 0.7, out := np.empty((2, size)))
+            module.fit_hinge(logits, counts, 0.7, KNOTS, IDENTITY_ROW, HINGE.ridge, theta)
+            made.append((knots[:used], values[:used], out, theta))
+    for one, other in zip(made[::2], made[1::2], strict=True):
         assert all(np.array_equal(*pair) for pair in zip(one, other, strict=True))
-    assert np.array_equal(made[0][0], np.interp(points, knots, values))
 
 
 @pytest.mark.parametrize("level", [32, 40, 58])
@@ -150,11 +177,15 @@ def test_cells(level: int) -> None:
         starts, means = of["maps.isotonic_c"].isotonic(
             rng_values := np.sin(np.arange(90.0)), rng_values**2 + 1.0
         )
-        made.append((out, occupied[:number], counts[:, :number], starts, means))
+        scores = np.concatenate((np.linspace(0.0, 1.0, 101), np.random.default_rng(9).random(99) ** 20))
+        one, told = np.empty(1), (np.arange(200) % 2).astype(np.uint8)
+        of["sketch.counting_c"].pack(scores, told, one, one.view(np.int64), own := np.empty(200, np.int32))
+        made.append((out, occupied[:number], counts[:, :number], starts, means, own))
     assert all(np.array_equal(*pair) for pair in zip(*made, strict=True))
     middles = grid.left_edges(2 * cells + np.int32(1), level - 1)
     assert made[0][0] == pytest.approx(logit(middles), rel=1e-14, abs=1e-15)
     assert made[0][2].sum() == 200
+    assert np.array_equal(made[0][-1], 2 * grid.cells_of(scores, grid.MIN_LEVEL) + told)
 
 
 def test_lines() -> None:

@@ -89,7 +89,9 @@ def fit_logistic(
     """
     used, theta = slice(len(family.used)), (IDENTITY_ROW if start is None else start).copy()
     theta[used.stop :] = 0.0
-    logits, positives, totals = (np.ascontiguousarray(each, np.float64) for each in (logits, positives, totals))
+    logits, positives, totals = (
+        np.ascontiguousarray(each, np.float64) for each in (logits, positives, totals)
+    )
     knots = KNOTS[: used.stop - 2]
     minimise(theta[used], IDENTITY_ROW[used], family.ridge, knots, logits, positives, totals)
     return theta

@@ -142,7 +142,13 @@ def add_derivatives(
 
 
 def put_derivatives(
-    theta: Floats, centre: Floats, ridge: Floats, knots: Floats, sums: Floats, slope: Floats, curvature: Floats
+    theta: Floats,
+    centre: Floats,
+    ridge: Floats,
+    knots: Floats,
+    sums: Floats,
+    slope: Floats,
+    curvature: Floats,
 ) -> None:
     """Put the derivatives by θ into ``slope``, float64[d], and the lower half of ``curvature``."""
     d = len(theta)
@@ -158,7 +164,9 @@ def put_derivatives(
                 curvature[j, k] = sums[3, above] - bend * sums[2, above]
             else:
                 other = knots[k - 2] if k > 1 else 0.0
-                curvature[j, k] = sums[4, above] - (bend + other) * sums[3, above] + bend * other * sums[2, above]
+                curvature[j, k] = (
+                    sums[4, above] - (bend + other) * sums[3, above] + bend * other * sums[2, above]
+                )
         curvature[j, j] += ridge[j]
 
 

@@ -29,6 +29,8 @@ cdef class Snapshot:
     cdef Line _shifted
     cdef double _all_odds, _recent_odds
 
+    @cython.locals(best=Py_ssize_t, k=Py_ssize_t)
+    cpdef Py_ssize_t leader(self)
     @cython.locals(row=Py_ssize_t, place=Py_ssize_t, forecast=double)
     cdef void put(self, double score, double logit, double[::1] out) noexcept
     @cython.locals(line=Line)
@@ -36,7 +38,7 @@ cdef class Snapshot:
     cdef double curve_at(self, double score, double logit) noexcept
     @cython.locals(exponent=double, j=Py_ssize_t)
     cdef double logistic_at(self, Py_ssize_t row, double logit) noexcept
-    @cython.locals(n=Py_ssize_t, i=Py_ssize_t, j=Py_ssize_t, row=Py_ssize_t, place=Py_ssize_t, same=bint, new=bint, odds=double)
+    @cython.locals(n=Py_ssize_t, i=Py_ssize_t, j=Py_ssize_t, row=Py_ssize_t, place=Py_ssize_t, same=bint, new=bint, odds=double, earlier=double)
     cpdef fill(
         self, Snapshot before, const double[::1] scores, const double[::1] logits, double[::1] base, double[:, ::1] out
     )
@@ -58,6 +60,9 @@ cpdef mix(
 cpdef Py_ssize_t served_at(
     const unsigned long long[::1] ends, Py_ssize_t first, const long long[:] seen, long long[::1] out
 )
+
+@cython.locals(windows=Py_ssize_t, scalings=Py_ssize_t, row=Py_ssize_t, j=Py_ssize_t)
+cpdef put_rows(const double[:, ::1] hinges, const double[:, :] platt, double[:, ::1] out)
 
 @cython.locals(newest="long long", some_at_once=bint, fresh=Py_ssize_t, i=Py_ssize_t)
 cpdef look(const long long[:] seen, long long at_once, long long observed, bint newer)

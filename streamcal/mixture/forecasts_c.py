@@ -11,11 +11,12 @@ import numpy.typing as npt
 from streamcal.maps.logistic import KNOTS
 
 if TYPE_CHECKING:
+    from array import array
     from collections.abc import Sequence
 
     from streamcal.mixture.fits import Source
 
-__all__ = ["Line", "Snapshot", "forecast", "look", "lose", "mix", "served_at"]
+__all__ = ["Line", "Snapshot", "forecast", "look", "lose", "mix", "put_rows", "served_at"]
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
@@ -49,10 +50,11 @@ class Line:
 
     def at(self, logits: Floats) -> Floats:
         """Return the values at logits, float64[n]."""
-        out = np.empty(len(logits))
+        values = np.empty(len(logits))
+        out = values
         for i in range(len(logits)):
             out[i] = self.one(logits[i])
-        return out
+        return values
 
     def one(self, logit: float) -> float:
         """Return the value at one logit."""
@@ -105,7 +107,7 @@ class Snapshot:
         curve: Line | None,
         source: Source | None,
         odds: tuple[float, float],
-        by_scores: bool,  # noqa: FBT001
+        by_scores: bool,
     ) -> None:
         self.observed, self.weights, self.logistic = observed, weights, logistic
         self.isotonic, self.curve, self.source = isotonic, curve, source
@@ -118,6 +120,14 @@ class Snapshot:
     def knows(self) -> bool:
         """Whether it knew any label; else all candidates forecast the same."""
         return self.curve is not None or self.source is not None
+
+    def leader(self) -> int:
+        """Return the candidate with the largest weight."""
+        best = 0
+        for k in range(self._parts.shape[1]):
+            if self._parts[0, k] > self._parts[0, best]:
+                best = k
+        return best
 
     def put(self, score: float, logit: float, out: Floats) -> None:
         """Put what every candidate forecasts for one score into ``out``, float64[K]."""
@@ -153,7 +163,9 @@ class Snapshot:
                 exponent += self._theta[row, 2 + j] * (logit - _BENDS[j])
         return 1.0 / (1.0 + math.exp(min(-exponent, _LARGEST)))
 
-    def fill(self, before: Snapshot | None, scores: Floats, logits: Floats, base: Floats, out: Floats) -> None:
+    def fill(
+        self, before: Snapshot | None, scores: Floats, logits: Floats, base: Floats, out: Floats
+    ) -> None:
         """Bring forecasts for n scores up to date, in place.
 
         Parameters
@@ -199,9 +211,9 @@ class Snapshot:
                 base[i] = scores[i] if self._shifted is None else self._shifted.one(logits[i])
         for row in range(2):
             odds = self._recent_odds if row else self._all_odds
-            if before is not None and not new:
-                if odds == (before._recent_odds if row else before._all_odds):
-                    continue
+            earlier = odds if before is None else before._recent_odds if row else before._all_odds
+            if not new and odds == earlier:
+                continue
             for i in range(n):
                 out[_SHIFTED + row, i] = base[i] if self._shifted is None else shifted(odds, base[i])
 
@@ -247,13 +259,13 @@ def mix(
         out[i] = min(out[i], 1.0)  # rounding may lead above 1 by one ulp
 
 
-def served_at(ends: npt.NDArray[np.uint64], first: int, seen: Counts, out: Counts) -> int:
+def served_at(ends: array[int], first: int, seen: Counts, out: Counts) -> int:
     """Find the snapshot that was served after so many scores; return the least index.
 
     Parameters
     ----------
     ends
-        uint64[K − 1], how many scores had been observed when the next of K snapshots was first served.
+        As uint64[K − 1], how many scores had been observed when the next of K snapshots was first served.
     first
         The index of the first snapshot that knew a label; K stands for those before, and for negative counts.
     seen, out
@@ -279,7 +291,20 @@ def served_at(ends: npt.NDArray[np.uint64], first: int, seen: Counts, out: Count
     return least
 
 
-def look(seen: Counts, at_once: int, observed: int, newer: bool) -> tuple[int, bool, int]:  # noqa: FBT001
+def put_rows(hinges: Floats, platt: Floats, out: Floats) -> None:
+    """Put θ of hinge maps, float64[W, 7], and (a, b) of Platt maps behind them into ``out``, float64[R, 7].
+
+    ``platt`` is float64[G, p] with a and b in the first two columns; rows behind both become 0.
+    """
+    windows, scalings = len(hinges), len(platt)
+    for row in range(len(out)):
+        for j in range(out.shape[1]):
+            out[row, j] = hinges[row, j] if row < windows else 0.0
+        if windows <= row < windows + scalings:
+            out[row, 0], out[row, 1] = platt[row - windows, 0], platt[row - windows, 1]
+
+
+def look(seen: Counts, at_once: int, observed: int, newer: bool) -> tuple[int, bool, int]:
     """Look when the predictions of labels were made.
 
     Parameters

@@ -31,8 +31,8 @@ from streamcal.mixture import state as codec
 from streamcal.mixture.evidence import NO_EVIDENCE, Evidence
 from streamcal.mixture.first_labels import FirstLabels, Observed
 from streamcal.mixture.fits import Counts, Floats, Source, fit_source
-from streamcal.mixture.forecasts import LOGISTIC_ROWS, Points, forecasts
-from streamcal.mixture.forecasts_c import Snapshot, look, lose
+from streamcal.mixture.forecasts import LOGISTIC_ROWS, forecasts
+from streamcal.mixture.forecasts_c import Snapshot, look, lose, put_rows
 from streamcal.mixture.label_counts import LabelCounts, shared
 from streamcal.mixture.mixed import Mixed, Mixing
 from streamcal.mixture.names import DISCOUNTS, EXPOSURES, NAMES, WINDOWS, names_of
@@ -40,7 +40,7 @@ from streamcal.mixture.newton_c import OnlinePlatt
 from streamcal.mixture.recent import RecentLosses
 from streamcal.mixture.snapshots import Snapshots
 from streamcal.mixture.table import ServedTable
-from streamcal.mixture.weights import Weights, by_source, log_losses
+from streamcal.mixture.weights import Weights, by_source
 from streamcal.mixture.windows import Fits, Windows
 from streamcal.sketch.arrays import AT_ONCE, Units
 from streamcal.sketch.decoding import MOST
@@ -79,10 +79,10 @@ class Mixture:
     __slots__ = (
         "_arrival",
         "_at_once",
+        "_counts",
         "_evidence",
         "_first_labels",
         "_leader",
-        "_counts",
         "_next_step",
         "_online",
         "_recent",
@@ -195,12 +195,12 @@ class Mixture:
         shares = None if units is None else shared(units, Mass.of(labels, units), len(labels))
         for start in range(0, len(labels), _SOURCE_STEP):
             part = slice(start, start + _SOURCE_STEP)
-            points, counted = Points.of(scores[part]), None if shares is None else shares[part]
-            values = forecasts(self._snapshot(self.observed, None), points)
-            losses = log_losses(values, labels[part], self._least, counted)
-            tracked = np.zeros((2, len(points.scores)))
-            self._weights.track(losses[np.newaxis], tracked, counted, earlier=None)
-            self._online.learn(points.logits, labels[part], counted)
+            told, counted = labels[part], None if shares is None else shares[part]
+            now, logits = self._snapshot(self.observed, None), np.empty(len(told))
+            losses, tracked = np.empty((1, now.weights.shape[1], len(told))), np.empty((2, len(told)))
+            lose(now, (), None, None, scores[part], told, self._least, counted, logits, losses, tracked)
+            self._weights.track(losses, np.zeros_like(tracked), counted, earlier=None)
+            self._online.learn(logits, told, counted)
             self._windows.add(scores[part], labels[part], None if units is None else units[part])
             self._windows.fit()
         self._table.expire()
@@ -247,15 +247,16 @@ class Mixture:
             raise ValueError(f"{len(scores)} scores, {len(labels)} labels, {len(seen)} counts of seen scores")
         if not len(labels):
             return
+        n, before = self._counts.n, self._snapshots.latest
         shares = self._counts.shares(labels, units)
         number = 0 if observed is None else observed.number
         # While no prediction is made, nothing that is mixed is served. Who observes fewer scores than labels
         # does not tell of predictions.
-        tells = number <= self.observed and number >= self.n + len(labels)
-        newest, some_at_once, fresh = look(seen, AT_ONCE, self.observed, number > self.observed)
+        tells = n + len(labels) <= number <= before.observed
+        newest, some_at_once, fresh = look(seen, AT_ONCE, before.observed, number > before.observed)
         if newest == AT_ONCE or (newest >= 0 and (not tells or some_at_once)):
-            self._arrival = self._snapshots.latest
-        self._at_once = newest < 0 or 2 * fresh > len(seen)
+            self._arrival = before
+        self._at_once = bool(newest < 0 or 2 * fresh > len(seen))
         if self.holds:
             self._first_labels.add(scores, labels, seen)
             self._windows.add(scores, labels, units)
@@ -269,8 +270,8 @@ class Mixture:
         else:
             logits = np.empty(len(scores))
             losses, tracked = self._losses(scores, labels, seen if newest >= 0 else None, shares, logits)
-            self._weights.track(losses, tracked, shares, earlier=self.n)
-            self._recent.add(losses[0])
+            self._weights.track(losses, tracked, shares, earlier=n)
+            self._recent.add(losses)
             self._online.learn(logits, labels, shares)
             self._windows.add(scores, labels, units)
         self._counts.add(labels, units)
@@ -309,7 +310,7 @@ class Mixture:
         self._next_step = _next_step(self.n, at_once=self._at_once)
         self._table.follow(self._windows)
         names = names_of(exposed=self.exposed, by_scores=prior is not None)
-        leader, before = int(snapshot.weights[0].argmax()), self._leader
+        leader, before = snapshot.leader(), self._leader
         self._leader = leader
         reason = self._reason(before, leader) if self.n and leader != before else None
         return self._mixed(names, names[leader], reason)
@@ -393,9 +394,7 @@ class Mixture:
         mixture._source, mixture._leader = now.source, state.leader
         n = state.labels
         mixture._counts.restore(n, state.positives, state.latest, state.mass, state.latest_units)
-        mixture._windows.restore(
-            state.windows, Fits(now.isotonic, now.logistic[:_HINGES], now.curve)
-        )
+        mixture._windows.restore(state.windows, Fits(now.isotonic, now.logistic[:_HINGES], now.curve))
         first = mixture._first_labels = state.first_labels
         if (
             max(first.positives, first.before) > first.labels
@@ -432,9 +431,8 @@ class Mixture:
         source, weights, windows = self._source, self._weights.served, self._windows
         fits, odds = windows.fits, (1.0, 1.0)
         rows = LOGISTIC_ROWS + (len(EXPOSURES) if self.exposed else 0)
-        logistic = np.zeros((rows, FEATURES))
-        logistic[:_HINGES] = fits.hinges
-        logistic[_HINGES:LOGISTIC_ROWS, :2] = self._online.parameters
+        logistic = np.empty((rows, FEATURES))
+        put_rows(fits.hinges, self._online.parameters, logistic)
         isotonic, curve = fits.isotonic, fits.curve
         if source is None:
             if self.holds:  # the score is served as it is
@@ -497,7 +495,8 @@ class Mixture:
         """
         held, arrival = self._snapshots.held, self._arrival
         is_latest = arrival is held[-1][1]
-        served, which, kinds = (), None, 1
+        served: tuple[Snapshot, ...] = ()
+        which, kinds = None, 1
         if seen is not None:
             index, least = self._snapshots.served_at(seen)
             if least < len(held) - is_latest:

@@ -9,6 +9,7 @@ import numpy as np
 
 from streamcal.errors import DamagedStateError
 from streamcal.mixture.fits import Floats
+from streamcal.mixture.weights_c import add_up
 
 __all__ = ["RecentLosses"]
 
@@ -38,12 +39,12 @@ class RecentLosses:
         self._labels = [0, 0]
 
     def add(self, losses: Floats) -> None:
-        """Add the losses of the candidates on n labels, float64[K, n]."""
+        """Add the losses of the candidates on n labels, the first of float64[k, K, n]."""
         if self._labels[1] >= _STRETCH:
             self._sums = np.stack((self._sums[1], np.zeros(len(self._names))))
             self._labels = [self._labels[1], 0]
-        self._sums[1] += np.add.reduce(losses, axis=1)
-        self._labels[1] += losses.shape[1]
+        add_up(losses, self._sums)
+        self._labels[1] += losses.shape[2]
 
     def compare(self, before: int, leader: int) -> str | None:
         """Return how the losses of two candidates, given by index, differ; None if there are no losses."""

@@ -20,12 +20,11 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.mixture import weights_c
 from streamcal.mixture.fits import Floats, Source
 from streamcal.mixture.names import COMPOSITE, EXPOSURES, NAMES
 from streamcal.mixture.weights_c import move, trust
 
-__all__ = ["BLOCK", "RATE", "SHARE", "Weights", "by_source", "log_losses"]
+__all__ = ["BLOCK", "RATE", "SHARE", "Weights", "by_source"]
 
 RATE: Final = 0.012
 """η times the mixture's mean loss a label, in nats, where η is below its maximum of 1."""
@@ -236,25 +235,6 @@ class Weights:
         totals = kept.sum(axis=1, keepdims=True)
         first = np.broadcast_to(self._first, kept.shape)
         self._set(np.divide(kept, totals, out=first.copy(), where=totals > 0.0))
-
-
-def log_losses(
-    forecasts: Floats, labels: npt.NDArray[np.int8], least: float, counted: Floats | None = None
-) -> Floats:
-    """Return the log losses in nats of forecasts, float64[..., n] in [0, 1], on labels, int8[n].
-
-    Parameters
-    ----------
-    least
-        in (0, ½]: how near to 0 or 1 a forecast is taken for. N labels cannot tell those below ½ / (N + 1)
-        apart.
-    counted
-        What each label counts for, float64[n]; None: one.
-    """
-    rows = forecasts.reshape(-1, len(labels))
-    out = np.empty(rows.shape)
-    weights_c.log_losses(rows, labels, least, counted, out)
-    return out.reshape(forecasts.shape)
 
 
 def by_source(source: Source, *, shifted: bool, exposed: bool = False) -> Floats:

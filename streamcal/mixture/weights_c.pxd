@@ -19,8 +19,5 @@ cpdef double move(
 @cython.locals(most=double)
 cpdef double trust(double lead)
 
-@cython.locals(row=Py_ssize_t, i=Py_ssize_t, right=double, loss=double)
-cpdef log_losses(
-    const double[:, :] forecasts, const signed char[::1] labels, double least,
-    const double[::1] counted, double[:, ::1] out
-)
+@cython.locals(k=Py_ssize_t, i=Py_ssize_t, total=double)
+cpdef add_up(const double[:, :, :] losses, double[:, ::1] sums)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["log_losses", "move", "trust"]
+__all__ = ["add_up", "move", "trust"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -120,22 +120,10 @@ def trust(lead: float) -> float:
     return 1.0 / (1.0 + math.exp(min(max(-lead, -most), most)))
 
 
-def log_losses(
-    forecasts: Floats, labels: npt.NDArray[np.int8], least: float, counted: Floats | None, out: Floats
-) -> None:
-    """Put the log losses in nats of forecasts, float64[r, n] in [0, 1], into ``out``, of the same shape.
-
-    Parameters
-    ----------
-    labels
-        int8[n].
-    least
-        in (0, ½]: how near to 0 or 1 a forecast is taken for.
-    counted
-        What each label counts for, float64[n]; None: one.
-    """
-    for row in range(len(forecasts)):
-        for i in range(len(labels)):
-            right = forecasts[row, i] if labels[i] == 1 else 1.0 - forecasts[row, i]
-            loss = -math.log(min(max(right, least), 1.0 - least))
-            out[row, i] = loss if counted is None else loss * counted[i]
+def add_up(losses: Floats, sums: Floats) -> None:
+    """Add the losses of every candidate, the first of float64[k, K, n], to the second of ``sums``."""
+    for k in range(losses.shape[1]):
+        total = 0.0
+        for i in range(losses.shape[2]):
+            total += losses[0, k, i]
+        sums[1, k] += total

@@ -37,7 +37,9 @@ class Newest:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._set(np.empty(0, np.int32))
+        # The cell of each label, with the label as the lowest bit, and room for more behind them.
+        self._buffer: Cells = np.empty(0, np.int32)
+        self._packed, self._end = self._buffer, 0
         self._scores = array("d")  # of the labels that wait to be packed
         self._labels = bytearray()
         self._heavy: Cells | None = None  # the units of the packed labels, int32; None: all have weight 1
@@ -93,8 +95,10 @@ class Newest:
                 self._units = array("i", (ONE,)) * len(self._labels)
             own = np.full(len(labels), ONE) if units is None else units
             self._units.frombytes(own[-self._size :].astype(np.int32).tobytes())
-        self._scores.frombytes(scores[-self._size :].tobytes())
-        self._labels += labels[-self._size :].tobytes()
+        if len(labels) > self._size:
+            scores, labels = scores[-self._size :], labels[-self._size :]
+        self._scores.frombytes(scores.tobytes())
+        self._labels += labels.tobytes()
         if len(self._labels) >= _WAITING:
             self._pack()
 
@@ -165,4 +169,4 @@ class Newest:
         self._end = len(packed)
         self._buffer = np.empty(self._end + min(self._end // 4, _SPARE), np.int32)
         self._buffer[: self._end] = packed
-        self._packed: Cells = self._buffer[: self._end]  # the cell, and the label as the lowest bit
+        self._packed = self._buffer[: self._end]

@@ -12,7 +12,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from streamcal.mixture import newton_c as newton
 
-__all__ = ["expit", "hinge", "isotonic", "logits_of", "online_platt", "shifted"]
+__all__ = ["expit", "hinge", "isotonic", "log_losses", "logits_of", "online_platt", "shifted"]
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int8]
@@ -21,6 +21,13 @@ Labels = npt.NDArray[np.int8]
 def logits_of(scores: Floats) -> Floats:
     """Return the logits, clipped as those of the grid's ends."""
     return logit(np.clip(scores, 2.0**-40, 1.0 - 2.0**-40))
+
+
+def log_losses(forecasts: Floats, labels: Labels, least: float) -> Floats:
+    """Return the losses in nats of forecasts, float64[..., n], none taken for nearer to 0 or 1 than so."""
+    right = np.where(labels == 1, forecasts, 1.0 - forecasts)
+    losses: Floats = -np.log(np.clip(right, least, 1.0 - least))
+    return losses
 
 
 def online_platt(

@@ -9,12 +9,12 @@ import numpy.typing as npt
 import pytest
 
 from streamcal.maps.curves import fit_curve
-from streamcal.maps.logistic import features
+from streamcal.maps.logistic import FEATURES
 from streamcal.maps.platt import cell_logits
 from streamcal.mixture.fits import fit_isotonic, fit_line, fit_source, grouped_labels
-from streamcal.mixture.forecasts import LOGISTIC_ROWS, Points, Snapshot, forecasts
+from streamcal.mixture.forecasts import LOGISTIC_ROWS, Points, forecasts
+from streamcal.mixture.forecasts_c import Snapshot
 from streamcal.mixture.names import COMPOSITE, NAMES, WINDOWS
-from streamcal.mixture.windows import Fits
 from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
@@ -131,10 +131,11 @@ def test_a_source_is_fitted_by_its_maps(source_of: SourceOf) -> None:
 def maps_of(source_sketch: ScoreSketch, z: Floats) -> tuple[Floats, tuple[float, float, float]]:
     """Return what the identity and a source's maps say, float64[3, n], and their losses."""
     source = fit_source(source_sketch)
-    logistic = np.zeros((LOGISTIC_ROWS, len(features(np.zeros(1)))))
+    logistic = np.zeros((LOGISTIC_ROWS, FEATURES))
     logistic[:, :2] = source.platt
-    fits = Fits((source.curve,) * len(WINDOWS), logistic[: len(WINDOWS) + 1], source.curve)
-    snapshot = Snapshot.of(0, np.eye(len(NAMES))[:3], fits, logistic[len(WINDOWS) + 1 :], source)
+    lines = (source.curve,) * len(WINDOWS)
+    weights = np.eye(len(NAMES))[:3]
+    snapshot = Snapshot(0, weights, logistic, lines, source.curve, source, (1.0, 1.0), False)
     rows = [0, NAMES.index("target/hinge/all"), int(COMPOSITE.argmax())]
     return forecasts(snapshot, Points.of(z))[rows], source.losses
 

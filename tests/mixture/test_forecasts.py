@@ -13,8 +13,9 @@ from streamcal.maps.logistic import FEATURES, KNOTS
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture import mixture as module
 from streamcal.mixture import state as codec
-from streamcal.mixture.fits import Line, Source, fit_source
-from streamcal.mixture.forecasts import LOGISTIC_ROWS, Points, Snapshot, forecasts, refill
+from streamcal.mixture.fits import Source, fit_source
+from streamcal.mixture.forecasts import LOGISTIC_ROWS, Points, forecasts
+from streamcal.mixture.forecasts_c import Line, Snapshot, lose
 from streamcal.mixture.mixture import STRIDE, Mixture
 from streamcal.mixture.names import DISCOUNTS, EXPOSURES, NAMES, RECENT_PRIOR, WINDOWS
 from streamcal.mixture.partition import LAST, choose_partition, quantile_edges
@@ -24,7 +25,7 @@ from streamcal.sketch import grid
 from streamcal.sketch.arrays import AT_ONCE, IN_CALL
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
-from tests.mixture.plain import expit, hinge, isotonic, logits_of, online_platt, shifted
+from tests.mixture.plain import expit, hinge, isotonic, log_losses, logits_of, online_platt, shifted
 
 Floats = npt.NDArray[np.float64]
 SourceOf = Callable[[int, float, int], ScoreSketch]
@@ -117,19 +118,23 @@ def snapshots(
             odds = tuple(np.exp(rng.normal(0.0, 2.0, 2)).tolist())
         logistic = rng.normal(0.0, 1.0, (LOGISTIC_ROWS + exposures, FEATURES))
         weights = rng.dirichlet(np.ones(K + exposures), 3)
-        made.append(Snapshot(moment, weights, logistic, lines, curve, here, odds, by_scores=False))
+        made.append(Snapshot(moment, weights, logistic, lines, curve, here, odds, False))
     return made
+
+
+def interpolated(line: Line, x: Floats) -> Floats:
+    return np.interp(x, line.logits, line.values)
 
 
 def plain(snapshot: Snapshot, z: Floats) -> Floats:
     """Return the forecasts of a snapshot row by row; of what is not there yet, the score."""
     rows, x, here = [z], logits_of(z), snapshot.source
-    rows += [np.interp(x, *each) for each in snapshot.isotonic] or [z] * len(WINDOWS)
-    rows += [z if snapshot.curve is None else np.interp(x, *snapshot.curve)]
+    rows += [interpolated(each, x) for each in snapshot.isotonic] or [z] * len(WINDOWS)
+    rows += [z if snapshot.curve is None else interpolated(snapshot.curve, x)]
     hinges = np.maximum(x - KNOTS[:, np.newaxis], 0.0)
     logistic = [expit(theta[0] * x + theta[1] + theta[2:] @ hinges) for theta in snapshot.logistic]
     rows += logistic[:LOGISTIC_ROWS]
-    of_source = z if here is None else np.interp(x, *here.curve)
+    of_source = z if here is None else interpolated(here.curve, x)
     for odds in snapshot.odds if here is not None else (1.0, 1.0):
         rows += [of_source * odds / (of_source * odds + 1.0 - of_source)]
     return np.stack([*rows, *logistic[LOGISTIC_ROWS:]])
@@ -150,33 +155,47 @@ def test_refilled_or_late_forecasts_are_those_evaluated_anew(round_: int, exposu
     choices: list[list[Source | None]] = [[None], [a], [None, a], [a, b]]
     *held, arrival = snapshots(rng, choices[round_], exposures)
     z = scores_for(rng, held, 200)
-    points = Points.of(z)
-    values, before = forecasts(held[0], points), held[0]
-    for snapshot in held:
-        refill(snapshot, points, values, before)
+    points, base = Points.of(z), np.empty(len(z))
+    values, before = np.empty((K + exposures, len(z))), None
+    for snapshot in (*held, held[3], held[0]):
+        snapshot.fill(before, *points, base, values)
         before = snapshot
         # Beside the knots of a step of the isotonic map, rounding of the logit may decide.
         assert np.mean(np.abs(values - plain(snapshot, z)) > 1e-9) < 0.01
         assert np.array_equal(values, forecasts(snapshot, points))
-    kept = Snapshots([*enumerate(held)])
     which = rng.integers(0, len(held) + 1, len(z))
-    late, mixed = kept.forecasts(which, points, arrival)
-    for index, snapshot in enumerate([*held, arrival]):
-        here = np.flatnonzero(which == index)
-        alone = forecasts(snapshot, Points.of(z[here]))
-        assert late[:, here] == pytest.approx(alone, abs=1e-12)
-        assert mixed[:, here] == pytest.approx(snapshot.weights @ alone, abs=1e-12)
+    labels, logits = rng.integers(0, 2, len(z)).astype(np.int8), np.empty(len(z))
+    losses, tracked = np.empty((2, K + exposures, len(z))), np.empty((2, len(z)))
+    for least, counted in ((0.02, None), (1e-9, rng.uniform(0.1, 3.0, len(z)))):
+        lose(arrival, (*held, arrival), which, None, z, labels, least, counted, logits, losses, tracked)
+        points, shares = Points(z, logits), np.ones(len(z)) if counted is None else counted
+        assert logits == pytest.approx(logits_of(z))
+        expected = shares * log_losses(forecasts(arrival, points), labels, least)
+        assert losses[1] == pytest.approx(expected, abs=1e-9)
+        for index, snapshot in enumerate([*held, arrival]):
+            here = np.flatnonzero(which == index)
+            alone = forecasts(snapshot, Points(z[here], logits[here]))
+            expected = shares[here] * log_losses(alone, labels[here], least)
+            assert losses[0][:, here] == pytest.approx(expected, abs=1e-9)
+            mixed = shares[here] * log_losses(snapshot.weights[1:] @ alone, labels[here], least)
+            assert tracked[:, here] == pytest.approx(mixed, abs=1e-9)
 
 
 def test_a_label_meets_the_snapshot_that_was_served_when_its_prediction_was_made() -> None:
     """Also where two snapshots were of the same count, and where the one that served is dropped by now."""
     rng = np.random.default_rng(3)
     template = snapshots(rng, [None])[-1]
-    kept = Snapshots([(0, template._replace(observed=0))])
+
+    def observing(observed: int) -> Snapshot:
+        one = template
+        parts = one.weights, one.logistic, one.isotonic, one.curve, one.source, one.odds, one.by_scores
+        return Snapshot(observed, *parts)
+
+    kept = Snapshots([(0, observing(0))])
     observed = [0]
     for step in range(1, 3000):
         observed.append(observed[-1] + (10 if step % 5 else 0))
-        kept.add(template._replace(observed=observed[-1]))
+        kept.add(observing(observed[-1]))
         held = [number for number, _ in kept.held]
         assert held[0] == 0
         assert held[-8:] == [*range(max(0, step - 7), step + 1)]
@@ -188,41 +207,40 @@ def test_a_label_meets_the_snapshot_that_was_served_when_its_prediction_was_made
                     gap = min(step - number - age for number in held if step - number >= age)
                     assert gap <= age / 2
     seen = np.array([0, 9, 10, observed[-1], observed[-1] + 5, observed[-3] - 1])
-    moments = [kept.held[index][1].observed for index in kept.served_at(seen)]
+    moments = [kept.held[index][1].observed for index in kept.served_at(seen)[0]]
     assert moments == [
         max(moment for moment in (snapshot.observed for _, snapshot in kept.held) if moment <= count)
         for count in seen.tolist()
     ]
-    assert kept.served_at(np.array([observed[-1]]))[0] == len(kept.held) - 1
+    assert kept.served_at(np.array([observed[-1]]))[0][0] == len(kept.held) - 1
     # What came at once, or in one call, was served by none of them but by what was served on arrival.
-    assert kept.served_at(np.array([AT_ONCE, IN_CALL])).tolist() == [len(kept.held)] * 2
+    index, least = kept.served_at(np.array([AT_ONCE, IN_CALL]))
+    assert index.tolist() == [least] * 2 == [len(kept.held)] * 2
 
 
 # The table
 
 
-def map_of(table: Table, weights: Floats) -> RecalibrationMap:
-    return RecalibrationMap(version=1, edges=table.edges, values=tuple(table.mixed(weights).tolist()))
-
-
-def test_a_table_and_the_maps_made_of_it_agree_on_every_score(source_of: SourceOf) -> None:
-    """To the last bit; both are what a snapshot says in the middle of the interval."""
+def test_a_map_says_what_its_candidates_say_in_the_middle_of_the_interval(source_of: SourceOf) -> None:
+    """Whatever was mixed by the same table before; and what is scored on arrival is what the map says."""
     rng = np.random.default_rng(4)
     sketch = source_of(2000, 0.5, 5)
     table = Table(choose_partition(quantile_edges(sketch.cells, sketch.level, sketch.totals)))
-    snapshot = snapshots(rng, [fit_source(sketch)])[-1]
-    table.fill(snapshot)
     edges = np.array(table.edges)
-    z = np.concatenate((edges, np.nextafter(edges, 0.0), rng.random(500)))
-    values = table.at(z)
-    for weights, row in zip(np.eye(K), values, strict=True):
-        assert np.array_equal(map_of(table, weights).predict_many(z), np.clip(row, 0.0, 1.0))
-    mixed = snapshot.weights[0] @ values
-    assert map_of(table, snapshot.weights[0]).predict_many(z) == pytest.approx(mixed, abs=1e-12)
     cells = grid.cells_of(edges[:-1], grid.MIN_LEVEL)
     middles = cells + np.append(cells[1:], np.int32(LAST))
-    at = grid.left_edges(middles, grid.MIN_LEVEL - 1)
-    assert table.at(edges[:-1]) == pytest.approx(forecasts(snapshot, Points.of(at)), abs=1e-12)
+    points = Points.of(grid.left_edges(middles, grid.MIN_LEVEL - 1))
+    z = np.concatenate((edges, np.nextafter(edges, 0.0), rng.random(500)))
+    labels, logits = rng.integers(0, 2, len(z)).astype(np.int8), np.empty(len(z))
+    held = snapshots(rng, [None, fit_source(sketch)])
+    for snapshot in (held[-1], held[0], held[-2], held[-1]):
+        mixed = table.mixed(snapshot)
+        assert mixed == pytest.approx(snapshot.weights[0] @ forecasts(snapshot, points), abs=1e-12)
+        served = RecalibrationMap(version=1, edges=table.edges, values=tuple(mixed.tolist()))
+        losses, tracked = np.empty((1, K, len(z))), np.empty((2, len(z)))
+        lose(snapshot, (), None, table.cells, z, labels, 1e-9, None, logits, losses, tracked)
+        said = snapshot.weights[0] @ np.where(labels == 1, np.exp(-losses[0]), 1.0 - np.exp(-losses[0]))
+        assert said == pytest.approx(served.predict_many(z), abs=1e-7)
 
 
 def test_the_first_and_the_last_cell_are_intervals_of_their_own() -> None:

@@ -23,13 +23,13 @@ from streamcal.mixture.forecasts import Points, Snapshot, forecasts
 from streamcal.mixture.mixture import EARLIER, STRIDE, STRIDE_AT_ONCE, Mixed, Mixture, Observed
 from streamcal.mixture.names import COMPOSITE, NAMES, NAMES_BY_SCORES, RECENT_PRIOR, WINDOWS
 from streamcal.mixture.newton_c import OnlinePlatt
-from streamcal.mixture.weights import Weights, by_source, log_losses
+from streamcal.mixture.weights import Weights, by_source
 from streamcal.sketch import grid
 from streamcal.sketch.arrays import AT_ONCE, IN_CALL
 from streamcal.sketch.newest import Newest
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
-from tests.mixture.plain import logits_of
+from tests.mixture.plain import log_losses, logits_of
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int8]
@@ -258,8 +258,11 @@ def test_the_first_labels_of_a_burst_do_not_score_its_others(source_of: SourceOf
     for start in range(0, 4 * STRIDE, STRIDE):
         part = slice(start, start + STRIDE)
         points, least = Points.of(scores[part]), 0.5 / (mixture.n + 1.0)
-        latest = mixture._table.table.at(points.scores)  # what the labels before in the burst have taught
         # While it is what is served, the table says it, of the middle of an interval.
+        inner, middles, logits = mixture._table.table.cells
+        places = inner.searchsorted(points.scores, "right")
+        # What the labels before in the burst have taught.
+        latest = forecasts(snapshots_of(mixture)[-1], Points(middles[places], logits[places]))
         now = forecasts(late, points) if start else latest
         then, served = (forecasts(early, points), early) if told else (now, late)
         tracked = log_losses(served.weights[1:] @ then, labels[part], least)

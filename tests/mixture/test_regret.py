@@ -19,8 +19,9 @@ from streamcal.mixture import mixture as mixture_module
 from streamcal.mixture import weights as module
 from streamcal.mixture.mixture import Mixture
 from streamcal.mixture.names import EXPOSURES
-from streamcal.mixture.weights import Weights, log_losses
+from streamcal.mixture.weights import Weights
 from streamcal.sketch.arrays import AT_ONCE
+from tests.mixture.plain import log_losses
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int8]

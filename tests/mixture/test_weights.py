@@ -8,9 +8,10 @@ import pytest
 from scipy.special import expit, logit
 
 from streamcal.mixture import weights as module
-from streamcal.mixture.fits import Line, Source
+from streamcal.mixture.fits import Source
+from streamcal.mixture.forecasts_c import Line
 from streamcal.mixture.names import COMPOSITE, EXPOSURES, NAMES
-from streamcal.mixture.weights import BLOCK, EARLY, RATE, SHARE, Weights, by_source, log_losses
+from streamcal.mixture.weights import BLOCK, EARLY, RATE, SHARE, Weights, by_source
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -268,21 +269,6 @@ def test_a_tracker_that_loses_less_gets_nearly_all_of_the_weight_in_time(better:
     weights.track(losses_of(rng, 100)[0], 1e12 * tracked[:, :100], earlier=5000)
     assert abs(weights.to_state()[-1]) <= module._MOST_LEAD
     assert np.isfinite(weights.to_state()).all()
-
-
-# Log losses
-
-
-def test_log_losses_are_clipped_by_what_the_labels_can_tell() -> None:
-    forecasts = np.array([[0.0, 0.0, 1.0, 1.0, 0.25, 0.25]])
-    labels = np.array([0, 1, 0, 1, 0, 1], np.int8)
-    for least in (0.5, 0.5 / 11.0, 1e-9):
-        said = log_losses(forecasts, labels, least)
-        held = np.clip(forecasts, least, 1.0 - least)
-        assert said == pytest.approx(-np.log(np.where(labels == 1, held, 1.0 - held)))
-        counted = np.arange(6.0)
-        assert log_losses(forecasts, labels, least, counted) == pytest.approx(said * counted)
-    assert log_losses(forecasts, labels, 0.5 / 11.0).max() == pytest.approx(np.log(22.0))
 
 
 # Merge and state

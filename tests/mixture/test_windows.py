@@ -8,8 +8,8 @@ import pytest
 
 from streamcal.errors import DamagedStateError
 from streamcal.maps.curves import fit_curve
-from streamcal.maps.logistic import IDENTITY_ROW, features
-from streamcal.mixture.fits import Line
+from streamcal.maps.logistic import IDENTITY_ROW, KNOTS
+from streamcal.mixture.forecasts_c import Line
 from streamcal.mixture.names import WINDOWS
 from streamcal.mixture.windows import _MAX_CELLS, _PARTS, Fits, Windows
 from streamcal.sketch.score_sketch import ScoreSketch
@@ -32,7 +32,8 @@ def stream(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 def said(theta: np.ndarray) -> np.ndarray:
     """Return what a hinge map says."""
-    return expit(theta @ features(logits_of(AT)))
+    x = logits_of(AT)
+    return expit(theta[0] * x + theta[1] + theta[2:] @ np.maximum(x - KNOTS[:, np.newaxis], 0.0))
 
 
 def curve_of(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:

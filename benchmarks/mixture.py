@@ -2,6 +2,7 @@
 
 ``python benchmarks/mixture.py`` prints a table in about a minute; `bench.py` has its budgets. Times are
 processor time, the mean over the steps after 100,000 labels: which maps are due differs from step to step.
+The map of a step is made when it is asked for, which costs more where every step is.
 Labels come at once, a fixed number of labels late, or after exponential delays, so that the labels of one
 step belong to predictions of many steps before.
 """
@@ -20,7 +21,6 @@ from numpy.typing import NDArray
 
 from streamcal.mixture.mixture import Mixture, Observed
 from streamcal.mixture.newton_c import OnlinePlatt
-from streamcal.mixture.table import ServedTable, Table
 from streamcal.mixture.weights import Weights
 from streamcal.mixture.windows import Windows
 from streamcal.sketch.score_sketch import ScoreSketch
@@ -38,10 +38,8 @@ PARTS = {
     "online Platt": (OnlinePlatt, "learn"),
     "count labels": (Windows, "add"),
     "fit windows": (Windows, "fit"),
-    "update table": (ServedTable, "fill"),
-    "mix map": (Table, "mixed"),
 }
-COLUMNS = ("all", *PARTS)
+COLUMNS = ("all", "with maps", *PARTS)
 
 Floats = NDArray[np.float64]
 Times = dict[str, list[float]]
@@ -57,8 +55,8 @@ def clocked(work: Callable[..., Any], times: list[float]) -> Callable[..., Any]:
     return timed
 
 
-def per_label(mixture: Mixture, delay: int, *, parts: bool) -> dict[str, float]:
-    """Return microseconds per labelled event, in all or by part."""
+def per_label(mixture: Mixture, delay: int, *, parts: bool, maps: bool = False) -> dict[str, float]:
+    """Return microseconds per labelled event, in all or by part; ``maps``: the map of each step is made."""
     rng = np.random.default_rng(2)
     scores, labels = NormalPair(0.5).sample(WARM + TIMED + 8 * delay, rng)
     made = np.arange(len(scores))
@@ -77,7 +75,9 @@ def per_label(mixture: Mixture, delay: int, *, parts: bool) -> dict[str, float]:
             number = min(int(arrived[last - 1]) + 1, len(scores))
             observed = Observed(number, *predicted[:, number - 1].tolist())
             mixture.learn(scores[first:last], labels[first:last], seen[first:last], observed=observed)
-            mixture.step(number)
+            mixed = mixture.step(number)
+            if maps:
+                assert mixed.map.values
         return time.process_time() - start
 
     feed(WARM)
@@ -122,6 +122,8 @@ def main() -> None:
             for parts in (False, True):
                 mixture = with_source(*source) if sourced else Mixture()
                 row |= per_label(mixture, delay, parts=parts)
+            mixture = with_source(*source) if sourced else Mixture()
+            row["with maps"] = per_label(mixture, delay, parts=False, maps=True)["all"]
             name = ("source, " if sourced else "no source, ") + late
             print(f"{name:32}" + "".join(f"{row[part]:15.2f}" for part in COLUMNS))
             start = time.perf_counter()

@@ -212,13 +212,12 @@ def group(logits: Floats, counts: Floats, means: Floats, sums: Floats) -> int:
         return len(logits)
     for i in range(len(logits)):
         total += counts[1, i]
+        means[i] = sums[0, i] = sums[1, i] = 0.0
     passed = 0.0
     for i in range(len(logits)):
         now = math.floor((passed + 0.5 * counts[1, i]) * (parts / total))
         here = math.floor(logits[i] / apart)
-        if now != part or here != place:
-            last += 1
-            means[last] = sums[0, last] = sums[1, last] = 0.0
+        last += (now != part) | (here != place)  # a branch would often be foretold wrong
         part, place = now, here
         means[last] += logits[i] * counts[1, i]
         sums[0, last] += counts[0, i]

@@ -14,7 +14,7 @@ cdef class Line:
 
     @cython.locals(i=Py_ssize_t, out="double[::1]")
     cpdef at(self, const double[::1] logits)
-    @cython.locals(last=Py_ssize_t, low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t, slope=double)
+    @cython.locals(last=Py_ssize_t, low=Py_ssize_t, size=Py_ssize_t, half=Py_ssize_t, slope=double)
     cdef double one(self, double logit) noexcept
 
 
@@ -70,7 +70,7 @@ cpdef look(const long long[:] seen, long long at_once, long long observed, bint 
 @cython.locals(
     kinds=Py_ssize_t, candidates=Py_ssize_t, row="double[::1]", edges="const double[:]", middles="const double[:]",
     places="const double[:]", last=Py_ssize_t, i=Py_ssize_t, score=double, weight=double, inside=double, x=double,
-    low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t, k=Py_ssize_t, then=Snapshot, tracker=Py_ssize_t, mixed=double,
+    low=Py_ssize_t, size=Py_ssize_t, half=Py_ssize_t, k=Py_ssize_t, then=Snapshot, tracker=Py_ssize_t, mixed=double,
 )
 cpdef lose(
     Snapshot arrival, tuple served, const long long[::1] which, tuple cells, const double[:] scores,

@@ -23,7 +23,7 @@ Counts = npt.NDArray[np.int64]
 
 _BENDS: Final = KNOTS
 _HINGES: Final = len(KNOTS)
-# The rows of each kind of map, in the order of `names.NAMES`, which `forecasts` checks.
+# How many windows there are, and the first row of each kind of map, in the order of `names.NAMES`.
 _WINDOWS: Final = 4
 _CURVE: Final = 1 + _WINDOWS
 _LOGISTIC: Final = _CURVE + 1
@@ -63,14 +63,12 @@ class Line:
             return self._heights[last]  # type: ignore[no-any-return]
         if logit < self._knots[0]:
             return self._heights[0]  # type: ignore[no-any-return]
-        low, high = 0, last  # knots[low] <= logit < knots[high]
-        while high - low > 1:
-            middle = (low + high) // 2
-            if logit < self._knots[middle]:
-                high = middle
-            else:
-                low = middle
-        slope = (self._heights[high] - self._heights[low]) / (self._knots[high] - self._knots[low])
+        low, size = 0, last  # the last knot that is not above the logit is one of so many from here on
+        while size > 1:
+            half = size // 2
+            low += half * (self._knots[low + half] <= logit)  # a branch would often be foretold wrong
+            size -= half
+        slope = (self._heights[low + 1] - self._heights[low]) / (self._knots[low + 1] - self._knots[low])
         return slope * (logit - self._knots[low]) + self._heights[low]  # type: ignore[no-any-return]
 
 
@@ -381,13 +379,11 @@ def lose(
             if cells is None:
                 arrival.put(score, x, row)
             else:
-                low, high = 0, last
-                while low < high:
-                    middle = (low + high) // 2
-                    if edges[middle] <= score:
-                        low = middle + 1
-                    else:
-                        high = middle
+                low, size = 0, last
+                while size > 0:
+                    half = (size + 1) // 2
+                    low += half * (edges[low + half - 1] <= score)
+                    size -= half
                 arrival.put(middles[low], places[low], row)
             for k in range(candidates):
                 losses[kinds - 1, k, i] = weight * loss_of(row[k], labels[i], least)

@@ -53,7 +53,7 @@ NO_FITS: Final = Fits((), np.tile(IDENTITY_ROW, (len(WINDOWS) + 1, 1)), None)
 """Before the first labels."""
 
 
-NOTHING: Final = Line(np.zeros(1), np.zeros(1))
+_NOTHING: Final = Line(np.zeros(1), np.zeros(1))
 
 
 class WindowsState(msgspec.Struct):
@@ -113,7 +113,7 @@ class Windows:
         n, fitted_at = self.n, self._fitted_at
         if n < self._due:
             return False
-        lines = list(self.fits.isotonic) or [NOTHING] * len(WINDOWS)
+        lines = list(self.fits.isotonic) or [_NOTHING] * len(WINDOWS)
         hinges = self.fits.hinges.copy()
         for window, length in enumerate(WINDOWS):
             if n < _due_at(fitted_at[window], length):

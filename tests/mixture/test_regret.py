@@ -490,7 +490,8 @@ def test_the_bounds_fail_where_rate_or_share_is_broken(
 ) -> None:
     intact = terms_of(played(adversary, 16, blocks=2500), 0)
     assert excess_weighted(intact) <= ROUNDING
-    monkeypatch.setattr(module, constant, factor * getattr(module, constant))
+    constants = np.where(getattr(module, constant) == module._CONSTANTS, factor, 1.0) * module._CONSTANTS
+    monkeypatch.setattr(module, "_CONSTANTS", constants)
     terms = terms_of(played(adversary, 16, blocks=2500), 0)
     assert excess_weighted(terms) > 0.1
     assert math.isfinite(excess_plain(terms))
@@ -531,5 +532,6 @@ def test_the_bound_of_the_lead_fails_where_it_is_broken(
     intact = led(better)
     assert excess_weighted(intact) <= ROUNDING
     assert excess_plain(intact) <= ROUNDING
-    monkeypatch.setattr(module, constant, factor * getattr(module, constant))
+    constants = np.where(getattr(module, constant) == module._CONSTANTS, factor, 1.0) * module._CONSTANTS
+    monkeypatch.setattr(module, "_CONSTANTS", constants)
     assert excess_weighted(led(better)) > 0.1

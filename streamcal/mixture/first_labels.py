@@ -19,11 +19,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.sketch.decoding import Count, Finite
+from streamcal.errors import DamagedStateError
+from streamcal.sketch.decoding import MOST, Count, Finite
 
 __all__ = ["FirstLabels", "Observed"]
 
-_MOST: Final = 16_000  # labels that are held back, at most
+_HELD: Final = 16_000  # labels that are held back, at most
 _SHORT: Final = 0.5  # of the labels of a class that the scores say: fewer are too few
 _EXPECTED: Final = 20.0  # labels of a class that the scores must say before what came of it tells anything
 _DOUBT: Final = 2.0  # standard deviations of that number by which chance may have brought more
@@ -69,6 +70,15 @@ class FirstLabels(msgspec.Struct):
         self.labels += len(labels)
         self.positives += int(np.count_nonzero(labels))
 
+    def check(self) -> None:
+        """Raise `DamagedStateError` if these cannot be the counts of any labels."""
+        if (
+            max(self.positives, self.before) > self.labels
+            or not -1 <= self.newest <= MOST
+            or not 0.0 <= self.scores <= self.labels
+        ):
+            raise DamagedStateError(f"the first labels of a mixture are damaged: {self}")
+
     @property
     def unfair(self) -> bool:
         """Whether the labels so far are held back because a class is late."""
@@ -92,7 +102,7 @@ class FirstLabels(msgspec.Struct):
         overtaken = self.newest == 0 or self.newest - self.before > _OVERTAKEN * (expected - told)
         rare = expected < _EXPECTED and (told == 0 or overtaken)
         short = overtaken and told < _SHORT * expected + _DOUBT * math.sqrt(max(expected, 0.0))
-        at_random = n >= _MOST or (short and not rare and self._at_random(observed))
+        at_random = n >= _HELD or (short and not rare and self._at_random(observed))
         self.fair = at_random or not (rare or short)
         self.one_class_late = (self.one_class_late or (short and not rare)) and not at_random
         return self.fair

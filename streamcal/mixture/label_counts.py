@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
+from streamcal.maps.shift import shift_weights
 from streamcal.mixture.fits import Floats
 from streamcal.mixture.names import RECENT_PRIOR
 from streamcal.mixture.state import pack_units, unpack_units
@@ -68,6 +69,19 @@ class LabelCounts:
             return positives, labels
         return Mass.of(np.frombuffer(self._latest, np.int8), self._units).effective(positives, labels)
 
+    def odds(self, source: float, prior: float | None) -> tuple[float, float]:
+        """Return κ (eq. 13) of the shift from the source's prior to that of all labels, and of the latest.
+
+        ``prior`` is the target's where it is known otherwise, for both; None: it is not.
+        """
+        every = lately = source
+        if prior is not None:
+            every = lately = prior
+        elif self.n:
+            (positives, labels), (recent, latest) = self.effective(), self.latest()
+            every, lately = (positives + source) / (labels + 1.0), (recent + source) / (latest + 1.0)
+        return _odds(source, every), _odds(source, lately)
+
     def merge(self, other: Self) -> None:
         """Add the labels of the other as later ones."""
         self.n += other.n
@@ -116,3 +130,9 @@ def shared(units: Units, mass: Mass, labels: int) -> Floats:
     ``mass`` and ``labels`` are those of all.
     """
     return units.astype(np.float64) * (mass.effective(0, labels)[1] / (mass.labels + ONE * labels))
+
+
+def _odds(source: float, target: float) -> float:
+    """Return κ of the shift from one prior to another."""
+    zeros, ones = shift_weights(source, target)
+    return ones / zeros

@@ -25,7 +25,6 @@ from streamcal.errors import DamagedStateError
 from streamcal.maps.logistic import FEATURES
 from streamcal.maps.platt import logit
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.maps.shift import shift_weights
 from streamcal.mixture import newton_c as newton
 from streamcal.mixture import state as codec
 from streamcal.mixture.evidence import NO_EVIDENCE, Evidence
@@ -39,6 +38,7 @@ from streamcal.mixture.names import DISCOUNTS, EXPOSURES, NAMES, WINDOWS, names_
 from streamcal.mixture.newton_c import OnlinePlatt
 from streamcal.mixture.recent import RecentLosses
 from streamcal.mixture.snapshots import Snapshots
+from streamcal.mixture.steps import STRIDE, STRIDE_AT_ONCE, next_step
 from streamcal.mixture.table import ServedTable
 from streamcal.mixture.weights import Weights, by_source
 from streamcal.mixture.windows import Fits, Windows
@@ -49,16 +49,9 @@ from streamcal.sketch.weighing import Mass
 
 __all__ = ["EARLIER", "STRIDE", "STRIDE_AT_ONCE", "Mixed", "Mixing", "Mixture", "Observed"]
 
-STRIDE: Final = 64
-"""The longest step, in labels. The first step takes 8, and the next ones a quarter of the labels so far."""
-
-STRIDE_AT_ONCE: Final = 16
-"""The longest step while most labels come before the next step: what they teach is of use at once."""
-
 EARLIER: Final = WINDOWS[-1]
 """How many of the source's newest labels the candidates can continue from."""
 
-_FIRST_STEP: Final = 8
 _HINGES: Final = len(WINDOWS) + 1
 _SOURCE_STEP: Final = 256  # of the source's labels: nothing is served between them
 
@@ -105,7 +98,7 @@ class Mixture:
         self._leader = 0
         self._recent = RecentLosses(names_of(exposed=exposed, by_scores=False))
         self._at_once = False  # whether most of the latest labels were predicted after the step before them
-        self._next_step = _next_step(0, at_once=False)
+        self._next_step = next_step(0, at_once=False)
         self._snapshots = Snapshots([(0, self._snapshot(0, None))])
         # What was served when the latest prediction was made, by which labels that have come since are
         # scored.
@@ -307,7 +300,7 @@ class Mixture:
             self._snapshots.add(snapshot)
         else:  # however often the source was formed before the first label, only the last is needed
             self._snapshots.begin(snapshot)
-        self._next_step = _next_step(self.n, at_once=self._at_once)
+        self._next_step = next_step(self.n, at_once=self._at_once)
         self._table.follow(self._windows)
         names = names_of(exposed=self.exposed, by_scores=prior is not None)
         leader, before = snapshot.leader(), self._leader
@@ -396,16 +389,11 @@ class Mixture:
         mixture._counts.restore(n, state.positives, state.latest, state.mass, state.latest_units)
         mixture._windows.restore(state.windows, Fits(now.isotonic, now.logistic[:_HINGES], now.curve))
         first = mixture._first_labels = state.first_labels
-        if (
-            max(first.positives, first.before) > first.labels
-            or not -1 <= first.newest <= MOST
-            or not 0.0 <= first.scores <= first.labels
-        ):
-            raise DamagedStateError(f"the first labels of a mixture are damaged: {first}")
+        first.check()
         fewer = n > mixture._windows.n and not first.one_class_late
         if fewer or not -1 <= state.chosen_at <= mixture._windows.n:
             raise DamagedStateError(f"a mixture of {n} labels, with windows of {mixture._windows.n}")
-        if not 0 < state.next_step <= _next_step(n, at_once=False):
+        if not 0 < state.next_step <= next_step(n, at_once=False):
             raise DamagedStateError(f"a mixture of {n} labels with the next step at {state.next_step}")
         mixture._next_step, mixture._at_once = state.next_step, state.at_once
         online = codec.unpack_floats(state.online, -newton.MOST, newton.MOST, 5 * len(DISCOUNTS))
@@ -445,7 +433,7 @@ class Mixture:
             if not self.n:
                 weights = by_source(source, shifted=prior is not None, exposed=self.exposed)
                 weights = np.tile(weights, (3, 1))
-            odds = self._odds(source.prior, prior)
+            odds = self._counts.odds(source.prior, prior)
         by_scores = source is not None and prior is not None
 
         def made(weights: Floats) -> Snapshot:
@@ -460,16 +448,6 @@ class Mixture:
         weights[0] /= weights[0].sum()
         weights[0] = evidence.tilt(weights[0], forecasts(made(weights), evidence.points))
         return made(weights)
-
-    def _odds(self, source: float, prior: float | None) -> tuple[float, float]:
-        """Return κ of the shift from the source's prior to the target's, of both composites."""
-        every = lately = source
-        if prior is not None:
-            every = lately = prior
-        elif self.n:
-            (positives, labels), (recent, latest) = self._counts.effective(), self._counts.latest()
-            every, lately = (positives + source) / (labels + 1.0), (recent + source) / (latest + 1.0)
-        return _shift(source, every), _shift(source, lately)
 
     @property
     def _least(self) -> float:
@@ -517,14 +495,3 @@ class Mixture:
             return "the positives told so far fit it better than the final labels do"
         labels = self._source.labels if self._source else 0
         return self._recent.compare(before, leader) or f"a source of {labels} labels has come in"
-
-
-def _next_step(labels: int, *, at_once: bool) -> int:
-    """Return the label count of the step after one at so many labels."""
-    return labels + min(STRIDE_AT_ONCE if at_once else STRIDE, max(_FIRST_STEP, labels // 4))
-
-
-def _shift(source: float, target: float) -> float:
-    """Return κ of the shift from one prior to another."""
-    zeros, ones = shift_weights(source, target)
-    return ones / zeros

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 __all__ = ["class_prior", "shift_correction_one", "shift_weights"]
 
 

@@ -11,7 +11,7 @@ cdef class StepFunction:
     cdef int _shift
     cdef long long _first
 
-    @cython.locals(slot=Py_ssize_t, low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t)
+    @cython.locals(last=Py_ssize_t, slot=Py_ssize_t, low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t)
     cpdef Py_ssize_t bin_of(self, double score) noexcept
     cpdef double one(self, double score)
     @cython.locals(i=Py_ssize_t, values=cython.double[::1])

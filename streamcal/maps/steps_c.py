@@ -1,7 +1,7 @@
 """StepFunction: one value for each bin, score after score.
 
 Of equal parts of the grid, a guide says how many edges lie before each, so that there are few edges, mostly
-one or none, left to compare a score with. Memory: 40 bytes a bin.
+one or none, left to compare a score with. Memory: up to 80 bytes a bin.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from streamcal.sketch import keys_c
 
 __all__ = ["StepFunction"]
 
-_SLOTS = 6  # of the guide, for each edge
+_SLOTS = 16  # of the guide, for each edge
 
 
 class StepFunction:
@@ -45,19 +45,20 @@ class StepFunction:
 
     def bin_of(self, score: float) -> int:
         """Return the number of edges that are at most a checked score."""
-        if self._last == 0 or score < self._edges[0]:
+        last = self._last
+        if last == 0 or score < self._edges[0]:
             return 0
-        if score >= self._edges[self._last - 1]:
-            return self._last
+        if score >= self._edges[last - 1]:
+            return last
         slot = (keys_c.key_of(score) - self._first) >> self._shift
-        low, high = int(self._guide[slot]), int(self._guide[slot + 1])
+        low, high = self._guide[slot], self._guide[slot + 1]
         while low < high:
             middle = (low + high) >> 1
             if self._edges[middle] <= score:
                 low = middle + 1
             else:
                 high = middle
-        return low
+        return low  # type: ignore[no-any-return]
 
     def one(self, score: float) -> float:
         """Return h of one checked score."""

@@ -6,7 +6,7 @@ cdef long long[::1] _BITS
 cdef double _END
 cdef long long _END_BITS, _LAST_KEY
 
-@cython.locals(upper=bint, distance=double, key=cython.longlong)
+@cython.locals(key=cython.longlong)
 cpdef long long key_of(double score) noexcept
 @cython.locals(inside=bint, i=Py_ssize_t)
 cpdef Py_ssize_t first_bad_score(const double[::1] scores) noexcept

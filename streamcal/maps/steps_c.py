@@ -1,7 +1,7 @@
 """StepFunction: one value for each bin, score after score.
 
 Of equal parts of the grid, a guide says how many edges lie before each, so that there are few edges, mostly
-one or none, left to compare a score with. Memory: up to 80 bytes a bin.
+one or none, left to compare a score with. Memory: up to 176 bytes a bin.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from streamcal.sketch import keys_c
 
 __all__ = ["StepFunction"]
 
-_SLOTS = 16  # of the guide, for each edge
+_SLOTS = 40  # of the guide, for each edge
 
 
 class StepFunction:

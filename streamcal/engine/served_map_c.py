@@ -32,7 +32,7 @@ class ServedMap:
         self.shifts = priors is not None
         """Whether g is applied on top of h, so that every label moves the map."""
         self._weights: tuple[float, float] | None = NO_SHIFT
-        self._mixed: Mixed | None = None  # a map that is not laid out yet
+        self._mixed: Mixed | None = None  # a map of which no more than the steps are made yet
         self._steps: StepFunction | None = None
         self._line: LinearFunction | None = None
         self.version = 0
@@ -57,11 +57,11 @@ class ServedMap:
         return self.base.model_copy(update={"version": self.version, "weights": self.weights_now()})
 
     def serve(self, base: RecalibrationMap | Mixed, version: int) -> None:
-        """Serve another h from now on. A mixed one is laid out when it is first asked for."""
+        """Serve another h from now on. A mixed one is evaluated when it is first asked for."""
         self.version = version
         self.forget_weights()
         if isinstance(base, Mixed):
-            self._mixed = base
+            self._mixed, self._steps, self._line = base, None, None
         else:
             self._lay_out(base)
 
@@ -93,8 +93,8 @@ class ServedMap:
 
     def answer(self, score: float) -> float:
         """Return the probability of one checked score."""
-        if self._mixed is not None:
-            self._lay_out(self._mixed.map)
+        if self._mixed is not None and self._steps is None:
+            self._steps = self._mixed.steps
         probability = score
         if self._steps is not None:
             probability = self._steps.one(score)

@@ -1,7 +1,8 @@
 """StepFunction: one value for each bin, score after score.
 
-Of equal parts of the grid, a guide says how many edges lie before each, so that there are few edges, mostly
-one or none, left to compare a score with. Memory: up to 176 bytes a bin.
+A map that answers many scores gets a guide: of equal parts of the grid, it says how many edges lie before
+each, so that there are few edges, mostly one or none, left to compare a score with. Memory: up to 176 bytes a
+bin. Most maps of mode ``auto`` answer a few scores, and do without.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from streamcal.sketch import keys_c
 __all__ = ["StepFunction"]
 
 _SLOTS = 40  # of the guide, for each edge
+_FEW = 8  # scores for each edge, after which the guide has paid for itself
 
 
 class StepFunction:
@@ -23,21 +25,31 @@ class StepFunction:
     Parameters
     ----------
     inner
-        the edges between the bins, strictly ascending inside (0, 1).
+        float64[B−1], the edges between the bins, strictly ascending inside (0, 1).
     values
-        one value for each bin, one more than there are edges.
+        float64[B], one value for each bin.
     """
 
-    def __init__(self, inner: tuple[float, ...], values: tuple[float, ...]) -> None:
+    def __init__(self, inner: npt.ArrayLike, values: npt.ArrayLike) -> None:
         self._edges, self._values = np.array(inner, np.float64), np.array(values, np.float64)
-        self._last, self._shift, self._first = len(inner), 0, 0
-        keys = np.array([keys_c.key_of(edge) for edge in inner], np.int64)
-        if inner:
-            self._first = int(keys[0])
-            self._shift = ((int(keys[-1]) - self._first) // (_SLOTS * len(inner))).bit_length()
+        self._last, self._shift, self._first = len(self._edges), 0, 0
+        self._guide = np.empty(0, np.int32)
+        self._without = _FEW * len(self._edges)  # scores that are looked up before the guide is made
+
+    def _make_guide(self) -> None:
+        edges = np.asarray(self._edges)
+        keys = np.array([keys_c.key_of(edge) for edge in edges.tolist()], np.int64)
+        self._first = int(keys[0])
+        self._shift = ((int(keys[-1]) - self._first) // (_SLOTS * len(keys))).bit_length()
         slots = (keys - self._first) >> self._shift
-        before = np.arange(int(slots[-1]) + 2 if inner else 0)
-        self._guide = np.searchsorted(slots, before).astype(np.int32)
+        self._guide = np.searchsorted(slots, np.arange(int(slots[-1]) + 2)).astype(np.int32)
+
+    def _count(self, scores: int) -> None:
+        """Count scores that are to be looked up, up to the number with which the guide is made."""
+        if self._without > 0:
+            self._without -= scores
+            if self._without <= 0:
+                self._make_guide()
 
     def __reduce__(self) -> tuple[type[StepFunction], tuple[tuple[float, ...], tuple[float, ...]]]:
         edges, values = tuple(np.asarray(self._edges).tolist()), tuple(np.asarray(self._values).tolist())
@@ -50,18 +62,21 @@ class StepFunction:
             return 0
         if score >= self._edges[last - 1]:
             return last
-        slot = (keys_c.key_of(score) - self._first) >> self._shift
-        low, high = self._guide[slot], self._guide[slot + 1]
+        low, high = 0, last
+        if self._without <= 0:
+            slot = (keys_c.key_of(score) - self._first) >> self._shift
+            low, high = self._guide[slot], self._guide[slot + 1]
         while low < high:
             middle = (low + high) >> 1
             if self._edges[middle] <= score:
                 low = middle + 1
             else:
                 high = middle
-        return low  # type: ignore[no-any-return]
+        return low
 
     def one(self, score: float) -> float:
         """Return h of one checked score."""
+        self._count(1)
         return float(self._values[self.bin_of(score)])
 
     def apply(
@@ -71,6 +86,7 @@ class StepFunction:
         out: npt.NDArray[np.float64],
     ) -> None:
         """Put g(h(score)) of each checked score, float64[n], into ``out``, float64[n]."""
+        self._count(len(scores))
         values = shift_correction(np.asarray(self._values), weights)
         for i in range(len(scores)):
             out[i] = values[self.bin_of(scores[i])]

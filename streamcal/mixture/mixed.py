@@ -8,6 +8,8 @@ from functools import cached_property
 import msgspec
 
 from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.maps.steps_c import StepFunction
+from streamcal.mixture.fits import Floats
 from streamcal.mixture.forecasts_c import Snapshot
 from streamcal.mixture.table import Table
 from streamcal.sketch.decoding import Probability
@@ -53,11 +55,19 @@ class Mixed:
     @cached_property
     def map(self) -> RecalibrationMap:
         """The map to serve from now on: a step map of version 0, without shift correction."""
-        values = self._table.mixed(self._snapshot)
         # All that the constructor checks holds already.
         return RecalibrationMap.model_construct(
-            version=0, edges=self._table.edges, values=tuple(values.tolist()), weights=(1.0, 1.0)
+            version=0, edges=self._table.edges, values=tuple(self._values.tolist()), weights=(1.0, 1.0)
         )
+
+    @cached_property
+    def steps(self) -> StepFunction:
+        """The same map, only to be evaluated: it is made in a third of the time."""
+        return StepFunction(self._table.cells[0], self._values)
+
+    @cached_property
+    def _values(self) -> Floats:
+        return self._table.mixed(self._snapshot)
 
     @cached_property
     def mixing(self) -> Mixing:

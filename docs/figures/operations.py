@@ -86,11 +86,12 @@ def refutation(maps: list[dict[str, Any]]) -> str:
 
 def tables(shown: dict[str, Any], maps: list[dict[str, Any]], waited: Values) -> dict[str, str]:
     """Return the table of the page."""
-    served, newest, join = shown["engines"][0], maps[-1]["certificate"], shown["join"]
+    served, join = shown["engines"][0], shown["join"]
+    newest = next(row["certificate"] for row in reversed(maps) if row["certificate"] is not None)
     rows = [
         ("map versions", f"{served['map_version']:,}, of which the store keeps {len(shown['maps']):,}"),
         ("prior of source and target", f"{served['source_prior']:.3f}, {served['target_prior']:.3f}"),
-        ("certified risk of the newest", scientific(newest["risk"])),
+        ("certified risk of the newest one with a certificate", scientific(newest["risk"])),
         ("certified in the target", scientific(newest["target_risk"])),
         ("refuted", refutation(maps)),
         ("labels that met their prediction", f"{join['joined']:,}"),

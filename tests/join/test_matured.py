@@ -331,7 +331,7 @@ def test_corrections_leave_what_is_counted_as_if_the_first_label_had_never_been(
         mixtures = [engine._engine._versions._auto._mixture for engine in (wrong, right)]  # type: ignore[union-attr]
         for mixture in mixtures:
             mixture._windows._sort()  # type: ignore[union-attr]
-        (all_, positives), other = [(m._windows._all.to_bytes(), m._positives) for m in mixtures]  # type: ignore[union-attr]
+        (all_, positives), other = [(m._windows._all.to_bytes(), m._counts._positives) for m in mixtures]  # type: ignore[union-attr]
         assert (all_, positives) == other
     else:
         for engine in (wrong, right):

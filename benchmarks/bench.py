@@ -35,7 +35,7 @@ WIDTHS = {
     "n": 10,
     "streamcal": 14,
     "its yardstick": 14,
-    "ratio [min, max]": 18,
+    "ratio [min, max]": 16,
     "budget": 9,
     "outcome": 6,
 }
@@ -108,7 +108,8 @@ def cells(row: Row) -> tuple[str, ...]:
     ratio = ""
     if row.ratios:
         low, middle, high = spread(row.ratios)
-        ratio = f"{number(middle)} [{number(low)}, {number(high)}] {row.ratio}"
+        range_ = f" [{number(low)}, {number(high)}]" if low != high else ""
+        ratio = f"{number(middle)}{range_} {row.ratio}"
     return (
         row.operation,
         "" if row.n is None else f"{row.n:,}",

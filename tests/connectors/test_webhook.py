@@ -80,7 +80,12 @@ def test_one_alarm_that_is_never_taken_holds_no_other_up() -> None:
         sink.write([alarm(1), alarm(2), alarm(3)])
         sink.commit({})
         wait_for(lambda: len(sink.commit({})["waiting"]) == 1)
+        (left,) = sink.commit({})["waiting"]
         sink.close()
+    sent = [json.loads(body) for _, body in hook.got]
+    numbers = {event["id"]: event["data"]["number"] for event in sent}
+    assert sorted(numbers.values()) == [1, 2, 3]
+    assert sorted([*hook.taken, left]) == sorted(numbers), "two came, each once, and the third is left"
 
 
 def test_a_receiver_that_hangs_holds_nothing_up_and_the_next_run_delivers(

@@ -11,6 +11,7 @@ cdef class StepFunction:
     cdef int _shift
     cdef long long _first, _without
 
+    @cython.locals(left="long long")
     cdef int _count(self, Py_ssize_t scores) except -1
     @cython.locals(last=Py_ssize_t, slot=Py_ssize_t, low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t)
     cpdef Py_ssize_t bin_of(self, double score) noexcept

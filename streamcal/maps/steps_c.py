@@ -47,9 +47,10 @@ class StepFunction:
     def _count(self, scores: int) -> None:
         """Count scores that are to be looked up, up to the number with which the guide is made."""
         if self._without > 0:
-            self._without -= scores
-            if self._without <= 0:
+            left = self._without - scores
+            if left <= 0:
                 self._make_guide()
+            self._without = left  # only now, so that no look-up trusts a guide for which there was no memory
 
     def __reduce__(self) -> tuple[type[StepFunction], tuple[tuple[float, ...], tuple[float, ...]]]:
         edges, values = tuple(np.asarray(self._edges).tolist()), tuple(np.asarray(self._values).tolist())

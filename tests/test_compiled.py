@@ -21,7 +21,7 @@ from streamcal.maps.logistic import HINGE, IDENTITY_ROW, KNOTS
 from streamcal.maps.platt import expit, logit
 from streamcal.mixture import fits_c, forecasts_c, newton_c, weights_c
 from streamcal.mixture.fits import Source
-from streamcal.sketch import buffers_c, grid, keys_c
+from streamcal.sketch import atoms_c, buffers_c, grid, keys_c, tally_c
 from tests.uncompiled import joined, learned, uncompiled
 
 ROOT = Path(__file__).parents[1]
@@ -178,8 +178,8 @@ def test_cells(level: int) -> None:
             rng_values := np.sin(np.arange(90.0)), rng_values**2 + 1.0
         )
         scores = np.concatenate((np.linspace(0.0, 1.0, 101), np.random.default_rng(9).random(99) ** 20))
-        one, told = np.empty(1), (np.arange(200) % 2).astype(np.uint8)
-        of["sketch.counting_c"].pack(scores, told, one, one.view(np.int64), own := np.empty(200, np.int32))
+        told = (np.arange(200) % 2).astype(np.uint8)
+        of["sketch.counting_c"].pack(scores, told, own := np.empty(200, np.int32))
         made.append((out, occupied[:number], counts[:, :number], starts, means, own))
     assert all(np.array_equal(*pair) for pair in zip(*made, strict=True))
     middles = grid.left_edges(2 * cells + np.int32(1), level - 1)
@@ -229,11 +229,44 @@ def test_keys_and_checks() -> None:
     )
     for module in (keys_c, uncompiled("streamcal.sketch.keys_c")):
         assert [module.key_of(score) for score in scores.tolist()] == grid.keys_of(scores).tolist()
+        keys = np.array([module.key_of(score) for score in scores.tolist()])
+        smallest = np.array([module.score_of(key) for key in keys.tolist()])
+        assert np.array_equal(grid.keys_of(smallest), keys)
+        assert (grid.keys_of(np.nextafter(smallest[keys > 0], 0.0)) < keys[keys > 0]).all()
         for bad in (-1e-300, 1.1, np.nan, np.inf):
             assert module.first_bad_score(np.array((0.0, 1.0, bad, bad))) == 2
         assert module.first_bad_score(scores) == module.first_bad_score(np.empty(0)) == -1
         assert module.first_bad_label(np.array((0, 1, 1), np.int8)) == -1
         assert [module.first_bad_label(np.array((1, bad), np.int8)) for bad in (2, -1, -128)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("level", [32, 44, 58])
+def test_tallies_and_atoms(level: int) -> None:
+    rng, made = np.random.default_rng(12), []
+    scores = np.concatenate(
+        (rng.random(300), np.repeat(rng.random(40) ** 20, 5), [0.0, -0.0, 0.5, 1.0, 1e-300])
+    )
+    labels = (rng.random(len(scores)) < scores).astype(np.int8)
+    empty = np.empty(0, np.int32), np.empty((2, 0), np.int64), np.empty(0)
+    for modules in (
+        (tally_c, atoms_c),
+        [uncompiled(f"streamcal.sketch.{name}_c") for name in ("tally", "atoms")],
+    ):
+        tally, found = modules[0].Tally(*empty, level, 64, len(scores)), []
+        for part in np.array_split(np.arange(len(scores)), 3):
+            tally.add(scores[part], labels[part])
+            cells, counts, atoms = tally.contents
+            data = modules[1].pack_atoms(atoms, tally.level)
+            again = modules[1].unpack_atoms(data, cells, tally.level)
+            other = modules[0].Tally(cells, counts, again, tally.level, 64, 0)
+            other.merge(cells, counts, again, tally.level)
+            other.coarsen(min(58, tally.level + 1))
+            found.append([tally.level, cells.tolist(), counts.tolist(), data, str(again.tolist())])
+            found.append([other.level, *(str(each.tolist()) for each in other.contents)])
+        made.append(found)
+    assert made[0] == made[1]
+    assert made[0][-2][0] >= level
+    assert np.sum(made[0][-2][2]) == len(scores)
 
 
 def test_shift_of_one_probability() -> None:

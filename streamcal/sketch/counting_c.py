@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.sketch.keys_c import key_of
+
 __all__ = ["count_sorted", "pack"]
 
 
@@ -31,28 +33,10 @@ def count_sorted(
     return last + 1
 
 
-def pack(
-    scores: npt.NDArray[np.float64],
-    labels: npt.NDArray[np.uint8],
-    ends: npt.NDArray[np.float64],
-    bits: npt.NDArray[np.int64],
-    out: npt.NDArray[np.int32],
-) -> None:
-    """Put the cell of each score, with its label as the lowest bit, into ``out``, int32[n].
+def pack(scores: npt.NDArray[np.float64], labels: npt.NDArray[np.uint8], out: npt.NDArray[np.int32]) -> None:
+    """Put the cell of each score on the finest grid, with the label as the lowest bit, into ``out``.
 
-    Cells are those of the finest grid; their keys are those of `streamcal.sketch.grid`.
-
-    Parameters
-    ----------
-    scores, labels
-        float64[n] in [0, 1], and uint8[n].
-    ends, bits
-        float64[1] and int64[1], in the same memory.
+    Scores, labels and ``out``: float64[n] in [0, 1], uint8[n] and int32[n].
     """
-    end = 2.0**-40
-    half, origin = 39 << 52, (1023 - 40) << 52
     for i in range(len(scores)):
-        score = min(max(scores[i], end), 1.0 - end)
-        ends[0] = min(score, 1.0 - score)
-        key = bits[0] - origin if score <= 0.5 else 2 * half + origin - bits[0]
-        out[i] = ((key >> 32) << 1) | labels[i]
+        out[i] = ((key_of(scores[i]) >> 32) << 1) | (labels[i] != 0)

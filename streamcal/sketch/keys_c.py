@@ -1,4 +1,4 @@
-"""Single scores and labels: the key of a score on the grid, and which of many are none."""
+"""Keys of scores on the grid and back, one after the other; and checks of many scores and labels."""
 
 from __future__ import annotations
 
@@ -7,21 +7,63 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["first_bad_label", "first_bad_score", "key_of"]
+__all__ = [
+    "END",
+    "LAST_KEY",
+    "first_bad_label",
+    "first_bad_score",
+    "key_of",
+    "keys_of",
+    "left_edges_of",
+    "score_of",
+]
 
 _memory = np.zeros(1)
 _REAL, _BITS = _memory, _memory.view(np.int64)  # a number, and its bits
+_END_BITS: Final = (1023 - 40) << 52  # bits of 2⁻⁴⁰
+_HALF_KEY: Final = 39 << 52  # bits of ½, less _END_BITS
 _END: Final = 2.0**-40
-_END_BITS: Final = (1023 - 40) << 52
-_LAST_KEY: Final = 2 * (39 << 52)
+_LAST_KEY: Final = 2 * _HALF_KEY
+END: Final = _END
+"""Scores so near to 0 or to 1, and nearer, share the key of that end."""
+
+LAST_KEY: Final = _LAST_KEY
+"""The key of score 1. Score 0 has key 0, and score ½ the key in the middle."""
 
 
 def key_of(score: float) -> int:
-    """Return the key of a checked score, as `streamcal.sketch.grid.keys_of`."""
+    """Return the key of a checked score, as `streamcal.sketch.grid` has it."""
     _REAL[0] = max(min(score, 1.0 - score), _END)
     key = _BITS[0] - _END_BITS
     # Not as a branch, which the processor would guess wrong for half of the scores.
-    return key + (score > 0.5) * (_LAST_KEY - 2 * key)  # type: ignore[no-any-return]
+    return key + (_LAST_KEY - 2 * key) * (score > 0.5)  # type: ignore[no-any-return]
+
+
+def score_of(key: int) -> float:
+    """Return the smallest score that has this key, from 0 to `LAST_KEY`."""
+    if key == 0:
+        return 0.0
+    _BITS[0] = min(key, _LAST_KEY - key) + _END_BITS
+    distance = _REAL[0]
+    if key <= _HALF_KEY:
+        return distance  # type: ignore[no-any-return]
+    # 1 − distance may round to below the true boundary: the smallest score is then the next float.
+    _REAL[0] = 1.0 - distance
+    if 1.0 - _REAL[0] > distance:
+        _BITS[0] += 1
+    return _REAL[0]  # type: ignore[no-any-return]
+
+
+def left_edges_of(cells: npt.NDArray[np.int64], level: int, edges: npt.NDArray[np.float64]) -> None:
+    """Put the smallest score of each cell, int64[n], into ``edges``, float64[n]; 1 for those beyond."""
+    for i in range(len(cells)):
+        edges[i] = score_of(cells[i] << level) if cells[i] <= _LAST_KEY >> level else 1.0
+
+
+def keys_of(scores: npt.NDArray[np.float64], keys: npt.NDArray[np.int64]) -> None:
+    """Put the key of each checked score, float64[n], into ``keys``, int64[n]."""
+    for i in range(len(scores)):
+        keys[i] = key_of(scores[i])
 
 
 def first_bad_score(scores: npt.NDArray[np.float64]) -> int:

@@ -141,9 +141,8 @@ class Newest:
     def _pack(self) -> Cells:
         """Pack the labels that wait; return all."""
         if self._labels:
-            packed, one = np.empty(len(self._labels), np.int32), np.empty(1)
-            labels = np.frombuffer(self._labels, np.uint8)
-            pack(np.frombuffer(self._scores), labels, one, one.view(np.int64), packed)
+            packed = np.empty(len(self._labels), np.int32)
+            pack(np.frombuffer(self._scores), np.frombuffer(self._labels, np.uint8), packed)
             heavy = None if self._units is None else np.array(self._units, np.int32)
             self._scores, self._labels, self._units = array("d"), bytearray(), None
             self._keep(packed, heavy)

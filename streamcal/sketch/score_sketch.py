@@ -22,16 +22,16 @@ import numpy.typing as npt
 from streamcal.errors import DamagedStateError
 from streamcal.sketch import checks, grid, weighing
 from streamcal.sketch.arrays import Cells, Counts, Labels, Scores, Units
-from streamcal.sketch.atoms import EMPTY, joined, note, pack_atoms, unpack_atoms
+from streamcal.sketch.atoms_c import pack_atoms, unpack_atoms
 from streamcal.sketch.cells import (
     check_cells,
     count_width,
     pack_numbers,
-    run_starts,
     sum_runs,
     unpack_numbers,
 )
 from streamcal.sketch.decoding import MOST
+from streamcal.sketch.tally_c import Tally
 from streamcal.sketch.weighing import Mass, Weighed
 
 __all__ = ["MIN_MAX_CELLS", "ScoreSketch"]
@@ -45,8 +45,6 @@ _WEIGHTED: Final = 4  # the format where a label has a weight
 _HEADER: Final = struct.Struct("<4sBBBIIq")  # magic, format, rows, level, max, cells, n
 _CRC: Final = struct.Struct("<I")
 _BEYOND: Final = 1 << 31  # a step beyond every cell; so many cells of such steps add up within int64
-_WIDEST_TALLY: Final = 1 << 17  # slots; the counters and scores take 3 MiB
-
 
 _Extra: TypeAlias = tuple[Cells, int, Counts | None]  # cells, their level, and what `_extra` is of these
 
@@ -212,60 +210,9 @@ class ScoreSketch:
         self._spread(*parts)
 
     def _add(self, scores: Scores, labels: Labels | None) -> None:
-        if self._level > grid.MAX_STRIP_LEVEL:  # only after `at_level`: 64 cells fit at a finer level
-            finer = ScoreSketch(self._max_cells, labelled=self.labelled)
-            finer._level = grid.MAX_STRIP_LEVEL
-            finer._add(scores, labels)
-            self.merge(finer)
-            return
-        if len(scores):
-            low, high = float(scores.min()), float(scores.max())
-        start = 0
-        while start < len(scores):
-            strip = grid.Strip(low, high, self._level, self._cells, clips=False)
-            # A tally costs a pass over the strip. It pays once the strip is narrow, which it soon is.
-            narrow = strip.size <= min(_WIDEST_TALLY, 2 * (len(scores) - start))
-            part = slice(start, None if narrow else start + grid.CHUNK)
-            add = self._add_by_tally if narrow else self._add_by_sorting
-            add(strip, scores[part], None if labels is None else labels[part])
-            start = len(scores) if narrow else start + grid.CHUNK
-
-    def _add_by_tally(self, strip: grid.Strip, scores: Scores, labels: Labels | None) -> None:
-        """Add checked scores to one counter for each slot and label."""
-        rows = len(self._counts)
-        counters = np.zeros(rows * strip.size, np.int64)
-        by_label = [counters[row::rows] for row in range(rows)]
-        held = strip.slots_of(self._cells)
-        for counter, count in zip(by_label, self._counts, strict=True):
-            counter[held] = count
-        atoms = np.full(strip.size, EMPTY)
-        atoms[held] = self.atoms
-        several = np.isnan(atoms).repeat(rows)  # of these slots, which soon are most, no score is looked at
-        for start in range(0, len(scores), grid.CHUNK):
-            part = slice(start, start + grid.CHUNK)
-            slots = _slots(strip, scores[part], None if labels is None else labels[part])
-            np.add.at(counters, slots, 1)  # unlike bincount, needs no second array of counters
-            news = np.flatnonzero(~several[slots])
-            if len(news):
-                mixed = note(atoms, slots[news] // rows, scores[part][news])
-                for row in range(rows):
-                    several[mixed * rows + row] = True
-        occupied = np.flatnonzero(sum(by_label) > 0)
-        counts = np.array([counter[occupied] for counter in by_label])
-        self._hold(strip.cells(occupied), counts, atoms[occupied])
-
-    def _add_by_sorting(self, strip: grid.Strip, scores: Scores, labels: Labels | None) -> None:
-        """Add at most `grid.CHUNK` checked scores on a strip of any size."""
-        values = np.sort(scores)
-        slots = strip.slots(values)  # ascending, as the scores are
-        first = run_starts(slots)
-        least, greatest = values[first], values[np.append(first[1:], len(values)) - 1]
-        counts = np.diff(first, append=len(values))[np.newaxis]
-        if labels is not None:
-            positives = np.sort(scores[labels == 1])
-            ones = np.diff(np.searchsorted(positives, least), append=len(positives))
-            counts = np.stack((counts[0] - ones, ones))
-        self._absorb(strip.cells(slots[first]), counts, np.where(least == greatest, least, np.nan))
+        tally = self._tally(len(scores))
+        tally.add(scores, np.empty(0, np.int8) if labels is None else labels)
+        self._take(tally)
 
     def merge(self, other: ScoreSketch) -> None:
         """Add the contents of the other sketch, as if its events had been added here.
@@ -277,9 +224,9 @@ class ScoreSketch:
         """
         self._check_alike(other)
         parts = (self._cells, self._level, self._extra), (other._cells, other._level, other._extra)
-        level = max(self._level, other._level)
-        self._coarsen(level)
-        self._absorb(other._cells >> np.int32(level - other._level), other._counts, other.atoms)
+        tally = self._tally(len(other._cells))
+        tally.merge(other._cells, other.counts, other.atoms, other._level)
+        self._take(tally)
         self._spread(*parts)
 
     def subtract(self, other: ScoreSketch) -> None:
@@ -350,10 +297,10 @@ class ScoreSketch:
     def at_level(self, level: int) -> ScoreSketch:
         """Return a copy at this level, or at the sketch's own level if that is coarser."""
         copy = ScoreSketch(self._max_cells, labelled=self.labelled)
-        copy._level = self._level
-        copy._cells, copy._counts = self._cells.copy(), self._counts.copy()
-        copy._packed_atoms = self._packed_atoms
-        copy._coarsen(min(max(level, self._level), grid.MAX_LEVEL))
+        tally = self._tally(0)
+        if level > self._level:
+            tally.coarsen(min(level, grid.MAX_LEVEL))
+        copy._take(tally)
         copy._spread((self._cells, self._level, self._extra))
         return copy
 
@@ -428,24 +375,14 @@ class ScoreSketch:
         if (self._max_cells, self.labelled) != (other._max_cells, other.labelled):
             raise ValueError(f"sketches differ in max_cells or labels: {self!r} and {other!r}")
 
-    def _absorb(self, cells: Cells, counts: npt.NDArray[Any], atoms: Scores) -> None:
-        """Add counts and the atoms of cells of the sketch's level, in ascending runs."""
-        both = np.concatenate((self._cells, cells))
-        order = np.argsort(both, kind="stable")  # merges ascending runs
-        counts = np.concatenate((self._counts, counts), axis=1, dtype=np.int64)
-        self._hold(both[order], counts[:, order], np.concatenate((self.atoms, atoms))[order])
+    def _tally(self, more: int) -> Tally:
+        """Return the contents as a tally, to which so many scores or cells are to be added."""
+        return Tally(self._cells, self.counts, self.atoms, self._level, self._max_cells, more)
 
-    def _hold(self, cells: Cells, counts: Counts, atoms: Scores) -> None:
-        """Replace the contents by these cells, ascending with repetitions; collapse until they fit."""
-        self._keep(*joined(cells, counts, atoms))
-        if len(self._cells) > self._max_cells:
-            self._coarsen(self._level + _levels_to_fit(self._cells, self._max_cells))
-
-    def _coarsen(self, level: int) -> None:
-        if level != self._level:
-            cells = self._cells >> np.int32(level - self._level)
-            atoms, self._level = self.atoms, level
-            self._keep(*joined(cells, self.counts, atoms))
+    def _take(self, tally: Tally) -> None:
+        """Replace the contents by those of a tally; what labels count for beyond one each stays."""
+        self._level = tally.level
+        self._keep(*tally.contents)
 
     def _spread(self, *parts: _Extra) -> None:
         """Set what labels count for beyond one each, from those parts; the cells must be final."""
@@ -469,20 +406,3 @@ class ScoreSketch:
         self._cells = cells
         self._counts = counts.astype(f"i{count_width(int(counts.max(initial=0)))}")
         self._packed_atoms = pack_atoms(atoms, self._level)
-
-
-def _slots(strip: grid.Strip, scores: Scores, labels: Labels | None) -> npt.NDArray[np.int64]:
-    """Return the slot of each score; with labels, twice the slot plus the label."""
-    slots = strip.slots(scores)
-    if labels is not None:
-        np.left_shift(slots, 1, out=slots)
-        np.add(slots, labels, out=slots)
-    return slots
-
-
-def _levels_to_fit(cells: Cells, max_cells: int) -> int:
-    """Return the fewest levels after which at most ``max_cells`` of the ascending cells differ."""
-    # Neighbours become equal once all bits in which they differ are shifted out.
-    apart = np.frexp((cells[1:] ^ cells[:-1]).astype(np.float64))[1]
-    distinct_after = len(cells) - np.cumsum(np.bincount(apart))
-    return int(np.flatnonzero(distinct_after <= max_cells)[0])

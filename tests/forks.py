@@ -114,13 +114,11 @@ def _serve(requests: socket.socket) -> list[str]:
 if __name__ == "__main__":
     # What any of the runs imports, and only when it is needed.
     import pyarrow.parquet  # noqa: F401
-    import scipy.optimize
     import scipy.special  # noqa: F401
     import streamcal_connectors.files
     import streamcal_connectors.sqlite.store
     import streamcal_connectors.tables  # noqa: F401
 
-    from streamcal.certificates import e_process  # noqa: F401
     from streamcal.cli.app import main
 
     gc.freeze()

@@ -131,6 +131,7 @@ NOT_IMPORTED = [
     "prometheus_client",
     "rich",
     "river",
+    "scipy",
     "scipy.optimize",
     "sklearn",
     "typer",

@@ -26,6 +26,7 @@ __all__ = [
     "check_role",
     "from_kept",
     "kept_type",
+    "numbers_column",
     "numbers_of",
     "texts_column",
     "texts_of",
@@ -197,6 +198,18 @@ def numbers_of(column: Any) -> npt.NDArray[np.float64] | None:
         column = pc.fill_null(column, float("nan"))
     numbers = np.frombuffer(column.buffers()[1], np.float64, len(column), 8 * column.offset)
     return numbers if int(np.count_nonzero(np.isnan(numbers))) == missing else None
+
+
+def numbers_column(numbers: npt.NDArray[Any]) -> Any:
+    """Return numbers, float64[n], int64[n] or int32[n], as a column, null in the place of NaN.
+
+    `pyarrow.array` would do it, too, but imports pandas for that, if it is installed: a fifth of a second.
+    """
+    known = np.ascontiguousarray(numbers)
+    missing = known != known
+    packed = pa.py_buffer(np.packbits(~missing, bitorder="little")) if missing.any() else None
+    kind = pa.from_numpy_dtype(known.dtype)
+    return pa.Array.from_buffers(kind, len(known), [packed, pa.py_buffer(known)])
 
 
 def texts_column(texts: Texts) -> Any:

@@ -26,7 +26,7 @@ from streamcal.errors import OutputError
 from streamcal.run.columns import ANSWER_FIELDS
 from streamcal.run.ports import Position, Positions, SinkOptions
 from streamcal.run.rows import AnswerColumns, Answers
-from streamcal_connectors.arrow import from_kept, texts_column
+from streamcal_connectors.arrow import from_kept, numbers_column, texts_column
 from streamcal_connectors.formats import TableKind
 from streamcal_connectors.record_batches import brief, open_table
 
@@ -228,16 +228,16 @@ def _schema(kept: Mapping[str, Any]) -> Any:
 
 def _answers(columns: AnswerColumns, schema: Any) -> Any:
     """Return answers as a record batch."""
-    count, keys = len(columns.ids), columns.keys
-    weights = columns.weights[columns.which].ravel()
+    count, keys, which = len(columns.ids), columns.keys, columns.which
+    pairs = numbers_column(np.arange(0, 2 * count + 1, 2, dtype=np.int32))
     arrays = {
         "id": texts_column(columns.ids),
-        "score": pa.array(columns.scores),
-        "probability": pa.array(columns.probabilities),
-        "map_version": pa.array(np.array(columns.versions, np.int64)[columns.which]),
-        "weights": pa.ListArray.from_arrays(np.arange(0, 2 * count + 1, 2, dtype=np.int32), weights),
+        "score": numbers_column(columns.scores),
+        "probability": numbers_column(columns.probabilities),
+        "map_version": numbers_column(np.array(columns.versions, np.int64)[which]),
+        "weights": pa.ListArray.from_arrays(pairs, numbers_column(columns.weights[which].ravel())),
         "key": pa.nulls(count, pa.string()) if keys is None else pa.array(keys, pa.string()),
-        "time": pa.array(columns.times, mask=np.isnan(columns.times)),
+        "time": numbers_column(columns.times),
     }
     return pa.RecordBatch.from_arrays([arrays[name] for name in ANSWER_FIELDS], schema=schema)
 

@@ -12,17 +12,15 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import entr, expit, log_expit, logit
 
 from streamcal.certificates.inequalities import log_kt
+from streamcal.certificates.shift_likelihood_c import entropy, largest_likelihood, shifted_likelihood
 
-__all__ = ["LabelShiftTest", "largest_likelihood"]
+__all__ = ["LabelShiftTest"]
 
 Counts = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
 
-_NEWTON_STEPS: Final = 25
-_SHIFT_STEPS: Final = 3
 _MULTIPLIERS: Final = (0.1, 0.4, 1.0)  # Lagrange multipliers λ that are tried
 _FIRST_RESTART: Final = 1024  # labels
 _SHIFTS: Final = np.linspace(-6.0, 6.0, 49)  # a of the recalibrations σ(a + c logit μ̂_b)
@@ -128,12 +126,12 @@ class LabelShiftTest:
         misses, hits = self._negatives.astype(np.float64), self._positives.astype(np.float64)
         known = source_misses + source_hits > 0
         # In a bin without source labels any rate is possible.
-        free = -_entropy(hits[~known], (hits + misses)[~known])
+        free = -entropy(hits[~known], (hits + misses)[~known])
         if not known.any():
             return learned - free - _rounding(learned)
         source_misses, source_hits = source_misses[known], source_hits[known]
         radius = _deviance_radius(len(source_hits), self.threshold)
-        best = -_entropy(source_hits, source_hits + source_misses)
+        best = -entropy(source_hits, source_hits + source_misses)
         largest = min(
             largest_likelihood(
                 weight * source_hits,
@@ -145,7 +143,7 @@ class LabelShiftTest:
             + weight * radius
             for weight in _MULTIPLIERS
         )
-        largest = min(largest, -_entropy(hits[known], (hits + misses)[known]))
+        largest = min(largest, -entropy(hits[known], (hits + misses)[known]))
         return learned - free - largest - _rounding(learned)
 
     def log_e_limit(self) -> float:
@@ -166,10 +164,10 @@ class LabelShiftTest:
         learned = self.log_predictor()
         negatives, positives = self._source
         known = negatives + positives > 0
-        source = logit((positives + 0.5) / (negatives + positives + 1.0))[known]
+        source = _logit((positives + 0.5) / (negatives + positives + 1.0))[known]
         misses, hits = self._negatives.astype(np.float64), self._positives.astype(np.float64)
-        free = -_entropy(hits[~known], (hits + misses)[~known])
-        return learned - free - _composite_likelihood(source, misses[known], hits[known]) + _rounding(learned)
+        free = -entropy(hits[~known], (hits + misses)[~known])
+        return learned - free - shifted_likelihood(source, misses[known], hits[known]) + _rounding(learned)
 
     def log_predictor(self) -> float:
         """Return the predictor's log-likelihood of the target labels, the numerator of the e-value."""
@@ -178,7 +176,7 @@ class LabelShiftTest:
             for hits, misses in zip(self._positives, self._negatives, strict=True)
         )
         misses, hits = self._source
-        at = _SHIFTS[:, None, None] + _SCALES[:, None] * logit((hits + 0.5) / (misses + hits + 1.0))
+        at = _SHIFTS[:, None, None] + _SCALES[:, None] * _logit((hits + 0.5) / (misses + hits + 1.0))
         # log σ(±x) = min(±x, 0) − log(1 + e^−|x|): half of the work for both, and numpy's own, which is fast.
         by_map = np.minimum(at, 0.0) @ self._positives - np.maximum(at, 0.0) @ self._negatives
         by_map -= np.log1p(np.exp(-np.abs(at))) @ (self._positives + self._negatives)
@@ -211,31 +209,6 @@ def _rounding(learned: float) -> float:
     return 1e-9 * (1.0 + abs(learned))
 
 
-def _composite_likelihood(source: Reals, misses: Reals, hits: Reals) -> float:
-    """Return the log-likelihood that source logits give target labels under nearly the best shift of them.
-
-    Parameters
-    ----------
-    source
-        logit of the source rates, float64[B].
-    misses, hits
-        target labels 0 and 1 per bin, float64[B].
-    """
-    totals = misses + hits
-    n = float(totals.sum())
-    if not n:
-        return 0.0
-    rate = (float(hits.sum()) + 0.5) / (n + 1.0)
-    expected = float(totals @ expit(source)) / n
-    shift = math.log(rate / (1.0 - rate)) - math.log(expected / (1.0 - expected))
-    for _ in range(_SHIFT_STEPS):
-        p = expit(source + shift)
-        step = float(hits.sum() - totals @ p) / (float(totals @ (p * (1.0 - p))) + 1e-9)
-        shift += min(max(step, -1.0), 1.0)
-    at = source + shift
-    return float(log_expit(at) @ hits + log_expit(-at) @ misses)
-
-
 def _deviance_radius(bins: int, log_inverse: float) -> float:
     """Return x with P(Σ N_b kl(μ̂_b, μ_b) > x) ≤ exp(−log_inverse), for B independent bins.
 
@@ -244,56 +217,5 @@ def _deviance_radius(bins: int, log_inverse: float) -> float:
     return float(((log_inverse + bins * np.log((1 + _TILTS) / (1 - _TILTS))) / _TILTS).min())
 
 
-def largest_likelihood(source_hits: Reals, source_totals: Reals, hits: Reals, totals: Reals) -> float:
-    """Return an upper bound on the largest log-likelihood of both domains under one shift of the logits.
-
-    The source has the logits m_b, the target m_b + t, and the bound is on the maximum over all m_b and t.
-    The problem is concave, and Newton steps come close to its maximum. The bound is the dual value −Σ N H(p)
-    there. The fitted rates p are first moved so that they satisfy the dual's equations; any such p gives a
-    bound.
-
-    Parameters
-    ----------
-    source_hits, source_totals
-        labels 1 and all labels of the source per bin, float64[B]; they may be weighted.
-    hits, totals
-        the same of the target.
-    """
-    m = logit((source_hits + hits + 0.5) / (source_totals + totals + 1.0))
-    t = 0.0
-    for _ in range(_NEWTON_STEPS):
-        p, q = expit(m), expit(m + t)
-        curve_m = source_totals * p * (1 - p) + 1e-9
-        curve_q = totals * q * (1 - q)
-        slope_m = source_hits - source_totals * p + hits - totals * q
-        slope_t = float((hits - totals * q).sum())
-        # The Newton system is arrow-shaped: eliminate the m_b first.
-        both = curve_m + curve_q
-        reduced = float((curve_q * curve_m / both).sum()) + 1e-9
-        step_t = (slope_t - float((curve_q / both * slope_m).sum())) / reduced
-        step_t = min(max(step_t, -1.0), 1.0)
-        step_m = np.clip((slope_m - curve_q * step_t) / both, -2.0, 2.0)
-        m, t = m + step_m, t + step_t
-        if abs(step_t) < 1e-9 and np.abs(step_m).max() < 1e-7:
-            break
-    q = expit(m + t)
-    room = totals * q * (1 - q)
-    if room.sum() > 0:
-        q = q + (hits.sum() - float(totals @ q)) * q * (1 - q) / room.sum()
-    # The equation of a bin gives its p. If p leaves [0, 1], change q instead, and repair the sum below.
-    low = np.maximum(0.0, (source_hits + hits - source_totals) / np.maximum(totals, 1e-300))
-    high = np.minimum(1.0, (source_hits + hits) / np.maximum(totals, 1e-300))
-    count = np.clip(q, low, high) * totals
-    lack = float(hits.sum() - count.sum())
-    room = (high * totals - count) if lack > 0 else (count - low * totals)
-    room = np.where(totals > 0, room, 0.0)
-    if room.sum() > 0:
-        count = count + lack * room / room.sum()
-    source_count = np.clip(source_hits + hits - count, 0.0, source_totals)
-    return -_entropy(source_count, source_totals) - _entropy(count, totals)
-
-
-def _entropy(hits: Reals, totals: Reals) -> float:
-    """Return Σ N H(S/N) in nats; a bin with N = 0 adds nothing."""
-    rate = np.clip(hits / np.maximum(totals, 1e-300), 0.0, 1.0)
-    return float((totals * (entr(rate) + entr(1.0 - rate))).sum())
+def _logit(rates: Reals) -> Reals:
+    return np.asarray(np.log(rates / (1.0 - rates)))

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.maps.isotonic_c import isotonic
 from streamcal.sketch.score_sketch import ScoreSketch
 
 __all__ = ["NO_CLAIM", "doubled", "first_claim"]
@@ -53,9 +54,7 @@ def _expected(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return the counts to expect of as many scores again; of labels, without their noise."""
     if len(counts) == 1:
         return counts
-    from scipy.optimize import isotonic_regression  # takes longer to import than all of streamcal
-
     totals = counts.sum(axis=0)
-    rates = isotonic_regression(counts[1] / totals, weights=totals).x
-    positives = np.rint(totals * rates).astype(np.int64)
+    starts, rates = isotonic(counts[1] / totals, totals.astype(np.float64))
+    positives = np.rint(totals * np.repeat(rates, np.diff(starts))).astype(np.int64)
     return np.stack((totals - positives, positives))

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
 from streamcal.maps.binning import bin_sums, cube_root, uniform_mass
+from streamcal.maps.isotonic_c import isotonic
 from streamcal.maps.platt import apply_platt, expit, fit_platt, logit
 from streamcal.sketch import grid
 from streamcal.sketch.arrays import Cells
@@ -87,14 +88,13 @@ class Forecasters:
     __slots__ = ("_knots", "_least", "_log_odds", "_means", "_platt", "_starts")
 
     def __init__(self, sketch: ScoreSketch) -> None:
-        from scipy.optimize import isotonic_regression  # takes longer to import than all of streamcal
-
         level, cells, counts = sketch.level, sketch.cells, sketch.counts
         totals, positives, logits = counts.sum(axis=0), counts[1], logit(_centres(cells, level))
         splits = uniform_mass(totals, cube_root(sketch.n))
         sizes = bin_sums(totals, splits).astype(np.float64)
         rates = (bin_sums(positives, splits) + 0.5) / (sizes + 1.0)
-        self._set_means(isotonic_regression(rates, weights=sizes + 1.0).x)
+        starts, means = isotonic(rates, sizes + 1.0)
+        self._set_means(np.repeat(means, np.diff(starts)))
         self._knots = np.add.reduceat(logits * totals, splits[:-1]) / sizes
         self._starts = grid.left_edges(cells[splits[1:-1]], level)
         while len(cells) > _FITTED and level < grid.MAX_LEVEL:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final, Self
+from typing import Annotated, Final, Self
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.certificates.e_process import LabelShiftTest
 from streamcal.errors import DamagedStateError
 from streamcal.maps.binning import uniform_mass
 from streamcal.sketch.arrays import Cells
 from streamcal.sketch.decoding import Count, decoded
 from streamcal.sketch.grid import LAST_KEY, MIN_LEVEL, left_edges
 from streamcal.sketch.score_sketch import ScoreSketch
-
-if TYPE_CHECKING:
-    from streamcal.certificates.e_process import LabelShiftTest
 
 __all__ = ["LabelShiftWatch"]
 
@@ -143,7 +141,7 @@ class LabelShiftWatch:
         if self.refuted or not source.n:
             return False
         if self._test is None:
-            self._test = _test_class()(*self._source_counts(source, target), self._alpha)
+            self._test = LabelShiftTest(*self._source_counts(source, target), self._alpha)
             return False
         self.refuted = self._test.alarm()
         if not self.refuted and self._test.due:
@@ -208,14 +206,7 @@ class LabelShiftWatch:
                 raise DamagedStateError("not the state of a label-shift watch: its test is another's")
             if not sum(map(sum, counts[:2])) or sum(map(sum, counts[2:])) > state.labels:
                 raise DamagedStateError("not the state of a label-shift watch: it counts other labels")
-        self._test = None if test is None else _test_class().from_dict(msgspec.structs.asdict(test))
+        self._test = None if test is None else LabelShiftTest.from_dict(msgspec.structs.asdict(test))
         self._cells = cells.astype(np.int32)
         self.refuted, self.labels, self.next_look = state.refuted, state.labels, state.next_look
         return self
-
-
-def _test_class() -> type[LabelShiftTest]:
-    """Return the test of label shift; it is imported at the first look, as scipy.special takes a while."""
-    from streamcal.certificates.e_process import LabelShiftTest
-
-    return LabelShiftTest

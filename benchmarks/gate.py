@@ -86,6 +86,18 @@ def predict_one(mode: str, n: int) -> Work:
     return work
 
 
+def predict_and_learn(mode: str, n: int) -> Work:
+    made, (scores, labels) = engine(mode), events(n)
+    pairs = list(zip(scores.tolist(), labels.tolist(), strict=True))
+
+    def work() -> None:
+        for score, label in pairs:
+            made.predict_one(score)
+            made.learn_one(score, label)
+
+    return work
+
+
 def learn_many(mode: str, n: int) -> Work:
     made, (scores, labels) = engine(mode), events(n)
 
@@ -162,6 +174,7 @@ def certificate(n: int) -> Work:
 PATHS: dict[str, tuple[Callable[[int], Work], int]] = {
     "learn_one, target": (partial(learn_one, "target"), 2000),
     "learn_one, auto": (partial(learn_one, "auto"), 512),
+    "predict_one and learn_one, auto": (partial(predict_and_learn, "auto"), 512),
     "learn_many, target": (partial(learn_many, "target"), 10_000),
     "learn_many, auto, 500 late": (learn_late, 1000),
     "predict_one, target": (partial(predict_one, "target"), 2000),

@@ -25,6 +25,8 @@ cdef class EventRules:
     @cython.locals(is_target=bint, labels=buffers_c.LabelBuffer, latest=double, weight=double)
     cpdef tuple learn(self, joined)
     cpdef learn_label(self, double score, int label, bint is_target, double time, long long seen)
+    @cython.locals(is_target=bint)
+    cpdef bint learn_usual(self, score, label, domain, time, seen, weight, positive) except -1
     cpdef learn_one(self, double score, int label, str domain, time, seen)
     @cython.locals(labels=buffers_c.LabelBuffer, n=cython.longlong)
     cdef _learn(self, double score, int label, bint is_target, time, long long seen)

@@ -133,6 +133,30 @@ class EventRules:
             time = 0.0 if self._latest == _NEVER else self._latest  # for a window, as late as the latest
         self._learn(score, label, is_target, time, seen)
 
+    def learn_usual(
+        self,
+        score: object,
+        label: object,
+        domain: object,
+        time: object,
+        seen: object,
+        weight: object,
+        positive: object,
+    ) -> bool:
+        """Learn one score with its label if they are as usual, which needs no more than a glance.
+
+        The parameters are those of `Recalibrator.learn_one`, not checked yet. Return whether that is done.
+        """
+        if time is not None or weight is not None or positive is not None:
+            return False
+        if type(score) is not float or type(label) is not int or (seen is not None and type(seen) is not int):
+            return False
+        is_target = domain == "target"
+        if not (0.0 <= score <= 1.0 and (label == 0 or label == 1) and (is_target or domain == "source")):
+            return False
+        self._learn(score, label, is_target, None, _AT_ONCE if seen is None else seen)
+        return True
+
     def learn_one(self, score: float, label: int, domain: str, time: float | None, seen: int | None) -> None:
         """Learn one checked score with its label; see `Recalibrator.learn_one`."""
         self._learn(score, label, domain == "target", time, _AT_ONCE if seen is None else seen)

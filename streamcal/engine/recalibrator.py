@@ -35,7 +35,7 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch import checks
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import ONE, as_units, check_weight, units_of
-from streamcal.times import LIMIT, Time, as_times, check_time
+from streamcal.times import Time, as_times, check_time
 from streamcal.values import shown
 
 __all__ = ["DomainSummary", "Recalibrator"]
@@ -225,22 +225,18 @@ class Recalibrator:
             once, if the mode needs source labels and has none, but 64 of the target: it serves the score
             unchanged. Once, if under a ``label_horizon`` a label of the target comes without ``seen``.
         """
-        # The usual types pass by a glance; what remains is checked, or refused, at length.
-        if type(score) is not float or not 0.0 <= score <= 1.0:
-            score = checks.check_score(score)
-        if type(label) is not int or (label != 0 and label != 1) or positive is not None:
-            label = checks.check_label(label, positive)
-        if domain == "target":
-            if self._numbers:
+        engine = self._engine
+        if self._numbers or not engine.learn_usual(score, label, domain, time, seen, weight, positive):
+            score, label = checks.check_score(score), checks.check_label(label, positive)
+            if domain not in DOMAINS:
+                raise ValueError(_bad_domain(domain))
+            if self._numbers and domain == "target":
                 self._check_seen(seen, 1)
-        elif domain != "source":
-            raise ValueError(_bad_domain(domain))
-        if time is not None and (type(time) is not float or not -LIMIT < time < LIMIT):
-            time = check_time(time)
-        if weight is None:
-            self._engine.learn_one(score, label, domain, time, seen)
-        else:
-            self._engine.learn_weighted(score, label, domain, time, seen, self._weight(weight))
+            moment = check_time(time)
+            if weight is None:
+                engine.learn_one(score, label, domain, moment, seen)
+            else:
+                engine.learn_weighted(score, label, domain, moment, seen, self._weight(weight))
         if self._seeks_source:
             self._seek_source()
 

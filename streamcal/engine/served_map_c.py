@@ -11,6 +11,7 @@ from streamcal.maps.line_c import LinearFunction
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import NO_SHIFT
 from streamcal.maps.steps_c import StepFunction
+from streamcal.mixture.mixed_c import MixedSteps
 from streamcal.mixture.mixture import Mixed
 from streamcal.sketch import checks
 from streamcal.sketch.arrays import Scores
@@ -32,7 +33,8 @@ class ServedMap:
         self.shifts = priors is not None
         """Whether g is applied on top of h, so that every label moves the map."""
         self._weights: tuple[float, float] | None = NO_SHIFT
-        self._mixed: Mixed | None = None  # a map of which no more than the steps are made yet
+        self._mixed: Mixed | None = None  # a map that nobody has asked for yet
+        self._mixture: MixedSteps | None = None  # what it says of single scores
         self._steps: StepFunction | None = None
         self._line: LinearFunction | None = None
         self.version = 0
@@ -61,12 +63,12 @@ class ServedMap:
         self.version = version
         self.forget_weights()
         if isinstance(base, Mixed):
-            self._mixed, self._steps, self._line = base, None, None
+            self._mixed, self._mixture = base, base.steps
         else:
             self._lay_out(base)
 
     def _lay_out(self, base: RecalibrationMap) -> None:
-        self._base, self._mixed = base, None
+        self._base, self._mixed, self._mixture = base, None, None
         function = base.function
         self._steps = function if isinstance(function, StepFunction) else None
         self._line = function if isinstance(function, LinearFunction) else None
@@ -93,10 +95,10 @@ class ServedMap:
 
     def answer(self, score: float) -> float:
         """Return the probability of one checked score."""
-        if self._mixed is not None and self._steps is None:
-            self._steps = self._mixed.steps
         probability = score
-        if self._steps is not None:
+        if self._mixture is not None:
+            probability = self._mixture.one(score)
+        elif self._steps is not None:
             probability = self._steps.one(score)
         elif self._line is not None:
             probability = self._line.one(score)

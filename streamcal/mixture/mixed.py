@@ -8,9 +8,9 @@ from functools import cached_property
 import msgspec
 
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.maps.steps_c import StepFunction
 from streamcal.mixture.fits import Floats
 from streamcal.mixture.forecasts_c import Snapshot
+from streamcal.mixture.mixed_c import MixedSteps
 from streamcal.mixture.table import Table
 from streamcal.sketch.decoding import Probability
 
@@ -61,9 +61,9 @@ class Mixed:
         )
 
     @cached_property
-    def steps(self) -> StepFunction:
-        """The same map, only to be evaluated: it is made in a third of the time."""
-        return StepFunction(self._table.cells[0], self._values)
+    def steps(self) -> MixedSteps:
+        """The same map, only to be evaluated at single scores."""
+        return MixedSteps(self._snapshot, *self._table.cells, lambda: self._values)
 
     @cached_property
     def _values(self) -> Floats:

@@ -37,8 +37,7 @@ from streamcal.mixture.mixed import Mixed, Mixing
 from streamcal.mixture.names import DISCOUNTS, EXPOSURES, NAMES, WINDOWS, names_of
 from streamcal.mixture.newton_c import OnlinePlatt
 from streamcal.mixture.recent import RecentLosses
-from streamcal.mixture.snapshots import Snapshots
-from streamcal.mixture.steps import STRIDE, STRIDE_AT_ONCE, next_step
+from streamcal.mixture.snapshots import STRIDE, STRIDE_AT_ONCE, Snapshots, next_step
 from streamcal.mixture.table import ServedTable
 from streamcal.mixture.weights import Weights, by_source
 from streamcal.mixture.windows import Fits, Windows

@@ -1,6 +1,7 @@
-"""The snapshots that were served, kept to score late labels: fewer of them the older they are.
+"""When a mixture takes its steps, and the snapshots that they served, kept to score late labels.
 
-A label that comes late is scored with the snapshot that was served when its prediction was made.
+A label that comes late is scored with the snapshot that was served when its prediction was made. Of older
+steps fewer are kept.
 
 Memory: about 40 snapshots in the long run, a few kB each.
 """
@@ -15,11 +16,24 @@ import numpy as np
 from streamcal.mixture.fits import Counts
 from streamcal.mixture.forecasts_c import Snapshot, served_at
 
-__all__ = ["Snapshots"]
+__all__ = ["STRIDE", "STRIDE_AT_ONCE", "Snapshots", "next_step"]
+
+STRIDE: Final = 64
+"""The longest step, in labels. The first step takes 8, and the next ones a quarter of the labels so far."""
+
+STRIDE_AT_ONCE: Final = 16
+"""The longest step while most labels come before the next step: what they teach is of use at once."""
+
+_FIRST_STEP: Final = 8
 
 _OLDEST: Final = 2048  # in steps: the age at which all snapshots but the first are gone
 _ALL_KEPT: Final = 8  # the latest so many are all kept
 _THIN_EVERY: Final = 8
+
+
+def next_step(labels: int, *, at_once: bool) -> int:
+    """Return the label count of the step after one at so many labels."""
+    return labels + min(STRIDE_AT_ONCE if at_once else STRIDE, max(_FIRST_STEP, labels // 4))
 
 
 class Snapshots:

@@ -8,6 +8,7 @@ cdef class ScoreBuffer:
     cdef public long long n, room
     cdef public Py_ssize_t _held
     cdef Py_ssize_t _limit
+    cdef object _score_column
     cdef double[::1] _scores
 
     cpdef int append(self, double score) except -1
@@ -24,5 +25,6 @@ cdef class LabelBuffer:
     cdef double[::1] _scores
     cdef signed char[::1] _labels
     cdef long long[::1] _seen
+    cdef object _score_column, _label_column, _seen_column
 
     cpdef long long append(self, double score, int label, long long seen) except -1

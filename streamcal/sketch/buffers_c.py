@@ -31,8 +31,8 @@ class ScoreBuffer:
         """How many scores were observed."""
         self.room = room
         """How many more may be appended before they must be read, at least 1."""
-        self._held = self._limit = 0
-        self._scores = np.empty(0)
+        self._held = 0
+        self._hold(np.empty(0))
 
     def append(self, score: float) -> bool:
         """Take one checked score; return whether there is no more room."""
@@ -55,24 +55,29 @@ class ScoreBuffer:
         """Append scores that count already."""
         if self._held + len(scores) > self._limit:
             self._widen(len(scores))
-        np.asarray(self._scores)[self._held : self._held + len(scores)] = scores
+        self._score_column[self._held : self._held + len(scores)] = scores
         self._held += len(scores)
 
     def _since(self, first: int) -> Scores:
         """Return a copy of the buffered scores from this place on."""
-        return np.asarray(self._scores)[first : self._held].copy()
+        return self._score_column[first : self._held].copy()
 
     def _drop(self, count: int) -> None:
         """Forget the first so many."""
         kept = self._since(count)
         self._held = 0
         if not len(kept) and self._limit > _HEAVY:
-            self._limit, self._scores = 0, np.empty(0)
+            self._hold(np.empty(0))
         self._put(kept)
 
     def _widen(self, more: int) -> None:
-        self._limit = max(_FEWEST, self._limit + (self._limit >> 1), self._held + more)
-        self._scores = _longer(np.asarray(self._scores), self._limit)
+        limit = max(_FEWEST, self._limit + (self._limit >> 1), self._held + more)
+        self._hold(_longer(self._score_column, limit))
+
+    def _hold(self, scores: Scores) -> None:
+        """Take a column as memory: as an array, and for single scores as a view, which is not made anew."""
+        self._limit = len(scores)
+        self._score_column = self._scores = scores
 
 
 class LabelBuffer:
@@ -129,21 +134,21 @@ class LabelBuffer:
         if self._held + len(labels) > self._limit:
             self._widen(len(labels))
         part = slice(self._held, self._held + len(labels))
-        np.asarray(self._scores)[part] = scores
-        np.asarray(self._labels)[part] = labels
+        self._score_column[part] = scores
+        self._label_column[part] = labels
         if self._keeps_seen:
-            np.asarray(self._seen)[part] = seen
+            self._seen_column[part] = seen
         self._held += len(labels)
 
     def _held_scores(self, first: int) -> Scores:
         """Return the buffered scores from this place on, as they lie there: not to be kept."""
-        return np.asarray(self._scores)[first : self._held]
+        return self._score_column[first : self._held]
 
     def _held_labels(self, first: int) -> Labels:
-        return np.asarray(self._labels)[first : self._held]
+        return self._label_column[first : self._held]
 
     def _held_seen(self, first: int) -> Counts:
-        return np.asarray(self._seen)[first : self._held if self._keeps_seen else 0]
+        return self._seen_column[first : self._held if self._keeps_seen else 0]
 
     def _drop(self, count: int) -> None:
         """Forget the first so many."""
@@ -157,13 +162,17 @@ class LabelBuffer:
 
     def _clear(self) -> None:
         """Forget all that is buffered."""
-        self._held = self._limit = 0
-        self._scores, self._labels = np.empty(0), np.empty(0, np.int8)
-        self._seen = np.empty(0, np.int64)
+        self._held = 0
+        self._hold(np.empty(0), np.empty(0, np.int8), np.empty(0, np.int64))
 
     def _widen(self, more: int) -> None:
-        limit = self._limit = max(_FEWEST, self._limit + (self._limit >> 1), self._held + more)
-        self._scores = _longer(np.asarray(self._scores), limit)
-        self._labels = _longer(np.asarray(self._labels), limit)
-        if self._keeps_seen:
-            self._seen = _longer(np.asarray(self._seen), limit)
+        limit = max(_FEWEST, self._limit + (self._limit >> 1), self._held + more)
+        seen = _longer(self._seen_column, limit) if self._keeps_seen else self._seen_column
+        self._hold(_longer(self._score_column, limit), _longer(self._label_column, limit), seen)
+
+    def _hold(self, scores: Scores, labels: Labels, seen: Counts) -> None:
+        """Take columns as memory, as `ScoreBuffer._hold` does."""
+        self._limit = len(scores)
+        self._score_column = self._scores = scores
+        self._label_column = self._labels = labels
+        self._seen_column = self._seen = seen

@@ -21,7 +21,7 @@ from unittest.mock import patch
 
 import pipeline as inputs_of
 
-from streamcal.join.join import JoinConfig
+from streamcal.join.join_c import JoinConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.runner import Inputs, Outputs, Runner

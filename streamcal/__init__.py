@@ -16,7 +16,7 @@ from streamcal.engine.engine import DomainSummary
 from streamcal.engine.recalibrator import Recalibrator
 from streamcal.errors import DamagedStateError, OutputError, StoreError, StreamcalError
 from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, Origin, PredictionEvent
-from streamcal.join.join import JoinConfig
+from streamcal.join.join_c import JoinConfig
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture.newton_c import compiled
 from streamcal.priors.tracker import PriorKind

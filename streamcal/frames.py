@@ -21,7 +21,7 @@ from streamcal.certificates.record import Certificate
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions
 from streamcal.engine.emissions import Recalibrated
 from streamcal.events import Domain, Event, Origin
-from streamcal.join.join import JoinConfig
+from streamcal.join.join_c import JoinConfig
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.run.columns import WEIGHTS, Columns, Role, SourceKind, did_you_mean
 from streamcal.run.event_fields import Malformed

@@ -17,7 +17,7 @@ from streamcal.certificates.record import Bound, Certificate
 from streamcal.engine.engine import Engine
 from streamcal.events import DOMAINS
 from streamcal.join.id_table_c import WAITING
-from streamcal.join.join import Join
+from streamcal.join.join_c import Join
 from streamcal.join.outcomes import JoinCounts
 from streamcal.run.config import RunConfig
 from streamcal.run.delays import Delay

@@ -18,7 +18,7 @@ from streamcal.engine.emissions import Emission
 from streamcal.engine.engine import Engine
 from streamcal.engine.event_rules_c import EventRules
 from streamcal.events import DOMAINS
-from streamcal.join.join import Join
+from streamcal.join.join_c import Join
 from streamcal.join.outcomes import Joined
 from streamcal.join.rules_c import DONE, JoinRules
 from streamcal.sketch.arrays import Scores

@@ -30,7 +30,7 @@ from streamcal.engine.state import pack, unpack
 from streamcal.engine.stepping_c import emitted, step
 from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain, Event
-from streamcal.join.join import Join, JoinConfig
+from streamcal.join.join_c import Join, JoinConfig
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch import checks
 from streamcal.sketch.score_sketch import ScoreSketch

@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias
 
 from streamcal.engine.emissions import Emission, Recalibrated
 from streamcal.events import Event, LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.join.join import Join, OriginOf
+from streamcal.join.join_c import Join, OriginOf
 from streamcal.join.outcomes import Contradicted, Joined, Rejected, Relabelled, Told
 
 __all__ = ["Learner", "Outcome", "emitted", "pass_on", "step"]

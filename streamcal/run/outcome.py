@@ -9,7 +9,7 @@ import msgspec
 
 from streamcal.engine.emissions import Recalibrated
 from streamcal.engine.engine import Engine
-from streamcal.join.join import JoinState
+from streamcal.join.join_c import JoinState
 from streamcal.run.quality import QualityState
 from streamcal.run.rows import AlarmRow, MapRow, RejectRow
 from streamcal.run.tally import Tally

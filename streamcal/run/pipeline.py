@@ -24,7 +24,7 @@ from streamcal.engine.engine import Engine
 from streamcal.engine.stepping_c import pass_on, step
 from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain, Event, LabelEvent, LabelledEvent, Origin
-from streamcal.join.join import Join, JoinConfig
+from streamcal.join.join_c import Join, JoinConfig
 from streamcal.join.outcomes import JoinCounts, Joined
 from streamcal.join.tables import Tables
 from streamcal.run.alarms import alarm_row

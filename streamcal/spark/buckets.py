@@ -25,7 +25,7 @@ from streamcal.engine.checked_c import checked
 from streamcal.engine.emissions import Emission, Recalibrated
 from streamcal.engine.stepping_c import Outcome, step
 from streamcal.events import Event, LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.join.join import Join, JoinConfig
+from streamcal.join.join_c import Join, JoinConfig
 from streamcal.join.outcomes import Contradicted, JoinCounts, Joined, Rejected, Relabelled, Told
 from streamcal.maps.shift import NO_SHIFT
 from streamcal.sketch.score_sketch import ScoreSketch

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, unlike
 from streamcal.engine.recalibrator import Recalibrator
-from streamcal.join.join import JoinConfig
+from streamcal.join.join_c import JoinConfig
 from streamcal.join.outcomes import JoinCounts
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch.score_sketch import ScoreSketch

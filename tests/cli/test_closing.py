@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from streamcal.join.join import JoinConfig
+from streamcal.join.join_c import JoinConfig
 from streamcal.run.closing import closing_words
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline

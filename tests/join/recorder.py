@@ -8,7 +8,7 @@ from streamcal import LabelEvent, LabelledEvent, PredictionEvent, Recalibrated
 from streamcal.engine.emissions import Emission
 from streamcal.engine.stepping_c import step
 from streamcal.events import Event
-from streamcal.join.join import Join
+from streamcal.join.join_c import Join
 from streamcal.join.outcomes import Contradicted, Joined, Relabelled, Told
 
 EVENTS = st.lists(

@@ -9,7 +9,7 @@ import pytest
 from streamcal import JoinConfig, LabelEvent, PredictionEvent
 from streamcal.engine.emissions import Rejected
 from streamcal.events import RAW_BYTES, Event, Origin
-from streamcal.join.join import Join
+from streamcal.join.join_c import Join
 from tests.join.recorder import Recorder, emissions
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from streamcal import DamagedStateError, JoinConfig, LabelEvent, LabelledEvent, PredictionEvent, Recalibrated
 from streamcal.engine.emissions import Emission, Rejected
 from streamcal.events import Event
-from streamcal.join.join import Join
+from streamcal.join.join_c import Join
 from streamcal.join.outcomes import JoinCounts, Joined
 from tests.join.recorder import EVENTS, Recorder, emissions
 

@@ -20,7 +20,7 @@ from streamcal.engine.emissions import Rejected
 from streamcal.events import Event
 from streamcal.join.entries import Early, Entry, Pending, Settled
 from streamcal.join.id_table_c import EARLY, ENDED, WAITING, IdTable
-from streamcal.join.join import Join
+from streamcal.join.join_c import Join
 from streamcal.join.tables import Changes, StoredTables, Tables
 from streamcal.run.ports import Change
 from tests.join.recorder import EVENTS, Recorder, emissions
@@ -80,7 +80,7 @@ OPTIONS = st.fixed_dictionaries(
 def test_stored_tables_join_as_those_in_memory(
     events: list[Event], cuts: list[int], bound: int, portion: int, options: dict[str, Any]
 ) -> None:
-    with patch.multiple("streamcal.join.join", PORTION=portion, PER_EVENT=0):
+    with patch.multiple("streamcal.join.join_c", PORTION=portion, PER_EVENT=0):
         join_both(events, cuts, JoinConfig(label_ttl=10.0, max_pending=bound, **options))
 
 
@@ -168,8 +168,8 @@ def test_sqlite_tables_join_as_those_in_memory(
     tmp_path: Path, seed: int, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = random.Random(seed)
-    monkeypatch.setattr("streamcal.join.join.PORTION", 20 + 100 * seed)
-    monkeypatch.setattr("streamcal.join.join.PER_EVENT", 0)
+    monkeypatch.setattr("streamcal.join.join_c.PORTION", 20 + 100 * seed)
+    monkeypatch.setattr("streamcal.join.join_c.PER_EVENT", 0)
     config = JoinConfig(label_ttl=700.0, max_pending=rng.choice([90, 10_000]), **options)
     plain = Join(config)
     learned = Recorder(), Recorder()
@@ -203,7 +203,7 @@ def test_what_expires_at_once_goes_to_the_store_in_portions(
 ) -> None:
     """Whatever is due at one event's time, no more of it is held than a portion, beside the batch itself."""
     portion, batch, count = 500, 250, 2500
-    monkeypatch.setattr("streamcal.join.join.PORTION", portion)
+    monkeypatch.setattr("streamcal.join.join_c.PORTION", portion)
     held: list[int] = []
     changes = StoredTables.changes
 

@@ -16,7 +16,7 @@ from streamcal_connectors.memory import Log, MemorySource
 from streamcal import DamagedStateError, LabelEvent, PredictionEvent
 from streamcal.blocks import Block
 from streamcal.events import Event
-from streamcal.join.join import JoinConfig
+from streamcal.join.join_c import JoinConfig
 from streamcal.run.metrics import RunMetrics
 from streamcal.run.order import MicroBatch, TimesRead
 from streamcal.run.pipeline import Pipeline

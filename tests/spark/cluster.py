@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from streamcal.join.join import JoinConfig
+from streamcal.join.join_c import JoinConfig
 from tests.inside import labels_of
 from tests.spark.processes import executors, used
 from tests.spark.session import local_session

@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from streamcal.events import PredictionEvent
-from streamcal.join.join import Join, JoinConfig
+from streamcal.join.join_c import Join, JoinConfig
 from streamcal.spark import learn, recalibrated
 from streamcal.sql import query
 from tests.spark.maps import linear_map, step_map

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from streamcal.join.join import JoinConfig
+from streamcal.join.join_c import JoinConfig
 from tests.inside import labels_of
 
 if TYPE_CHECKING:

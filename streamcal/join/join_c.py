@@ -88,19 +88,6 @@ class Join:
         to go on from, with the ``tables`` of the same moment.
     """
 
-    __slots__ = (
-        "_config",
-        "_corrects",
-        "_counts",
-        "_matured_after",
-        "_tables",
-        "_watermark",
-        "guard",
-        "matures",
-        "rows",
-        "takes_blocks",
-    )
-
     def __init__(
         self,
         config: JoinConfig | None = None,
@@ -121,7 +108,8 @@ class Join:
         ttl, most = self._config.label_ttl, self._config.max_pending
         self.rows.begin(ttl, self._matured_after, most, state.clock, state.start)
         self.rows.keeps = self._corrects or self.matures
-        self._counts = state.counts
+        self._counts, self._most = state.counts, min(most, 1 << 62)
+        self._predictions = self._labels = self._joined = 0  # that are not among the counts yet
         self._watermark = float("inf")  # that holds now
         self.guard = TimeGuard(self.max_jump)
         """Judges the times of events that come by `Recalibrator.step`; a run judges each partition's own."""
@@ -139,9 +127,13 @@ class Join:
     @property
     def counts(self) -> JoinCounts:
         """The outcomes so far."""
-        self._counts.expired += self.rows.expired
-        self.rows.expired = 0
-        return self._counts
+        counts = self._counts
+        counts.expired += self.rows.expired
+        counts.predictions += self._predictions
+        counts.labels += self._labels
+        counts.joined += self._joined
+        self.rows.expired = self._predictions = self._labels = self._joined = 0
+        return counts
 
     @property
     def pending(self) -> int:
@@ -261,7 +253,7 @@ class Join:
         """Take a prediction that has an id: `hold` it once it is answered, unless it is rejected here."""
         if self.rows.is_prediction(event.id):  # type: ignore[arg-type]
             return self._duplicate(event, "prediction", origin_of)
-        self._counts.predictions += 1
+        self._predictions += 1
         return None
 
     def hold(
@@ -311,7 +303,7 @@ class Join:
             return None
         if held is not None and self._corrects:
             held.told = early.label, early.time
-        self._counts.joined += 1
+        self._joined += 1
         return _joined(event, probability, seen, early.label, early.time, early.weight)
 
     def take_early(self, id_: str) -> LabelEvent | None:
@@ -328,9 +320,9 @@ class Join:
 
     def join(self, event: LabelledEvent, probability: float, seen: int) -> Joined:
         """Join a score and a label that came together without an id; parameters as in `hold`."""
-        self._counts.predictions += 1
-        self._counts.labels += 1
-        self._counts.joined += 1
+        self._predictions += 1
+        self._labels += 1
+        self._joined += 1
         return _joined(event, probability, seen, event.label, event.time, None)
 
     # Labels
@@ -343,19 +335,19 @@ class Join:
         The reject may be of an earlier label, if as many wait as may. A label that `take_early` gave is not
         new: it was counted when it came.
         """
-        self._counts.labels += is_new
+        self._labels += is_new
         rows = self.rows
         row = rows.known(event.id)
         if not row:
             self._counts.early += 1
             rows.wait_early(_with_origin(event, origin_of))
-            return self._reject_early() if rows.count(EARLY) > self._config.max_pending else None
+            return self._reject_early() if rows.count(EARLY) > self._most else None
         if rows.is_waiting(row):
             if self.matures:
                 return self._tell(row, event, origin_of)
             if self._corrects:
                 rows.held(row).told = event.label, event.time
-            self._counts.joined += 1
+            self._joined += 1
             return rows.meet(row, event.label, event.time, event.weight)
         if rows.is_early(row):
             early: LabelEvent = rows.objects[row]
@@ -447,7 +439,7 @@ class Join:
         if self.rows.held(row).told is None:
             self._counts.implied += 1
         else:
-            self._counts.joined += 1
+            self._joined += 1
         return self.rows.mature(row)
 
     def _contradict(

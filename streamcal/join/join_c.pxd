@@ -1,0 +1,22 @@
+# The types with which join_c.py is compiled; see docs/architecture.md.
+cimport cython
+from streamcal.join cimport rules_c
+
+
+cdef class Join:
+    cdef object _config, _counts, _tables, _matured_after
+    cdef bint _corrects
+    cdef double _watermark
+    cdef long long _most, _predictions, _labels, _joined
+    cdef public object guard
+    cdef public bint matures, takes_blocks
+    cdef readonly rules_c.JoinRules rows
+
+    cpdef bint knows(self, str id_) except -1
+    cpdef admit(self, event, origin_of=*)
+    @cython.locals(early=object)
+    cpdef hold(self, event, double probability, long long seen, answer=*)
+    cpdef ripen(self, event)
+    cpdef take_early(self, str id_)
+    @cython.locals(row=Py_ssize_t)
+    cpdef match(self, event, origin_of=*, bint is_new=*)

@@ -63,7 +63,7 @@ class Mixed:
     @cached_property
     def steps(self) -> MixedSteps:
         """The same map, only to be evaluated at single scores."""
-        return MixedSteps(self._snapshot, *self._table.cells, lambda: self._values)
+        return MixedSteps(self._table, self._snapshot)
 
     @cached_property
     def _values(self) -> Floats:

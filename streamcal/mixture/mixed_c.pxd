@@ -7,7 +7,7 @@ cdef int _SINGLE
 
 cdef class MixedSteps:
     cdef Snapshot _snapshot
-    cdef object _all
+    cdef object _table
     cdef const double[::1] _edges, _middles, _logits
     cdef double[::1] _values, _row
     cdef int _left

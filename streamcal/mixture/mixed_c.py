@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 
-from streamcal.mixture.fits import Floats
 from streamcal.mixture.forecasts_c import Snapshot
+from streamcal.mixture.table import Table
 
 __all__ = ["MixedSteps"]
 
@@ -20,22 +19,14 @@ class MixedSteps:
 
     Parameters
     ----------
-    snapshot
+    table, snapshot
         What is mixed.
-    edges
-        float64[p − 1], the left ends of all intervals but the first, strictly ascending.
-    middles, logits
-        Scores and logits in the middle of the intervals, float64[p] each.
-    values
-        Returns the values of all intervals, float64[p].
     """
 
-    def __init__(
-        self, snapshot: Snapshot, edges: Floats, middles: Floats, logits: Floats, values: Callable[[], Floats]
-    ) -> None:
-        self._snapshot, self._all = snapshot, values
-        self._edges, self._middles, self._logits = edges, middles, logits
-        self._values = np.full(len(middles), np.nan)  # NaN: not worked out yet
+    def __init__(self, table: Table, snapshot: Snapshot) -> None:
+        self._table, self._snapshot = table, snapshot
+        self._edges, self._middles, self._logits = table.cells
+        self._values = np.full(len(self._middles), np.nan)  # NaN: not worked out yet
         self._row = np.empty(snapshot.weights.shape[1])
         self._left = _SINGLE
 
@@ -50,7 +41,7 @@ class MixedSteps:
         if value == value:
             return value  # type: ignore[no-any-return]
         if not self._left:
-            self._values = self._all()
+            self._values = self._table.mixed(self._snapshot)
             return self._values[low]  # type: ignore[no-any-return]
         self._left -= 1
         self._snapshot.put(self._middles[low], self._logits[low], self._row)

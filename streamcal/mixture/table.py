@@ -31,7 +31,7 @@ class Table:
         The left ends of the intervals, int32[p] in cells of the finest grid, strictly ascending from 0.
     """
 
-    __slots__ = ("_base", "_filled", "_values", "cells", "edges", "partition")
+    __slots__ = ("_base", "_filled", "_values", "cells", "partition")
 
     def __init__(self, partition: Cells) -> None:
         self.partition = partition
@@ -41,10 +41,13 @@ class Table:
         lefts = grid.left_edges(partition, grid.MIN_LEVEL)
         self.cells = lefts[1:].copy(), *points
         """The left ends but the first as scores, and the scores and logits in the middle, float64[p] each."""
-        self.edges = (*lefts.tolist(), 1.0)
-        """The left ends of the intervals as scores, and 1."""
         self._filled: Snapshot | None = None
         self._base, self._values = np.empty(len(partition)), np.empty((0, len(partition)))
+
+    @property
+    def edges(self) -> tuple[float, ...]:
+        """The left ends of the intervals as scores, and 1."""
+        return (0.0, *self.cells[0].tolist(), 1.0)
 
     def mixed(self, snapshot: Snapshot) -> Floats:
         """Return the mixture of a snapshot on every interval, float64[p].

@@ -47,6 +47,7 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	$(BIN)/python .ci/docstrings.py
 
 types: $(READY)
 	$(BIN)/mypy

@@ -1,7 +1,8 @@
 """Check that docstrings begin with a noun or a verb, not with a word that leans on a question or a name.
 
-``What``, ``How`` or ``That of`` make the reader look for what is meant. Attributes have docstrings, too: a text
-behind an assignment. Files that are not clean yet are named in ``docstrings.txt``; that list only shrinks.
+``What``, ``How`` or ``That of`` make the reader look for what is meant. Attributes have docstrings, too: a
+text behind an assignment. Files that are not clean yet are named in ``docstrings.txt``; that list only
+shrinks.
 """
 
 import ast
@@ -17,12 +18,10 @@ REFUSED = {"Of", "That", "Those", "What", "How", "None", "So"}
 def docstrings(source: str) -> Iterator[tuple[int, str]]:
     """Yield line and text of each string that stands alone as a statement."""
     for node in ast.walk(ast.parse(source)):
-        if (
-            isinstance(node, ast.Expr)
-            and isinstance(node.value, ast.Constant)
-            and isinstance(node.value.value, str)
-        ):
-            yield node.lineno, node.value.value.strip()
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            text = node.value.value
+            if isinstance(text, str):
+                yield node.lineno, text.strip()
 
 
 def problems(path: Path) -> list[str]:

@@ -1,7 +1,7 @@
 """Atoms: the cells of a sketch that hold one score only, however often.
 
-A sketch keeps that score for each cell, NaN where a cell holds several that differ. What is kept depends only
-on the scores that a cell holds, not on their order. Scores other than 0 and 1 that share the key of an end of
+A sketch keeps that score for each cell, NaN if a cell holds several that differ. The atoms depend only on the
+scores that a cell holds, not on their order. Scores other than 0 and 1 that share the key of an end of
 the grid, those within 2⁻⁴⁰ of it, count as several: an atom is stored by its key.
 """
 
@@ -20,7 +20,7 @@ from streamcal.sketch.cells import run_starts, sum_runs
 __all__ = ["EMPTY", "joined", "note", "pack_atoms", "unpack_atoms"]
 
 EMPTY: Final = -1.0
-"""In place of the score of a cell without scores, see `note`."""
+"""Stand-in for the score of a cell without scores, see `note`."""
 
 
 def note(atoms: Scores, slots: npt.NDArray[np.int64], scores: Scores) -> npt.NDArray[np.int64]:
@@ -63,9 +63,9 @@ def joined(cells: Cells, counts: Counts, atoms: Scores) -> tuple[Cells, Counts, 
 
 
 def pack_atoms(atoms: Scores, level: int) -> bytes:
-    """Return them as bytes: a bit for each cell, and of each atom where in its cell it lies, 4 to 8 bytes.
+    """Return atoms as bytes: a bit for each cell, and the place of each atom in its cell, 4 to 8 bytes.
 
-    Those that their key does not tell are left out.
+    Atoms whose key does not determine them are left out.
     """
     single = atoms == atoms  # not NaN
     if not single.any():  # as in most full sketches
@@ -102,5 +102,5 @@ def unpack_atoms(data: bytes, cells: Cells, level: int) -> Scores:
 
 
 def _width(level: int) -> int:
-    """Return how many bytes a place in a cell needs."""
+    """Return the number of bytes that a place in a cell needs."""
     return -(-level // 8)

@@ -40,13 +40,13 @@ MAX_STRIP_LEVEL: Final = 54
 """The coarsest level of a `Strip`: its gap is 2⁵⁴ keys wide and must consist of whole cells."""
 
 CHUNK: Final = 32_768
-"""How many scores to process at a time: their buffers fit into the second-level cache of a core."""
+"""Number of scores to process at a time: their buffers fit into the second-level cache of a core."""
 
 _thread = threading.local()
 _FLOAT64: Final = struct.Struct("d")
 _INT64: Final = struct.Struct("q")
 END: Final = 2.0**-40
-"""Scores so near to 0 or to 1, and nearer, share the key of that end."""
+"""Distance to 0 or to 1 up to which scores share the key of that end."""
 
 _END_BITS: Final = (1023 - 40) << 52  # bits of 2⁻⁴⁰
 _ORIGIN: Final = np.array(_END_BITS)  # the passes over a short array take less time than to convert an int

@@ -1,4 +1,4 @@
-"""Single scores and labels: the key of a score on the grid, and which of many are none."""
+"""Keys of single scores on the grid, and checks of many scores or labels."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def key_of(score: float) -> int:
 
 
 def first_bad_score(scores: npt.NDArray[np.float64]) -> int:
-    """Return the index of the first of some numbers that is not in [0, 1]; -1: all are."""
+    """Return the index of the first number outside [0, 1]; -1 if there is none."""
     inside = True
     for i in range(len(scores)):
         inside &= (scores[i] >= 0.0) & (scores[i] <= 1.0)
@@ -38,7 +38,7 @@ def first_bad_score(scores: npt.NDArray[np.float64]) -> int:
 
 
 def first_bad_label(labels: npt.NDArray[np.int8]) -> int:
-    """Return the index of the first of some numbers that is neither 0 nor 1; -1: all are."""
+    """Return the index of the first number that is neither 0 nor 1; -1 if there is none."""
     bits = 0
     for i in range(len(labels)):
         bits |= labels[i]

@@ -35,7 +35,7 @@ class NumberSet:
     Parameters
     ----------
     reach
-        how many numbers up to the largest are remembered, at least 1.
+        number of integers up to the largest that are remembered, at least 1.
 
     Examples
     --------

@@ -152,8 +152,7 @@ class Engine(EventRules):
         return self.config.needs_source and not self._source.n and self._target.n >= FIRST_LABELS
 
     def first_labelled(self, seen: int, count: int) -> int | None:
-        """Return the first of ``count`` predictions from number ``seen`` on with a label; None if none has
-        one.
+        """Return the first labelled one of ``count`` predictions from number ``seen`` on; None if none is.
 
         Labels are numbered only under a ``label_horizon``, and those of long ago are forgotten.
         """

@@ -271,8 +271,6 @@ def test_the_connector_in_the_docs(tmp_path: Path) -> None:
     for name, content in blocks.items():
         (package / name).parent.mkdir(parents=True, exist_ok=True)
         (package / name).write_text(content)
-    module = next(package.glob("*.py"))
-    assert len(module.read_text().splitlines()) < 60
     pip = [
         sys.executable,
         "-m",

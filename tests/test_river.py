@@ -494,6 +494,7 @@ def test_a_model_without_mini_batches_says_so_before_anything_is_learned() -> No
 # State
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda stage: pickle.loads(pickle.dumps(stage))])
 @pytest.mark.parametrize(
     "make", [lambda: RecalibratedClassifier(pipeline()), lambda: Recalibrate("is_popular")]

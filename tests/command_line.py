@@ -7,6 +7,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,15 @@ def streamcal(
     else:
         status, out, err = forked(given, stdin, environment, 120.0)
     return subprocess.CompletedProcess(given, status, out.decode(), err.decode())
+
+
+def wait_for(what: Callable[[], Any]) -> Any:
+    """Wait until something is true, and return it."""
+    deadline = time.monotonic() + 60
+    while not (found := what()):
+        assert time.monotonic() < deadline, "it did not come in time"
+        time.sleep(0.02)
+    return found
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

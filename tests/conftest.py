@@ -14,6 +14,7 @@ from tests.browser import chromium  # noqa: F401  # a fixture
 
 # A time limit per example would fail on a machine whose cores are taken, and nothing else.
 settings.register_profile("streamcal", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", settings.get_profile("streamcal"), max_examples=15)  # of `make quick`
 settings.load_profile("streamcal")
 
 

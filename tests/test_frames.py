@@ -58,6 +58,7 @@ def of_files(folder: Path, made: dict[str, list[dict[str, Any]]]) -> tuple[list[
     return [msgspec.json.decode(line) for line in (folder / "out.jsonl").read_bytes().splitlines()], pipeline
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ["polars", "pandas", "arrow"])
 def test_a_backtest_gives_what_a_run_over_files_gives(tmp_path: Path, library: str) -> None:
     made = streams()

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import get_type_hints
 
 import pytest
-from mypy import api
 
 from streamcal import Recalibrator, RecalibratorConfig, RecalibratorOptions
 
@@ -51,6 +50,8 @@ def test_help_documents_every_option() -> None:
 
 @pytest.mark.slow
 def test_mypy_refuses_unknown_options_and_wrong_values(tmp_path: Path) -> None:
+    from mypy import api
+
     (tmp_path / "calls.py").write_text(CALLS)
     (tmp_path / "mypy.ini").write_text(SETTINGS)
     arguments = ["--config-file", str(tmp_path / "mypy.ini"), "--cache-dir", str(tmp_path / "cache")]

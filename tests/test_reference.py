@@ -166,6 +166,7 @@ def test_the_identity_returns_an_array_of_its_own() -> None:
     assert scores.tolist() == [0.2, 0.4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int64, np.uint8])
 def test_columns_of_narrower_types(dtype: type) -> None:
     scores = np.random.default_rng(6).random(5000).round() if dtype in (np.int64, np.uint8) else None

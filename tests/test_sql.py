@@ -68,6 +68,7 @@ def test_lines_differ_in_the_last_bits_at_most(dialect: Any, name: str) -> None:
     assert np.abs(np.array(found) - LINEAR[name].predict_many(scores)).max() <= LARGEST_DIFFERENCE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", RUN)
 @pytest.mark.parametrize("name", ["identity", "g", "254 bins", "40 knots"])
 def test_what_predict_many_refuses_is_null(dialect: Any, name: str) -> None:

@@ -1,8 +1,8 @@
 """Certified limits on the bins of one version: their rates, masses, shapes and noise.
 
 They follow from counts per cell, by lemmas 1 to 7 of docs/proofs/certificates.md. A version may be certified
-for several candidate binnings. The limits that all candidates share are paid for once (`VersionLimits`), the
-others by each candidate (`BinningLimits`).
+for several candidate binnings. All candidates share the error probability of some limits (`VersionLimits`);
+the other limits spend a share for each candidate (`BinningLimits`).
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ class BinIntervals(NamedTuple):
     lower: Reals
     """Lower limit on the mean of h* over the scores in the bin."""
     upper: Reals
-    """Upper limit on it."""
+    """Upper limit on the mean of h* over the scores in the bin."""
     mean_lower: Reals
     """Lower limit on the population mean P[Y=1 | Z in bin]."""
     mean_upper: Reals
-    """Upper limit on it."""
+    """Upper limit on the population mean."""
     floor: Reals
     """Lower limit on h* everywhere in the bin."""
     ceiling: Reals
@@ -80,27 +80,27 @@ class VersionLimits(NamedTuple):
     """The cells of one version, and the limits that all its candidates share."""
 
     negatives: Counts
-    """int64[m], labels 0 per cell."""
+    """Labels 0 per cell, int64[m]."""
     positives: Counts
-    """int64[m], labels 1 per cell."""
+    """Labels 1 per cell, int64[m]."""
     pending: Counts | None
-    """int64[m], scores per cell whose label is not known (lemma 19); None: all are."""
+    """Scores per cell whose label is not known (lemma 19), int64[m]; None: all labels are known."""
     totals: Counts
-    """int64[m], all scores per cell."""
+    """All scores per cell, int64[m]."""
     single: Flags
-    """bool[m], whether a cell holds one score only, however often."""
+    """Mask of the cells that hold one score only, however often, bool[m]."""
     n: int
     """Number of scores."""
     delta: float
-    """δ_j, what the version may spend."""
+    """Error probability δ_j that the version may spend, in (0, 1)."""
     mass_exponent: float
-    """x with n kl(N/n, p) ≤ x for all intervals together (lemma 4)."""
+    """Exponent x with n kl(N/n, p) ≤ x for all intervals together (lemma 4)."""
     gap: float
     """Upper limit on the mass of every interval that holds none of the scores (lemma 4)."""
     shape_exponent: float
-    """x of lemma 5 for all intervals together, see `shape_error`."""
+    """Exponent x of lemma 5 for all intervals together, see `shape_error`."""
     end_exponent: float
-    """x of lemma 8e for the end bins of all candidates together."""
+    """Exponent x of lemma 8e for the end bins of all candidates together."""
     noise: float
     """Upper bound on Σ h_i(1 − h_i) over the scores, at most n/4 (lemma 6)."""
 
@@ -109,24 +109,24 @@ class BinningLimits(NamedTuple):
     """One candidate binning with its certified limits."""
 
     splits: Counts
-    """int64[B+1], the cells where the bins begin."""
+    """First cell of each bin, then m, int64[B+1]."""
     totals: Reals
-    """float64[B], N_b: scores per bin."""
+    """Scores per bin N_b, float64[B]."""
     rates: Reals
-    """float64[B], μ̂_b: share of label 1 per bin, the least that it may be."""
+    """Least possible share μ̂_b of label 1 per bin, float64[B]: pending labels count as 0."""
     most: Reals
-    """float64[B], the most that it may be: pending labels count as 1 (lemma 19)."""
+    """Largest possible share of label 1 per bin, float64[B]: pending labels count as 1 (lemma 19)."""
     intervals: BinIntervals
     ratio: Reals
-    """float64[B], the upper limit on the mass of a bin over its share N_b/n of the scores."""
+    """Upper limit on the mass of a bin over its share N_b/n of the scores, float64[B]."""
     shape: Reals
-    """float64[B], τ_b of lemma 5."""
+    """Shape error τ_b of lemma 5, float64[B]."""
     atom: Reals
-    """float64[B], ε_b of lemma 8i, see `atom_shares`."""
+    """Share ε_b of lemma 8i, float64[B], see `atom_shares`."""
     squares: float
     """Upper bound on Σ mass_b (μ̂_b − μ̃_b)²."""
     share: float
-    """δ_j over the number of candidates: what this one may spend, before the shares of its events."""
+    """Error probability that this candidate may spend: δ_j over the number of candidates."""
 
 
 def bin_intervals(
@@ -154,11 +154,11 @@ def version_limits(
     negatives, positives
         int64[m], counts per cell by label, m ≥ 1.
     delta
-        δ_j in (0, 1), what the version may spend.
+        δ_j in (0, 1), the error probability that the version may spend.
     single
-        bool[m], whether a cell holds one score only, however often; None: of none is that known.
+        bool[m], whether a cell holds one score only, however often; None: not known.
     pending
-        int64[m], scores per cell whose label is not known; None: all are.
+        int64[m], scores per cell whose label is not known; None: all labels are known.
 
     Raises
     ------
@@ -253,12 +253,12 @@ def binning_limits(version: VersionLimits, splits: Counts, choices: int) -> Binn
 
 
 def atom_shares(version: VersionLimits, splits: Counts, mass: Reals) -> Reals:
-    """Return ε_b (lemma 8i): how much of a bin's mass may lie beside its score, if it holds only one.
+    """Return ε_b (lemma 8i): the share of a bin's mass that may lie beside its score, if it holds only one.
 
     Parameters
     ----------
     version
-        its cells.
+        cells of the version.
     splits
         int64[B+1], the cells where the bins begin.
     mass
@@ -283,8 +283,8 @@ def mean_limits(
     """Return limits on the mean of h* over each bin's scores, from pools of 1, 4, 16, … bins (lemma 2).
 
     h* does not decrease. The mean of a pool that ends at bin b is therefore at most the mean of bin b, and
-    the mean of a pool that begins at b is at least that. Of each bin's scores at least ``hits`` and at most
-    ``most`` have label 1, by default as many (lemma 19).
+    the mean of a pool that begins at b is at least that. At least ``hits`` and at most ``most`` of each bin's
+    scores have label 1; ``most`` defaults to ``hits`` (lemma 19).
 
     Returns
     -------
@@ -325,7 +325,7 @@ def _pooled(hits: Reals, widths: list[int]) -> Reals:
 
 
 def shape_error(totals: Reals, exponent: float) -> Reals:
-    """Return τ, the most by which a bin's share of scores beyond a point misses its share of mass (lemma 5).
+    """Return τ: the largest error of a bin's share of scores beyond a point against its mass (lemma 5).
 
     Parameters
     ----------
@@ -357,7 +357,7 @@ def squares_limit(
     Parameters
     ----------
     lower, upper, totals, ratio
-        of the bins, float64[B] each, see `BinIntervals` and `BinningLimits`.
+        limits of the bins, float64[B] each, see `BinIntervals` and `BinningLimits`.
     noise
         see `noise_limit`.
     exponent

@@ -1,4 +1,4 @@
-"""What is certain of one map version, from the cells as they were when it was formed.
+"""Claims: the certified bounds of one map version, from the cells as they were when it was formed.
 
 Every bound is computed when it is first asked for, and cached: while a version stands, mode ``auto`` may
 serve many mixtures that are all certified by it.
@@ -36,23 +36,24 @@ Floats = npt.NDArray[np.float64]
 
 
 class Formed(NamedTuple):
-    """What a map version was formed from."""
+    """The labels and bins that a map version was formed from."""
 
     compressed: bytes
-    """The labelled sketch of its domain at that moment, as compressed bytes: see `sketch`."""
+    """Labelled sketch of its domain at that moment, as compressed bytes: see `sketch`."""
     splits: Counts
-    """int64[B+1], the cells where its bins begin."""
+    """First cell of each bin, then m, int64[B+1]."""
     choices: int
     """Number of binnings among which its bins were chosen by the labels."""
     versions_before: int
-    """j, the number of versions formed from its domain before."""
+    """Number j of versions formed from its domain before."""
     domain: Domain
-    """The domain of the labels."""
+    """Domain of the labels."""
     log_likelihoods: tuple[float, ...] = ()
-    """Of forecasts of these labels, kept since a merge: the forecasts have gone on then. Else none."""
+    """Log likelihoods of the forecasts of these labels, if a merge has changed the forecasts since; else
+    empty."""
     compressed_predictions: bytes | None = None
-    """The sketch of the scores of matured cohorts, whose labels the other holds; they are one bin, and
-    ``versions_before`` is the number of cohorts less one. None: the labels are those that have come."""
+    """Sketch of the scores of matured cohorts, as compressed bytes; `compressed` then holds their labels.
+    They are one bin, and ``versions_before`` is the number of cohorts less one. None: the labels so far."""
 
     @classmethod
     def of(
@@ -65,46 +66,46 @@ class Formed(NamedTuple):
         *,
         predictions: ScoreSketch | None = None,
     ) -> Self:
-        """Return what a version was formed from: at least one label, or predictions of matured cohorts."""
+        """Return the record of a version from at least one label, or from predictions of matured cohorts."""
         cohorts = None if predictions is None else zlib.compress(predictions.to_bytes(), 1)
         compressed = zlib.compress(sketch.to_bytes(), 1)
         return cls(compressed, splits, choices, versions_before, domain, compressed_predictions=cohorts)
 
     @property
     def sketch(self) -> ScoreSketch:
-        """The labelled sketch of its domain at that moment, anew each time: it takes much more memory."""
+        """Labelled sketch of its domain at that moment, decoded each time: it takes much more memory."""
         return ScoreSketch.from_bytes(self.cells)
 
     @property
     def cells(self) -> bytes:
-        """The bytes of that sketch."""
+        """Bytes of the labelled sketch."""
         return zlib.decompress(self.compressed)
 
     @property
     def predictions(self) -> bytes | None:
-        """The bytes of the sketch of the scores of matured cohorts."""
+        """Bytes of the sketch of the scores of matured cohorts."""
         cohorts = self.compressed_predictions
         return None if cohorts is None else zlib.decompress(cohorts)
 
     @property
     def scores(self) -> ScoreSketch:
-        """The sketch of all scores: with their labels, or without them those of matured cohorts."""
+        """Sketch of all scores: with labels, or of matured cohorts without labels."""
         predictions = self.predictions
         return self.sketch if predictions is None else ScoreSketch.from_bytes(predictions)
 
 
 class Target(NamedTuple):
-    """What is known of the target domain when a certificate is asked for."""
+    """Scores and labels of the target domain when a certificate is asked for."""
 
     scores: Callable[[], ScoreSketch]
-    """Returns a sketch of its scores, labelled or not. It is called only if the certificate needs them."""
+    """Function that returns a sketch of its scores, labelled or not; called only if needed."""
     labels: Counted
-    """Its labels."""
+    """Labels of the target."""
 
     def doubled(self, doublings: int) -> Target:
         """Return a target with 2^d times as many scores and labels, at the rate that the labels suggest.
 
-        That is (S + ½)/(N + 1): labels of one class do not go on so for ever.
+        The rate is (S + ½)/(N + 1): labels of one class only do not stay so for ever.
         """
         positives, labels, version, _ = self.labels
         many = labels << doublings
@@ -113,17 +114,17 @@ class Target(NamedTuple):
 
 
 class Spending(NamedTuple):
-    """What the claims of a version may spend, each in (0, 1)."""
+    """Error probabilities that the claims of a version may spend, each in (0, 1)."""
 
     limits: float
-    """On the limits of bins (lemmas 2 to 10)."""
+    """Probability for the limits of bins (lemmas 2 to 10)."""
     masses: float
-    """On the masses of any intervals (lemma 16)."""
+    """Probability for the masses of any intervals (lemma 16)."""
     once: float
-    """On the likelihood sets of all versions together (lemma 15)."""
+    """Probability for the likelihood sets of all versions together (lemma 15)."""
     observed: float = 0.0
-    """On the masses of any intervals by all observed scores, at all their counts together (lemma 16); 0: no
-    claim rests on these."""
+    """Probability for the masses of any intervals by all observed scores, at all their counts together (lemma
+    16); 0: no claim rests on these."""
 
 
 class Claims:
@@ -132,11 +133,12 @@ class Claims:
     Parameters
     ----------
     formed
-        what the version was formed from.
+        labels and bins of the version.
     spending
-        what the version may spend.
+        error probabilities of the version.
     forecasts
-        of the labels of the version's domain, as of this version or an earlier one; None if there are none.
+        forecasts of the labels of the version's domain, as of this version or an earlier one; None if there
+        are none.
     windowed
         whether the cells are those of a sliding window.
 
@@ -162,7 +164,7 @@ class Claims:
         version = formed.versions_before if windowed else None
         unknown = 0 if pending is None else int(pending.sum())
         self.labels = Counted(int(positives.sum()), int((negatives + positives).sum()), version, unknown)
-        """The labels that the version was formed from."""
+        """Labels that the version was formed from."""
         # After a merge, labels of the other were scored, too. Later ones will be.
         usable = forecasts is not None and forecasts.labels <= sketch.n
         self._forecasts = forecasts.copy() if forecasts is not None and usable else None
@@ -184,7 +186,7 @@ class Claims:
 
     @cached_property
     def own(self) -> RiskBound:
-        """The bound on the map that was formed."""
+        """Bound on the map that was formed."""
         formed, sketch = self._formed, self._formed.sketch
         negatives, positives = sketch.counts
         return certify_served(
@@ -198,7 +200,7 @@ class Claims:
 
     @cached_property
     def log_likelihoods(self) -> tuple[float, ...]:
-        """Of the forecasts of the version's labels; none if they were not forecast."""
+        """Log likelihoods of the forecasts of the version's labels; empty if they were not forecast."""
         if self._formed.log_likelihoods or self._forecasts is None:
             return self._formed.log_likelihoods
         forecasts = self._forecasts.copy()
@@ -213,7 +215,7 @@ class Claims:
         served
             the map with its weights.
         scores
-            All scores of the version's domain that were observed, labelled or not; None: not known.
+            all observed scores of the version's domain, labelled or not; None: not known.
         """
         return self._smaller(self.by_limits(served), served, scores)
 
@@ -223,7 +225,7 @@ class Claims:
         return scores is not None and paths is not None and paths.reads(scores)
 
     def refutes_monotone(self, served: RecalibrationMap) -> bool:
-        """Whether `bound_of` a map claims nothing as h* is not monotone: in less time."""
+        """Whether `bound_of` a map claims nothing because h* is not monotone; faster than `bound_of`."""
         paths = self._paths
         return not self.by_limits(served).monotone or (paths is not None and not paths.monotone)
 
@@ -269,7 +271,7 @@ class Claims:
 
     @property
     def as_target(self) -> Target:
-        """The labels of the version, as what is known of the target."""
+        """Labels of the version, as the labels of the target."""
         return Target(lambda: self._formed.scores, self.labels)
 
     def target_risk(self, served: RecalibrationMap, target: Target, *, delta: float) -> float:
@@ -280,10 +282,10 @@ class Claims:
         served
             the served map with its weights.
         target
-            what is known of the target.
+            scores and labels of the target.
         delta
-            what the target's priors and masses may spend, in (0, 1): if the labels were forecast, half of it
-            for each of two bounds, of which the smaller is taken.
+            error probability of the target's priors and masses, in (0, 1): if the labels were forecast, half
+            of it for each of two bounds, of which the smaller is taken.
         """
         lowest, highest = _range(served, self._edges)
         scores = target.scores()
@@ -306,13 +308,13 @@ class Claims:
         return min(bound, self._paths.risk(partial(_range, served), shift))
 
     def bin_counts(self, scores: ScoreSketch) -> tuple[Counts, Counts, Flags]:
-        """Return where scores lie among the bins.
+        """Return the numbers of scores below and in the bins.
 
         Returns
         -------
-        How many certainly lie below each bin, and how many may lie in it or below, int64[B] each: they differ
-        by the scores of the bin, and by cells that its edges split. And bool[B]: whether the bin holds one
-        source score only, and none but that score may lie in it.
+        The number that certainly lie below each bin, and the number that may lie in it or below, int64[B]
+        each: they differ by the scores of the bin, and by cells that its edges split. And bool[B]: whether
+        the bin holds one source score only, and no other score may lie in it.
         """
         starts = scores.cells.astype(np.int64) << scores.level
         ends = starts + (1 << scores.level)
@@ -351,7 +353,7 @@ class Claims:
 
     @property
     def _counts(self) -> tuple[Counts, Counts, Counts | None]:
-        """Labels 0, labels 1 and pending labels in each cell of the scores; None where none can pend."""
+        """Labels 0, labels 1 and pending labels in each cell of the scores; None if none can be pending."""
         formed, labelled = self._formed, self._formed.sketch
         if formed.compressed_predictions is None:
             negatives, positives = labelled.counts
@@ -369,7 +371,7 @@ class Claims:
 
     @cached_property
     def _best(self) -> tuple[Centre, Floats, Floats]:
-        """The best certified map, the edges between its groups of cells, and each group's score if single."""
+        """Best certified map, the edges between its groups of cells, and each group's score if single."""
         sketch = self._formed.scores
         atoms = sketch.atoms
         negatives, positives, pending = self._counts

@@ -1,4 +1,4 @@
-"""The e-process that tests label shift on target labels. It may be looked at after any label.
+"""The e-process that tests label shift on target labels. It may be read after any label.
 
 A predictor bets against every composite g_κ∘h that the source labels leave possible (lemma 14 of
 docs/proofs/certificates.md). The state is four integers per bin.
@@ -38,7 +38,7 @@ class LabelShiftTest:
     source rates μ_b with Σ N_b kl(μ̂_b, μ_b) ≤ x. That set holds the true rates with probability 1 − α_i/2.
 
     While label shift holds with a constant prior, the process is then bounded by one of mean 1. It ever
-    reaches 2/α_i with probability at most α_i/2 (Ville), however often it is looked at. Restart number i
+    reaches 2/α_i with probability at most α_i/2 (Ville), however often it is read. Restart number i
     spends α_i = α/((i+1)(i+2)); all restarts together spend α.
 
     The bins must be chosen without the source sample whose counts are given: beforehand, or from target
@@ -55,7 +55,7 @@ class LabelShiftTest:
     Raises
     ------
     ValueError
-        if α is out of range, or the counts are negative or no two vectors of one length.
+        if α is out of range, or the counts are negative or not two vectors of one length.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class LabelShiftTest:
 
     @property
     def threshold(self) -> float:
-        """log(2/α_i), the value of `log_e` that raises an alarm."""
+        """Value of `log_e` that raises an alarm, log(2/α_i)."""
         return math.log(2 * (self._restarts + 1) * (self._restarts + 2) / self._alpha)
 
     @property
@@ -93,7 +93,7 @@ class LabelShiftTest:
         Raises
         ------
         ValueError
-            if the counts are negative or no two vectors of one length.
+            if the counts are negative or not two vectors of one length.
         """
         negatives = np.array(source_negatives, dtype=np.int64)
         positives = np.array(source_positives, dtype=np.int64)
@@ -205,7 +205,7 @@ class LabelShiftTest:
 
 
 def _rounding(learned: float) -> float:
-    """Return more than the rounding errors of a difference of log-likelihoods of this size."""
+    """Return an upper limit on the rounding error of a difference of log-likelihoods of this size."""
     return 1e-9 * (1.0 + abs(learned))
 
 

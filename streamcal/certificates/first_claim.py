@@ -1,7 +1,7 @@
-"""When a bound that claims nothing yet is expected to claim something, if labels go on as they are.
+"""Forecast of the number of labels with which a bound that claims nothing yet will claim something.
 
-An estimate for people, and no claim: twice, four times, … as many labels with the same scores and rates are
-imagined, until the bound computed from them claims something.
+It is an estimate for people, not a claim. Twice, four times, … as many labels with the same scores and rates
+are assumed, until the bound computed from them claims something.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from streamcal.sketch.score_sketch import ScoreSketch
 __all__ = ["NO_CLAIM", "doubled", "first_claim"]
 
 NO_CLAIM: Final = 0.25
-"""A bound of so much or more claims nothing: the constant ½ has such a risk at most, without a label."""
+"""Bound from which on nothing is claimed: the constant ½ has at most this risk, without a label."""
 
 _DOUBLINGS: Final = 10
-"""A thousand times as many labels are looked at; what is farther away is not foreseen."""
+"""Largest number of doublings: a claim that needs over a thousand times as many labels is not foreseen."""
 
 
 def first_claim(labels: int, risk_after: Callable[[int], float]) -> int | None:
@@ -31,7 +31,7 @@ def first_claim(labels: int, risk_after: Callable[[int], float]) -> int | None:
     Parameters
     ----------
     labels
-        how many there are.
+        number of labels now.
     risk_after
         the bound with 2^d times as many labels, by d ≥ 1.
     """
@@ -43,7 +43,7 @@ def first_claim(labels: int, risk_after: Callable[[int], float]) -> int | None:
 
 
 def doubled(sketch: ScoreSketch, doublings: int) -> ScoreSketch:
-    """Return a sketch to which, d ≥ 0 times, as many scores as it has were added, as they are expected."""
+    """Return a sketch doubled d ≥ 0 times, each time by as many expected scores as it has."""
     many = sketch.at_level(sketch.level)
     for _ in range(doublings):
         many.merge(many.with_counts(_expected(many.counts)))
@@ -51,7 +51,7 @@ def doubled(sketch: ScoreSketch, doublings: int) -> ScoreSketch:
 
 
 def _expected(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the counts to expect of as many scores again; of labels, without their noise."""
+    """Return the expected counts of as many scores again; of labels, without their noise."""
     if len(counts) == 1:
         return counts
     totals = counts.sum(axis=0)

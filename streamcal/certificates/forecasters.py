@@ -1,7 +1,7 @@
-"""Forecasts of labels, made before the labels are seen: what an e-process bets on (lemma 15).
+"""Forecasts of labels, made before the labels are seen, for the bets of an e-process (lemma 15).
 
 A forecast is a function of the cell of a score, at any level of the grid, and of labels that came earlier.
-Every one is strictly between 0 and 1.
+Every forecast is strictly between 0 and 1.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Counts = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
 
 FORECASTERS: Final = 4
-"""How many forecasters there are: linear, step, Platt, identity."""
+"""Number of forecasters: linear, step, Platt, identity."""
 
 # The first labels have no earlier ones. They are forecast by the mean of these recalibrations a·logit + b.
 _SLOPES: Final = np.array([0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
@@ -41,13 +41,13 @@ class Levels(NamedTuple):
     """Labels per cell at several levels of the grid, one level behind the other."""
 
     centres: Reals
-    """float64[M], a score inside each cell."""
+    """Score inside each cell, float64[M]."""
     logits: Reals
-    """float64[M], their logits."""
+    """Logit of each of these scores, float64[M]."""
     counts: Counts
-    """int64[2, M], labels by class; no cell is empty."""
+    """Labels by class, int64[2, M]; no cell is empty."""
     starts: Counts
-    """int64[k], where the cells of each level begin."""
+    """First cell of each level, int64[k]."""
 
     @classmethod
     def of(cls, sketch: ScoreSketch, levels: Cells) -> Self:
@@ -65,7 +65,7 @@ Parameter = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]  # the priors of its
 
 
 class ForecastersState(msgspec.Struct):
-    """The fitted maps: of m bins, float64[m] each but one edge less."""
+    """Fitted maps of m bins: float64[m] each, and m − 1 edges."""
 
     knots: bytes
     means: bytes
@@ -124,7 +124,7 @@ class Forecasters:
 
     @classmethod
     def from_state(cls, state: ForecastersState, labels: int) -> Self:
-        """Return the forecasters whose state `to_state` returned, fitted to so many labels.
+        """Return the forecasters whose state `to_state` returned, fitted to ``labels`` labels.
 
         Raises
         ------

@@ -168,23 +168,23 @@ def log_kt(positives: int, negatives: int) -> float:
 
 @dataclass(frozen=True)
 class Masses:
-    """What Lemma 4 or 11 says of the masses p_b of B neighbouring intervals."""
+    """Limits of lemma 4 or 11 on the masses p_b of B neighbouring intervals."""
 
     caps: Reals
     """Upper limits on the masses p_b, float64[B]."""
     below: Counts
-    """int64[B], ascending: so many scores at most lie below each interval."""
+    """Largest number of scores below each interval, int64[B], ascending."""
     upto: Counts
-    """int64[B], ascending: so many scores at least lie in each interval or below it."""
+    """Smallest number of scores in each interval or below it, int64[B], ascending."""
     n: int
     """Number of scores, at least 1."""
     exponent: float
-    """x, with n kl(N/n, p) ≤ x for all intervals of N scores together."""
+    """Exponent x with n kl(N/n, p) ≤ x for all intervals of N scores together."""
 
     def fill(self, values: Reals, caps: Reals | None = None) -> float:
         """Return the largest Σ p_b a_b that is allowed, for values a_b ≥ 0, float64[B] (lemma 8g).
 
-        ``caps``, float64[B], take the place of those of the masses.
+        ``caps``, float64[B], replace the caps of the masses.
 
         Each p_b is at most its cap. The sum over each 2, 4, 8, … of them, from every multiple of that number
         on, is at most what x allows to the scores there, from the first interval's ``below`` to the last
@@ -210,7 +210,7 @@ class Masses:
 
     @cached_property
     def _unions(self) -> list[Reals]:
-        """The caps on unions of 2, 4, 8, … intervals; empty ones make their number a power of 2."""
+        """Caps on unions of 2, 4, 8, … intervals; empty intervals make their number a power of 2."""
         size, counts = len(self.caps), []
         doublings = (size - 1).bit_length()
         for doubling in range(1, doublings + 1):
@@ -224,14 +224,15 @@ class Masses:
         return np.split(limits, np.cumsum([len(each) for each in counts])[:-1])
 
     def fill_atoms(self, values: Reals, at: Reals, beside: Reals, single: Flags) -> float:
-        """Return the same where some intervals hold one score only, if that is less (lemma 9).
+        """Return the same for intervals of which some hold one score only, if that is less (lemma 9).
 
         Parameters
         ----------
         values
             a_b ≥ 0, float64[B], which hold anywhere in an interval.
         at, beside
-            float64[B]: where it is single, values that hold at its score, and anywhere else in it.
+            float64[B]: for single intervals, values that hold at the score, and anywhere else in the
+            interval.
         single
             bool[B], whether all scores in an interval are one.
         """

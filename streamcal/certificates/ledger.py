@@ -1,4 +1,4 @@
-"""The ledger of one engine's certificates: what each version may claim, and which assumptions are refuted.
+"""The ledger of one engine's certificates: the claims of each version, and the refuted assumptions.
 
 A certificate is made when it is asked for, from the cells as they were when the version was formed. Memory:
 those cells, compressed, and at most `MOST_CERTIFICATES` certificates.
@@ -41,7 +41,7 @@ from streamcal.sketch.score_sketch import ScoreSketch
 __all__ = ["MOST_CERTIFICATES", "DriftAlarm", "Ledger", "Scope"]
 
 MOST_CERTIFICATES: Final = 64
-"""How many certificates the history keeps. When there are more, every second one is dropped."""
+"""Number of certificates that the history keeps. When there are more, every second one is dropped."""
 
 # Shares of δ if a claim on the target follows from the source by label shift: for versions formed from the
 # source, for the target's priors and masses, and for versions formed from the target.
@@ -56,25 +56,25 @@ _IDENTITY: Final = RecalibrationMap(version=0)
 
 
 class Scope(NamedTuple):
-    """What the certificates of an engine are about. The engine derives it from its mode."""
+    """Subject of an engine's certificates. The engine derives it from its mode."""
 
     subject: Literal["formed", "identity", "served"]
-    """The map whose risk is certified in the domain of its labels: the one that was formed, the identity, or
-    whatever map is served."""
+    """Map whose risk is certified in the domain of its labels: the one that was formed, the identity, or the
+    served map."""
     by_label_shift: bool
-    """Whether the map claims something of the target by label shift. If so, δ pays for both domains, and the
-    target's labels are tested for label shift."""
+    """Whether the target risk is certified by label shift. If so, δ covers both domains, and the target's
+    labels are tested for label shift."""
     replaces_source: bool = False
     """Whether the source is replaced after label shift is refuted."""
 
 
 class DriftAlarm(msgspec.Struct, frozen=True):
-    """An assumption behind the certificates is refuted. Each alarm is raised once."""
+    """Alarm: an assumption behind the certificates is refuted. Each alarm is raised once."""
 
     assumption: str
-    """The assumption, worded as in the certificates."""
+    """Assumption, worded as in the certificates."""
     reason: str
-    """What refuted it."""
+    """Evidence that refuted it, in words."""
     target_labels: Count
     """Number of labelled target scores at that time."""
     key: str | None = None
@@ -102,7 +102,7 @@ class _State(msgspec.Struct):
 
 
 class Ledger:
-    """Makes and remembers the certificates of an engine, and tests their assumptions.
+    """Certificates of an engine: made, remembered, and their assumptions tested.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class Ledger:
     max_cells
         the ``max_cells`` of the engine's sketches.
     scope
-        what the certificates are about.
+        subject of the certificates.
     windowed
         the domains whose labels are those of a sliding window.
     matured
@@ -164,25 +164,26 @@ class Ledger:
         self._history: list[Certificate] = []
         self._alarms: list[DriftAlarm] = []
         self.contradicted = 0
-        """How many predictions of the target were learned as 0 for want of a label and later told to be 1."""
+        """Number of target predictions that were learned as 0 for want of a label, and were 1 by a later
+        label."""
         self.generation = 0
-        """How often the source was replaced after label shift had been refuted."""
+        """Number of times that the source was replaced after label shift had been refuted."""
         self.watch = self._new_watch()
-        """The watch that target labels must be counted by; None if nothing is claimed by label shift, or a
-        label that was counted turned out another."""
+        """Watch that must count target labels; None if nothing is claimed by label shift, or a counted label
+        was corrected."""
 
     @property
     def alarms(self) -> tuple[DriftAlarm, ...]:
-        """The alarms that were raised so far, oldest first: at a look, or with a certificate published."""
+        """Alarms raised so far, oldest first: by a test, or with a published certificate."""
         return tuple(self._alarms)
 
     def alarms_now(
         self, served: RecalibrationMap, target: Target, weighted: Collection[Domain] = ()
     ) -> tuple[DriftAlarm, ...]:
-        """Return the alarms, and those to come: of what a certificate asked for now says is refuted.
+        """Return the alarms, and those that a certificate asked for now would raise.
 
-        ``weighted`` are the domains with weights, whose labels refute nothing. To ask raises none, or the
-        state and what is emitted next would depend on who asks.
+        ``weighted`` are the domains with weights, whose labels refute nothing. Asking raises none: otherwise
+        the state and the next emissions would depend on who asks.
         """
         formed = self._certifying
         if formed is None:
@@ -201,11 +202,11 @@ class Ledger:
 
     @property
     def history(self) -> tuple[Certificate, ...]:
-        """The certificates so far, thinned out, oldest first."""
+        """Certificates so far, thinned out, oldest first."""
         return tuple(self._history)
 
     def forecasts_due(self, domain: Domain) -> int | None:
-        """Return from how many labels on `score` must be called, at a scheduled count; None: never."""
+        """Return the scheduled number of labels from which on `score` must be called; None: never."""
         forecasts = self._forecasts.get(domain)
         return None if forecasts is None else forecasts.due
 
@@ -214,7 +215,7 @@ class Ledger:
         self._forecasts[domain].update(sketch)
 
     def check_forecasts(self, domain: Domain, sketch: ScoreSketch) -> None:
-        """Check, after `restore`, that the labels of a domain hold those that were forecast.
+        """Check, after `restore`, that the labels of a domain include the forecast ones.
 
         Raises
         ------
@@ -225,12 +226,12 @@ class Ledger:
             self._forecasts[domain].check(sketch)
 
     def form(self, formed: Formed) -> None:
-        """Record what a map was formed from, on schedule."""
+        """Record the labels and bins of a map formed on schedule."""
         self.count(formed)
         self._on_schedule = True
 
     def count(self, formed: Formed) -> None:
-        """Record the labels of a version by whose count no map was formed, on schedule."""
+        """Record the labels of a scheduled version without a map."""
         self._formed[formed.domain] = formed
         self._claims.pop(formed.domain, None)
 
@@ -259,10 +260,10 @@ class Ledger:
         return True
 
     def relabel(self, domain: Domain) -> None:
-        """Record that a label of a domain, which was counted, is another one.
+        """Record that a counted label of a domain was corrected.
 
         An e-process is one only of labels as they came, so those of this domain claim nothing from now on:
-        its forecasts, and the test of label shift unless that is refuted. Limits of bins are of counts, and
+        its forecasts, and the test of label shift unless that is refuted. Limits of bins use counts only, and
         stay.
         """
         self._forecasts.pop(domain, None)
@@ -280,14 +281,14 @@ class Ledger:
         self.watch = self._new_watch(self.watch)
 
     def merge_forecasts(self, other: Self, sketches: dict[Domain, tuple[ScoreSketch, ScoreSketch]]) -> None:
-        """Add what another has forecast, before the labels are merged.
+        """Add the forecasts of another, before the labels are merged.
 
         Parameters
         ----------
         other
-            its state does not change.
+            the ledger to add; its state does not change.
         sketches
-            of each domain, the labels so far: of this one, and of the other.
+            labels so far of each domain: of this one, and of the other.
         """
         self.contradicted += other.contradicted
         for domain in DOMAINS:
@@ -321,8 +322,8 @@ class Ledger:
     ) -> Certificate | None:
         """Return the certificate of the served map, and remember it; None before the first version.
 
-        What is certain of the last scheduled version bounds the risk of any map (lemma 9), so of one formed
-        off schedule too. Its certificate has the number and the labels of that version, and ``on_schedule``
+        The claims of the last scheduled version bound the risk of any map (lemma 9), so also of a map formed
+        off schedule. Its certificate has the number and the labels of that version, and ``on_schedule``
         False.
 
         Parameters
@@ -330,15 +331,15 @@ class Ledger:
         served
             the served map with its weights.
         target
-            what is known of the target now.
+            scores and labels of the target now.
         time
             event time now, in seconds; None or NaN if there is none.
         publish
-            whether it goes out with a version: it then raises the alarms of what it says is refuted, and does
+            whether it is published with a version: it then raises alarms for refuted assumptions, and does
             not say when a first claim is expected.
         weighted
-            the domains of which a label had a weight other than 1: bounds are of counts, and nothing is
-            claimed of these (`UNWEIGHTED`), but by matured cohorts of the target, which need no weights.
+            the domains with a label whose weight is not 1: bounds use counts, and claim nothing of these
+            (`UNWEIGHTED`), except by matured cohorts of the target, which need no weights.
         """
         formed = self._certifying
         if formed is None:
@@ -566,7 +567,7 @@ class Ledger:
 
     @property
     def _certifying(self) -> Formed | None:
-        """What the certificate rests on; None before the first version."""
+        """Claims that the certificate rests on; None before the first version."""
         by_target = self._scope.subject == "served" or not self._scope.by_label_shift
         return (self._formed.get("target") if by_target else None) or self._formed.get("source")
 
@@ -577,7 +578,7 @@ class Ledger:
     def _least_contradicted(self, labels: int) -> float:
         """Return a lower limit on the share of predictions that are 1 and were learned as 0 (lemma 20).
 
-        ``labels`` of the target were learned in all.
+        ``labels`` is the number of target labels learned.
         """
         if not self.contradicted:
             return 0.0
@@ -604,7 +605,7 @@ class Ledger:
         return domain == "target" and not self._in_parts(domain)
 
     def _of_window(self, target: Target) -> Target | None:
-        """Return what claims by label shift rest on: in parts, what there was at the last version."""
+        """Return the target that claims by label shift rest on, by the last version if it is counted."""
         if not self.counts_target:
             return target
         formed = self._formed.get("target")
@@ -617,9 +618,9 @@ class Ledger:
         target: Target | None,
         scores: ScoreSketch | None,
     ) -> int | None:
-        """Return with how many labels a claim is expected: of the target by label shift, or of the claims.
+        """Return the number of labels at which a claim is expected, by label shift or by ``claims``.
 
-        Of matured cohorts None: how many labels will be pending is not foreseen.
+        For matured cohorts it is None: the number of pending labels cannot be foreseen.
         """
         if self._matured:
             return None

@@ -3,8 +3,8 @@
 It holds the means of h* in the cells of one level of the grid. For each cell it knows a range of plausible
 values, from the best likelihood of a non-decreasing function through each value.
 
-Values are rounded to points. Lemma 17 says what a function must be at the points, so that no sum over a
-non-decreasing sequence of points is too small: its linear interpolation must lie above it in between.
+Values are rounded to points. Lemma 17 gives the condition on a function at the points under which no sum over
+a non-decreasing sequence of points is too small: its linear interpolation must lie above it in between.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ _ROUNDING: Final = 1e-6  # nats; the sums of logarithms are computed to better t
 
 
 class LikelihoodSet(NamedTuple):
-    """All non-decreasing sequences of m cell means with a likelihood beyond a threshold."""
+    """Set of all non-decreasing sequences of m cell means with a likelihood beyond a threshold."""
 
     negatives: Reals
-    """float64[m], labels 0 per cell."""
+    """Labels 0 per cell, float64[m]."""
     positives: Reals
-    """float64[m], labels 1 per cell."""
+    """Labels 1 per cell, float64[m]."""
     largest: Reals
-    """float64[m], the largest log likelihood of the labels of each cell, in nats."""
+    """Largest log likelihood of the labels of each cell, float64[m], in nats."""
     slack: float
-    """How far the log likelihood may fall below the sum of these, in nats."""
+    """Largest distance of the log likelihood below the sum of `best`, in nats."""
     lowest: Reals
-    """float64[m], the smallest plausible mean of each cell, or less; it does not decrease."""
+    """Smallest plausible mean of each cell, or less, float64[m]; it does not decrease."""
     highest: Reals
-    """float64[m], the largest one, or more; it does not decrease."""
+    """Largest plausible mean of each cell, or more, float64[m]; it does not decrease."""
     monotone: bool
     """False if the set is empty: the labels refute that h* is non-decreasing."""
 
@@ -52,12 +52,12 @@ class LikelihoodSet(NamedTuple):
 
     @property
     def least(self) -> float:
-        """Deviances that are smaller are cut off there, which keeps sums exact: none is of the set."""
+        """Cut-off of deviances, which keeps sums exact: no smaller one belongs to the set."""
         return -2.0 * abs(self.slack) - 10.0
 
 
 def usable_level(sketch: ScoreSketch, most: int) -> int | None:
-    """Return the finest of `LEVELS` at which a sketch has at most so many cells; None if there is none."""
+    """Return the finest of `LEVELS` at which a sketch has at most ``most`` cells; None if there is none."""
     for level in LEVELS:
         if level >= sketch.level and len(sketch.at_level(level).cells) <= most:
             return int(level)
@@ -65,14 +65,14 @@ def usable_level(sketch: ScoreSketch, most: int) -> int | None:
 
 
 def likelihood_set(cells: ScoreSketch, log_likelihood: float, delta: float) -> LikelihoodSet:
-    """Return the set of what the means of h* in the cells may be (lemma 15).
+    """Return the likelihood set of the means of h* in the cells (lemma 15).
 
     Parameters
     ----------
     cells
         the labels, as a sketch whose level is one of `LEVELS`.
     log_likelihood
-        of the forecasts at this level, see `Prequential`.
+        log likelihood of the forecasts at this level, see `Prequential`.
     delta
         δ in (0, 1). The sets of all levels, at all counts of labels, contain the true means together with
         probability 1 − δ. The finest level spends half of it.

@@ -27,8 +27,8 @@ Counts = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
 
 TILTS: Final = (0.12, 0.4, 1.2, 3.6)
-"""θ of lemma 16: the larger, the less a mass costs for each interval, and the more for each score. The last
-one suits the ends only."""
+"""Values of θ in lemma 16: a larger θ makes a mass cost less for each interval, and more for each score. The
+last one suits the ends only."""
 
 _ENDS: Final = 0.2  # of δ, for the two ends of the interval of scores
 _FEW, _MANY = 8_000, 50_000  # nodes of the search for λ and θ, and of the bound
@@ -40,20 +40,20 @@ _NEARBY: Final = np.array([0.8, 1.0, 1.25])  # of the best of these
 
 
 class MassLimits(NamedTuple):
-    """Scores per segment, and what their masses may exceed them by (lemma 16).
+    """Scores per segment, and the limits on the excess of their masses (lemma 16).
 
     A segment holds one cell, or several neighbours. It ends with its last cell and begins where the one
     before it ends; the last segment also contains what follows its cells.
     """
 
     shares: Reals
-    """float64[s], the share of all scores in each segment, or more."""
+    """Share of all scores in each segment, or more, float64[s]."""
     intervals: Reals
-    """float64[3], x/n for any interval of scores, by θ; the last of `TILTS` has none."""
+    """Exponent x/n for any interval of scores, by θ, float64[3]; the last of `TILTS` has none."""
     end: float
-    """x/n for an interval that reaches to 0 or to 1, at any of `TILTS`."""
+    """Exponent x/n for an interval that reaches to 0 or to 1, at any of `TILTS`."""
     segment: Counts | None = None
-    """int64[m], the segment of each cell, from 0 to s − 1, ascending; None: each cell has its own."""
+    """Segment of each cell, int64[m] from 0 to s − 1, ascending; None: each cell has its own."""
 
     @classmethod
     def of(cls, counts: Counts, n: int, delta: float, segment: Counts | None = None) -> MassLimits:
@@ -78,30 +78,30 @@ class MassLimits(NamedTuple):
 
 
 class _Lattice(NamedTuple):
-    """The nodes: for each point of value in turn, the cells in which it is plausible, one after the other."""
+    """Nodes: for each point of value in turn, the cells in which it is plausible, one after the other."""
 
     points: Reals
     first: Counts
-    """int64[p], of each point the first of its cells."""
+    """First cell of each point, int64[p]."""
     last: Counts
-    """int64[p], the cell after the last one."""
+    """Cell after the last cell of each point, int64[p]."""
     deviance: Reals
-    """float64[nodes], of each node."""
+    """Deviance of each node, float64[nodes]."""
 
 
 class Shift(NamedTuple):
     """A range of label shifts, from the domain of the labels to that of the risk (lemma 18)."""
 
     low: float
-    """The smallest κ = w₁/w₀, positive."""
+    """Smallest κ = w₁/w₀, positive."""
     high: float
-    """The largest κ, finite."""
+    """Largest κ, finite."""
     negatives: float
-    """The largest w₀."""
+    """Largest w₀."""
 
 
 NO_SHIFT: Final = Shift(1.0, 1.0, 1.0)
-"""The risk is asked for where the labels come from."""
+"""Shift of the labels' own domain: none."""
 
 
 def largest_risk(
@@ -116,7 +116,7 @@ def largest_risk(
     lowest, highest
         float64[s], the map's smallest and largest value in each segment, see `MassLimits`.
     masses
-        Limits on the masses of the segments, in the domain of the labels.
+        limits on the masses of the segments, in the domain of the labels.
     shift
         to the domain where the risk is asked for.
     """
@@ -141,7 +141,7 @@ def largest_risk(
 
 
 def _parts(shift: Shift) -> list[Shift]:
-    """Return ranges of κ that cover that of a shift."""
+    """Return ranges of κ that cover the range of a shift."""
     if shift.low == shift.high:
         return [shift]
     cuts = np.geomspace(shift.low, shift.high, _PARTS + 1)[1:-1].tolist()
@@ -151,7 +151,7 @@ def _parts(shift: Shift) -> list[Shift]:
 
 
 def _multiplier(known: LikelihoodSet, lowest: Reals, highest: Reals, shift: Shift) -> float:
-    """Return λ at which likelihood bends about as much as risk does, where most of the risk may be."""
+    """Return a λ at which likelihood and risk curve about equally, where most of the risk may be."""
     low, high = shift_odds(known.lowest, shift.low), shift_odds(known.highest, shift.high)
     kappa, middle = math.sqrt(shift.low * shift.high), (known.lowest + known.highest) / 2
     density = 1.0 + (kappa - 1.0) * middle  # of the target, over w₀
@@ -162,7 +162,7 @@ def _multiplier(known: LikelihoodSet, lowest: Reals, highest: Reals, shift: Shif
 
 
 def _lattice(known: LikelihoodSet, points: Reals) -> _Lattice:
-    """Return the nodes at points, ascending from 0 to 1: in each cell all that paths can be rounded to."""
+    """Return the nodes at points, ascending from 0 to 1: all that paths can be rounded to, by cell."""
     lower = np.searchsorted(points, known.lowest, "right") - 1
     upper = np.maximum(np.searchsorted(points, known.highest, "left"), lower)
     order = np.arange(len(points))
@@ -174,11 +174,11 @@ def _lattice(known: LikelihoodSet, points: Reals) -> _Lattice:
 
 
 def _points(known: LikelihoodSet, most: int) -> Reals:
-    """Return points from 0 to 1 that make about so many nodes.
+    """Return points from 0 to 1 that make about ``most`` nodes.
 
-    What rounding costs is the square of the distance between points, in arcsin √v, times the scores with
-    values there. For a given number of points the sum is least if their density goes with the third root of
-    that of the scores.
+    The cost of rounding is the square of the distance between points, in arcsin √v, times the scores with
+    values there. For a given number of points the sum is least if their density is in proportion to the third
+    root of that of the scores.
     """
     totals = known.negatives + known.positives
     low, high = (np.arcsin(np.sqrt(each)) * (2.0 / np.pi) for each in (known.lowest, known.highest))
@@ -216,7 +216,7 @@ def _bounds(
     known, lowest, highest, masses
         as in `largest_risk`.
     lattice
-        of the set.
+        nodes of the set.
     shift
         part of the range.
     tilts, multipliers

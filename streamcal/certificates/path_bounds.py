@@ -28,7 +28,8 @@ _ENOUGH: Final = 2  # observed scores for each label
 _HEAD_START: Final = 1 << 14  # observed scores
 
 Ranges = Callable[[Reals], tuple[Reals, Reals]]
-"""Returns the smallest and largest value of a map between edges, float64[m−1], and the ends 0 and 1."""
+"""Function that returns the smallest and largest value of a map between edges, float64[m−1], and the ends 0
+and 1."""
 
 
 class PathBounds:
@@ -39,11 +40,11 @@ class PathBounds:
     sketch
         the labels of a version, at least one.
     log_likelihoods
-        of the forecasts of these labels, see `Prequential`.
+        log likelihoods of the forecasts of these labels, see `Prequential`.
     once
         δ of the likelihood sets of all versions together, in (0, 1).
     delta
-        what this version may spend on masses by its own scores, in (0, 1).
+        error probability of masses by this version's own scores, in (0, 1).
     observed
         δ of the masses by all observed scores, at all their counts together, in [0, 1); 0: never by these.
     """
@@ -74,7 +75,7 @@ class PathBounds:
         return self._known is None or self._known.monotone
 
     def reads(self, scores: ScoreSketch) -> bool:
-        """Return whether `risk` looks at these observed scores too: if they are `_ENOUGH` to gain by them."""
+        """Return whether `risk` also uses these observed scores: if they are `_ENOUGH` to gain by them."""
         return self._known is not None and self._observed > 0.0 and scores.n >= _ENOUGH * self._n
 
     def risk(self, ranges: Ranges, shift: Shift = NO_SHIFT, scores: ScoreSketch | None = None) -> float:
@@ -83,12 +84,12 @@ class PathBounds:
         Parameters
         ----------
         ranges
-            of the map that is to be served there.
+            ranges of the map to be served in that domain.
         shift
             to that domain; by default there is none.
         scores
-            All scores of the labels' domain that were observed, labelled or not, without labels; None: those
-            with labels only.
+            all observed scores of the labels' domain, as an unlabelled sketch; None: only scores with labels
+            are known.
         """
         if self._known is None or not self._known.monotone:
             return 1.0
@@ -116,7 +117,7 @@ class PathBounds:
 
 
 def observed_delta(delta: float, n: int) -> float:
-    """Return the share of δ that n ≥ 1 observed scores may spend: δ a/((n+a−1)(n+a)), a = 2¹⁴.
+    """Return the share of δ for n ≥ 1 observed scores: δ a/((n+a−1)(n+a)), a = 2¹⁴.
 
     The sum over all n telescopes to δ, so limits on masses hold at all numbers of scores together.
     """

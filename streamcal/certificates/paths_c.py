@@ -41,7 +41,7 @@ def plausible(
     slack
         in nats.
     least
-        deviances that are smaller are cut off there.
+        cut-off of deviances.
     lowest, highest
         float64[m], filled with the result.
     """
@@ -89,11 +89,11 @@ def deviances(
     Parameters
     ----------
     first, last
-        int64[p], of each point the first of its cells, and the one after the last.
+        int64[p], the first cell of each point, and the cell after its last one.
     hit, miss, cells, least
         as in `plausible`.
     out
-        float64[nodes], of each point in turn one cell after the other.
+        float64[nodes], for each point in turn one cell after the other.
     """
     node = 0
     for k in range(len(first)):
@@ -119,14 +119,14 @@ def gains(
     first, last
         as in `deviances`.
     by_point
-        float64[4, p]: the most and the least that a unit of mass counts for; the largest and the smallest h*.
+        float64[4, p]: the largest and the smallest weight of a unit of mass; the largest and the smallest h*.
     by_cell
         float64[6, m]: values of the map that h* may exceed before the cell, and fall below behind it; the
         shares of the scores there; and the smallest and the largest value of the map in the cell.
     by_tilt
-        float64[4, t]: what risk costs by share, by interval, and at the top and the bottom end.
+        float64[4, t]: the cost of risk by share, by interval, and at the top and the bottom end.
     top, bottom
-        The cells at the ends.
+        cells at the ends.
     out
         float64[nodes, t].
     """

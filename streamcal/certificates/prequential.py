@@ -1,6 +1,6 @@
 """The prequential log likelihood of a stream's labels, at every level of the grid (lemma 15).
 
-Each label is forecast from the labels up to the last scheduled count before it. Whatever h* is, its own
+Each label is forecast from the labels up to the last scheduled count before it. For any h*, its own
 likelihood seldom falls far below that of such forecasts. Nothing is done per label: at a scheduled count, the
 likelihood of the labels that came since the one before is that of all labels, less that of the earlier ones.
 Memory: 72 bytes for each level, and 32 bytes for each of n^(1/3) bins of n labels.
@@ -31,10 +31,10 @@ __all__ = ["LEVELS", "MOST_CELLS", "LogLikelihood", "Prequential"]
 Reals = npt.NDArray[np.float64]
 
 LEVELS: Final = (36, 40, *range(44, 53))
-"""The levels that forecasts are kept for. At the last, each halving of the distance to 0 or 1 is a cell."""
+"""Levels that forecasts are kept for. At the last, each halving of the distance to 0 or 1 is a cell."""
 
 MOST_CELLS: Final = 2048
-"""At most so many cells are needed for a certificate: there are never fewer later."""
+"""Largest number of cells that a certificate needs; a sketch never has fewer later."""
 
 _ROWS: Final = len(LEVELS)
 _LEVELS: Final = np.array(LEVELS, np.int32)
@@ -56,14 +56,14 @@ class _State(msgspec.Struct):
 
 
 class _Known(NamedTuple):
-    """The labels so far, as far as they are needed."""
+    """Labels so far, at the levels that are needed."""
 
     sketch: ScoreSketch
-    """Of at most `MOST_CELLS` cells."""
+    """Sketch of the labels, of at most `MOST_CELLS` cells."""
     rows: slice
-    """Which of `LEVELS` are not finer."""
+    """Slice of `LEVELS` that are not finer than the sketch."""
     labels: Levels
-    """At these levels."""
+    """Labels at these levels."""
 
     @classmethod
     def of(cls, sketch: ScoreSketch) -> Self:
@@ -74,13 +74,13 @@ class _Known(NamedTuple):
 
 
 class Prequential:
-    """Log likelihoods of the forecasters, of all labels that were shown to `update`."""
+    """Log likelihoods of the forecasters on all labels that were passed to `update`."""
 
     __slots__ = ("_earlier", "_forecasters", "_opening", "_sums", "labels")
 
     def __init__(self) -> None:
         self.labels = 0
-        """How many labels were scored."""
+        """Number of labels scored."""
         self._opening = np.zeros(_ROWS)  # of the labels at the first update, by level
         self._sums = np.zeros((_ROWS, FORECASTERS))  # of all later ones
         self._forecasters: Forecasters | None = None  # fitted to all labels that were scored
@@ -88,14 +88,14 @@ class Prequential:
 
     @property
     def due(self) -> int:
-        """The number of labels from which on forecasters should be fitted anew: half more than before."""
+        """Number of labels from which on forecasters should be fitted anew: half more than before."""
         return max(1, self.labels + self.labels // 2)
 
     @property
     def log_likelihoods(self) -> Reals:
-        """The log likelihood of the mixture of all forecasters, one for each of `LEVELS`.
+        """Log likelihood of the mixture of all forecasters, one for each of `LEVELS`.
 
-        Only those of levels that are not finer than the sketch of the last update mean anything.
+        Only values of levels that are not finer than the sketch of the last update are meaningful.
         """
         mixed = np.logaddexp.reduce(self._sums, axis=1) - np.log(FORECASTERS)
         return np.asarray(self._opening + np.minimum(mixed, 0.0))
@@ -116,7 +116,7 @@ class Prequential:
             self._score(_Known.of(sketch))
 
     def fit(self, sketch: ScoreSketch) -> None:
-        """Fit the forecasters of later labels to those that were scored, all in the sketch."""
+        """Fit the forecasters of later labels to all scored labels, which the sketch holds."""
         self._fit(_Known.of(sketch))
 
     def _score(self, known: _Known) -> None:
@@ -146,7 +146,7 @@ class Prequential:
             raise DamagedStateError(f"forecasts of {self.labels} labels, of which there are {sketch.n}")
 
     def merge(self, other: Self) -> None:
-        """Add what another has scored of other labels; `fit` is to follow."""
+        """Add the scored labels of another; `fit` must follow."""
         self._opening += other._opening
         self._sums += other._sums
         self.labels += other.labels
@@ -169,7 +169,7 @@ class Prequential:
         return msgspec.msgpack.encode(_State(self.labels, self._opening.tolist(), sums, earlier, forecasters))
 
     def restore(self, data: bytes) -> Self:
-        """Replace the state by what `to_bytes` gave.
+        """Replace the state by one from `to_bytes`.
 
         Raises
         ------

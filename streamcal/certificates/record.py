@@ -33,16 +33,16 @@ MONOTONE_REFUTED: Final = "P[Y=1 | score] does not decrease with the score"
 LABEL_SHIFT_REFUTED: Final = "label shift: the scores given the label have the same law in source and target"
 
 IMPLIED: Final = "a prediction without a label within "
-"""How the assumption begins that such a prediction is a 0, see `implied_zeros`."""
+"""Beginning of the assumption that such a prediction is a 0, see `implied_zeros`."""
 
 UNWEIGHTED: Final = "every label counts alike: the bounds are of counts, and claim nothing of weighted labels"
-"""An assumption that fails where labels have weights other than 1."""
+"""Assumption that fails if labels have weights other than 1."""
 
 ARRIVAL: Final = "which labels have arrived does not depend on the labels: none comes later for its value"
-"""An assumption that no test checks, as labels that have not arrived cannot be looked at."""
+"""Assumption that no test checks, as labels that have not arrived cannot be looked at."""
 
 ARRIVAL_OF_SOURCE: Final = ARRIVAL.replace("which labels", "which labels of the source", 1)
-"""What is left of it where the target's labels are those of matured cohorts."""
+"""Assumption about the source alone, if the target's labels are those of matured cohorts."""
 
 _IDENTICAL: Final = "the labelled scores are independent and identically distributed"
 _IDENTICAL_IN_WINDOW: Final = (
@@ -68,7 +68,7 @@ Number = Annotated[float, Field(ge=-math.inf)]  # which NaN is not; infinity is 
 Count = Annotated[int, Field(ge=0)]
 
 Bound = Literal["calibration_risk", "sharpness_risk", "risk", "target_risk"]
-"""A field of a certificate that bounds a risk."""
+"""Name of a field of a certificate that bounds a risk."""
 
 
 def assumptions(
@@ -80,12 +80,12 @@ def assumptions(
     implied: float | None = None,
     observed: bool = False,
 ) -> tuple[str, ...]:
-    """Return what a certificate assumes, in words.
+    """Return the assumptions of a certificate, in words.
 
     Parameters
     ----------
     domain
-        of the labels that the version was formed from.
+        domain of the labels that the version was formed from.
     windowed
         the domains whose labels are those of a sliding window.
     by_label_shift
@@ -112,7 +112,7 @@ def assumptions(
 
 
 def implied_zeros(seconds: float) -> str:
-    """Return the assumption that a prediction without a label within so many seconds is a 0."""
+    """Return the assumption that a prediction without a label within this many seconds is a 0."""
     return f"{IMPLIED}{show_duration(seconds)} is a 0"
 
 
@@ -140,7 +140,7 @@ class PaperBound(BaseModel):
     sharpness_risk: Probability
     risk: Probability
     smoothness: Number | None
-    """K of assumption A3. None: this is the bound that needs no K."""
+    """Constant K of assumption A3. None: this is the bound that needs no K."""
     premises: tuple[PaperPremise, ...]
 
     @property
@@ -152,7 +152,7 @@ class PaperBound(BaseModel):
     def of(cls, theorem: str, bound: TheoremBound, *, weighted: bool = False) -> PaperBound:
         """Return the record of a theorem that was evaluated without K.
 
-        It is about labels that count alike: of ``weighted`` ones a premise fails.
+        It is about labels of weight 1: with ``weighted`` labels a premise fails.
         """
         premises = [
             PaperPremise(name=p.name, required=p.required, available=p.available, met=p.met)
@@ -186,20 +186,20 @@ class Certificate(BaseModel):
     time: Number | None
     """Event time at which the certificate was made, in seconds; None if the events carry none."""
     domain: Domain
-    """The domain of the labels that h was formed from. ``calibration_risk``, ``sharpness_risk`` and ``risk``
-    are risks in this domain."""
+    """Domain of the labels that h was formed from. ``calibration_risk``, ``sharpness_risk`` and ``risk`` are
+    risks in this domain."""
     n_source: Count
     """Number of labelled source scores that h was formed from; 0 if it was formed from the target's."""
     n_target: Count
-    """Number of labelled target scores: those that h was formed from, or all so far if it was formed from the
-    source's; of matured ``cohorts``, of their predictions."""
+    """Number of labelled target scores: the ones that h was formed from, or all so far if it was formed from
+    the source's; with matured ``cohorts``, the number of their predictions."""
     bins: Count
-    """B of the uniform-mass bins formed from these labels, which the ``paper``'s bounds are about; 0 for the
-    identity."""
+    """Number B of the uniform-mass bins formed from these labels, which the ``paper``'s bounds are about; 0
+    for the identity."""
     delta: Annotated[float, Field(gt=0.0, lt=1.0)]
-    """δ, the probability that any bound fails in the whole life of the stream."""
+    """Probability δ that any bound fails in the whole life of the stream."""
     delta_spent: Annotated[float, Field(gt=0.0, lt=1.0)]
-    """The share of δ that this version spends."""
+    """Share of δ that this version spends."""
     calibration_risk: Probability
     """Bound on R^cal of h in ``domain``, bin by bin: E[(h − P[Y=1 | bin])²]."""
     sharpness_risk: Probability
@@ -213,27 +213,27 @@ class Certificate(BaseModel):
     paper_target: PaperBound | None
     """Theorem 2 at the estimated priors; None unless both domains have labels of both classes."""
     assumptions: tuple[str, ...]
-    """What the bounds assume, in words."""
+    """Assumptions of the bounds, in words."""
     refuted: tuple[str, ...]
-    """The assumptions that the data contradict. The bounds that need them are withdrawn: set to 1."""
+    """Assumptions that the data contradict. Bounds that need them are withdrawn: set to 1."""
     on_schedule: bool
     """False if the served map was formed off schedule. It is then certified by the labels of ``version``, the
     last version before it."""
     first_claim: Count | None = None
-    """Where the bound on the served map is ¼ or more for want of labels: with how many labels of its domain a
-    lower one is expected, if they go on as they are. An estimate; None if there is none, and in certificates
-    that are published with maps."""
+    """Number of labels of its domain at which a bound below ¼ on the served map is expected, if labels go on
+    as they are. An estimate; None if there is none, if the bound is below ¼ already, and in certificates that
+    are published with maps."""
     cohorts: Literal["arrived", "matured"] = "arrived"
-    """Which labels of the target the bounds rest on. ``"matured"``: those of all predictions older than the
-    ``label_horizon``, the ones still pending counted at their worst, so that nothing is assumed of their
-    arrival. ``"arrived"``: those that have come, or none of the target."""
+    """Labels of the target that the bounds rest on. ``"matured"``: labels of all predictions older than the
+    ``label_horizon``, with pending ones counted at their worst, so nothing is assumed about their arrival.
+    ``"arrived"``: labels that have come, or none of the target."""
     pending: Count = 0
     """Number of predictions of matured cohorts whose label has not come."""
 
     def in_words(self, field: Bound, form: str = ".4g") -> str:
         """Return a bound as a figure in this form; one that claims nothing, in a sentence.
 
-        That is a bound of ¼ or more: the constant forecast ½ has such a risk at most, without a label.
+        A bound of ¼ or more claims nothing: the constant forecast ½ has at most this risk, without a label.
         """
         bound = getattr(self, field)
         if bound is None:

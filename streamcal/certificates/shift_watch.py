@@ -1,4 +1,4 @@
-"""The label-shift watch: runs the e-process along a stream, and decides when to look at it."""
+"""The label-shift watch: runs the e-process along a stream, and decides when to read it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MAX_STRIDE: Final = 4096  # late in a stream a drift must still be noticed soon
 
 
 class _TestState(msgspec.Struct):
-    """The fields of `LabelShiftTest.to_dict`."""
+    """Fields of `LabelShiftTest.to_dict`."""
 
     alpha: float
     restarts: Annotated[int, msgspec.Meta(ge=0, le=64)]  # each after twice the labels of the one before
@@ -47,7 +47,7 @@ class _State(msgspec.Struct):
 
 
 class LabelShiftWatch:
-    """Counts target labels for the e-process against label shift, and looks at it on a schedule.
+    """Counter of target labels for the e-process against label shift, which reads it on a schedule.
 
     While label shift holds and the prior is constant between restarts, it alarms with probability at most α
     over the whole life of the stream (lemma 14 of docs/proofs/certificates.md). At a restart, the watch
@@ -84,7 +84,7 @@ class LabelShiftWatch:
         self.labels = 0
         """Number of target labels counted so far."""
         self.next_look = _FIRST_LOOK
-        """The number of labels at which the next look is due."""
+        """Number of labels at which the next look is due."""
         self.refuted = False
         """Whether label shift is refuted. Once True, it stays True."""
 
@@ -149,7 +149,7 @@ class LabelShiftWatch:
         return self.refuted
 
     def pass_by(self) -> None:
-        """Let the look that is due go by: what is counted says nothing of label shift."""
+        """Skip the look that is due: the counted labels say nothing about label shift."""
         self.next_look = self.labels + self._stride
 
     @property
@@ -173,7 +173,7 @@ class LabelShiftWatch:
 
     @property
     def _last_edge(self) -> int:
-        """The largest cell at which a bin may begin: the one after the last."""
+        """Largest cell at which a bin may begin: the one after the last."""
         return (LAST_KEY >> self._level) + 1
 
     def to_bytes(self) -> bytes:

@@ -49,7 +49,7 @@ Flags = npt.NDArray[np.bool_]
 Reals = npt.NDArray[np.float64]
 
 FINE_RATIO: Final = 4
-"""The smallest number k of fine bins per bin, if bins are cut at all; k = 1 is tried as well."""
+"""Smallest number k of fine bins per bin, if bins are cut at all; k = 1 is tried as well."""
 
 _FINE_SCALE: Final = 2.5  # the smallest number of fine bins, in units of n^(1/3)
 _HEAD_START: Final = 24  # a of lemma 0
@@ -68,11 +68,11 @@ class RiskBound(NamedTuple):
     risk: float
     """Bound on R."""
     bins: int
-    """B of the binning behind the bounds."""
+    """Number B of bins of the binning behind the bounds."""
     fine_bins: int
-    """J, the number of fine bins behind them."""
+    """Number J of fine bins behind the bounds."""
     delta: float
-    """The probability that was spent."""
+    """Error probability that was spent, in (0, 1)."""
     monotone: bool
     """False if two pools of bins refute that h* is non-decreasing. The bounds are then 1."""
 
@@ -123,11 +123,11 @@ def certify(
     splits
         int64[B+1], cells where the bins begin, from 0 to m.
     delta
-        what this version may spend, in (0, 1), see `version_delta`.
+        error probability that this version may spend, in (0, 1), see `version_delta`.
     choices
         number of binnings among which this one was chosen by the labels; 1 if labels played no part.
     single
-        bool[m], whether a cell holds one score only, however often; None: of none is that known.
+        bool[m], whether a cell holds one score only, however often; None: not known.
 
     Returns
     -------
@@ -164,10 +164,10 @@ def certify_best(
     candidates
         numbers of bins B for `streamcal.maps.binning.uniform_mass`, ascending; labels must not decide them.
     delta
-        what this version may spend, in (0, 1).
+        error probability that this version may spend, in (0, 1).
     pending
         int64[m], scores per cell whose label is not known, which count at their worst (lemma 19): the bound
-        is on the map that these labels would give, whatever they are. None: all are known.
+        holds for the map that these labels would give, for any values. None: all labels are known.
 
     Raises
     ------
@@ -207,17 +207,17 @@ class Centre(NamedTuple):
     """
 
     starts: Counts
-    """int64[G], the first cell of each group."""
+    """First cell of each group, int64[G]."""
     values: Reals
-    """float64[G], the value of ĥ in each group, the least that it may be."""
+    """Least possible value of ĥ in each group, float64[G]: pending labels count as 0."""
     most: Reals
-    """float64[G], the most that it may be: pending labels count as 1 (lemma 19)."""
+    """Largest possible value of ĥ in each group, float64[G]: pending labels count as 1 (lemma 19)."""
     masses: Masses
-    """Of the groups."""
+    """Limits on the masses of the groups."""
     single: Flags
-    """bool[G], whether a group is one cell that holds one score only."""
+    """Mask of the groups that are one cell with one score only, bool[G]."""
     bound: RiskBound
-    """The certificate of ĥ."""
+    """Certificate of ĥ."""
 
     @classmethod
     def of(
@@ -242,7 +242,7 @@ class Centre(NamedTuple):
         single
             as in `certify`.
         pending
-            as in `certify_best`.
+            pending labels, as in `certify_best`.
         """
         totals = negatives + positives + (0 if pending is None else pending)
         n = int(totals.sum())
@@ -294,7 +294,8 @@ class Centre(NamedTuple):
             float64[G], the smallest and largest value of m in each group of cells, and in the gap on one side
             of it. The first group reaches down to 0, the last up to 1.
         at
-            float64[G], the value of m at the one score of each group that is `single`; of others any.
+            float64[G], the value of m at the one score of each group that is `single`; any value for other
+            groups.
         """
         farthest = np.maximum(np.abs(lowest - self.most), np.abs(highest - self.values)) ** 2
         at_score = np.maximum(np.abs(at - self.values), np.abs(at - self.most)) ** 2
@@ -362,9 +363,9 @@ def _certify(version: VersionLimits, binning: BinningLimits, ratios: Sequence[in
 
 
 def _filled(version: VersionLimits, binning: BinningLimits, masses: Masses, part: Reals) -> float:
-    """Return the largest Σ p_b part_b r_b², r_b the range of h in the bin (lemmas 8g, 8h).
+    """Return the largest Σ p_b part_b r_b², where r_b is the range of h in the bin (lemmas 8g, 8h).
 
-    Of a bin of one score, only the gaps beside it count, if that is less (lemma 8i).
+    For a bin of one score, only the gaps beside it count, if that is less (lemma 8i).
     """
     intervals = binning.intervals
     atom = binning.atom < part
@@ -463,10 +464,10 @@ def _end_terms(
     mass: Reals,
     atom: Reals,
 ) -> float:
-    """Return what the first and the last fine bin can add: no neighbour bounds h* there (lemma 8e).
+    """Return the most that the first and the last fine bin can add: no neighbour bounds h* there (lemma 8e).
 
     The bound is convex in the point m. Its maximum over the hull of the bin's limits and the map's value is
-    therefore at an end of that hull. Of a bin of one score, only the gap on the outside is added (lemma 8i).
+    therefore at an end of that hull. For a bin of one score, only the gap on the outside is added (lemma 8i).
     """
     intervals, lowest, highest = binning.intervals, binning.rates, binning.most
     others = np.maximum(np.array([totals[0], totals[-1]]) - 1.0, 1.0)

@@ -32,12 +32,12 @@ class Counted(NamedTuple):
     positives: int
     labels: int
     version: int | None = None
-    """None: these are all labels so far. Else: those of a sliding window, after so many versions."""
+    """Number of versions before, if these are the labels of a sliding window; None: all labels so far."""
     pending: int = 0
-    """How many labels are still to come, of as many predictions as these and they are (lemma 19)."""
+    """Number of labels that are still to come for predictions of the same cohorts (lemma 19)."""
 
     def prior_limits(self, alpha: float) -> tuple[float, float]:
-        """Return limits on the domain's prior, of which all together fail with probability α (lemma 12)."""
+        """Return limits on the domain's prior; all together fail with probability at most α (lemma 12)."""
         if self.version is None:
             limits = prior_limits(self.positives, self.labels + self.pending, alpha)
             if not self.pending:
@@ -92,19 +92,19 @@ def certify_target(
         float64[B], the map's smallest and largest value in each bin: equal for the composite ĝ∘ĥ; for label
         shift alone, ĝ at the two edges of the bin.
     at
-        float64[B], the map's value at the one score of each bin that is ``single``; of others any.
+        float64[B], the map's value at the one score of each bin that is ``single``; any value for other bins.
     below, upto
-        int64[B], target scores, labelled or not, that certainly lie below each bin, and those that may lie in
-        it or below it.
+        int64[B], numbers of target scores, labelled or not, that certainly lie below each bin, and that may
+        lie in it or below it.
     single
-        bool[B], whether all source scores in the bin are one, and all target scores that may lie in it are
-        that one.
+        bool[B], whether all source scores in the bin are one score, and all target scores that may lie in it
+        equal it.
     scores
         number of target scores, at least 0.
     source_labels, target_labels
-        of each domain. If the target's are those of a window, so are its scores.
+        labels of each domain. If the target's labels are of a window, so are its scores.
     delta
-        what the target's side may spend in all, in (0, 1): half on the priors, half on the masses.
+        error probability of the target's side in all, in (0, 1): half for the priors, half for the masses.
 
     Returns
     -------

@@ -22,11 +22,11 @@ __all__ = [
 ]
 
 BALANCE_CONSTANT: Final = 2420.0
-"""c of Theorems 1 and 2. The paper gives it after its Lemma 3, which is Lemma 4.3 of Kumar et al."""
+"""Constant c of Theorems 1 and 2. The paper gives it after its Lemma 3, Lemma 4.3 of Kumar et al."""
 
 
 class Premise(NamedTuple):
-    """One premise of a theorem: ``available >= required``. The name says what is compared."""
+    """Premise of a theorem: ``available >= required``. The name says what is compared."""
 
     name: str
     required: float

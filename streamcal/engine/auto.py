@@ -1,4 +1,4 @@
-"""Auto: mode ``auto`` of an engine, around the tracked mixture: when it is mixed anew, and from which source.
+"""Auto: mode ``auto`` of an engine. It decides when the tracked mixture is mixed anew, and from which source.
 
 While label shift is not refuted, maps that follow from the source's by label shift are candidates. After an
 alarm these are out, and the target's labels from then on become the next generation of the source.
@@ -28,7 +28,7 @@ from streamcal.sketch.traffic import Traffic
 __all__ = ["GENERATION", "Auto"]
 
 GENERATION: Final = 4096
-"""How many target labels after an alarm make the next generation of the source."""
+"""Number of target labels after an alarm that make the next generation of the source."""
 
 
 class _State(msgspec.Struct, omit_defaults=True):
@@ -41,19 +41,19 @@ class _State(msgspec.Struct, omit_defaults=True):
 
 
 class Auto:
-    """What an engine serves in mode ``auto``.
+    """The mixture of an engine in mode ``auto``, with its source and its evidence.
 
     Parameters
     ----------
     max_cells
-        that of the engine's sketches.
+        largest number of cells of the engine's sketches.
     source, target
         the labels of each domain, which the mixture reads.
     traffic
         the target's scores.
     matured_after
-        so many seconds after its prediction a label is final, and positives are told before; None: no label
-        is told before it is learned.
+        seconds after its prediction at which a label is final, and before which positives come; None: labels
+        are learned when they come.
     """
 
     __slots__ = (
@@ -93,23 +93,23 @@ class Auto:
         self.mixed: Mixed | None = None
         """The map as it was last mixed; None before the first step."""
         self.steps = 0
-        """How many map versions the counts of target labels have begun."""
+        """Number of map versions that counts of target labels have begun."""
 
     @property
     def mixing(self) -> Mixing | None:
-        """How the map is mixed; None before the first step."""
+        """Weights of the mixture by candidate; None before the first step."""
         return None if self.mixed is None else self.mixed.mixing
 
     @property
     def room(self) -> int:
-        """How many target labels may come before `begin` or `step` is due."""
+        """Number of target labels that may come before `begin` or `step` is due."""
         if self._mixture is None or not self.begun:
             return 1
         return self._mixture.next_step - self._mixture.n - (self._target.end - self._counted)
 
     @property
     def observed(self) -> int:
-        """How many target scores were observed before the last step; 0 where there is no mixture."""
+        """Number of target scores observed before the last step; 0 if there is no mixture."""
         return 0 if self._mixture is None else self._mixture.observed
 
     @property
@@ -138,9 +138,9 @@ class Auto:
         Parameters
         ----------
         prior
-            the target's prior as far as scores tell of it; None where they are not asked.
+            the target's prior as estimated with scores; None if the estimate does not use scores.
         evidence
-            what told positives say, as of a pane that has closed; None: as before.
+            evidence of early positives from a pane that has closed; None: unchanged.
         """
         if evidence is not None and self._mixture is None:
             self._mixture = self._new_mixture()
@@ -156,11 +156,11 @@ class Auto:
         return self._exposure is not None and self._exposure.predict(score, time)
 
     def tell(self, score: float, predicted_at: float, told_at: float) -> bool:
-        """Count a positive that is told before its label is final; return as `predict`."""
+        """Count a positive that comes before its label is final; return the same as `predict`."""
         return self._exposure is not None and self._exposure.tell(score, predicted_at, told_at)
 
     def evidence(self) -> Evidence | None:
-        """Return what told positives say as of the latest pane that closed; None if they are too few."""
+        """Return the evidence of early positives as of the last closed pane; None if they are too few."""
         estimate = None if self._exposure is None else self._exposure.estimate()
         if estimate is None:
             return None
@@ -171,14 +171,14 @@ class Auto:
         return Evidence(estimate.platt, points, exposures, positives, estimate.trust)
 
     def relabel(self, score: float, label: int) -> None:
-        """Put another label in the place of one that the mixture has learned."""
+        """Replace a label that the mixture has learned by another."""
         if self._mixture is not None:
             self._mixture.relabel(score, label)
 
     # Generations of the source
 
     def refute_label_shift(self) -> None:
-        """Take out what rests on label shift, and gather the next generation of the source from now on."""
+        """Remove candidates that rest on label shift, and begin to gather the source's next generation."""
         if self._mixture is not None:
             self._mixture.refute_label_shift()
         self._generation = LabelLog(self._max_cells)
@@ -203,7 +203,7 @@ class Auto:
         return generation
 
     def merge(self, other: Self) -> None:
-        """Add what the other learned, as later labels; if it has begun to mix, this one must have, too."""
+        """Add the labels of the other as later ones; if it has begun to mix, this one must have, too."""
         if other._mixture is not None and other.begun and self._mixture is not None:
             # What comes to the other later must not depend on this: a copy reads its labels.
             theirs = Mixture.from_bytes(other._mixture.to_bytes())
@@ -234,7 +234,7 @@ class Auto:
         )
 
     def restore(self, data: bytes) -> Self:
-        """Replace the state by what `to_bytes` gave; the target's labels must be restored before.
+        """Replace the state by one from `to_bytes`; restore the target's labels first.
 
         Raises
         ------
@@ -277,7 +277,7 @@ class Auto:
             self._counted = self._target.end
 
     def _observed(self, mixture: Mixture) -> Observed:
-        """Return the scores observed so far; their sums only where the mixture asks for them."""
+        """Return the scores observed so far, with sums only if the mixture asks for them."""
         if not mixture.holds:
             return Observed(self._traffic.n)
         sketch = self._traffic.sketch

@@ -1,8 +1,8 @@
 """A block of events through join and engines: a loop over the rules of one event.
 
-Of the common case are a prediction that is new, with which nothing is due, and a label that meets it. The
-loop ends before an event that is not: that is for `streamcal.engine.stepping_c.step`. It ends, too, where
-something expires, and behind a label that begins something.
+The common case is a new prediction with which nothing is due, or a label that meets its prediction. The loop
+ends before any other event: `streamcal.engine.stepping_c.step` takes it. It also ends where something
+expires, and behind a label that begins something.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from streamcal.sketch.arrays import Scores
 __all__ = ["AT_MOST", "BlockSteps", "Taken"]
 
 AT_MOST: Final = 8192
-"""So many events are taken at a time: what that takes of memory is used again for the next."""
+"""Number of events taken at a time: the next ones use the same memory again."""
 
 END, EVENT, BEGUN, EXPIRES = 0, 1, 2, 3
-"""Why the loop ends: at the end, before an event for `step`, behind a label that has begun something, before
-an event by whose time something expires."""
+"""Reasons why the loop ends: at the end, before an event for `step`, behind a label that has begun something,
+before an event by whose time something expires."""
 
 # As C has them.
 _END: Final = END
@@ -45,48 +45,48 @@ Indices = npt.NDArray[np.int64]
 
 
 class Taken(NamedTuple):
-    """Some events of a block, taken."""
+    """Events of a block that were taken, and their results."""
 
     end: int
-    """The event behind them."""
+    """Index of the event behind them."""
     is_event: bool
-    """Whether that is one for `step`."""
+    """Whether that event is one for `step`."""
     expires: bool
-    """Whether by its time something expires, which is to be taken before it."""
+    """Whether something expires by its time, which is to be handled before it."""
     at: Indices
-    """Which events are predictions."""
+    """Indices of the events that are predictions."""
     probabilities: Scores
     versions: list[int]
-    """Those of the maps that answered; one for each of the weights."""
+    """Versions of the maps that answered, one for each of `weights`."""
     weights: Scores
-    """Those of the shift correction, float64[m, 2]."""
+    """Weights of the shift correction, float64[m, 2]."""
     which: npt.NDArray[np.intp]
-    """Of each prediction, the number of its version and weights."""
+    """Index of its version and weights for each prediction."""
     ends: Indices
-    """Which events are labels that met their prediction …"""
+    """Indices of the events that are labels which met their prediction."""
     scores: Scores
-    """… whose score this is …"""
+    """Scores of the predictions that these labels met."""
     forecasts: Scores
-    """… and what was forecast …"""
+    """Probabilities that were answered for these predictions."""
     predicted_at: Scores
-    """… at this event time, NaN: none …"""
+    """Event times of these predictions in seconds; NaN if there is none."""
     keys: Sequence[str | None]
-    """… for this key."""
+    """Keys of these predictions."""
     emissions: tuple[Emission, ...]
-    """What came of the last label."""
+    """Emissions of the last label."""
 
 
 class BlockSteps:
-    """Takes the events of blocks.
+    """A loop over the events of blocks.
 
     Parameters
     ----------
     join
-        matches labels with predictions.
+        the join that matches labels with predictions.
     engine_of
-        gives the engine of a key that is known; what it gave may be put away when another is asked for.
+        function that returns the engine of a known key; an engine may be put away when another is asked for.
     known
-        the keys that have an engine.
+        keys that have an engine.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class BlockSteps:
         self._is_target = block.domain == "target"
 
     def take(self, at: int) -> Taken:
-        """Take events from one on; what comes out of them and the state are those of `step` for each."""
+        """Take events from one on; results and state are the same as with `step` for each."""
         block, rows = self._block, self._rows
         if rows.renumbered != self._renumbered:
             self.begin(block)
@@ -169,7 +169,7 @@ class BlockSteps:
         )
 
     def _loop(self, end: int) -> int:
-        """Take events in turn until this one; return why the loop ended."""
+        """Take events in turn until this one; return the reason why the loop ended."""
         rows, ids, is_target = self._rows, self._ids, self._is_target
         at, has_odd, has_codes = self._at, len(self._odd) > 0, len(self._codes) > 0
         predictions = joins = run = 0

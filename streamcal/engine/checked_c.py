@@ -1,4 +1,4 @@
-"""Events as they may enter: what `Recalibrator.step` takes, by the rules of files and topics."""
+"""Checks of the events that `Recalibrator.step` takes, by the rules of files and topics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def checked(event: Event) -> Event:
     Raises
     ------
     ValueError
-        if a field is not what it has to be; the message names it.
+        if a field has a wrong type or value; the message names it.
     """
     given: Any = event
     kind = type(event)  # asking isinstance of another type would take as long as all else here
@@ -59,7 +59,7 @@ def checked(event: Event) -> Event:
 
 
 def lacks_time(event: Event, config: RecalibratorConfig) -> str | None:
-    """Return why an event is refused for want of a time, None if it is not: only labels need one.
+    """Return the reason why an event without a time is refused, None if it is not: only labels need one.
 
     A label that comes alone counts as one of the target: its domain is that of its prediction.
     """
@@ -71,7 +71,7 @@ def lacks_time(event: Event, config: RecalibratorConfig) -> str | None:
 
 
 def refuses_weight(event: Event, config: RecalibratorConfig) -> str | None:
-    """Return why an event is refused for its weight, None if it is not: some options count labels alike."""
+    """Return the reason why the weight of an event is refused, None if it is not: some options allow none."""
     why = config.why_unweighted
     if why is None or event.weight is None or units_of(event.weight) == ONE:
         return None

@@ -27,7 +27,7 @@ class ClassPriors:
     Parameters
     ----------
     config
-        of the engine.
+        options of the engine.
     source, target
         the labels of each domain.
     """
@@ -56,13 +56,13 @@ class ClassPriors:
 
     @property
     def room(self) -> int:
-        """How many target labels may come before they must be read."""
+        """Number of target labels that may come before they must be read."""
         if self._tracker is None:
             return NO_LIMIT
         return self._tracker.room - (self._target.end - self._read)
 
     def of(self, domain: Domain) -> float | None:
-        """Return the estimate for a domain, in [0, 1]; None where nothing is known."""
+        """Return the estimate for a domain, in [0, 1]; None if nothing is known."""
         if domain == "target" and self._tracker is not None:
             self.read_labels()
             return self._tracker.prior
@@ -99,14 +99,14 @@ class ClassPriors:
             self._tracker.take_scores(scores)
 
     def set_source(self, formed: RecalibrationMap) -> None:
-        """Take over the source map, formed anew: by it scores are evidence of the target's prior."""
+        """Replace the source map, through which scores are evidence of the target's prior."""
         if self._tracker is not None:
             self.read_labels()
             prior = self.of("source")
             self._tracker.set_source(formed.edges, formed.values, 0.5 if prior is None else prior)
 
     def merge(self, other: Self) -> None:
-        """Add what another knows, as later evidence; both must have read their labels and scores."""
+        """Add the evidence of another as later; both must have read their labels and scores."""
         if self._tracker is not None and other._tracker is not None:
             self._tracker.merge(other._tracker)
 
@@ -116,7 +116,7 @@ class ClassPriors:
         return b"" if self._tracker is None else self._tracker.to_bytes()
 
     def restore(self, data: bytes) -> Self:
-        """Replace the state by what `to_bytes` gave; the target's labels must be restored before.
+        """Replace the state by one from `to_bytes`; restore the target's labels first.
 
         Raises
         ------

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 Mode = Literal["auto", "source", "label_shift", "target", "composite"]
-"""Which of the paper's estimators is served (section 5 and appendix E)."""
+"""Name of the estimator to serve: the paper's (section 5 and appendix E), or a mixture, ``"auto"``."""
 
 _Constructor = TypeVar("_Constructor", bound=Callable[..., None])
 
@@ -49,7 +49,7 @@ class RecalibratorConfig(BaseModel):
     monotone
         whether ``bins="auto"`` pools neighbouring bins whose rates fall, so that the map never decreases.
     max_cells
-        how many cells each sketch may occupy, from 64 to 1,048,576. More cells cost memory and give a finer
+        largest number of cells of each sketch, from 64 to 1,048,576. More cells cost memory and give a finer
         resolution.
     growth
         ρ, greater than 1 and at most 16: h is formed again each time the number of labels has grown by this
@@ -77,7 +77,7 @@ class RecalibratorConfig(BaseModel):
         scores, by maximum likelihood under h_P. ``"both"``: the label of each prediction once it arrives,
         until then its score.
     prior_window
-        how many of the latest target predictions that estimate uses, from 1 to 10,000,000. ``"adwin"``:
+        number of the latest target predictions that this estimate uses, from 1 to 10,000,000. ``"adwin"``:
         those since the last detected change. None: ``"adwin"`` if ``prior`` uses scores, else all labels or
         those of the target's ``window``. Mode ``"auto"`` always weighs composites under the prior of the last
         300 labels and of all, so there this option matters only if ``prior`` uses scores.
@@ -91,8 +91,9 @@ class RecalibratorConfig(BaseModel):
         on the labels that have come, and assume that these are not chosen by their value. Not for mode
         ``"source"``, nor with a ``window`` of the target (docs/certificates.md).
     matured_after
-        seconds after its prediction from which on a label is final, at least 1: that of the join, where no
-        label means 0, and positives are told before. Mode ``"auto"`` then also weighs maps of the positives
+        seconds after its prediction from which on a label is final, at least 1. It equals that of the join;
+        there no label means 0, and positives come early. Mode ``"auto"`` then also weighs maps of the
+        positives
         told so far, corrected for the time that their predictions had (docs/proofs/exposure.md); the other
         modes wait. Predictions count that have an event time and go through `Recalibrator.step` or a run.
         None: labels are learned when they come.
@@ -174,7 +175,7 @@ class RecalibratorConfig(BaseModel):
 
     @property
     def why_ordered(self) -> str | None:
-        """Why the order of the labels matters, so that no sketch can be learned; None: it does not."""
+        """Reason why the order of labels matters, so that no sketch can be learned; None if it does not."""
         if self.mode == "auto":
             return "mode='auto' learns one label after the other: its mixture weighs forecasts in their order"
         if self.window is not None:
@@ -193,7 +194,7 @@ class RecalibratorConfig(BaseModel):
 
     @property
     def why_unweighted(self) -> str | None:
-        """Why labels must not have weights; None: they may."""
+        """Reason why labels must not have weights; None if they may."""
         if self.prior == "both":
             return "prior='both' counts each prediction once, by its label or by its score"
         if self.prior == "labels" and self.prior_window == "adwin":
@@ -207,12 +208,12 @@ class RecalibratorConfig(BaseModel):
         return self.window if self.window_domain in (domain, "both") else None
 
     def needs_time(self, domain: Domain) -> bool:
-        """Return whether the labels of a domain need an event time: their window is a stretch of it."""
+        """Return whether the labels of a domain need an event time: their window is a duration."""
         return isinstance(self.window_of(domain), timedelta)
 
 
 class RecalibratorOptions(TypedDict, total=False):
-    """The options of `RecalibratorConfig` as keyword arguments, for editors and type checkers."""
+    """Options of `RecalibratorConfig` as keyword arguments, for editors and type checkers."""
 
     bins: Literal["auto", "cube_root"] | int
     interpolation: Interpolation
@@ -236,8 +237,8 @@ def with_join(config: RecalibratorConfig, join: JoinConfig) -> RecalibratorConfi
     Raises
     ------
     ValueError
-        if that of the engine is another; or if the join corrects labels, and they do not stand where they
-        could be corrected. The message says which option to change.
+        if the engine has another ``matured_after``; or if the join corrects labels, and the engine cannot.
+        The message says which option to change.
     """
     after = join.matured_after
     if config.matured_after not in (None, after):
@@ -252,7 +253,7 @@ def with_join(config: RecalibratorConfig, join: JoinConfig) -> RecalibratorConfi
 
 
 def _why_fixed(config: RecalibratorConfig) -> str | None:
-    """Return why a label that was learned cannot be corrected; None: it can."""
+    """Return the reason why a learned label cannot be corrected; None if it can."""
     if isinstance(config.window, int):
         return (
             f"window={config.window!r} keeps the latest labels, and does not know where in it a label stands."
@@ -272,7 +273,7 @@ def _why_fixed(config: RecalibratorConfig) -> str | None:
 
 
 def every_option(given: Mapping[str, object]) -> dict[str, Any]:
-    """Return the value of every option: as given, else its default. Values are not validated.
+    """Return the value of every option: the given one, or the default. Values are not validated.
 
     Raises
     ------
@@ -287,7 +288,7 @@ def every_option(given: Mapping[str, object]) -> dict[str, Any]:
 
 
 def unlike(before: RecalibratorConfig, now: RecalibratorConfig) -> str:
-    """Return in which options two differ, for a message: ``name (before, now value)``; empty if in none."""
+    """Return the options in which two differ, for a message: ``name (before, now value)``; empty if none."""
     olds, news = before.model_dump(), now.model_dump()
     names = [name for name in news if olds[name] != news[name]]
     return ", ".join(f"{name} ({olds[name]!r}, now {news[name]!r})" for name in names)

@@ -1,11 +1,11 @@
 """DomainLabels: the labels of one domain, counted at once and buffered once.
 
 A label is kept, in the order of arrival, until every reader has read it: the log that it is sorted into, and
-in the target the mixture and the estimate of the prior, which read at their own moments. Readers name labels
+in the target also the mixture and the estimate of the prior, which read at times of their own. Readers name
+labels
 by number: the first label ever appended is number 0.
 
-Memory: that of the log, and 17 bytes for each of at most about `BUFFERED` labels, and 16 more for each that
-has a weight.
+Memory: the log, 17 bytes for each of at most about `BUFFERED` labels, and 16 more for each with a weight.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class LabelRun(NamedTuple):
     """Consecutive labels."""
 
     scores: Scores
-    """float64[k] in [0, 1]."""
+    """Scores, float64[k] in [0, 1]."""
     labels: Labels
-    """int8[k], 0 or 1."""
+    """Labels, int8[k], 0 or 1."""
     seen: Counts
-    """int64[k], how many target scores had been observed when each prediction was made, or `AT_ONCE` or
-    `IN_CALL`; empty where that is not kept."""
+    """Numbers of target scores observed when each prediction was made, int64[k], or `AT_ONCE` or `IN_CALL`;
+    empty if not kept."""
     units: Units | None = None
-    """int64[k], the units of their weights; None: all are 1."""
+    """Weights in units of 1/256, int64[k]; None: all are 1."""
 
 
 class _State(msgspec.Struct, omit_defaults=True):
@@ -61,13 +61,14 @@ class DomainLabels(buffers_c.LabelBuffer):
     Parameters
     ----------
     log
-        what the labels are sorted into.
+        the log that labels are sorted into.
     keeps_seen
         whether a reader asks how many scores had been observed at each prediction (of target labels).
     newest
-        keeps the newest of the labels in their order, until `take_newest`; None: nobody asks for them.
+        keeps the newest labels in their order, until `take_newest`; None: no reader asks for them.
     cohorts
-        what labels are also sorted into, by the number of their prediction; None: nobody asks for cohorts.
+        cohorts that labels are also sorted into, by the number of their prediction; None: no reader asks for
+        them.
     """
 
     __slots__ = (
@@ -91,7 +92,7 @@ class DomainLabels(buffers_c.LabelBuffer):
     ) -> None:
         super().__init__(keeps_seen, None if cohorts is None else cohorts.labelled)
         self.log = log
-        """The labels that have been sorted; those that wait are not in it."""
+        """Log of the labels that have been sorted; buffered labels are not in it."""
         self._take(log)
         self._heavy = array("q")  # numbers of the buffered labels with a weight other than 1, ascending,
         self._heavy_units = array("q")  # and the units of these
@@ -101,13 +102,13 @@ class DomainLabels(buffers_c.LabelBuffer):
         self._pane = 0  # of the window, where the labels lie that are not in the log
 
     def _take(self, log: LabelLog) -> None:
-        """Count what a log counts."""
+        """Set the counts to those of a log."""
         self.log, self.n, self.positives, self.mass = log, log.n, log.positives, log.mass
         self.windowed = log.window is not None
 
     @property
     def mass(self) -> Mass:
-        """What all labels count for beyond one each, those that a window has dropped among them."""
+        """Weight of all labels beyond one each, including those that a window has dropped."""
         return self._mass
 
     @mass.setter
@@ -117,7 +118,7 @@ class DomainLabels(buffers_c.LabelBuffer):
 
     @property
     def room(self) -> int:
-        """How many labels may be appended before the log is to be settled."""
+        """Number of labels that may be appended before `settle` is due."""
         return BUFFERED - (self.end - self._settled)
 
     @property
@@ -138,17 +139,17 @@ class DomainLabels(buffers_c.LabelBuffer):
 
     @property
     def _mass_of_window(self) -> Mass:
-        """What the labels of the window count for beyond one each, those that wait among them."""
+        """Weight of the labels of the window beyond one each, including buffered ones."""
         mass, first = self.log.mass, self._settled - self.start
         return mass.plus(Mass.of(self._held_labels(first), self._units_since(first)))
 
     def number_back(self, unread: int) -> int:
-        """Return the number of the first of the last so many labels.
+        """Return the number of the first of the last ``unread`` labels.
 
         Raises
         ------
         DamagedStateError
-            if not so many are kept.
+            if fewer are kept.
         """
         if not 0 <= unread <= self._held:
             raise DamagedStateError(f"{unread} labels are to be read, of {self._held} that are kept")
@@ -157,9 +158,9 @@ class DomainLabels(buffers_c.LabelBuffer):
     # Appending
 
     def weigh(self, label: int, units: int) -> None:
-        """Take note of the weight of the next label, in units; `append` of that label must follow.
+        """Note the weight of the next label, in units; `append` of that label must follow.
 
-        What reads in between reads without it.
+        A reader in between does not see it.
         """
         if units != ONE:
             self._weigh(np.array([label], np.int8), np.array([units]))
@@ -187,7 +188,7 @@ class DomainLabels(buffers_c.LabelBuffer):
         self.positives += int(np.count_nonzero(labels))
 
     def _weigh(self, labels: Labels, units: Units) -> None:
-        """Take note of the units of the next labels, before they are appended."""
+        """Note the units of the next labels, before they are appended."""
         heavy = np.flatnonzero(units != ONE)
         self._heavy.frombytes((heavy + self.end).tobytes())
         self._heavy_units.frombytes(units[heavy].tobytes())
@@ -217,7 +218,7 @@ class DomainLabels(buffers_c.LabelBuffer):
     # Windows
 
     def next_pane(self, time: float | None) -> int | None:
-        """Return the pane of the next label if it is another than that of the labels that wait, else None.
+        """Return the pane of the next label if it differs from that of the buffered labels, else None.
 
         Raises
         ------
@@ -229,12 +230,12 @@ class DomainLabels(buffers_c.LabelBuffer):
         return None if window is None or (pane == self._pane and window.total) else pane
 
     def pane_cuts(self, size: int, times: Scores | None) -> list[int]:
-        """Cut the next ``size`` labels into runs of one pane; return where each of them ends, ascending.
+        """Cut the next ``size`` labels into runs of one pane; return the end of each run, ascending.
 
         Raises
         ------
         ValueError
-            as `next_pane`.
+            if `next_pane` raises it for one of them.
         """
         window = self.log.window
         if not size:
@@ -304,20 +305,20 @@ class DomainLabels(buffers_c.LabelBuffer):
         return newest
 
     def relabel(self, score: float, label: int, time: float | None, seen: int) -> bool | None:
-        """Put another label in the place of one of a score, of all that are settled.
+        """Replace the label of a score by another, among all labels that are in the log.
 
         Parameters
         ----------
         score, label
             the score, and the new label; the old one is the other.
         time
-            by which the old one was added to a window of event time.
+            event time in seconds with which the old label was added to a window of event time.
         seen
-            with which it was added.
+            number of observed scores with which it was added.
 
         Returns
         -------
-        Whether it is still buffered for those who have not read it; None if it does not count any more.
+        Whether the label is still buffered for a reader; None if it does not count any more.
         """
         if not self.log.relabel(score, label, time):
             return None
@@ -331,7 +332,7 @@ class DomainLabels(buffers_c.LabelBuffer):
         return len(at) > 0
 
     def drop(self, number: int) -> None:
-        """Forget the labels before this number, those that are in the log: every reader has read them."""
+        """Forget buffered labels before this number that are in the log: every reader has read them."""
         count = min(number, self._settled) - self.start
         if count > 0:
             self._drop(count)
@@ -340,7 +341,7 @@ class DomainLabels(buffers_c.LabelBuffer):
                 del self._heavy[:place], self._heavy_units[:place]
 
     def replace(self, log: LabelLog) -> None:
-        """Take another log in place of this one; what waits is dropped."""
+        """Replace the log by another; buffered labels are dropped."""
         number = self.end
         self._take(log)
         self._clear()
@@ -348,7 +349,7 @@ class DomainLabels(buffers_c.LabelBuffer):
         self.start = self._settled = number
 
     def merge(self, other: Self) -> None:
-        """Add what another holds, as later labels if not by event time; both must be settled.
+        """Add the labels of another, as later ones unless by event time; both must be settled.
 
         If only one of them is closed, they hold labels of two laws, and these stay as they are.
         """
@@ -364,7 +365,7 @@ class DomainLabels(buffers_c.LabelBuffer):
     # State
 
     def to_bytes(self) -> bytes:
-        """Return the state, with the labels that not everybody has read; all must be settled."""
+        """Return the state, with the labels that a reader has not read yet; all must be settled."""
         run = self.since(self.start)
         state = _State(
             self.log.to_bytes(),
@@ -378,7 +379,7 @@ class DomainLabels(buffers_c.LabelBuffer):
         return msgspec.msgpack.encode(state)
 
     def restore(self, data: bytes) -> Self:
-        """Replace the state by what `to_bytes` gave.
+        """Replace the state by one from `to_bytes`.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""What comes out of the engine: answers, map versions, alarms and rejected events."""
+"""Emissions of the engine: answers, map versions, alarms and rejected events."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class Recalibrated(msgspec.Struct, frozen=True, gc=False):
 
     id: str | None
     score: float
-    """The model's score, in [0, 1]."""
+    """Score of the model, in [0, 1]."""
     probability: float
-    """The recalibrated probability of class 1, in [0, 1]."""
+    """Recalibrated probability of class 1, in [0, 1]."""
     map_version: int
     weights: tuple[float, float]
-    """The weights (w₀, w₁) of the shift correction at that moment. With the map of this version, they
-    reproduce the probability."""
+    """Weights (w₀, w₁) of the shift correction at that moment. With the map of this version, they reproduce
+    the probability."""
     key: str | None = None
-    """That of the prediction."""
+    """Key of the prediction, None if it has none."""
     time: float | None = None
-    """Event time of the prediction, seconds since the epoch, if it had one."""
+    """Event time of the prediction, in seconds since the epoch; None if it has none."""
 
 
 class MapPublished(msgspec.Struct, frozen=True):
@@ -38,11 +38,11 @@ class MapPublished(msgspec.Struct, frozen=True):
 
     map: RecalibrationMap
     certificate: Certificate | None = None
-    """What is certified about the map; None for the identity, and where none was worked out."""
+    """Certificate of the map; None for the identity, and if none was computed."""
     key: str | None = None
-    """The key of the engine, if events have keys."""
+    """Key of the engine, if events have keys."""
     mixture: Mixing | None = None
-    """How the map is mixed, in mode ``auto``."""
+    """Weights of the candidates in mode ``auto``; None in the other modes."""
 
 
 Emission: TypeAlias = Recalibrated | MapPublished | DriftAlarm | Rejected

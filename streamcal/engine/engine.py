@@ -1,4 +1,4 @@
-"""Engine: what answers predictions and learns labels, for one key of a run or behind a `Recalibrator`.
+"""Engine: answers predictions and learns labels, for one key of a run or behind a `Recalibrator`.
 
 A label is counted and buffered when it comes (`DomainLabels`). At the label counts where something is due,
 and only there, the engine lets each part read what is new, always in the same order: the estimate of the
@@ -43,14 +43,14 @@ __all__ = ["DomainSummary", "Engine"]
 
 
 class DomainSummary(msgspec.Struct, frozen=True):
-    """What is known of one domain."""
+    """Counts and prior of one domain."""
 
     labels: int
-    """Number of labelled scores, those that a window has dropped among them."""
+    """Number of labelled scores, including those that a window has dropped."""
     positives: int
-    """Those of them with label 1."""
+    """Number of labelled scores with label 1."""
     prior: float | None
-    """Smoothed estimate of the probability of class 1 now, None before the first label."""
+    """Smoothed estimate of the current probability of class 1; None before the first label."""
     scores: int
     """Number of scores observed without regard to their label (target only)."""
 
@@ -73,10 +73,10 @@ class Engine(EventRules):
     config
         its options.
     key
-        of the events it is for; what it emits says so.
+        key of its events, which its emissions name; None if events have none.
     certifies
-        asked, whenever it publishes a map, whether with the certificate: one takes as long to work out as
-        thousands of events.
+        function that says, whenever a map is published, whether with a certificate: computing one takes as
+        long as thousands of events.
     """
 
     __slots__ = ("_certifies", "_cohorts", "_key", "_priors", "_versions", "config")
@@ -112,27 +112,27 @@ class Engine(EventRules):
 
     @property
     def _time(self) -> float | None:
-        """The latest event time of a label; None before there is one."""
+        """Latest event time of a label, in seconds; None before there is one."""
         return None if self._latest == -math.inf else self._latest
 
     @property
     def seen(self) -> int:
-        """How many target scores were observed so far."""
+        """Number of target scores observed so far."""
         return int(self._traffic.n)
 
     @property
     def map(self) -> RecalibrationMap:
-        """The map that is served now, with the current weights of the shift correction."""
+        """Served map, with the current weights of the shift correction."""
         return self.served.map
 
     @property
     def version(self) -> int:
-        """The number of the served map version."""
+        """Number of the served map version."""
         return self.served.version
 
     @property
     def mixing(self) -> Mixing | None:
-        """How the map is mixed; None but in mode ``auto``, and before its first step."""
+        """Weights of the candidates; None in other modes than ``auto``, and before its first step."""
         return self._versions.mixing
 
     @property
@@ -148,11 +148,11 @@ class Engine(EventRules):
 
     @property
     def lacks_source(self) -> bool:
-        """Whether the score is served unchanged for want of source labels, with enough others for a map."""
+        """Whether the score is served unchanged for lack of source labels, with enough target labels."""
         return self.config.needs_source and not self._source.n and self._target.n >= FIRST_LABELS
 
     def first_labelled(self, seen: int, count: int) -> int | None:
-        """Return the first of ``count`` predictions from number ``seen`` on that has a label; None: none has.
+        """Return the first labelled one of ``count`` predictions from number ``seen`` on; None if none is.
 
         Labels are numbered only under a ``label_horizon``, and those of long ago are forgotten.
         """
@@ -160,12 +160,12 @@ class Engine(EventRules):
 
     @property
     def first_cohort(self) -> int | None:
-        """How many target scores must be observed before anything is certified; None without cohorts."""
+        """Number of target scores needed before anything is certified; None without cohorts."""
         return None if self._cohorts is None else self._cohorts.first
 
     @property
     def certificate(self) -> Certificate | None:
-        """What may be claimed of the served map now, see `Recalibrator.certificate`."""
+        """Certificate of the served map now, see `Recalibrator.certificate`."""
         return self._versions.certificate(self._time, publish=False)
 
     def certify(self) -> Certificate | None:
@@ -174,32 +174,32 @@ class Engine(EventRules):
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
-        """The certificates that were asked for or emitted so far, thinned."""
+        """Certificates that were asked for or emitted so far, thinned."""
         return self._versions.certificates
 
     @property
     def alarms(self) -> tuple[DriftAlarm, ...]:
-        """The alarms that were raised so far."""
+        """Alarms raised so far."""
         return self._versions.alarms
 
     @property
     def alarms_now(self) -> tuple[DriftAlarm, ...]:
-        """The assumptions refuted so far, see `Recalibrator.alarms`."""
+        """Assumptions refuted so far, see `Recalibrator.alarms`."""
         return self._versions.alarms_now
 
     @property
     def log_e_value(self) -> float | None:
-        """The log of the e-value against label shift, as of the last look; None before there is one."""
+        """Log of the e-value against label shift, as of the last look; None before there is one."""
         return self._versions.log_e_value
 
     # Events
 
     def tell(self, told: Told) -> tuple[Emission, ...]:
-        """Take note of a positive that is told before its label is final, under ``matured_after``.
+        """Note a positive that comes before its label is final, under ``matured_after``.
 
         Returns
         -------
-        The map version that this has begun, if it has, as `answer`.
+        The map version that this has begun, if it has, as in `answer`.
         """
         if not self._exposed or told.domain != "target":
             return ()
@@ -209,11 +209,11 @@ class Engine(EventRules):
         return (self._published(None),)
 
     def relabel(self, relabelled: Relabelled) -> None:
-        """Put another label in the place of one that was learned.
+        """Replace a learned label by another.
 
-        What is counted is then what it would be if the first label had never been: sketches, windows of event
-        time, class priors. The map follows at its next version. What the mixture was weighed by stays, and so
-        does a label that has gone from the window.
+        Counts are then as if the first label had never been: sketches, windows of event time, class priors.
+        The map follows at its next version. Losses that have moved the mixture's weights stay, and so does a
+        label that has left the window.
         """
         labels = self._target if relabelled.domain == "target" else self._source
         if not labels.closed and self._versions.relabel(
@@ -227,7 +227,7 @@ class Engine(EventRules):
             self.served.forget_weights()
 
     def contradict(self, contradicted: Contradicted) -> None:
-        """Take note of a label 1 of a prediction that was learned as 0 for want of one.
+        """Note a label 1 of a prediction that was learned as 0 for want of one.
 
         The certificates assume that there are none: from the next version on, they may be withdrawn.
         """
@@ -261,7 +261,7 @@ class Engine(EventRules):
         seen: int | None,
         units: Units | None = None,
     ) -> None:
-        """Learn checked scores with their labels, whose weights have these units; None: all are 1.
+        """Learn checked scores with their labels; ``units`` are weights in units of 1/256, None: all 1.
 
         See `Recalibrator.learn_many`.
         """
@@ -326,7 +326,7 @@ class Engine(EventRules):
         self._set_stops()
 
     def merge(self, others: list[Self]) -> None:
-        """Add what others have learned, and re-form the map: a new version; there must be no cohorts."""
+        """Add labels and scores of others, and re-form the map: a new version; there must be no cohorts."""
         for other in others:
             for domain in DOMAINS:
                 self._versions.settle(domain)
@@ -404,7 +404,7 @@ class Engine(EventRules):
         self._set_stops()
 
     def _set_stops(self) -> None:
-        """Work out at which label counts something is due next."""
+        """Compute the label counts at which something is due next."""
         source, target, versions = self._source, self._target, self._versions
         self._source_stop = source.n + min(source.room, versions.room("source"))
         self._target_stop = target.n + min(target.room, self._priors.room, versions.room("target"))
@@ -414,7 +414,7 @@ class Engine(EventRules):
         return self._target_stop if domain == "target" else self._source_stop
 
     def _learn_due(self, joined: Joined, time: float) -> tuple[Emission, ...]:
-        """Learn a label with which something is due; return what that begins."""
+        """Learn a label with which something is due; return the emissions."""
         version, alarms = self.served.version, len(self.alarms)
         self.learn_label(joined.score, joined.label, joined.domain == "target", time, joined.seen)
         published: tuple[Emission, ...] = ()
@@ -466,10 +466,11 @@ class Engine(EventRules):
 
 
 def _seen_in_call(size: int, known: int) -> Counts:
-    """Return when the predictions of one call's labels were made, int64[size].
+    """Return the number of scores observed before each prediction of one call's labels, int64[size].
 
-    Before the call, if it brings no more labels than were ``known``. A longer call is taken in parts, each as
-    long as all before it: its predictions then knew at least half of the labels that came before them.
+    All predictions are taken as made before the call, if it brings no more labels than were ``known``. A
+    longer call is taken in parts, each as long as all labels before it: its predictions then knew at least
+    half of the labels that came before them.
     """
     seen, start = np.full(size, IN_CALL), 0
     while start < size:

@@ -1,4 +1,4 @@
-"""EventRules: what one prediction and one label do in an engine.
+"""EventRules: the rules of an engine for one prediction and one label.
 
 Compiled where there is a C compiler; `event_rules_c.pxd` has the types.
 """
@@ -36,7 +36,7 @@ class EventRules:
     begins_by_scores
         whether scores alone may begin a version.
     exposed
-        whether event times may.
+        whether event times may begin a version.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class EventRules:
         self._target: Any = target
         self._traffic: Any = traffic
         self.served = served
-        """The map that is served now."""
+        """Served map."""
         self._begins_by_scores, self._exposed = begins_by_scores, exposed
         self._latest = _NEVER  # the latest event time of a label
         self._source_stop = self._target_stop = 0  # label counts at which something is due
@@ -62,12 +62,12 @@ class EventRules:
     def answer(
         self, event: PredictionEvent | LabelledEvent
     ) -> tuple[Recalibrated, int, tuple[Emission, ...]]:
-        """Answer a prediction, and take note of its score if it is of the target.
+        """Answer a prediction, and note its score if it is of the target.
 
         Returns
         -------
-        The answer; how many target scores were observed before; and the map version that the score has begun,
-        if it has: scores alone can move the prior, and time the exposures. That map comes without a
+        The answer; the number of target scores observed before; and the map version that the score has begun,
+        if it has: scores alone can move the prior, and time can move the exposures. That map comes without a
         certificate, which uses labels only.
         """
         score, seen = event.score, self._traffic.n
@@ -90,7 +90,7 @@ class EventRules:
         return answer, seen, ()
 
     def observe_one(self, score: float) -> bool:
-        """Take note of a checked target score; return whether that began a version."""
+        """Note a checked target score; return whether that began a version."""
         if self._traffic.append(score):
             return self._settle_scores()
         return False
@@ -126,7 +126,7 @@ class EventRules:
         return ()
 
     def learn_label(self, score: float, label: int, is_target: bool, time: float, seen: int) -> None:
-        """Learn a checked label of a prediction; ``time`` is its event time, -inf: none."""
+        """Learn a checked label of a prediction; ``time`` is its event time in seconds, or -inf."""
         if time > self._latest:
             self._latest = time
         elif time == _NEVER:
@@ -183,11 +183,11 @@ class EventRules:
         raise NotImplementedError
 
     def _published(self, certificate: Certificate | None) -> Emission:
-        """Return the news of the served map."""
+        """Return the emission for the served map."""
         raise NotImplementedError
 
     def _learn_due(self, joined: Joined, time: float) -> tuple[Emission, ...]:
-        """Learn a label with which something is due; return what that begins."""
+        """Learn a label with which something is due; return the emissions."""
         raise NotImplementedError
 
     def _turn(self, domain: Domain, labels: buffers_c.LabelBuffer, time: float | None) -> bool:

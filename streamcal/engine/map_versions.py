@@ -1,4 +1,4 @@
-"""MapVersions: forms the map versions of one engine, serves them, and keeps account of what they may claim.
+"""MapVersions: forms the map versions of one engine, serves them, and records their certificates.
 
 In the modes of the paper's estimators, h is formed anew at scheduled label counts, and g follows every target
 label. In mode ``auto`` the map is a tracked mixture, which is mixed anew at label counts of its own.
@@ -65,11 +65,11 @@ class MapVersions:
     Parameters
     ----------
     config
-        of the engine.
+        options of the engine.
     source, target, traffic, priors
-        what it has learned and observed.
+        labels, scores and priors of the engine.
     cohorts
-        of the target's predictions; None: certificates rest on the labels that have arrived.
+        cohorts of the target's predictions; None: certificates rest on the labels that have arrived.
     """
 
     __slots__ = (
@@ -100,7 +100,7 @@ class MapVersions:
         self._source, self._target, self._traffic, self._priors = source, target, traffic, priors
         mode = config.mode
         self.served = ServedMap(priors if mode in ("composite", "label_shift") else None)
-        """The map that is served now."""
+        """Served map."""
         self._auto = None
         if mode == "auto":
             self._auto = Auto(config.max_cells, source, target, traffic, config.matured_after)
@@ -126,38 +126,38 @@ class MapVersions:
 
     @property
     def mixing(self) -> Mixing | None:
-        """How the map is mixed; None but in mode ``auto``, and before its first step."""
+        """Weights of the candidates; None in other modes than ``auto``, and before its first step."""
         return None if self._auto is None else self._auto.mixing
 
     @property
     def alarms(self) -> tuple[DriftAlarm, ...]:
-        """The alarms that were raised so far."""
+        """Alarms raised so far."""
         return self._ledger.alarms
 
     @property
     def alarms_now(self) -> tuple[DriftAlarm, ...]:
-        """The assumptions refuted so far, see `Ledger.alarms_now`."""
+        """Assumptions refuted so far, see `Ledger.alarms_now`."""
         return self._ledger.alarms_now(self.served.map, self._known_of_target, self._weighted)
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
-        """The certificates that were asked for, thinned."""
+        """Certificates that were asked for, thinned."""
         return self._ledger.history
 
     @property
     def log_e_value(self) -> float | None:
-        """The log of the e-value against label shift, as of the last look; None before there is one."""
+        """Log of the e-value against label shift, as of the last look; None before there is one."""
         watch = self._ledger.watch
         return None if watch is None or self._weighted else watch.log_e
 
     @property
     def _weighted(self) -> tuple[Domain, ...]:
-        """The domains of which a label had a weight other than 1."""
+        """Domains with a label whose weight is not 1."""
         domains: dict[Domain, DomainLabels] = {"source": self._source, "target": self._target}
         return tuple(domain for domain, labels in domains.items() if labels.weighted)
 
     def certificate(self, time: float | None, *, publish: bool) -> Certificate | None:
-        """Return what may be claimed of the served map now, at this event time: see `Ledger.certificate`."""
+        """Return the certificate of the served map at this event time, see `Ledger.certificate`."""
         return self._ledger.certificate(
             self.served.map, self._known_of_target, time, publish=publish, weighted=self._weighted
         )
@@ -174,17 +174,17 @@ class MapVersions:
 
     @property
     def _known_of_target(self) -> Target:
-        """What is known of the target for a certificate."""
+        """Scores and labels of the target for a certificate."""
         return Target(self._target_scores, Counted(self._target.positives, self._target.n))
 
     def contradict(self) -> None:
-        """Take note of a label 1 of the target that came after it had been learned as 0 for want of one."""
+        """Note a label 1 of the target that came after its prediction had been learned as 0."""
         self._ledger.contradicted += 1
 
     # When something is due
 
     def room(self, domain: Domain) -> int:
-        """Return how many labels of a domain may come before `catch_up` must be called."""
+        """Return the number of labels of a domain that may come before `catch_up` must be called."""
         if domain == "source":
             return self._versions.due["source"] - self._source.n
         room = min(self._versions.due["target"] - self._target.n, self._watch_room)
@@ -231,7 +231,7 @@ class MapVersions:
                 self._look()
 
     def scores_read(self) -> bool:
-        """Take note that the prior has read scores; return whether it moved so far that a version begins."""
+        """Note that the prior has read scores; return whether it moved so far that a version begins."""
         self.served.forget_weights()
         prior, before, auto = self._priors.fused, self._mixed_prior, self._auto
         if auto is None or prior is None or not self._source.n:
@@ -243,12 +243,12 @@ class MapVersions:
         return True
 
     def predicted(self, score: float, time: float) -> bool:
-        """Take note of a prediction of the target of this event time; return whether a version begins."""
+        """Note a prediction of the target with this event time; return whether a version begins."""
         auto = self._auto
         return auto is not None and auto.predict(score, time) and self._take_evidence(auto)
 
     def told(self, score: float, predicted_at: float, told_at: float) -> bool:
-        """Take note of a positive that is told before its label is final; return whether a version begins."""
+        """Note a positive that comes before its label is final; return whether a version begins."""
         auto = self._auto
         return auto is not None and auto.tell(score, predicted_at, told_at) and self._take_evidence(auto)
 
@@ -264,7 +264,7 @@ class MapVersions:
             self._mix(self._auto)
 
     def settle(self, domain: Domain) -> None:
-        """Let everybody but the mixture read the labels that wait; drop what everybody has read."""
+        """Let every reader but the mixture read the buffered labels; drop labels that all have read."""
         if domain == "source":
             self._source.settle()
             self._source.drop(self._source.end)
@@ -280,18 +280,18 @@ class MapVersions:
         target.drop(target.end if self._auto is None else self._auto.read)
 
     def relabel(self, domain: Domain, score: float, label: int, time: float | None, seen: int) -> bool:
-        """Put another label in the place of one that was learned; return whether it still counted.
+        """Replace a learned label by another; return whether the old one still counted.
 
         Parameters
         ----------
         domain, score
-            of the prediction.
+            domain and score of the prediction.
         label
-            the new one; the old is the other.
+            the new label; the old one is ``1 - label``.
         time
-            by which the old one counted.
+            event time in seconds by which the old label counted.
         seen
-            of the prediction, as it was learned.
+            number of scores observed before the prediction, as it was learned.
         """
         self.settle(domain)
         labels = self._target if domain == "target" else self._source
@@ -317,7 +317,7 @@ class MapVersions:
     # Merging, and state
 
     def merge_forecasts(self, other: Self) -> None:
-        """Add what another has forecast, before the labels are merged; all must be settled."""
+        """Add the forecasts of another, before the labels are merged; all must be settled."""
         sketches: dict[Domain, tuple[ScoreSketch, ScoreSketch]] = {
             "source": (self._source.log.sketch, other._source.log.sketch),
             "target": (self._target.log.sketch, other._target.log.sketch),
@@ -329,7 +329,7 @@ class MapVersions:
         self._ledger.fit_forecasts({"source": self._source.log.sketch, "target": self._target.log.sketch})
 
     def merge_mixture(self, other: Self) -> None:
-        """Add what the mixture of another has learned, before the labels are merged."""
+        """Add the mixture of another, before the labels are merged."""
         if self._auto is not None and other._auto is not None:
             if other._auto.begun and not self._auto.begun:
                 self._begin_to_mix(self._auto, self._target.end)
@@ -352,7 +352,7 @@ class MapVersions:
         return msgspec.msgpack.encode(state)
 
     def restore(self, data: bytes) -> None:
-        """Replace the state by what `to_bytes` gave; labels, traffic and priors must be restored before.
+        """Replace the state by one from `to_bytes`; restore labels, traffic and priors first.
 
         Raises
         ------
@@ -416,7 +416,7 @@ class MapVersions:
             self._ledger.form(formed)
 
     def _count_target(self) -> None:
-        """Keep what the target's window or cohorts hold at this version: claims by label shift rest on it."""
+        """Record the target's window or cohorts at this version: claims by label shift rest on them."""
         self.settle("target")
         if self._cohorts is not None:
             matured = self._formed_of(self._cohorts)
@@ -429,7 +429,7 @@ class MapVersions:
             self._ledger.count(Formed.of(sketch, whole, 1, self._versions.begun["target"] - 1, "target"))
 
     def _formed_of(self, cohorts: Cohorts) -> Formed | None:
-        """Return what the matured cohorts certify, all labels settled; None if there are none."""
+        """Return the record of the matured cohorts to certify, all labels settled; None if there are none."""
         matured = cohorts.matured
         if matured is None:
             return None
@@ -481,14 +481,14 @@ class MapVersions:
         auto.begin(first)
 
     def _mix_on_time(self, auto: Auto) -> None:
-        """Do what the count of target labels has made due for the mixture; that may begin a version."""
+        """Run the mixture's steps that are due by the count of target labels; that may begin a version."""
         if auto.begun:
             self._mix(auto)
         else:
             self._begin_to_mix(auto, self._target.end - 1)
 
     def _take_evidence(self, auto: Auto) -> bool:
-        """Mix anew by what told positives say as a pane has closed; return whether they say anything."""
+        """Mix anew with the early positives of a closed pane; return whether there is such evidence."""
         evidence = auto.evidence()
         if evidence is None:
             return False
@@ -522,7 +522,7 @@ class MapVersions:
 
     @property
     def _watch_room(self) -> int:
-        """How many target labels may come before the test of label shift is due."""
+        """Number of target labels that may come before the test of label shift is due."""
         watch = self._ledger.watch
         return NEVER if watch is None else watch.next_look - watch.labels - (self._target.end - self._watched)
 
@@ -535,9 +535,9 @@ class MapVersions:
         self._watched = self._target.end
 
     def _look(self) -> None:
-        """Look whether the target's labels refute label shift; labels with weights cannot.
+        """Test whether the target's labels refute label shift; labels with weights cannot.
 
-        Which labels are seen may depend on the score: seen scores then have another law, and label shift
+        If the chance to see a label depends on the score, seen scores have another law whether label shift
         holds or not.
         """
         self._watch_labels()

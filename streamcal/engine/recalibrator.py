@@ -105,22 +105,22 @@ class Recalibrator:
 
     @property
     def config(self) -> RecalibratorConfig:
-        """The options."""
+        """Options of the engine."""
         return self._engine.config
 
     @property
     def map(self) -> RecalibrationMap:
-        """The map that is served now, with the current weights of the shift correction."""
+        """Served map, with the current weights of the shift correction."""
         return self._engine.map
 
     @property
     def version(self) -> int:
-        """The number of the served map version: 0 for the identity, before the first."""
+        """Number of the served map version: 0 for the identity, before the first."""
         return self._engine.version
 
     @property
     def mixing(self) -> Mixing | None:
-        """How the served map is mixed; None but in mode ``auto``, and before its first step."""
+        """Weights of the candidates; None in other modes than ``auto``, and before its first step."""
         return self._engine.mixing
 
     @property
@@ -135,14 +135,14 @@ class Recalibrator:
 
     @property
     def seen(self) -> int:
-        """How many target scores were observed so far; see `learn_one`."""
+        """Number of target scores observed so far; see `learn_one`."""
         return self._engine.seen
 
     @property
     def certificate(self) -> Certificate | None:
-        """What may be claimed of the served map now; None before the first version.
+        """Certificate of the served map now; None before the first version.
 
-        Under a ``label_horizon`` None, too, as long as no predictions are matured and there is no source. No
+        With a ``label_horizon``, it is also None until predictions have matured, if there is no source. No
         labels after the last scheduled version are read for it. A map that was formed off schedule is
         certified by the labels of that version, and the certificate says so.
         """
@@ -150,7 +150,7 @@ class Recalibrator:
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
-        """The certificates that were asked for or emitted so far, thinned to a bounded number.
+        """Certificates that were asked for or emitted so far, thinned to a bounded number.
 
         They are not part of the state that `to_bytes` gives; a store keeps those that were emitted.
         """
@@ -158,16 +158,16 @@ class Recalibrator:
 
     @property
     def alarms(self) -> tuple[DriftAlarm, ...]:
-        """The assumptions refuted so far, each once, label shift once for every generation of the source.
+        """Assumptions refuted so far, each once, label shift once for every generation of the source.
 
         That h* is monotone is listed if `step` has emitted the alarm, or the labels of the last version
-        refute it. To ask changes nothing.
+        refute it. Reading it changes nothing.
         """
         return self._engine.alarms_now
 
     @property
     def log_e_value(self) -> float | None:
-        """The log of the e-value against label shift, as of the last look; None before there is one."""
+        """Log of the e-value against label shift, as of the last look; None before there is one."""
         return self._engine.log_e_value
 
     @property
@@ -202,20 +202,21 @@ class Recalibrator:
             1e11 on, milliseconds, microseconds or nanoseconds, by magnitude), a datetime, a date, or ISO 8601
             text; UTC if it has no zone.
         seen
-            of a target score: what `seen` was when it was predicted; None: its label came at once. Under a
-            ``label_horizon`` it numbers the prediction, which must have been given to `observe_one`; the
+            for a target score: the value of `seen` when it was predicted; None: its label came at once. Under
+            a ``label_horizon`` it numbers the prediction, which must have been given to `observe_one`; the
             label of a score without it teaches the map, and counts for no certificate.
         weight
-            for how many predictions the label stands, from 1/256 to 10,000: one over the chance that it was
-            seen. It is rounded to a multiple of 1/256. None: 1. See docs/events.md, "Labels for some".
+            number of predictions that the label stands for, from 1/256 to 10,000: one over the chance that it
+            was seen. It is rounded to a multiple of 1/256. None: 1. See docs/events.md, "Labels for some".
         positive
             the label that counts as 1, a number or a text; any other counts as 0.
 
         Raises
         ------
         ValueError
-            if the score is no number in [0, 1], the label does not equal 0 or 1, the domain is neither
-            ``"source"`` nor ``"target"``, a time is missing or none, the weight is out of range, or not for
+            if the score is not a number in [0, 1], the label does not equal 0 or 1, the domain is neither
+            ``"source"`` nor ``"target"``, a time is missing or invalid, the weight is out of range, or not
+            for
             these options (the message says which), or under a ``label_horizon`` no prediction has the number
             ``seen``, or it has a label already; nothing is learned then.
 
@@ -268,10 +269,10 @@ class Recalibrator:
             event times as in `learn_one`, all in one unit: an array-like of length n (numpy, lists, pandas,
             polars or Arrow columns), or one for all.
         seen
-            of target scores: what `seen` was when they were predicted; None: just before this call. Under
-            a ``label_horizon``: what it was before the first of them; the others followed one by one.
+            for target scores: the value of `seen` when they were predicted; None: just before this call.
+            Under a ``label_horizon``: its value before the first of them; the others followed one by one.
         weights
-            as in `learn_one`, of each label: an array-like of length n; None: all are 1.
+            weight of each label, as in `learn_one`: an array-like of length n; None: all are 1.
         positive
             the label that counts as 1, a number or a text; the one other label in ``labels`` counts as 0.
 
@@ -302,19 +303,19 @@ class Recalibrator:
             self._seek_source()
 
     def observe_one(self, score: float) -> None:
-        """Take note of a target score whose label is not known (yet).
+        """Observe a target score whose label is not known (yet).
 
         Raises
         ------
         ValueError
-            if it is no number in [0, 1].
+            if it is not a number in [0, 1].
         """
         if type(score) is not float or not 0.0 <= score <= 1.0:
             score = checks.check_score(score)
         self._engine.observe_one(score)
 
     def observe_many(self, scores: Any) -> None:
-        """Take note of n target scores, as n calls of `observe_one` would.
+        """Observe n target scores, as n calls of `observe_one` would.
 
         Raises
         ------
@@ -349,7 +350,7 @@ class Recalibrator:
         self._engine.learn_sketch(sketch, domain)
 
     def observe_sketch(self, sketch: ScoreSketch) -> None:
-        """Take note of target scores, labels not known (yet), that were counted elsewhere.
+        """Observe target scores, labels not known (yet), that were counted elsewhere.
 
         Raises
         ------
@@ -376,7 +377,7 @@ class Recalibrator:
         self._engine.refresh()
 
     def merge(self, *others: Recalibrator) -> None:
-        """Add all that other engines have learned and observed, and re-form the map once: a new version.
+        """Add the labels and scores of other engines, and re-form the map once: a new version.
 
         Pending predictions of their joins stay with them. Under a window of labels, those of the others count
         as the later ones, in turn.
@@ -407,7 +408,7 @@ class Recalibrator:
         Raises
         ------
         ValueError
-            if it is no number in [0, 1].
+            if it is not a number in [0, 1].
         """
         return self._served.predict_one(score)
 
@@ -434,9 +435,8 @@ class Recalibrator:
         Raises
         ------
         ValueError
-            if a field of the event is not what it may be in a file (docs/events.md), or a label has no time
-            under a ``window`` of event time, or an event has none where predictions mature; nothing has
-            changed then.
+            if a field of the event is invalid (docs/events.md), or a label has no time under a ``window`` of
+            event time, or an event has no time where predictions mature; nothing has changed then.
 
         Warns
         -----
@@ -463,7 +463,7 @@ class Recalibrator:
         return emitted(outcomes)
 
     def _weight(self, weight: float) -> float:
-        """Return a checked weight, if there may be one."""
+        """Return a checked weight; None if there is none."""
         value = check_weight(weight)
         if units_of(value) != ONE:
             self._check_weighs()
@@ -476,7 +476,7 @@ class Recalibrator:
             raise ValueError(f"labels must not have weights other than 1: {why}")
 
     def _check_seen(self, seen: int | None, count: int) -> None:
-        """Check that labels of the target are of predictions that there were."""
+        """Check that labels of the target belong to observed predictions."""
         if seen is None:
             if self._uncertified:
                 self._uncertified = False

@@ -1,4 +1,4 @@
-"""When a map version is due, and how many there were.
+"""The schedule of map versions: label counts at which one is due, and the number begun.
 
 In the modes of the paper's estimators, and for the source in mode ``auto``, h is re-formed when the label
 count reaches n_j = ⌈64·ρ^j⌉. Under a window the steps stop growing where they would exceed the stride by
@@ -15,10 +15,10 @@ from streamcal.events import Domain
 __all__ = ["FIRST_LABELS", "NEVER", "Schedule", "Versions"]
 
 NEVER: Final = 1 << 62
-"""A label count that is never reached."""
+"""Label count that is never reached."""
 
 FIRST_LABELS: Final = 64
-"""The label count at which the first map is formed; before it, the map is the identity."""
+"""Label count at which the first map is formed; before it, the map is the identity."""
 
 
 class Schedule:
@@ -27,9 +27,9 @@ class Schedule:
     Parameters
     ----------
     growth
-        ρ.
+        ρ, greater than 1.
     stride
-        the longest step, in labels; None: none is too long.
+        the longest step, in labels; None: no limit.
     """
 
     __slots__ = ("_growth", "_last", "_log_growth", "_stride")
@@ -52,7 +52,7 @@ class Schedule:
         return self._geometric(self._last) + (j - self._last) * self._stride
 
     def passed(self, labels: int) -> int:
-        """Return how many n_j are at most ``labels``: the number of versions formed by then."""
+        """Return the number of n_j that are at most ``labels``: the number of versions formed by then."""
         if labels < FIRST_LABELS:
             return 0
         if self._last is not None and labels >= self.count(self._last):
@@ -72,9 +72,9 @@ class Versions:
     Parameters
     ----------
     schedules
-        of each domain whose labels begin versions.
+        schedule of each domain whose labels begin versions.
     numbered
-        those domains of them whose versions are served; those of the others are only certified.
+        the domains whose versions are served; versions of the others are only certified.
     """
 
     __slots__ = ("_numbered", "_schedules", "begun", "due", "off_schedule")
@@ -83,21 +83,21 @@ class Versions:
         self._schedules = schedules
         self._numbered = numbered
         self.begun: dict[Domain, int] = {"source": 0, "target": 0}
-        """How many versions each domain's label counts have begun."""
+        """Number of versions that each domain's label counts have begun."""
         self.off_schedule = 0
-        """How many versions were begun by anything else: a refresh, a merge, an alarm, a prior that moved."""
+        """Number of versions begun by anything else: a refresh, a merge, an alarm, a prior that moved."""
         self.due: dict[Domain, int] = {"source": NEVER, "target": NEVER}
-        """The label count at which the next version of each domain begins."""
+        """Label count at which the next version of each domain begins."""
         for domain in schedules:
             self.plan(domain, 0)
 
     @property
     def number(self) -> int:
-        """The number of the version that is served, but for those that the mixture has begun."""
+        """Number of the served version, without the versions that the mixture has begun."""
         return self.off_schedule + sum(self.begun[domain] for domain in self._numbered)
 
     def plan(self, domain: Domain, labels: int) -> None:
-        """Work out when the next version of a domain is due."""
+        """Compute the label count at which the next version of a domain is due."""
         schedule = self._schedules.get(domain)
         if schedule is not None:
             self.due[domain] = schedule.count(schedule.passed(labels))
@@ -131,12 +131,12 @@ class Versions:
         return schedule.count(passed - 1) if passed > schedule.passed(labels) else 0
 
     def first_due(self, domain: Domain, labels: int) -> int:
-        """Return the first scheduled count of at least so many labels, at least 1."""
+        """Return the first scheduled count that is at least ``labels``, at least 1."""
         schedule = self._schedules[domain]
         return schedule.count(schedule.passed(labels - 1))
 
     def merge(self, other: Versions, labels: dict[Domain, int]) -> None:
-        """Add what another has begun; ``labels`` are the counts of both together."""
+        """Add the versions that another has begun; ``labels`` are the counts of both together."""
         self.off_schedule += other.off_schedule
         for domain, schedule in self._schedules.items():
             begun = max(self.begun[domain], other.begun[domain], schedule.passed(labels[domain]))
@@ -144,7 +144,7 @@ class Versions:
             self.plan(domain, labels[domain])
 
     def restore(self, off_schedule: int, begun: dict[Domain, int], source: int, target: int) -> None:
-        """Go on from these versions, with so many labels of source and target."""
+        """Continue from these versions, with these numbers of source and target labels."""
         self.off_schedule, self.begun = off_schedule, {"source": begun["source"], "target": begun["target"]}
         self.plan("source", source)
         self.plan("target", target)

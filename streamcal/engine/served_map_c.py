@@ -1,4 +1,4 @@
-"""ServedMap: the map that an engine serves now, laid out to answer one score quickly.
+"""ServedMap: the map that an engine serves now, arranged to answer one score quickly.
 
 It is g∘h: h changes with a map version, the weights of g with every label.
 """
@@ -20,12 +20,12 @@ __all__ = ["ServedMap"]
 
 
 class ServedMap:
-    """What turns scores into probabilities.
+    """The function from scores to probabilities that is served.
 
     Parameters
     ----------
     priors
-        give the weights of the shift correction g; None: h is served without correction.
+        class priors, which give the weights of the shift correction g; None: h is served without correction.
     """
 
     def __init__(self, priors: ClassPriors | None) -> None:
@@ -38,12 +38,12 @@ class ServedMap:
         self._steps: StepFunction | None = None
         self._line: LinearFunction | None = None
         self.version = 0
-        """The number of the map version."""
+        """Number of the map version."""
         self.serve(RecalibrationMap(version=0), 0)
 
     @property
     def base(self) -> RecalibrationMap:
-        """h; its own version and weights do not count."""
+        """The map h; its own version and weights are ignored."""
         if self._mixed is not None:
             self._lay_out(self._mixed.map)
         return self._base
@@ -55,7 +55,7 @@ class ServedMap:
 
     @property
     def map(self) -> RecalibrationMap:
-        """The map as users see it: h with its version and the weights of g."""
+        """Map for users: h with its version and the weights of g."""
         return self.base.model_copy(update={"version": self.version, "weights": self.weights_now()})
 
     def serve(self, base: RecalibrationMap | Mixed, version: int) -> None:
@@ -80,7 +80,7 @@ class ServedMap:
         return self._weights  # type: ignore[return-value]
 
     def forget_weights(self) -> None:
-        """Work the weights out anew when they are next needed: the priors have moved."""
+        """Compute the weights anew when they are next needed: the priors have moved."""
         if self.shifts:
             self._weights = None
 

@@ -1,4 +1,4 @@
-"""The bytes of an engine's state: numbered parts behind a header, with a checksum; no pickle."""
+"""Bytes of an engine's state: numbered parts behind a header, with a checksum; no pickle."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def unpack(data: bytes, count: int) -> list[bytes]:
     Raises
     ------
     DamagedStateError
-        if the bytes are no such state, or no longer whole; the message says what is wrong.
+        if the bytes are not such a state, or are damaged; the message says what is wrong.
     """
     if data[:4] != _MAGIC:
         raise DamagedStateError(f"not an engine state: it begins with {data[:4]!r}, not {_MAGIC!r}")
@@ -51,17 +51,17 @@ def unpack(data: bytes, count: int) -> list[bytes]:
 
 
 def compressed(data: bytes) -> bytes:
-    """Return a part in about half of its bytes. Its length goes before it."""
+    """Return a part compressed to about half of its bytes, behind its length."""
     return _LENGTH.pack(len(data)) + zlib.compress(data, 3)  # higher levels take longer, and gain nothing
 
 
 def expanded(data: bytes) -> bytes:
-    """Return the part that `compressed` made these bytes of.
+    """Return the part from the bytes that `compressed` returned.
 
     Raises
     ------
     DamagedStateError
-        if they are none.
+        if they are not such bytes.
     """
     length, stream = int.from_bytes(data[:4], "little"), zlib.decompressobj()
     if length > _MOST:

@@ -1,9 +1,9 @@
-"""One event through join and engine: what becomes of it, in order.
+"""Step of one event through join and engine, and its results in order.
 
 The join says what an event means: a new prediction, a label that met its prediction, a duplicate. The engine
 answers and learns. Neither calls the other; `step` asks both, one after the other.
 
-What a prediction teaches that matures, it teaches before the event whose time matures it (`pass_on`).
+A prediction that matures is learned before the event whose time matures it (`pass_on`).
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from streamcal.join.outcomes import Contradicted, Joined, Rejected, Relabelled, 
 __all__ = ["Learner", "Outcome", "emitted", "pass_on", "step"]
 
 Outcome: TypeAlias = Emission | Joined
-"""What comes out of one event; a `Joined` stands before what its label has taught."""
+"""Results of one event; a `Joined` stands before the emissions of its label."""
 
 
 class Learner(Protocol):
-    """What answers predictions and learns from joined labels: an `Engine`."""
+    """Interface of an `Engine` to `step`: it answers predictions and learns from joined labels."""
 
     def answer(
         self, event: PredictionEvent | LabelledEvent
     ) -> tuple[Recalibrated, int, tuple[Emission, ...]]:
-        """Return the answer, how many target scores were observed before, and what the score begins."""
+        """Return the answer, the number of target scores observed before, and the emissions of the score."""
 
     def learn(self, joined: Joined) -> tuple[Emission, ...]:
-        """Learn from a prediction that met its label; return what that begins."""
+        """Learn from a prediction that met its label; return the emissions."""
 
     def tell(self, told: Told) -> tuple[Emission, ...]:
-        """Take note of a positive label whose prediction is not matured; return what that begins."""
+        """Note a positive label whose prediction is not matured; return the emissions."""
 
     def relabel(self, relabelled: Relabelled) -> None:
-        """Put another label in the place of one that was learned; it begins nothing."""
+        """Replace a learned label by another; it begins nothing."""
 
     def contradict(self, contradicted: Contradicted) -> None:
-        """Take note of a label 1 of a prediction that was learned as 0 for want of one; it begins nothing."""
+        """Note a label 1 of a prediction that was learned as 0 for want of one; it begins nothing."""
 
 
 def step(
@@ -56,16 +56,17 @@ def step(
     event
         a prediction, a label, or both in one.
     join
-        matches labels with predictions.
+        the join that matches labels with predictions.
     engine_of
-        gives the engine for an event's ``key``.
+        function that returns the engine for an event's ``key``.
     origin_of
-        gives the event's origin, if it does not hold it; asked only when it is rejected or waits.
+        function that returns the event's origin, if the event does not hold it; called only when it is
+        rejected or waits.
 
     Returns
     -------
-    The predictions that mature by this one's time, with what they taught, and the rejects of earlier events
-    that expire by it; then the answer to a prediction, the label that it met and what that taught; or the
+    The predictions that mature by this event's time, each with its emissions, and the rejects of earlier
+    events that expire by it; then the answer to a prediction, the label that it met and its emissions; or the
     reject of this event.
     """
     rows, expired, time = join.rows, tuple[Outcome, ...](), event.time
@@ -86,7 +87,7 @@ def emitted(outcomes: tuple[Outcome, ...]) -> tuple[Emission, ...]:
 
 
 def pass_on(left: Iterable[Outcome], engine_of: Callable[[str | None], Learner]) -> tuple[Outcome, ...]:
-    """Let engines learn from what has matured in the join; return it, with what it taught."""
+    """Let engines learn matured predictions; return these with their emissions."""
     outcomes: list[Outcome] = []
     for each in left:
         outcomes.append(each)
@@ -123,7 +124,7 @@ def _prediction(
 def _met(
     met: Joined | Told | Relabelled | Contradicted | Rejected | None, engine: Learner
 ) -> tuple[Outcome, ...]:
-    """Return what a label came to, with what it taught the engine of its prediction."""
+    """Return the outcome of a label, with the emissions of the engine of its prediction."""
     if isinstance(met, Contradicted):
         engine.contradict(met)
         return _met(met.outcome, engine)

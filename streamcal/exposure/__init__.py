@@ -1,4 +1,4 @@
-"""Labels of which only the positives are told, and late: how many are still to come.
+"""Estimation of rates from positives that come late, while negatives are never reported.
 
 See `docs/architecture.md`.
 """

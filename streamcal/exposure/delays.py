@@ -1,10 +1,10 @@
-"""The delay of positives: how many panes after its prediction a positive is told.
+"""Delay of positives: the number of panes from a prediction to its positive label.
 
-Only positives tell a delay, and only one that is not longer than the age of their prediction: the sample is
-truncated on the right. The reverse-time product limit (Woodroofe 1985; Lagakos, Barraj and De Gruttola 1988)
+Only positives show a delay, and only a delay up to the age of their prediction: the sample is truncated on
+the right. The reverse-time product limit (Woodroofe 1985; Lagakos, Barraj and De Gruttola 1988)
 estimates its distribution nevertheless, see docs/proofs/exposure.md. Time is cut into panes. The delay is the
-number of panes from that of the prediction to that in which the positive is told, so a prediction that is k
-panes old has told all delays of at most k, wherever it lies in its pane.
+number of panes from the pane of the prediction to the pane of the positive. So all delays of at most k are
+known for a prediction that is k panes old, wherever it lies in its pane.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
 PANES: Final = 64
-"""After so many panes a label is final: delays beyond do not count."""
+"""Number of panes after which a label is final: longer delays do not count."""
 
 BINS: Final = PANES + 1
-"""The number of different delays: 0 to `PANES` panes."""
+"""Number of different delays: 0 to `PANES` panes."""
 
 LEAST: Final = 32
-"""A risk set of fewer positives says nothing: the product limit would multiply all before it by chance."""
+"""Smallest risk set, in positives: a smaller one would multiply the product limit before it by chance."""
 
 _SHRINKAGE: Final = 32.0  # positives of all bands that a band's own are mixed with
 _DEVIATIONS: Final = 9.0  # the square of the standard errors by which a band must differ: three
@@ -38,10 +38,10 @@ class Delays(NamedTuple):
     """Estimated distributions of the delay."""
 
     within: Floats
-    """F, the share of positives told after at most 0 to `PANES` panes, float64[g + 1, `BINS`]: one row for
+    """Share F of positives that come after at most 0 to `PANES` panes, float64[g + 1, `BINS`]: one row for
     all bands together, then one per band. Each row ends with 1."""
     known: float
-    """F, of all bands together, at the longest delay that the data tell of; 0 if they tell nothing."""
+    """Share F of all bands together at the longest delay in the data; 0 if there is none."""
 
 
 def fit_delays(counts: Counts) -> Delays:
@@ -49,11 +49,11 @@ def fit_delays(counts: Counts) -> Delays:
 
     With N_b positives of delay b in the panes that are at least b panes old, and R_b positives of delay b or
     less in the same panes, F(b − 1) / F(b) is estimated by 1 − N_b / R_b, and F is 1 at the end. Beyond the
-    last delay with R_b ≥ `LEAST`, the density is taken to stay as it was over the upper half before: where it
-    falls, as it mostly does, that puts too much there rather than too little.
+    last delay with R_b ≥ `LEAST`, the density is taken to stay as it was over the upper half before: a
+    density that falls, as most do, is then overestimated there rather than underestimated.
 
-    A band has a distribution of its own as far as the log-rank statistic says that it differs: by more than
-    three standard errors.
+    A band has a distribution of its own if it differs by the log-rank statistic: by more than three standard
+    errors.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def paces_of(within: Floats) -> Floats:
     Parameters
     ----------
     within
-        F at each delay in panes, float64[`BINS`]. A delay of b panes is one of b + ½ in the mean.
+        F at each delay in panes, float64[`BINS`]. A delay of b panes is b + ½ panes in the mean.
     """
     ages = np.arange(BINS) + 0.5
     scaled = np.interp(np.outer(_PACES, ages), np.append(0.0, ages), np.append(0.0, within))

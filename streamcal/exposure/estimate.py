@@ -1,7 +1,8 @@
-"""Rates from positives that are told late: positives told so far, and exposures.
+"""Rates from positives that come late: the positives so far, and exposures.
 
-A prediction of age a counts as F(a) of a prediction, its exposure: so much of its positives is told by then,
-if F is the distribution of their delay. Positives per exposure estimate the rate without waiting, see
+A prediction of age a counts as F(a) of a prediction, its exposure: the share of its positives that have come
+by then, if F is the distribution of their delay. Positives per exposure estimate the rate without waiting,
+see
 docs/proofs/exposure.md.
 """
 
@@ -22,10 +23,10 @@ Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
 LEVEL: Final = 50
-"""Of the grid of scores: four cells for each halving of the distance to 0 or to 1."""
+"""Level of the grid of scores: four cells for each halving of the distance to 0 or to 1."""
 
 MEMORIES: Final = ("all", "recent")
-"""What an estimate rests on: all predictions; or those of the last `PANES` panes, since the latest change."""
+"""Memories of an estimate: all predictions; or those of the last `PANES` panes, since the latest change."""
 
 # Nats that a change must gain. By chance, P[χ²₁ > 20] at each of 63 splits: in one of 2,000 panes.
 _CHANGED: Final = 10.0
@@ -36,21 +37,21 @@ _LASTING: Final = 5
 
 
 class Estimate(NamedTuple):
-    """What the positives told so far tell of the rate, as of the end of a pane."""
+    """Estimate of the rate from the positives so far, as of the end of a pane."""
 
     cells: Cells
-    """The cells of scores that predictions lie in, int32[m] of `LEVEL`, ascending."""
+    """Cells of the predictions' scores, int32[m] of `LEVEL`, ascending."""
     exposures: Floats
-    """Of the predictions of each cell, float64[2, m], by memory."""
+    """Exposure of the predictions of each cell, float64[2, m], by memory."""
     positives: Floats
-    """Those told so far, float64[2, m], by memory."""
+    """Positives so far of each cell, float64[2, m], by memory."""
     platt: Floats
-    """(a, b) of a Platt map of the rate, float64[2, 2], by memory; where the recent one has too few
-    positives, both are of all."""
+    """Parameters (a, b) of a Platt map of the rate, float64[2, 2], by memory; if the recent memory has too
+    few positives, both rows are of all predictions."""
     trust: float
-    """How far to trust it, in [0, 1]: 0 if positives are no longer told as they were; else the part of the
-    delays that it does not extrapolate, by how much more than Poisson counts the ratios of positives and
-    exposures vary from pane to pane."""
+    """Trust in the estimate, in [0, 1]: 0 if positives no longer come as they did; otherwise the part of the
+    delays that it does not extrapolate, divided by the dispersion of the ratios of positives to exposures
+    from pane to pane over that of Poisson counts."""
 
 
 def estimate(
@@ -71,12 +72,13 @@ def estimate(
     settled
         predictions and positives of each cell that are older than all panes, float64[m] each.
     predicted, positives
-        float64[`PANES`, m]: predictions, and positives told of them, of each pane and cell, the latest pane
+        float64[`PANES`, m]: predictions, and their positives so far, of each pane and cell, the latest pane
         first.
     told
-        float64[`PANES`, `PANES`]: the positives told of each pane, the latest first, by their delay in panes.
+        float64[`PANES`, `PANES`]: the positives of each pane so far, the latest first, by their delay in
+        panes.
     delays, band
-        The distributions of the delay, and which of their bands each cell has, int64[m].
+        the distributions of the delay, and the index of each cell's band, int64[m].
     """
     within = delays.within[1 + band, :PANES]
     exposures = predicted * within.T
@@ -96,29 +98,29 @@ def estimate(
 
 
 def latest_change(told: Floats, due: Floats, paces: Floats, varies: float) -> tuple[int, bool]:
-    """Find the latest change of the rate, and whether positives have been told in the same way since.
+    """Find the latest change of the rate, and whether positives have come in the same way since.
 
-    More positives than expected are told after a change of the rate, and after a change of telling. Each is
-    fitted by maximum likelihood to Poisson counts, with one ratio since one pane: of the rate since a pane of
-    prediction, of what is told since a pane of telling, or of the pace at which the predictions since a pane
-    are told. A change of the rate is one only if it explains the counts better than both others.
+    More positives than expected come after a change of the rate, and after a change of reporting. Each change
+    is fitted by maximum likelihood to Poisson counts, with one ratio since one pane: of the rate since a pane
+    of predictions, of the positives since a pane of reporting, or of the pace of the positives of predictions
+    since a pane. A change counts as one of the rate only if this explains the counts better than both others.
 
     Parameters
     ----------
     told, due
-        float64[p, p]: the positives told of each pane, the latest first, by their delay in panes, and how
-        many were expected at one rate; 0 where the delay is longer than the age.
+        float64[p, p]: the positives of each pane so far, the latest first, by their delay in panes, and the
+        number expected at one rate; 0 where the delay is longer than the age.
     paces
-        float64[s, p], of `delays.paces_of`.
+        float64[s, p] from `delays.paces_of`.
     varies
-        `dispersion` of the panes, by which gains of likelihood are divided, so that days that differ from
-        nights are no change.
+        `dispersion` of the panes, which divides gains of likelihood, so that a difference of days and nights
+        is not a change.
 
     Returns
     -------
     tuple[int, bool]
-        How many of the latest panes there are since the change, all if there is none; and whether no change
-        of telling is seen in them.
+        Number of the latest panes since the change, all if there is none; and whether no change of reporting
+        is found in them.
     """
     size = len(told)
     while True:
@@ -132,7 +134,7 @@ def latest_change(told: Floats, due: Floats, paces: Floats, varies: float) -> tu
 
 
 def _gains(told: Floats, due: Floats) -> Floats:
-    """Return what the log-likelihood gains by a ratio on each side of each split, float64[p − 1]."""
+    """Return the gain of log-likelihood by a ratio on each side of each split, float64[p − 1]."""
     told, due = told.cumsum(), due.cumsum()
     split = _likelihood(told[:-1], due[:-1]) + _likelihood(told[-1] - told[:-1], due[-1] - due[:-1])
     gains: Floats = split - _likelihood(told[-1:], due[-1:])
@@ -140,7 +142,7 @@ def _gains(told: Floats, due: Floats) -> Floats:
 
 
 def _gains_by_pace(told: Floats, due: Floats, paces: Floats) -> Floats:
-    """Return what the log-likelihood gains by another pace in the latest panes, float64[p, s]."""
+    """Return the gain of log-likelihood by another pace in the latest panes, float64[p, s]."""
     latest = told.cumsum(axis=0).dot(np.log(paces).T)
     more = due.cumsum(axis=0).dot((paces - 1.0).T)
     before = due.sum()
@@ -150,21 +152,22 @@ def _gains_by_pace(told: Floats, due: Floats, paces: Floats) -> Floats:
 
 
 def _by_telling(counts: Floats) -> Floats:
-    """Return the sums by the pane of telling, which is age less delay, the latest first, float64[p]."""
+    """Return the sums by the pane of the positive (age less delay), the latest first, float64[p]."""
     return np.array([counts.trace(-ago) for ago in range(len(counts))])
 
 
 def _likelihood(told: Floats, due: Floats) -> Floats:
-    """Return the log-likelihood of the best ratio of the told to the due, up to a constant."""
+    """Return the log-likelihood of the best ratio of actual to expected positives, up to a constant."""
     ratios = np.divide(told, due, out=np.ones(due.shape), where=(told > 0.0) & (due > 0.0))
     likelihood: Floats = told * np.log(ratios)
     return likelihood
 
 
 def dispersion(positives: Floats, expected: Floats) -> float:
-    """Return how much more than those of Poisson counts the ratios of neighbours vary, at least 1.
+    """Return the variance of neighbours' ratios over that of Poisson counts, at least 1.
 
-    Neighbours, because a change parts only two of them. The arguments are those of each pane, float64[p].
+    Neighbours are compared because a change separates only two of them. The arguments have a value for each
+    pane, float64[p].
     """
     known = expected > 0.0
     told, due = positives[known], expected[known]
@@ -176,5 +179,5 @@ def dispersion(positives: Floats, expected: Floats) -> float:
 
 
 def _platt(logits: Floats, positives: Floats, exposures: Floats) -> Floats:
-    """Fit (a, b), float64[1, 2]; chance may tell more positives than there is exposure."""
+    """Fit (a, b), float64[1, 2]; by chance there may be more positives than exposure."""
     return fit_platt(logits, positives, np.maximum(exposures, positives))

@@ -1,11 +1,11 @@
-"""Exposure: counts predictions and told positives by pane of time, and estimates the rate when a pane closes.
+"""Exposure: counts of predictions and early positives by pane of time, and the rate when a pane closes.
 
 A pane is a `PANES`-th of the time after which a label is final. Predictions and positives are counted by the
 pane of the prediction and by cells of the score; delays, in panes, by pane and by octave of the score. So the
-counts are a function of the multiset of events, and add up. The clock is the latest time of them.
+counts are a function of the multiset of events, and add up. The clock is the latest time of an event.
 
-Memory: 16 bytes for every pane and cell, and every pane, octave and delay, that occurs: of two
-times `PANES` panes at most, all older predictions count by their cell alone.
+Memory: 16 bytes for every pane and cell, and every pane, octave and delay, that occurs, in at most two times
+`PANES` panes; all older predictions count by their cell alone.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class _State(msgspec.Struct):
 
 
 class Exposure:
-    """Predictions, and the positives that are told of them.
+    """Counts of predictions, and of their positives so far.
 
     Parameters
     ----------
     matured_after
-        so many seconds after its prediction a label is final, at least 1: a positive told later counts as 0.
+        seconds after its prediction at which a label is final, at least 1: a later positive counts as 0.
     """
 
     __slots__ = (
@@ -93,9 +93,9 @@ class Exposure:
         return closes
 
     def tell(self, score: float, predicted_at: float, told_at: float) -> bool:
-        """Count a positive of an earlier prediction; return as `predict`.
+        """Count a positive of an earlier prediction; return the same as `predict`.
 
-        One that is told later than ``matured_after`` is none.
+        A positive later than ``matured_after`` is not counted.
         """
         now = max(predicted_at, told_at)
         closes = now >= self._end and self._reach(now)
@@ -106,9 +106,9 @@ class Exposure:
         return closes
 
     def estimate(self) -> Estimate | None:
-        """Estimate the rate as of the beginning of the open pane; None if too few positives were told.
+        """Estimate the rate as of the beginning of the open pane; None if there are too few positives.
 
-        It is meant for the moment at which the pane before has closed: events of the open pane do not count.
+        Call it when the pane before has closed: events of the open pane do not count.
         """
         pane = self._pane
         if pane is None:
@@ -137,7 +137,7 @@ class Exposure:
         )
 
     def merge(self, other: Exposure) -> None:
-        """Add what another has counted, of the same ``matured_after``."""
+        """Add the counts of another with the same ``matured_after``."""
         self._count()
         other._count()
         for mine, theirs in zip(self._tables, other._tables, strict=True):
@@ -153,7 +153,7 @@ class Exposure:
         return msgspec.msgpack.encode(_State(self._pane, predicted, told, delays, (settled[0], settled[1])))
 
     def restore(self, data: bytes) -> Self:
-        """Replace the state by what `to_bytes` gave.
+        """Replace the state by one from `to_bytes`.
 
         Raises
         ------
@@ -197,7 +197,7 @@ class Exposure:
         self._pane, self._end = pane, (pane + 1) * self._width
 
     def _count(self) -> None:
-        """Count the events that wait."""
+        """Count the buffered events."""
         if self._predictions:
             scores, times = np.array(self._predictions).reshape(-1, 2).T
             self._predicted.add(self._panes_of(times) * _CELLS + _cells_of(scores))
@@ -216,7 +216,7 @@ class Exposure:
         return np.floor(times / self._width).astype(np.int64)
 
     def _settle(self) -> None:
-        """Let go of the panes that are too old."""
+        """Drop the panes that are too old."""
         if self._pane is None:
             return
         for table, settled in zip((self._predicted, self._told), self._settled, strict=True):
@@ -238,7 +238,7 @@ def _cells_of(scores: Floats) -> Counts:
 
 
 def _split(keys: Counts, *sizes: int) -> tuple[Counts, ...]:
-    """Return the numbers that keys are made of, the first of them without an end."""
+    """Return the numbers that keys are made of; the first of them has no upper limit."""
     parts = []
     for size in reversed(sizes):
         keys, part = np.divmod(keys, size)

@@ -1,4 +1,4 @@
-"""Counts by key, as sorted columns: the state is a function of the multiset of what was counted.
+"""Counts by key, as sorted columns: the state is a function of the multiset of counted keys.
 
 Memory: 16 bytes for each key that occurs.
 """
@@ -21,7 +21,7 @@ _NONE: Final = np.zeros(0, np.int64)
 
 
 class Table:
-    """How often each key occurred.
+    """Number of times that each key occurred.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class Table:
         self.keys, self.counts = keys, counts
 
     def add(self, keys: Counts, counts: Counts | None = None) -> None:
-        """Count keys, int64[n] in any order, each once or so often, int64[n]."""
+        """Count keys, int64[n] in any order, once each, or ``counts`` times, int64[n]."""
         if not len(keys):
             return
         more = np.ones(len(keys), np.int64) if counts is None else counts
@@ -62,7 +62,7 @@ class Table:
         Raises
         ------
         DamagedStateError
-            if it is none.
+            if it is not such a state.
         """
         if len(state[0]) % 8 or len(state[0]) != len(state[1]):
             raise DamagedStateError(f"counts by key of {len(state[0])} and {len(state[1])} bytes")

@@ -13,7 +13,7 @@ _DURATION = TypeAdapter(timedelta)
 
 
 def _seconds(value: object) -> object:
-    """Return the seconds of a duration, or of text that is one; anything else is for the field to judge."""
+    """Return a duration, or a text that is one, in seconds; return anything else as it is."""
     try:
         if isinstance(value, str):
             value = _DURATION.validate_python(value) if "P" in value else float(value)
@@ -37,24 +37,26 @@ class JoinConfig(BaseModel):
     label, and a label for its prediction. Events without a time do not expire by time."""
 
     unlabelled: Literal["drop", "negative"] = "drop"
-    """What a prediction teaches whose label does not come. ``"drop"``: nothing, ``label_ttl`` after it.
-    ``"negative"``: 0, ``matured_after`` after it; and a label that does come teaches at that time."""
+    """Treatment of a prediction whose label does not come. ``"drop"``: it teaches nothing, and is dropped
+    ``label_ttl`` after its time. ``"negative"``: it teaches label 0, ``matured_after`` after its time; a
+    label that does come teaches at that time."""
 
     matured_after: Annotated[Seconds, Field(ge=1.0, le=1e10)] | None = None
-    """Seconds of event time, or a duration, at least 1, after its prediction from which on a label counts as
-    late: with ``unlabelled="negative"``, and only then. An id is remembered for ``label_ttl`` after that."""
+    """Seconds of event time (at least 1), or a duration, after which the label of a prediction is final; a
+    later label counts as late. Required with ``unlabelled="negative"``, refused otherwise. An id is
+    remembered for ``label_ttl`` after that."""
 
     corrections: bool = False
-    """Whether a label that differs from the one that was learned takes its place in the counts. If not, it is
-    counted and rejected."""
+    """Whether a label that differs from the learned one replaces it in the counts. If False, it is counted
+    and rejected."""
 
     max_pending: Annotated[int, Field(ge=1)] = 1_000_000
-    """How many predictions, how many early labels, and how many settled ids (kept to tell duplicates)
-    are remembered at most; beyond it the oldest go first, counted like those that expire."""
+    """Largest number of predictions, of early labels, and of ids that have ended (kept to detect duplicates)
+    to remember. Beyond it the oldest are forgotten first, and count as expired."""
 
     max_jump: Annotated[float, Field(gt=0.0, strict=False)] | None = 30 * 86_400.0
-    """Seconds by which an event's time may be past those before it, see `streamcal.join.guard`; an event
-    farther ahead is rejected. None or inf: any time is believed."""
+    """Largest jump ahead in seconds of an event's time over the times before it, see `streamcal.join.guard`;
+    an event farther ahead is rejected. None or inf: no limit."""
 
     @model_validator(mode="after")
     def _matures(self) -> Self:

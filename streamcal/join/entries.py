@@ -1,4 +1,4 @@
-"""What the join remembers of one id, as an object: to store it, and where a row of the table has no column.
+"""Entries of the join as objects, one for an id: for the store, and for what a row of the table cannot hold.
 
 `streamcal.join.id_table_c` holds the rows.
 """
@@ -28,17 +28,17 @@ class Pending(msgspec.Struct, gc=False, array_like=True):
     domain: Domain
     key: str | None
     time: float | None = None
-    """Its event time."""
+    """Event time of the prediction, in seconds; None if it has none."""
     seen: _Seen = 0
-    """How many target scores its engine had observed before it answered."""
+    """Number of target scores that the engine had observed before it answered."""
     answer: tuple[_Seen, float, float] | None = None
-    """Of an answer that is kept, to be given again: the map's version, and the two weights of its shift
-    correction."""
+    """Answer that is kept to be given again: the map's version, and the two weights of its shift correction;
+    None if it is not kept."""
     told: tuple[_Label, float | None] | None = None
-    """The label that it is learned with, and its event time: told before the prediction matured, or kept for
-    a correction. Of one that was learned as 0 for want of a label, and is not corrected: the 1 told since."""
+    """Label and its event time, where one came before the prediction matured, or is kept for a correction. If
+    the prediction was learned as 0 for want of a label, and is not corrected: the 1 that came since."""
     weight: Weight | None = None
-    """What its label counts for, if that does not say it itself; None: 1."""
+    """Weight of the label, unless the label has its own; None: 1."""
 
 
 class Early(msgspec.Struct, gc=False):
@@ -49,13 +49,13 @@ class Early(msgspec.Struct, gc=False):
 
 
 class Settled(msgspec.Struct, gc=False, array_like=True):
-    """How a prediction ended; kept to tell duplicates and late labels."""
+    """A prediction that has ended; kept to detect duplicates and late labels."""
 
     since: float | None
     label: _Label | None
-    """None: it expired without one."""
+    """Label that the prediction was joined with; None if it expired without one."""
     answered: Pending | None = None
-    """The prediction, if its answer is kept, or its label may yet be corrected."""
+    """The prediction, if its answer is kept or its label may still be corrected; otherwise None."""
 
 
 Entry: TypeAlias = Pending | Early | Settled

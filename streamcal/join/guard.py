@@ -1,8 +1,8 @@
-"""Which event times to believe: one unit for one stream, and no jump far beyond the events before.
+"""Checks of event times: one unit for a stream, and no jump far beyond the events before.
 
 The rule, for the events of one stream that have a time, in their order:
 
-* **Unit.** The stream has one unit, told by magnitude (`streamcal.times`). An event in another unit is
+* **Unit.** The stream has one unit, recognised by magnitude (`streamcal.times`). An event in another unit is
   refused. Each event in the stream's unit is a vote for it, up to `SURE`; each one refused takes one away,
   and with none left, the next event sets the unit. So a wrong first event costs itself and one more, and a
   stream that has changed its unit goes on after at most `SURE` events.
@@ -11,7 +11,7 @@ The rule, for the events of one stream that have a time, in their order:
   majority. Where times were farther apart than that before, as in a stream with one date a month, four times
   the distance is allowed.
 
-What is decided of an event depends on the events before it alone, not on how many are judged at a time.
+The decision on an event depends only on the events before it, not on how many are judged at a time.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from streamcal.times import LIMIT, SCALES, UNITS, seconds_of, show_duration, sho
 __all__ = ["NEIGHBOURS", "SURE", "GuardState", "TimeGuard"]
 
 NEIGHBOURS: Final = 9
-"""So many times before an event are its neighbours."""
+"""Number of times before an event that are its neighbours."""
 FEWEST: Final = 5
-"""With fewer neighbours than these, no jump can be told."""
+"""Smallest number of neighbours with which a jump can be detected."""
 SURE: Final = 32
-"""The most votes that a unit may have."""
+"""Largest number of votes that a unit may have."""
 
 _TOLERATED: Final = 4.0  # times the spread that was seen
 _SMALL: Final = 32  # so many times are judged one by one rather than in halves
@@ -42,29 +42,29 @@ _LAST: Final = math.nextafter(LIMIT, 0.0)
 
 
 class GuardState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a guard remembers of a stream."""
+    """State of a guard: the unit of a stream and its latest times."""
 
     begun: bool = False
     """Whether any event has been looked at, with a time or without."""
     unit: int = 0
-    """The stream's unit, a number of `streamcal.times.UNITS`."""
+    """Unit of the stream, an index into `streamcal.times.UNITS`."""
     votes: int = 0
-    """The votes for it."""
+    """Votes for the unit."""
     recent: tuple[float, ...] = ()
-    """The latest times, in seconds, at most `NEIGHBOURS`."""
+    """Latest times in seconds, at most `NEIGHBOURS`."""
     spread: float = 0.0
-    """The longest time beyond ``max_jump`` that lay between a lower quartile and its median; 0: none."""
+    """Longest distance beyond ``max_jump`` between a lower quartile and its median, in seconds; 0 if none."""
 
 
 class TimeGuard:
-    """Judges the times of one stream, and brings them to seconds.
+    """Check of the times of one stream, which converts them to seconds.
 
     Parameters
     ----------
     max_jump
         seconds; inf: any time is believed.
     state
-        to go on from.
+        state to continue from.
     """
 
     __slots__ = ("_begun", "_high", "_low", "_max_jump", "_recent", "_spread", "_unit", "_votes")
@@ -79,7 +79,7 @@ class TimeGuard:
 
     @property
     def state(self) -> GuardState:
-        """What it remembers."""
+        """State, to continue from later."""
         return GuardState(self._begun, self._unit, self._votes, tuple(self._recent), self._spread)
 
     def begin(self, times: npt.NDArray[np.float64]) -> None:
@@ -103,7 +103,7 @@ class TimeGuard:
         Raises
         ------
         ValueError
-            if it is not to be believed; the message says why.
+            if the time is refused; the message says why.
         """
         if self._low <= time <= self._high:  # no later than any neighbour allows, nor earlier than all
             self._recent.append(time)
@@ -118,7 +118,7 @@ class TimeGuard:
         return seconds
 
     def take_many(self, times: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], dict[int, str]]:
-        """Judge the next events in turn, as so many calls of `take`.
+        """Judge the next events in turn, as one call of `take` for each.
 
         Parameters
         ----------
@@ -127,8 +127,8 @@ class TimeGuard:
 
         Returns
         -------
-        Their seconds, NaN for those without a time and for those that are refused; and, by the index of each
-        of these last, why.
+        The seconds, float64[n], NaN for events without a time and for refused ones; and the reason of each
+        refusal, by index.
         """
         self._begun = self._begun or len(times) > 0
         seconds, reasons = times.copy(), dict[int, str]()
@@ -172,7 +172,7 @@ class TimeGuard:
     def _judge(
         self, seconds: npt.NDArray[np.float64], timed: npt.NDArray[np.intp], reasons: dict[int, str]
     ) -> None:
-        """Take the times at some indices in turn, and make NaN of those that are refused."""
+        """Take the times at some indices in turn, and replace refused ones by NaN."""
         if not len(timed):
             return
         part = seconds[timed]
@@ -190,7 +190,7 @@ class TimeGuard:
                     seconds[index], reasons[index] = np.nan, reason
 
     def _refusal(self, seconds: float) -> str | None:
-        """Take one time in seconds; return why it is refused, None if it is not."""
+        """Take one time in seconds; return the reason why it is refused, None if it is not."""
         limit, before = _FOREVER, sorted(self._recent)
         if len(before) >= FEWEST:
             median, lower = before[len(before) // 2], before[len(before) // 4]
@@ -207,7 +207,7 @@ class TimeGuard:
         )
 
     def _find_bounds(self) -> None:
-        """Find between which seconds a time is believed without a look at the others."""
+        """Find the range of seconds in which a time is accepted without a look at the others."""
         low, high = min(self._recent, default=_FOREVER), max(self._recent, default=_NEVER)
         self._low, self._high = low, min(low + self._max_jump, _LAST)
         if self._unit or high > self._high:

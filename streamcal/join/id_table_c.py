@@ -1,11 +1,12 @@
-"""IdTable: what the join remembers, by id.
+"""IdTable: the memory of the join, by id.
 
-Each id is a row: numbers in columns, and its bytes in one text. A hash table with open addressing tells the
-row of an id. A row waits for a label, has ended, or is a label that waits for its prediction. The rows of
-each kind are a queue in order of arrival: the oldest leave first. What has no column is an object.
+Each id is a row: numbers in columns, and its bytes in one text. A hash table with open addressing finds the
+row of an id. A row is a prediction that waits for its label, a prediction that has ended, or a label that
+waits for its prediction. The rows of each kind are a queue in order of arrival: the oldest leave first.
+Values without a column are in an object.
 
-In memory, all rows are here. With a store, only those that the current micro-batch may touch, and the oldest
-as far as they were needed; what has changed is told to the store (`streamcal.join.tables`).
+Without a store, all rows are here. With a store, only the rows that the current micro-batch may touch, and
+the oldest as far as they were needed; changes are handed to the store (`streamcal.join.tables`).
 
 Compiled where there is a C compiler; `id_table_c.pxd` has the types.
 """
@@ -23,20 +24,20 @@ from streamcal.join.entries import Early, Entry, Pending, Settled
 __all__ = ["EARLY", "ENDED", "WAITING", "IdTable"]
 
 WAITING, ENDED, EARLY = 0, 1, 2
-"""The queues: predictions that wait, those that have ended, and labels that wait for their prediction."""
+"""Queues: predictions that wait, predictions that have ended, and labels that wait for their prediction."""
 
 FREE, WAITS, COMES, EXPIRED, LABELLED = 0, 1, 2, 3, 4
-"""The states of a row; of one that has ended with a label, the last one plus that label."""
+"""States of a row. The state of a row that has ended with a label is the last one plus that label."""
 
 DOMAIN, LINKED, HELD = 1, 2, 4
-"""The flags of a row: its domain, as a number; whether it is in its queue; whether it has an object."""
+"""Flags of a row: its domain, as a number; whether it is in its queue; whether it has an object."""
 
 REAL, PAIR = 4, 2
-"""How many numbers each row has in the columns of floats (since, score, probability, time), of whole numbers
-(seen, and where the id is) and of links (next and previous)."""
+"""Numbers per row in the columns of floats (since, score, probability, time), of integers (seen, and the
+place of the id) and of links (next and previous)."""
 
 COUNT = 6
-"""Where the counts of the queues are."""
+"""Index of the counts of the queues."""
 
 # As C has them.
 _WAITING: Final = WAITING
@@ -86,7 +87,7 @@ class IdTable:
     Parameters
     ----------
     read_ahead
-        asked for more of a queue's oldest rows, where a store has some that are not here; None: no store.
+        function that reads more of a queue's oldest rows from the store; None if there is no store.
     """
 
     def __init__(self, read_ahead: Callable[[int], None] | None = None) -> None:
@@ -94,16 +95,16 @@ class IdTable:
         self.stored = read_ahead is not None
         self.has_more = [False] * _QUEUES
         self.names: list[str | None] = [None]
-        """The keys, by their numbers …"""
+        """Keys of rows, by number."""
         self.renumbered = 0
-        """… which have changed so many times."""
+        """Number of times that the numbers of keys have changed."""
         self._codes: dict[str | None, int] = {None: 0}
         self._queues = _zeros(4 * _QUEUES, np.int64)
         self._columns: dict[str, Any] = {}
         self.clear()
 
     def clear(self) -> None:
-        """Forget all rows, but not how many there are in the store."""
+        """Forget all rows, but not the number of rows in the store."""
         self._rows = self._free = self._live = 0
         self._limit = 0
         for name, (kind, width) in _COLUMNS.items():
@@ -122,11 +123,11 @@ class IdTable:
             self._queues[_HEAD + queue] = self._queues[_TAIL + queue] = self._queues[_FRONT + queue] = 0
 
     def __len__(self) -> int:
-        """Return how many rows are in memory."""
+        """Return the number of rows in memory."""
         return self._live
 
     def known(self, id_: str) -> int:
-        """Return the row of an id; 0: it has none."""
+        """Return the row of an id; 0 if it has none."""
         data = id_.encode("utf-8", "surrogatepass")
         return self._find(hashed(data, 0, len(data)), data, 0, len(data))
 
@@ -144,20 +145,20 @@ class IdTable:
         return bool(self._state[row] == _COMES)
 
     def label_of(self, row: int) -> int | None:
-        """Return the label with which a prediction has ended; None: without one."""
+        """Return the label with which a prediction has ended; None if it ended without one."""
         return self._state[row] - _LABELLED if self._state[row] >= _LABELLED else None
 
     def since(self, row: int) -> float | None:
-        """Return what the clock showed when a row came to its queue; None: no time."""
+        """Return the time of the clock when a row came to its queue; None if it had no time yet."""
         since = self._real[_REAL * row]
         return None if since != since else since
 
     def relabel(self, row: int, label: int) -> None:
-        """Let another label be the one with which a prediction has ended."""
+        """Set the label with which a prediction has ended."""
         self._state[row] = _LABELLED + label
 
     def put(self, id_: str, entry: Entry, seq: int = 0) -> int:
-        """Put an entry behind the others of its queue; with a ``seq``, one that the store has: no queue yet.
+        """Put an entry at the end of its queue; one with a ``seq``, from the store, is not queued yet.
 
         Raises
         ------
@@ -207,7 +208,7 @@ class IdTable:
         return Early(since, held) if self._state[row] == _COMES else Settled(since, self.label_of(row), held)
 
     def entries(self, queue: int, *, new: bool = False) -> list[tuple[str, Entry]]:
-        """Return a queue in order, with the ids; ``new``: those that no store has."""
+        """Return a queue in order, with the ids; with ``new``, only the rows that are not in a store."""
         row = self._queues[_HEAD + queue]
         if new and self._queues[_FRONT + queue]:
             row = self._links[_PAIR * self._queues[_FRONT + queue]]
@@ -218,12 +219,12 @@ class IdTable:
         return found
 
     def count(self, queue: int) -> int:
-        """Return how many there are in a queue, those in the store among them."""
+        """Return the number of rows in a queue, including those in the store."""
         count: int = self._queues[_COUNT + queue]
         return count
 
     def set_count(self, queue: int, count: int) -> None:
-        """Set how many there are in a queue, of which the store has all."""
+        """Set the number of rows in a queue that is all in the store."""
         self._queues[_COUNT + queue] = count
 
     def oldest(self, queue: int) -> int:
@@ -242,7 +243,7 @@ class IdTable:
         return _queue_of(self._state[row])
 
     def put_in_front(self, row: int) -> None:
-        """Let a row that the store has be the next oldest of its queue behind those that were put there."""
+        """Put a row that the store has behind the oldest rows of its queue that were read before."""
         queue = _queue_of(self._state[row])
         before = self._queues[_FRONT + queue]
         after = self._links[_PAIR * before] if before else self._queues[_HEAD + queue]
@@ -259,11 +260,11 @@ class IdTable:
         self._flags[row] |= _LINKED
 
     def seq_of(self, row: int) -> int:
-        """Return the number of a row in the store; 0: it is not there."""
+        """Return the number of a row in the store; 0 if it is not there."""
         return self._seq[row] if self.stored else 0
 
     def note(self, row: int) -> None:
-        """Take note that the object of a row was changed."""
+        """Mark the object of a row as changed."""
         if self.stored and self._seq[row]:
             self.noted[row] = self._seq[row]
 
@@ -298,7 +299,7 @@ class IdTable:
         return code
 
     def _renumber(self) -> None:
-        """Forget the keys that no row has: the others get new numbers."""
+        """Forget the keys that no row has; give the others new numbers."""
         before, self.names, self._codes = self.names, [None], {None: 0}
         for row in range(1, self._rows + 1):
             if self._state[row] != _FREE:
@@ -310,7 +311,7 @@ class IdTable:
         self.renumbered += 1
 
     def held(self, row: int) -> Pending:
-        """Return a row's prediction as an object, which is kept: what is changed in it stays."""
+        """Return a row's prediction as an object, which is kept: changes to it stay."""
         if not self._flags[row] & _HELD:
             self.hold_object(row, self._pending(row))
         held: Pending = self.objects[row]
@@ -322,7 +323,7 @@ class IdTable:
         self._flags[row] |= _HELD
 
     def take_object(self, row: int) -> Any:
-        """Return the object of a row, and keep it no longer."""
+        """Remove the object of a row, and return it."""
         self._flags[row] &= ~_HELD
         return self.objects.pop(row)
 
@@ -431,7 +432,7 @@ class IdTable:
         return row
 
     def _unslot(self, row: int) -> None:
-        """Take a row out of the hash table, and move up those behind it that stand back for it."""
+        """Take a row out of the hash table, and move up the rows behind it that its slot had displaced."""
         place = self._whole[_PAIR * row + 1]
         text = self._text
         mask = self._mask
@@ -464,7 +465,7 @@ class IdTable:
         self._mask = mask
 
     def _lengthen(self) -> None:
-        """Make room for more rows: a third more, or as many again as are still cheap to move."""
+        """Make room for a third more rows, or for twice as many while they are cheap to move."""
         self._limit += max(_FEWEST, self._limit // 3, min(3 * self._limit, _MORE))
         for name, column in self._columns.items():
             kind, width = _COLUMNS[name]
@@ -481,7 +482,7 @@ class IdTable:
             self._seq = columns["seq"]
 
     def _make_room(self, size: int) -> None:
-        """Make room for an id: in the place of those that are gone, if these are many."""
+        """Make room for an id: in the place of removed ids, if these are many."""
         if 4 * self._text_live > 3 * self._text_end:
             self._text.extend(bytes(len(self._text) // 3 + 64 * _FEWEST + size))
             return
@@ -499,7 +500,7 @@ class IdTable:
 
 
 def _zeros(size: int, kind: Any) -> Any:
-    """Return zeros that take no memory before they are written; each is an int or a float of Python."""
+    """Return zeros that take no memory before they are written; reading one gives a Python int or float."""
     return np.zeros(size, kind).data
 
 
@@ -509,7 +510,7 @@ def _queue_of(state: int) -> int:
 
 
 def hashed(data: Sequence[int], start: int, size: int) -> int:
-    """Return the hash of an id; other processes have others, so that nobody can choose ids that collide."""
+    """Return the hash of an id; it differs between processes, so nobody can choose ids that collide."""
     found, at, end = _SEED ^ size * _ODD & _WORD, start, start + size
     while at + 8 <= end:
         b0, b1, b2, b3 = data[at], data[at + 1], data[at + 2], data[at + 3]

@@ -1,22 +1,22 @@
 """The join of predictions and labels under delay: late, out of order, twice, early, or never.
 
-The first label wins. A duplicate is counted and dropped. An early label waits for its prediction. What is not
-matched within ``label_ttl`` of event time expires (`streamcal.join.clock`). Every outcome is counted.
+The first label wins. A duplicate is counted and dropped. An early label waits for its prediction. An event
+that is not matched within ``label_ttl`` of event time expires. Every outcome is counted.
 
 Where no label means 0 (``unlabelled = "negative"``), a prediction is held until it is *matured*: until no
-label within ``matured_after`` of it can come. Only then it is joined, with the label told last, or else with
-0. So labels are learned in the order of their predictions, whatever is told sooner.
+label within ``matured_after`` of it can come. It is joined then, with the label that came last, or with 0. So
+labels are learned in the order of their predictions, not in the order in which they came.
 
 With ``corrections``, a label that differs from the one that was learned takes its place (`Relabelled`).
 
-The join calls nobody. Each method takes one step of an event, and returns what became of it:
+The join calls no other part. Each method takes one step of an event, and returns its outcome:
 
 * a prediction: `Join.admit`, then, once it is answered, `Join.hold`;
 * a label: `Join.match`;
 * before either, `Join.move_to` the event's time, and `Join.ripen` the prediction of a label.
 
-At most ``max_pending`` entries of each kind wait, in memory or in a store (`streamcal.join.tables`). What
-an event does to them is in `streamcal.join.rules_c`, where blocks of events are taken, too.
+At most ``max_pending`` entries of each kind wait, in memory or in a store (`streamcal.join.tables`). The
+rules of one event are in `streamcal.join.rules_c`, which also takes blocks of events.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ from streamcal.times import show_duration, show_time
 __all__ = ["Join", "JoinConfig", "JoinState", "OriginOf"]
 
 PORTION: Final = 16_384
-"""So many entries may expire in a micro-batch, or more in a large one (`PER_EVENT`), before they are flushed
-to the store: where time jumps, all that is pending may expire in one."""
+"""Number of entries that may expire in a micro-batch before they are flushed to the store; more in a large
+one (`PER_EVENT`). After a jump of time, everything pending may expire in one micro-batch."""
 
 PER_EVENT: Final = 2
-"""So many entries may expire for each event of a micro-batch: as many as do where the stream is steady."""
+"""Number of entries that may expire for each event of a micro-batch, as in a steady stream."""
 
 OriginOf: TypeAlias = Callable[[], Origin | None]
-"""Gives the origin of an event that does not hold it; asked only when it is needed."""
+"""Function that returns the origin of an event; called only when it is needed."""
 
 T = TypeVar("T", PredictionEvent, LabelEvent, LabelledEvent, PredictionEvent | LabelledEvent, Event)
 
 
 class _State(msgspec.Struct, omit_defaults=True):
-    """Every table in the order of arrival; ``since`` is the clock at arrival."""
+    """Entries of every queue in order of arrival; ``since`` is the clock at arrival, in seconds."""
 
     clock: float | None
     start: float | None
@@ -66,12 +66,12 @@ class _State(msgspec.Struct, omit_defaults=True):
 
 
 class JoinState(msgspec.Struct):
-    """The join's state but for its tables."""
+    """State of the join without its tables."""
 
     clock: float | None
-    """The latest event time seen; None before the first."""
+    """Latest event time seen, in seconds; None before the first."""
     start: float | None
-    """The first time that the clock showed."""
+    """First time that the clock showed, in seconds."""
     counts: JoinCounts
 
 
@@ -85,7 +85,7 @@ class Join:
     tables
         where predictions and labels wait; in memory if not given.
     state
-        to go on from, with the ``tables`` of the same moment.
+        state to continue from, with the ``tables`` of the same moment.
     """
 
     def __init__(
@@ -102,9 +102,9 @@ class Join:
         self.matures = self._matured_after is not None
         """Whether predictions are held until they are matured."""
         self.takes_blocks = not (self.matures or self._corrects)
-        """Whether most events are of the common case, which blocks are taken for."""
+        """Whether events can be taken in blocks: no options that need a look at each."""
         self.rows: JoinRules = self._tables.rows
-        """What waits and has ended, with the rules for many events."""
+        """Entries that wait or have ended, with the rules of one event and of blocks."""
         ttl, most = self._config.label_ttl, self._config.max_pending
         self.rows.begin(ttl, self._matured_after, most, state.clock, state.start)
         self.rows.keeps = self._corrects or self.matures
@@ -112,21 +112,21 @@ class Join:
         self._predictions = self._labels = self._joined = 0  # that are not among the counts yet
         self._watermark = float("inf")  # that holds now
         self.guard = TimeGuard(self.max_jump)
-        """Judges the times of events that come by `Recalibrator.step`; a run judges each partition's own."""
+        """Guard of the times of events from `Recalibrator.step`; a run has a guard for each partition."""
 
     @property
     def config(self) -> JoinConfig:
-        """The options it was made with."""
+        """Options that the join was made with."""
         return self._config
 
     @property
     def max_jump(self) -> float:
-        """By how many seconds an event's time may be past those before it."""
+        """Largest jump of an event's time over the times before it, in seconds."""
         return float("inf") if self._config.max_jump is None else self._config.max_jump
 
     @property
     def counts(self) -> JoinCounts:
-        """The outcomes so far."""
+        """Counts of outcomes so far."""
         counts = self._counts
         counts.expired += self.rows.expired
         counts.predictions += self._predictions
@@ -137,12 +137,12 @@ class Join:
 
     @property
     def pending(self) -> int:
-        """How many predictions wait for their label."""
+        """Number of predictions that wait for their label."""
         return self.rows.count(WAITING)
 
     @property
     def longest_wait(self) -> float | None:
-        """How many seconds the oldest pending prediction has waited; None without one, or without times."""
+        """Seconds that the oldest pending prediction has waited; None without one, or without times."""
         rows = self.rows
         oldest, clock = rows.oldest(WAITING), rows.time
         since = rows.since(oldest) if oldest else None
@@ -150,36 +150,36 @@ class Join:
 
     @property
     def clock(self) -> float | None:
-        """The latest event time seen; None before the first."""
+        """Latest event time seen, in seconds; None before the first."""
         return self.rows.time
 
     @property
     def next_expiry(self) -> float | None:
-        """The event time beyond which something that is there now expires; None if nothing does by time."""
+        """Event time in seconds beyond which a present entry expires; None if none expires by time."""
         ends = (self.rows.end_of_oldest(queue) for queue in (WAITING, ENDED, EARLY))
         return min((end for end in ends if end is not None and math.isfinite(end)), default=None)
 
     @property
     def state(self) -> JoinState:
-        """All but the tables."""
+        """State of the join without its tables."""
         return JoinState(self.rows.time, self.rows.start, self.counts)
 
     # Time
 
     def prefetch(self, ids: Collection[str]) -> None:
-        """Make ready for events with these ids; without it, tables in a store look empty."""
+        """Make ids ready to be looked up; without this call, tables in a store look empty."""
         if self.rows.stored:
             self.rows.unflushed, self.rows.portion = 0, max(PORTION, PER_EVENT * len(ids))
         self._tables.prefetch(ids)
 
     def advance(self, watermark: float) -> tuple[Joined | Rejected, ...]:
-        """Let expire what is due by a watermark, and nothing beyond it until this is called again.
+        """Expire entries due by a watermark, and none beyond it until the next call.
 
         Parameters
         ----------
         watermark
-            event time up to which every event has been taken; inf, which is what holds before the first
-            call, where events come in the order of time; -inf where nothing is known.
+            event time in seconds up to which every event has been taken; inf, as before the first call, if
+            events come in the order of time; -inf if nothing is known.
 
         Returns
         -------
@@ -191,11 +191,11 @@ class Join:
         return self.expire() if self.rows.set_watermark(watermark) else ()
 
     def move_to(self, time: float) -> tuple[Joined | Rejected, ...]:
-        """Move the clock to an event's time; return what matures, and the rejects of what expires, by it."""
+        """Move the clock to an event's time; return matured predictions, and rejects of expired labels."""
         return self.expire() if self.rows.move(time) else ()
 
     def expire(self) -> tuple[Joined | Rejected, ...]:
-        """Join what is matured, and drop what has outlived its time, by where the clock is."""
+        """Join matured predictions, and drop expired entries, by the time of the clock."""
         rows, left = self.rows, list[Joined | Rejected]()
         while (due := rows.expire()) != DONE:
             if due == FLUSH:
@@ -211,10 +211,10 @@ class Join:
         return tuple(self._reject_early() for _ in range(self.rows.count(EARLY)))
 
     def refuses(self, event: Event) -> str | None:
-        """Return why an event is refused, None if it is not.
+        """Return the reason why an event is refused, None if it is not.
 
-        Without a time nobody can tell when a prediction is matured. What comes with its label and without an
-        id needs none: it is joined at once. A label that counts for more than one cannot be corrected.
+        A prediction that is held until it is matured needs a time. One that comes with its label and without
+        an id needs none: it is joined at once. A label with a weight other than 1 cannot be corrected.
         """
         if self._corrects and event.weight is not None and event.weight != 1.0:
             return f"a label must not have a weight other than 1, got {event.weight:g}: corrections = true"
@@ -225,10 +225,11 @@ class Join:
         return f"{what} needs a time: predictions without a label count as 0 after {after} of event time"
 
     def ripen(self, event: LabelEvent) -> Joined | None:
-        """Join the prediction of a label that comes too late for it, if only the clock has not told so yet.
+        """Join the prediction of a label that is too late for it, if the clock has not joined it yet.
 
         Where partitions are read one ahead of another, such a label may come before the clock and the
-        watermark have passed its prediction's time. What a prediction is joined with depends on times alone.
+        watermark have passed its prediction's time. The label that a prediction is joined with depends on
+        times alone.
         """
         after = self._matured_after
         if after is None:
@@ -263,18 +264,18 @@ class Join:
         seen: int,
         answer: tuple[int, float, float] | None = None,
     ) -> Joined | None:
-        """Let an answered prediction wait for its label, or join it with a label that came before it.
+        """Hold an answered prediction until its label comes, or join it with a label that came before it.
 
         Parameters
         ----------
         event
             that `admit` has taken.
         probability
-            the answer.
+            probability that was answered, in [0, 1].
         seen
-            how many target scores its engine had observed before the answer.
+            number of target scores that its engine had observed before the answer.
         answer
-            of a join that keeps answers: the map's version and weights, as in `Pending.answer`.
+            the map's version and weights, as in `Pending.answer`, if the join keeps answers.
         """
         rows, held = self.rows, None
         if answer is not None or event.weight is not None or self._corrects:
@@ -309,7 +310,7 @@ class Join:
     def take_early(self, id_: str) -> LabelEvent | None:
         """Return the label that waited for a prediction which is to be held until it is matured, if one did.
 
-        It is then to be matched as any other, once the prediction is held.
+        Pass it to `match` once the prediction is held.
         """
         row = self.rows.known(id_)
         if not row:
@@ -332,8 +333,8 @@ class Join:
     ) -> Joined | Told | Relabelled | Contradicted | Rejected | None:
         """Match a label with its prediction; None if one of them waits for the other, or for its time.
 
-        The reject may be of an earlier label, if as many wait as may. A label that `take_early` gave is not
-        new: it was counted when it came.
+        The reject may be of an earlier label, if the largest number of labels waits already. A label from
+        `take_early` is not counted again.
         """
         self._labels += is_new
         rows = self.rows
@@ -422,7 +423,7 @@ class Join:
         return Rejected(_with_origin(event, origin_of), reason)
 
     def _tell(self, row: int, event: LabelEvent, origin_of: OriginOf | None) -> Told | Rejected | None:
-        """Take a label of a prediction that is held until it is matured: the one told last counts."""
+        """Take a label of a prediction that is held until it is matured: the last one counts."""
         held, label, time = self.rows.held(row), event.label, event.time
         if held.told is not None:
             if held.told[0] == label:
@@ -435,7 +436,7 @@ class Join:
         return Told(held.score, held.time, time, held.domain, held.key)
 
     def _mature(self, row: int) -> Joined:
-        """Join a prediction that was held long enough."""
+        """Join a matured prediction."""
         if self.rows.held(row).told is None:
             self._counts.implied += 1
         else:
@@ -463,7 +464,7 @@ class Join:
         return Contradicted(held.domain, held.key, rejected)
 
     def _relabel(self, row: int, event: LabelEvent, held: Pending) -> Relabelled:
-        """Let a label take the place of the one that was learned."""
+        """Replace the learned label of a prediction."""
         counted = (held.told and held.told[1]) if not self.matures else self.rows.matured_at(held.since)
         self.rows.relabel(row, event.label)
         held.told = event.label, counted
@@ -520,6 +521,6 @@ def _joined(
 
 
 def _weight(of_label: float | None, of_prediction: float | None) -> float:
-    """Return what a label counts for: as it says, else as its prediction says."""
+    """Return the weight of a label: its own, or else that of its prediction."""
     weight = of_prediction if of_label is None else of_label
     return 1.0 if weight is None else weight

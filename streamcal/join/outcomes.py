@@ -1,4 +1,4 @@
-"""What becomes of predictions and labels in the join: the records that it returns, and the counts."""
+"""Outcomes of predictions and labels in the join: the records that it returns, and their counts."""
 
 from __future__ import annotations
 
@@ -14,58 +14,59 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """An event that changed nothing, and why."""
+    """A rejected event, which changed nothing, with the reason."""
 
     event: Event
     reason: str
 
 
 class Joined(msgspec.Struct, frozen=True, gc=False):
-    """A prediction with its label, and what was forecast when the prediction was made."""
+    """A prediction with its label, and the probability that was answered."""
 
     score: float
     probability: float
     label: int
     domain: Domain
     predicted_at: float | None = None
-    """Event time of the prediction, if it had one."""
+    """Event time of the prediction, in seconds; None if it had none."""
     labelled_at: float | None = None
-    """Event time of the label, if it had one."""
+    """Event time of the label, in seconds; None if it had none."""
     seen: int = 0
-    """How many target scores the engine had observed before it answered the prediction."""
+    """Number of target scores that the engine had observed before it answered the prediction."""
     key: str | None = None
-    """That of the prediction."""
+    """Key of the prediction."""
     matured_at: float | None = None
-    """When the prediction was matured: the time by which its label counts. None: when the label came."""
+    """Time in seconds at which the prediction matured, by which its label counts; None: when the label
+    came."""
     weight: float = 1.0
-    """What the label counts for: see `streamcal.events.LabelEvent.weight`."""
+    """Weight of the label, see `streamcal.events.LabelEvent.weight`; None: 1."""
 
 
 class Told(msgspec.Struct, frozen=True, gc=False):
-    """A positive label, told before its prediction is matured: it is not joined yet."""
+    """A label 1 that came before its prediction matured: it is not joined yet."""
 
     score: float
     predicted_at: float
-    """Event time of the prediction."""
+    """Event time of the prediction, in seconds."""
     told_at: float
-    """Event time of the label, not before that."""
+    """Event time of the label, in seconds; not before that of the prediction."""
     domain: Domain
     key: str | None
-    """That of the prediction."""
+    """Key of the prediction."""
 
 
 class Relabelled(msgspec.Struct, frozen=True, gc=False):
-    """A label that was learned is another one."""
+    """A correction: the label of a prediction differs from the one that was learned."""
 
     score: float
     label: int
-    """The new one; the old one is ``1 - label``."""
+    """New label; the old one is ``1 - label``."""
     domain: Domain
     predicted_at: float | None
     labelled_at: float | None
-    """The time by which the old one counted."""
+    """Time in seconds by which the old label counted; None if it counted by number."""
     seen: int
-    """As in `Joined`."""
+    """Number of target scores observed before the answer, as in `Joined`."""
     key: str | None
 
 
@@ -77,27 +78,28 @@ class Contradicted(msgspec.Struct, frozen=True, gc=False):
     key: str | None
     """Key of the prediction."""
     outcome: Relabelled | Rejected
-    """What becomes of the label: with corrections it is learned, else rejected."""
+    """Outcome of the label: a `Relabelled` with corrections, otherwise a `Reject`."""
 
 
 class JoinCounts(msgspec.Struct):
-    """How many events met which end."""
+    """Numbers of events by their outcome."""
 
     predictions: _Count = 0
-    """Predictions taken, those that came together with their label among them."""
+    """Predictions taken, including those that came together with their label."""
     labels: _Count = 0
-    """Labels read, whatever became of them."""
+    """Labels read, whatever their outcome."""
     joined: _Count = 0
-    """Predictions that were joined with a label that was told."""
+    """Predictions that were joined with a label that came."""
     early: _Count = 0
     """Labels that came before their prediction."""
     late: _Count = 0
-    """Labels that came after their prediction had expired, or had been learned as 0 for want of them, and
-    changed nothing."""
+    """Labels that changed nothing because they came after their prediction had expired, or had been learned
+    as 0 without them."""
     duplicate: _Count = 0
-    """Predictions and labels whose id had one already."""
+    """Predictions and labels whose id already had one."""
     corrected: _Count = 0
-    """Labels unlike one that was told before; duplicates, too, if they changed nothing."""
+    """Labels that differ from an earlier label of the same id; also counted as duplicates if they changed
+    nothing."""
     expired: _Count = 0
     """Predictions whose label did not come in time."""
     unmatched: _Count = 0
@@ -105,5 +107,5 @@ class JoinCounts(msgspec.Struct):
     implied: _Count = 0
     """Predictions that matured without a label, and were joined with 0."""
     contradicted: _Count = 0
-    """Labels 1 of predictions that had been joined with 0 for want of a label; late, too, if they changed
-    nothing."""
+    """Labels 1 of predictions that had been joined with 0 for want of a label; also counted as late if they
+    changed nothing."""

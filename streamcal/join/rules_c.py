@@ -20,7 +20,7 @@ from streamcal.join.outcomes import Joined
 __all__ = ["DONE", "FLUSH", "MATURE", "JoinRules"]
 
 DONE, FLUSH, MATURE, REJECT = 0, 1, 2, 3
-"""What `JoinRules.expire` leaves to its caller: nothing, to flush, the oldest prediction or label."""
+"""Tasks that `JoinRules.expire` leaves to its caller: none, a flush, the oldest prediction or label."""
 
 # As C has them.
 _DONE: Final = DONE
@@ -59,15 +59,15 @@ class JoinRules(id_table_c.IdTable):
     def __init__(self, read_ahead: Callable[[int], None] | None = None) -> None:
         super().__init__(read_ahead)
         self.expired = 0
-        """How many predictions have expired that nobody has counted."""
+        """Number of expired predictions that are not counted yet."""
         self.unflushed = 0
-        """How many rows have expired since the last flush …"""
+        """Number of rows that have expired since the last flush."""
         self.portion = _MANY
-        """… which is due when there are so many."""
+        """Number of expired rows at which a flush is due."""
         self.keeps = False
         """Whether a prediction that has ended is kept as an object."""
         self.keeps_answers = False
-        """Whether it is where its answer is to be given again."""
+        """Whether such an object is also kept where the answer is to be given again."""
         self._hash = 0
         self.begin(_FOREVER, None, _MANY, None, None)
 
@@ -116,24 +116,24 @@ class JoinRules(id_table_c.IdTable):
         return self._looks
 
     def end_of(self, since: float, ttl: float) -> float:
-        """Return when the time of a row is up that came when the clock showed ``since``; NaN: no time."""
+        """Return the expiry time of a row that came at clock time ``since``; NaN if it does not expire."""
         if since != since:
             since = _NEVER if self._start != self._start else self._start
         return since + ttl
 
     def end_of_oldest(self, queue: int) -> float | None:
-        """Return when the time of a queue's oldest row is up; None without one."""
+        """Return the expiry time of a queue's oldest row; None if there is none."""
         row = self.oldest(queue)
         if not row:
             return None
         return self.end_of(self._real[_REAL * row], self._wait if queue == _WAITING else self._ttl)
 
     def matured_at(self, since: float | None) -> float:
-        """Return when a prediction is matured that came when the clock showed ``since``."""
+        """Return the time at which a prediction matures that came at clock time ``since``."""
         return self.end_of(_NONE if since is None else since, self._wait)
 
     def expire(self) -> int:
-        """Let what is due expire; return `DONE`, or what is the caller's part, to call again after it."""
+        """Expire due rows; return `DONE`, or a task for the caller, who calls again after it."""
         if not self._begun:
             self._begun = True
             if self._start != self._start:
@@ -186,12 +186,12 @@ class JoinRules(id_table_c.IdTable):
         key: str | None,
         held: Pending | None,
     ) -> LabelEvent | None:
-        """Let an answered prediction wait; or end it with the label that waited for it, which is returned.
+        """Hold an answered prediction; or end it with the label that waited for it, and return that label.
 
         Parameters
         ----------
         held
-            the prediction, where more is to be remembered than there are columns for.
+            the prediction as an object, if it has values without a column.
         """
         data = id_.encode("utf-8", "surrogatepass")
         row = self.row_of(data, 0, len(data))
@@ -217,7 +217,7 @@ class JoinRules(id_table_c.IdTable):
         return joined
 
     def wait_early(self, event: LabelEvent) -> None:
-        """Let a label wait for its prediction, whose id has no row."""
+        """Hold a label whose prediction has not come: its id has no row."""
         data = event.id.encode("utf-8", "surrogatepass")
         row = self._add(id_table_c.hashed(data, 0, len(data)), data, 0, len(data))
         self._flags[row] = 0
@@ -226,7 +226,7 @@ class JoinRules(id_table_c.IdTable):
         self._enqueue(row, _COMES)
 
     def settle(self, row: int, state: int) -> None:
-        """End a prediction, with a label or without; keep its row to tell duplicates and late labels."""
+        """End a prediction, with a label or without; keep its row to detect duplicates and late labels."""
         if self.keeps:
             self.held(row)
         elif self._flags[row] & _HELD:
@@ -241,7 +241,7 @@ class JoinRules(id_table_c.IdTable):
             self.remove(self.oldest(_ENDED))
 
     def mature(self, row: int) -> Joined:
-        """Join a prediction that was held long enough: with the label told last, or else with 0."""
+        """Join a matured prediction with the label that came last, or with 0 if none came."""
         held = self.held(row)
         label, told_at = (0, None) if held.told is None else held.told
         joined = self.joined(row, label, told_at, None, self.matured_at(held.since))
@@ -287,13 +287,13 @@ class JoinRules(id_table_c.IdTable):
         return self._add(self._hash, data, start, size)
 
     def waits_plainly(self, row: int, is_target: bool) -> bool:
-        """Whether a prediction of a domain waits for its label, of which there is nothing beside its row."""
+        """Whether a row is a prediction of this domain that waits for its label and has no object."""
         return bool(self._state[row] == _WAITS and self._flags[row] & (_HELD | _DOMAIN) == is_target)
 
     def hold_new(
         self, row: int, score: float, probability: float, time: float, seen: int, is_target: bool, code: int
     ) -> None:
-        """Let an answered prediction wait in its new row; ``code`` is the number of its key."""
+        """Hold an answered prediction in its new row; ``code`` is the number of its key."""
         self._flags[row] = 0
         self._write(row, score, probability, time, seen, is_target, code)
         self._begin_wait(row)
@@ -318,11 +318,11 @@ class JoinRules(id_table_c.IdTable):
         return self._real[_REAL * row + 2]  # type: ignore[no-any-return]
 
     def time_of(self, row: int) -> float:
-        """Return the event time of a prediction; NaN: it has none."""
+        """Return the event time of a prediction in seconds; NaN if it has none."""
         return self._real[_REAL * row + 3]  # type: ignore[no-any-return]
 
     def seen_of(self, row: int) -> int:
-        """Return how many target scores had been observed before a prediction."""
+        """Return the number of target scores observed before a prediction."""
         return self._whole[_PAIR * row]  # type: ignore[no-any-return]
 
     def key_of(self, row: int) -> int:

@@ -1,8 +1,9 @@
-"""The join's tables: its rows in memory, and what of them a store keeps.
+"""Tables of the join: its rows in memory, and the changes that a store has to write.
 
-A store numbers the entries of each queue in order of arrival (``seq``). Of its entries only those are here
-that the current micro-batch may touch (`Tables.prefetch`), and the oldest as far as they were needed;
-`StoredTables.changes` says what it has to write. Entries that expire by the thousand go to the store in
+A store numbers the entries of each queue in order of arrival (``seq``). Memory holds only the entries that
+the current micro-batch may touch (`Tables.prefetch`), and the oldest as far as they were needed;
+`StoredTables.changes` says what the store has to write. Entries that expire by the thousand go to the store
+in
 portions (`Tables.flush`). So memory is bounded by the batch, whatever is pending.
 """
 
@@ -19,7 +20,7 @@ from streamcal.join.rules_c import JoinRules
 __all__ = ["BLOCK_SIZE", "Changes", "Rows", "StoredTables", "Tables"]
 
 BLOCK_SIZE: Final = 16
-"""A store may keep so many entries that arrive one after the other as one row."""
+"""Number of entries, one after the other by arrival, that a store may keep as one row."""
 
 _READ_AHEAD: Final = 1024  # rows of a store's table, from the oldest on, that are read at a time
 
@@ -38,21 +39,21 @@ class Tables:
         return made
 
     def get(self, id_: str) -> Entry | None:
-        """Return what is remembered of an id that was prefetched, None if nothing is."""
+        """Return the entry of an id that was prefetched, None if there is none."""
         row = self.rows.known(id_)
         return self.rows.entry(row) if row else None
 
     def entries(self, queue: int) -> dict[str, Entry]:
-        """Return what is in memory of a queue (`streamcal.join.id_table_c`), in order."""
+        """Return the entries of a queue (`streamcal.join.id_table_c`) in memory, in order."""
         return dict(self.rows.entries(queue))
 
     def prefetch(self, ids: Iterable[str]) -> None:
         """Make ids ready to be looked up, until the next commit."""
 
     def flush(self) -> None:
-        """Hand what has changed to the store, if there is one, ahead of the commit.
+        """Hand changes to the store, if there is one, ahead of the commit.
 
-        What was prefetched stays ready, in other rows.
+        Prefetched entries stay ready, in other rows.
         """
 
 
@@ -63,11 +64,11 @@ class Rows(Protocol[E_co]):
         """Return the first rows beyond ``seq``, in order."""
 
     def extent(self) -> tuple[int, int]:
-        """Return how many rows there are, and the largest ``seq``, 0 if there is none."""
+        """Return the number of rows, and the largest ``seq``, 0 if there is none."""
 
 
 class Changes(NamedTuple, Generic[E]):
-    """What a store has to write of a queue; to remove first, for an id may be in both."""
+    """Changes of a queue for a store to write: removals first, since an id may be in both."""
 
     first: int
     """The ``seq`` of the first entry to add, a multiple of `BLOCK_SIZE`: no block is added to later."""
@@ -75,7 +76,7 @@ class Changes(NamedTuple, Generic[E]):
     removed: Sequence[tuple[int, str]]
     """The ``seq`` and id of those to remove, in order."""
     replaced: Mapping[int, E]
-    """Those to replace, by ``seq``."""
+    """Entries to replace, by ``seq``."""
 
 
 class StoredTables(Tables):
@@ -97,7 +98,7 @@ class StoredTables(Tables):
             self.rows.has_more[queue] = self._last[queue] > 0
 
     def load(self, queue: int, entries: Iterable[tuple[int, str, Entry]]) -> None:
-        """Make (seq, id, entry) of the store ready to be looked up, but for those that have changed since."""
+        """Make each (seq, id, entry) of the store ready to be looked up, unless it has changed since."""
         rows = self.rows
         removed = rows.removed[queue]
         for seq, id_, entry in entries:
@@ -105,9 +106,9 @@ class StoredTables(Tables):
                 rows.put(id_, entry, seq)
 
     def changes(self) -> tuple[Changes[Pending], Changes[Settled], Changes[Early]]:
-        """Return what has changed in each queue, and forget it.
+        """Return the changes of each queue, and forget them.
 
-        The store must have written it before the tables are used again.
+        The store must write them before the tables are used again.
         """
         rows, found = self.rows, list[Changes[Any]]()
         noted: list[dict[int, Entry]] = [{}, {}, {}]

@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 BinRule = Literal["auto", "cube_root"] | int
-"""How B is chosen: ``"auto"``, ``"cube_root"``, or the number itself."""
+"""Choice of the number of bins B: ``"auto"``, ``"cube_root"``, or the number itself, at least 1."""
 
 _Number = TypeVar("_Number", np.int64, np.float64)
 
@@ -113,7 +113,7 @@ def leave_one_out_losses(
 ) -> npt.NDArray[np.float64]:
     """Return the sum of each bin's terms in `leave_one_out_brier`, float64[B].
 
-    Of weighted labels, those of (Σw)² / Σw² labels of equal weight Σw² / Σw.
+    Weighted labels are treated as (Σw)² / Σw² labels of equal weight Σw² / Σw.
     """
     if squares is not None:
         weight: npt.NDArray[np.float64] = squares / totals
@@ -178,14 +178,15 @@ def _leave_one_out_brier_of_each(
 
 
 def uniform_mass_of_each(totals: Counts, candidates: list[int]) -> tuple[Counts, Counts]:
-    """Return what `uniform_mass` returns for each number of bins, one after the other.
+    """Return the splits of `uniform_mass` for each number of bins, one after the other.
 
     One pass handles the edges of all: most have so few bins that separate calls would cost more than the
     arithmetic.
 
     Returns
     -------
-    The splits, each from 0 to m; and where those of each number begin, int64[k].
+    The splits of all numbers, each from 0 to m; and the index at which the splits of each number begin,
+    int64[k].
     """
     ends = np.cumsum(totals)
     n, m = int(ends[-1]), len(totals)

@@ -34,7 +34,7 @@ __all__ = ["Curve", "Interpolation", "fit_curve"]
 Floats = npt.NDArray[np.float64]
 
 Interpolation = Literal["auto", "none", "linear"]
-"""Which curves are compared: all, steps only, or lines only."""
+"""Curves to compare: all, steps only, or lines only."""
 
 _RATIO: Final = 2**0.5  # between neighbouring numbers of bins
 _REACH: Final = 2  # numbers on each side that the smoothing kernel covers
@@ -44,18 +44,18 @@ _APART: Final = 100.0  # between the logits of two copies of the cells; those of
 
 
 class LabelsPerCell(NamedTuple):
-    """Labels per cell, in ascending order of score; no cell is empty."""
+    """Labels per cell, in ascending order of score. No cell is empty."""
 
     positives: Counts
     totals: Counts
     logits: Floats
     """The logit of the score in the middle of each cell, or the mean logit of a group of cells."""
     squares: Floats | None = None
-    """Where labels have weights w: Σw², in squares of what the others count; None: all weights are 1."""
+    """Sums of squared weights, float64[m], in the squared unit of the counts; None if all weights are 1."""
 
     @property
     def variances(self) -> npt.NDArray[np.int64] | Floats:
-        """Σw², of labels without weights their number: the variance of their sum goes by it."""
+        """Σw² per cell, or the number of labels if they have no weights: proportional to a sum's variance."""
         return self.totals if self.squares is None else self.squares
 
     @property
@@ -71,7 +71,7 @@ class LabelsPerCell(NamedTuple):
         return LabelsPerCell(binning.bin_sums(self.positives, splits), totals, logits, squares)
 
     def copies(self, number: int) -> LabelsPerCell:
-        """Return so many copies, one behind the other: binnings of each can be compared in one pass."""
+        """Return this many copies, one behind the other: one pass then compares the binnings of all."""
         apart = np.repeat(_APART * np.arange(number), len(self.totals))
         return LabelsPerCell(
             np.tile(self.positives, number),
@@ -85,9 +85,9 @@ class Steps(NamedTuple):
     """One value for each block of cells."""
 
     splits: Counts
-    """int64[K+1] from 0 to m: the cell at which each block begins, and m."""
+    """First cell of each block, then m: int64[K+1] from 0 to m."""
     values: Floats
-    """float64[K] in (0, 1)."""
+    """Values of the blocks, float64[K] in (0, 1)."""
 
     def judged(self, cells: LabelsPerCell) -> tuple[Floats, Floats]:
         """Return the value of each cell, and the squared errors expected on new labels, float64[m] each.
@@ -104,13 +104,13 @@ class Line(NamedTuple):
     """A line between knots, from logit to log-odds; constant beyond its ends."""
 
     splits: Counts
-    """int64[K+1] from 0 to m: the cell at which the block of each knot begins, and m."""
+    """First cell of the block of each knot, then m: int64[K+1] from 0 to m."""
     block: Counts
-    """The block of each knot, int64[k], ascending."""
+    """Block of each knot, int64[k], ascending."""
     knots: Floats
-    """float64[k], ascending."""
+    """Logits of the scores at the knots, float64[k], ascending."""
     log_odds: Floats
-    """float64[k]."""
+    """Log-odds of h at the knots, float64[k]."""
 
     def judged(self, cells: LabelsPerCell) -> tuple[Floats, Floats]:
         """Return the value in the middle of each cell, and the squared errors expected on new labels.
@@ -134,7 +134,7 @@ class Line(NamedTuple):
 
     @property
     def bends(self) -> npt.NDArray[np.bool_]:
-        """Which knots are needed, bool[k]: those inside a level stretch are not."""
+        """Needed knots, bool[k]: a knot inside a level stretch is not needed."""
         rises = np.diff(self.log_odds) != 0.0
         return np.concatenate((rises, [True])) | np.concatenate(([True], rises))
 
@@ -160,9 +160,9 @@ class Curve(NamedTuple):
     """A fitted curve."""
 
     map: RecalibrationMap
-    """As version 0."""
+    """The curve as a map of version 0."""
     loss: float
-    """The Brier score expected on new labels, in [0, 1]."""
+    """Brier score expected on new labels, in [0, 1]."""
 
 
 def fit_curve(
@@ -181,7 +181,8 @@ def fit_curve(
     cells, level
         the grid, int32[m], m at least 1.
     counts
-        labels per class and cell, int64[2, m]; no cell is empty. Of labels with weights, the sums of these.
+        labels per class and cell, int64[2, m]; no cell is empty. If labels have weights, the sums of the
+        weights.
     interpolation
         which curves are compared.
     monotone
@@ -276,7 +277,7 @@ def _sums(cells: LabelsPerCell) -> tuple[Counts, Counts, Floats | None]:
 def _inside(blocks: LabelsPerCell) -> Floats:
     """Return the rate of each block, inside (0, 1): N labels all alike say ½/(N+1) or 1 − ½/(N+1).
 
-    They do not pass the rate of the neighbouring block for that, if it is inside.
+    These rates do not pass the rate of a neighbouring block that is inside.
     """
     rates = blocks.positives / blocks.totals
     copy = _copy_of(blocks.logits)
@@ -289,5 +290,5 @@ def _inside(blocks: LabelsPerCell) -> Floats:
 
 
 def _copy_of(logits: Floats) -> Counts:
-    """Return which of the `LabelsPerCell.copies` each logit is of."""
+    """Return the index of the `LabelsPerCell.copies` that each logit belongs to."""
     return np.rint(logits / _APART).astype(np.int64)

@@ -21,7 +21,8 @@ def isotonic(values: Floats, weights: Floats) -> tuple[Indices, Floats]:
 
     Returns
     -------
-    Where each block begins, and m, int64[b + 1]; the mean of each block, strictly ascending, float64[b].
+    The first index of each block, then m, int64[b + 1]; the mean of each block, strictly ascending,
+    float64[b].
     """
     starts, means, sizes = np.empty(len(values) + 1, np.int64), values.copy(), weights.copy()
     blocks = pool(means, sizes, starts)
@@ -34,9 +35,9 @@ def pool(means: Floats, sizes: Floats, starts: Indices) -> int:
     Parameters
     ----------
     means, sizes
-        Values and weights, float64[m]; those of the blocks when this returns, at the front.
+        values and weights, float64[m]; on return, the front holds the values and weights of the blocks.
     starts
-        int64[m + 1], where each block begins, and m.
+        int64[m + 1]; on return, the first index of each block, then m.
     """
     m, last = len(means), -1
     for i in range(m):

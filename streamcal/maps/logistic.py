@@ -35,7 +35,7 @@ KNOTS: Final = np.array((-3.0, -1.5, 0.0, 1.5, 3.0))
 """Logits at which a hinge map may bend: scores of .05, .18, .5, .82 and .95."""
 
 FEATURES: Final = 2 + len(KNOTS)
-"""How many functions φ_j there are."""
+"""Number of functions φ_j."""
 
 IDENTITY_ROW: Final = np.eye(FEATURES)[0]
 """Parameters θ of the map that changes nothing, float64[7]."""
@@ -45,9 +45,9 @@ class Family(NamedTuple):
     """Maps that use the same functions."""
 
     used: tuple[int, ...]
-    """Indices of the functions: the first ones."""
+    """Indices of the functions used; they come first in θ."""
     ridge: Floats
-    """Weights of the penalty, one for each of them."""
+    """Weights of the penalty, one for each function used."""
 
 
 PLATT: Final = Family((0, 1), np.ones(2))
@@ -81,9 +81,9 @@ def fit_logistic(
     Parameters
     ----------
     logits
-        Of m scores, float64[m].
+        logits of m scores, float64[m].
     positives, totals
-        float64[m], the labels 1 and all labels of each; there may be none.
+        labels 1 and all labels of each score, float64[m]; zeros are allowed.
     start
         θ to start from, float64[7], such as the previous fit of the same family; None: the identity.
     """

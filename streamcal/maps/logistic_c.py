@@ -34,9 +34,9 @@ def minimise(
     knots
         float64[h], ascending.
     logits
-        Of m scores, float64[m].
+        logits of m scores, float64[m].
     positives, totals
-        The labels 1 and all labels of each, float64[m]; there may be none.
+        labels 1 and all labels of each score, float64[m]; zeros are allowed.
     """
     most_steps, most_halvings = 50, 30
     # Nats over all labels together; fitting two parameters to chance costs about one nat.
@@ -120,7 +120,7 @@ def add_derivatives(
     rates: Floats,
     sums: Floats,
 ) -> None:
-    """Put Σf, Σfx, Σs, Σsx and Σsx² above so many knots into ``sums``, float64[5, h + 1].
+    """Put Σf, Σfx, Σs, Σsx and Σsx² by the number of knots below a score into ``sums``, float64[5, h + 1].
 
     f and s are the first and second derivative of the loss on the labels of a score by its log odds.
     """

@@ -21,14 +21,15 @@ class Line(NamedTuple):
 
 
 class Pieces(NamedTuple):
-    """What holds on each piece; piece b has the scores from ``edges[b − 1]`` on, and below ``edges[b]``."""
+    """Values or lines per piece; piece b has the scores from ``edges[b − 1]`` on, and below ``edges[b]``."""
 
     edges: tuple[float, ...]
-    """Between the pieces, strictly ascending inside (0, 1)."""
+    """Scores between the pieces, strictly ascending inside (0, 1)."""
     values: tuple[float, ...]
-    """Of a step map: g(h) on each piece; empty for the others."""
+    """Values g(h) on each piece of a step map; empty for other maps."""
     lines: tuple[Line, ...]
-    """Of a linear map: h on each piece, without g; empty for the others. The outermost have slope 0."""
+    """Lines of h on each piece of a linear map, without g; empty for other maps. The outermost have slope
+    0."""
 
 
 def pieces(recalibration: RecalibrationMap) -> Pieces:

@@ -32,7 +32,7 @@ def apply_platt(slopes: Floats, intercepts: Floats, logits: Floats, out: Floats 
     logits
         x, float64[n].
     out
-        Where to put the result, of the shape that they broadcast to.
+        array for the result, of the shape that they broadcast to.
 
     Returns
     -------

@@ -167,7 +167,7 @@ class RecalibrationMap(BaseModel):
 
     @property
     def function(self) -> StepFunction | LinearFunction | None:
-        """H as a function; None: the identity."""
+        """Function that computes h; None if h is the identity."""
         return self._line if self.knots else self._steps if self.values else None
 
     def base_one(self, score: float) -> float:

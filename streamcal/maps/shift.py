@@ -28,7 +28,7 @@ __all__ = [
 Floats = npt.NDArray[np.float64]
 
 NO_SHIFT: Final = (1.0, 1.0)
-"""The weights of g where h is served as it is."""
+"""Weights (w₀, w₁) of g that leave h unchanged."""
 
 
 def shift_correction(probabilities: Floats, weights: tuple[float, float]) -> Floats:
@@ -64,7 +64,7 @@ def shift_odds(probabilities: npt.ArrayLike, odds: npt.ArrayLike, out: Floats | 
         κ = w₁/w₀ in [0, ∞], broadcast against ``probabilities``. At its ends the result is the limit taken
         outward, which bounds what any κ near them gives: 0 everywhere for κ = 0, 1 everywhere for κ = ∞.
     out
-        Where to put the result for odds of any shape but (), float64 of the shape that both broadcast to.
+        array for the result, float64 of the shape that both broadcast to; not for odds of shape ().
 
     Returns
     -------

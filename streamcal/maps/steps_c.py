@@ -1,8 +1,8 @@
 """StepFunction: one value for each bin, score after score.
 
-A map that answers many scores gets a guide: of equal parts of the grid, it says how many edges lie before
-each, so that there are few edges, mostly one or none, left to compare a score with. Memory: up to 176 bytes a
-bin. Most maps of mode ``auto`` answer a few scores, and do without.
+A map that answers many scores gets a guide. It divides the grid into equal parts and stores how many edges
+lie before each part, so a score is compared with few edges, mostly one or none. Memory: up to 176 bytes a
+bin. Most maps of mode ``auto`` answer few scores, and have no guide.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class StepFunction:
         self._guide = np.searchsorted(slots, np.arange(int(slots[-1]) + 2)).astype(np.int32)
 
     def _count(self, scores: int) -> None:
-        """Count scores that are to be looked up, up to the number with which the guide is made."""
+        """Count scores to be looked up; make the guide when there are enough."""
         if self._without > 0:
             left = self._without - scores
             if left <= 0:

@@ -16,20 +16,20 @@ __all__ = ["UniformMass", "form", "uniform_mass_binning"]
 
 
 class UniformMass(NamedTuple):
-    """A uniform-mass map, and how its bins were chosen."""
+    """A uniform-mass map, with its bins and the number of binnings compared."""
 
     map: RecalibrationMap
-    """h (eq. 9), as version 0."""
+    """The map h (eq. 9), as version 0."""
     splits: npt.NDArray[np.int64]
-    """int64[B+1] from 0 to m: the index of the cell at which each bin begins, and m."""
+    """First cell of each bin, then m: int64[B+1] from 0 to m."""
     choices: int
-    """How many binnings were compared by their labels, at least 1."""
+    """Number of binnings that were compared by their labels, at least 1."""
 
 
 def form(sketch: ScoreSketch, rule: binning.BinRule) -> UniformMass:
     """Return the uniform-mass map of a labelled sketch with at least one score.
 
-    Labels with weights count for so much: bins have equal mass in the deployment, as far as weights tell.
+    Labels count with their weights, so bins have equal mass in the deployment, as far as weights tell.
     """
     cells = sketch.cells
     (negatives, positives), squares = sketch.weighed

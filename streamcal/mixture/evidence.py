@@ -1,9 +1,10 @@
-"""Evidence from positives that are told before a label is final, by which the weights are tilted.
+"""Evidence from positives that come before a label is final, by which the weights are tilted.
 
-The weights follow losses on final labels, which tell of predictions as old as a label takes. What a forecast
-loses on the predictions since is estimated without bias: with E exposures and S positives told of a score,
-the log loss of the forecast q is −S·log q − (E − S)·log(1 − q) (docs/proofs/exposure.md). The weights that
-are served are those by final labels times e^(−trust·loss / 2). They are not learned, because the same
+The weights follow losses on final labels, whose predictions are as old as a label takes. The loss of a
+forecast on the predictions since is estimated without bias: with E exposures and S early positives of a
+score,
+the log loss of the forecast q is −S·log q − (E − S)·log(1 − q) (docs/proofs/exposure.md). The served weights
+are the weights by final labels times e^(−trust·loss / 2). The tilt is not learned, because the same
 predictions come again, with their labels.
 """
 
@@ -30,18 +31,19 @@ _LEAST: Final = 1e-5  # a forecast closer to 0 or 1 counts as this one
 
 
 class Evidence(NamedTuple):
-    """What told positives say."""
+    """Counts of early positives and exposures by score, and the maps fitted to them."""
 
     platt: Floats
-    """(a, b) of `names.EXPOSURES`, float64[2, 2]."""
+    """Parameters (a, b) of `names.EXPOSURES`, float64[2, 2]."""
     points: Points
-    """The m scores at which predictions and positives are counted."""
+    """Scores, m of them, at which predictions and positives are counted."""
     exposures: Floats
-    """Of each score, float64[m]: predictions that count as far as their positives can be told."""
+    """Exposures of each score, float64[m]: each prediction counts by the share of positives that have come by
+    now."""
     positives: Floats
-    """Those told of each score, float64[m]."""
+    """Early positives of each score, float64[m]."""
     trust: float
-    """How far to trust it, in [0, 1]: what a loss counts for. At 0 it changes nothing."""
+    """Trust in the evidence, in [0, 1], a factor on its losses; at 0 it changes nothing."""
 
     def tilt(self, weights: Floats, forecasts: Floats) -> Floats:
         """Return the weights to serve, float64[K].
@@ -51,7 +53,7 @@ class Evidence(NamedTuple):
         weights
             float64[K], not negative, with sum 1.
         forecasts
-            float64[K, m], of each candidate for the points.
+            forecasts of each candidate for the points, float64[K, m].
         """
         if not len(self.exposures) or not self.trust:
             return weights
@@ -74,7 +76,7 @@ class Evidence(NamedTuple):
         Raises
         ------
         DamagedStateError
-            if it is none.
+            if it is not such a state.
         """
         if len(state) < _HEAD or (len(state) - _HEAD) % 3:
             raise DamagedStateError(f"{len(state)} numbers for the evidence of a mixture")
@@ -90,4 +92,4 @@ class Evidence(NamedTuple):
 NO_EVIDENCE: Final = Evidence(
     np.tile(np.array(IDENTITY), (_OWN, 1)), Points.of(np.empty(0)), np.empty(0), np.empty(0), 0.0
 )
-"""Before enough positives were told: the exposures' maps change nothing."""
+"""Evidence before enough positives came: the exposures' maps change nothing."""

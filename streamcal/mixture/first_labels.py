@@ -1,8 +1,8 @@
-"""Whether the first labels of a stream without a source are a fair sample to learn from.
+"""Test whether the first labels of a stream without a source are a fair sample to learn from.
 
-Where one class is told sooner than the other, the first labels are nearly all of that class, and say nothing
-of the rates. Nor do labels of one class alone where the other is rare. Until they are fair, the score is
-served as it is.
+If labels of one class come sooner than those of the other, the first labels are nearly all of that class, and
+say nothing of the rates. Labels of one class alone say nothing either, if the other is rare. Until the labels
+are fair, the score is served unchanged.
 
 A class came late if three things hold. It is much rarer among the labels than the scores say. Labels have
 overtaken so many predictions that these could be the missing ones. And the scores without a label do not look
@@ -36,21 +36,21 @@ Floats = npt.NDArray[np.float64]
 
 
 class Observed(NamedTuple):
-    """The target's scores observed so far, with and without a label."""
+    """Target scores observed so far, with and without a label."""
 
     number: int
     sum: float = 0.0
     squares: float = 0.0
-    """Sum of their squares."""
+    """Sum of the squares of the scores."""
 
 
 class FirstLabels(msgspec.Struct):
-    """What decides whether the first labels are fair; its fields are its state."""
+    """Counts that decide whether the first labels are fair; the fields are the state."""
 
     fair: bool = False
-    """Whether they were found fair once; nothing is looked at after that."""
+    """Whether the labels were found fair once; nothing is tested after that."""
     one_class_late: bool = False
-    """Whether a class came late: the labels until then are no sample of anything, and are not learned."""
+    """Whether a class came late: the labels before are not a sample of any law, and are not learned."""
     newest: int = -1
     """Scores observed before the latest prediction that has a label; −1: labels come at once."""
     before: Count = 0
@@ -85,7 +85,7 @@ class FirstLabels(msgspec.Struct):
         return self.one_class_late and not self.fair
 
     def merge(self, other: FirstLabels) -> None:
-        """Add the labels of the other; they are fair if those of one of both are."""
+        """Add the labels of the other; the result is fair if one of both is."""
         self.fair |= other.fair
         self.one_class_late |= other.one_class_late
         self.newest, self.before = max(self.newest, other.newest), self.before + other.before
@@ -94,7 +94,7 @@ class FirstLabels(msgspec.Struct):
         self.positives += other.positives
 
     def judge(self, observed: Observed) -> bool:
-        """Look whether the labels are fair by now; return it."""
+        """Test whether the labels are fair by now, and return the result."""
         n, expected, told = self.labels, self.scores, self.positives
         if told > expected:  # then it is the other class that may be short
             expected, told = n - expected, n - told

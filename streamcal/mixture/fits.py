@@ -1,10 +1,10 @@
-"""Maps fitted to counts of labels per cell: isotonic regression, curves, and those of the source.
+"""Maps fitted to counts of labels per cell: isotonic regression, curves, and maps of the source.
 
 No map says 0 or 1 because of a few labels: the end blocks of an isotonic map count half a positive and half a
 negative more, so N labels all alike say ½ / (N + 1) or 1 − ½ / (N + 1).
 
-Of labels with weights w, counts are sums of w in one unit; the sums of w² tell how many labels they are worth
-(`streamcal.sketch.weighing`). One label more is then one of the weight Σw² / Σw.
+If labels have weights w, counts are sums of w in one unit; the sums of w² give the effective number of labels
+(`streamcal.sketch.weighing`). One label more is then a label of weight Σw² / Σw.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ _QUARTER: Final = 0.25  # of a nat: between two knots an expit is straight to wi
 
 
 class Source(NamedTuple):
-    """Maps of the source, and how well they do on its labels."""
+    """Maps of the source, and their losses on its labels."""
 
     labels: int
-    """Of labels with weights, their effective number."""
+    """Number of labels; the effective number if they have weights."""
     prior: float
-    """The smoothed estimate of P[Y=1], in (0, 1)."""
+    """Smoothed estimate of P[Y=1], in (0, 1)."""
     platt: tuple[float, float]
-    """(a, b) of expit(a·logit(z) + b)."""
+    """Parameters (a, b) of expit(a·logit(z) + b)."""
     curve: Line
-    """The map of ``bins="auto"``."""
+    """Map of ``bins="auto"``."""
     losses: tuple[float, float, float]
     """Brier loss per label expected on new labels of the source: identity, Platt, curve."""
 
@@ -85,12 +85,12 @@ def fit_source(sketch: ScoreSketch) -> Source:
 
 
 def grouped_labels(logits: Floats, counted: Weighed) -> tuple[Floats, Floats]:
-    """Return what a logistic regression is fitted to, in groups of neighbouring scores (`group_logits`).
+    """Return the logits and labels that a logistic regression is fitted to, in groups (`group_logits`).
 
     Parameters
     ----------
     logits, counted
-        The logits of the cells, float64[m], ascending, and their labels.
+        logits of the cells, float64[m], ascending, and their labels.
 
     Returns
     -------
@@ -110,7 +110,7 @@ def fit_hinge(logits: Floats, counted: Weighed, start: Floats) -> Floats:
 
 
 def _scale(counted: Weighed) -> float:
-    """Return what makes labels add up to their effective number."""
+    """Return the factor that makes labels add up to their effective number."""
     return 1.0 if counted.squares is None else counted.labels / float(counted.masses.sum())
 
 
@@ -138,7 +138,7 @@ def fit_isotonic(logits: Floats, counts: Counts, squares: Floats | None = None) 
     Parameters
     ----------
     logits
-        Of the cells, float64[m], ascending.
+        logits of the cells, float64[m], ascending.
     counts
         Labels per class and cell, int64[2, m]; no cell is empty.
     squares
@@ -150,7 +150,7 @@ def fit_isotonic(logits: Floats, counts: Counts, squares: Floats | None = None) 
 
 
 def _as_line(curve: RecalibrationMap) -> Line:
-    """Return a map as a `Line`; if it is linear in log-odds, to within 0.001: a knot each quarter nat."""
+    """Return a map as a `Line`; a map linear in log-odds to within 0.001, with a knot each quarter nat."""
     if curve.kind == "step":
         ends = np.repeat(logit(np.array(curve.edges)), 2)[1:-1]
         return Line(ends, np.repeat(np.array(curve.values), 2))

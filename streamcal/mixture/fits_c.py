@@ -1,4 +1,4 @@
-"""What the fits to a window do cell by cell: isotonic regression, and what logistic regression counts."""
+"""Loops over cells for the fits to a window: isotonic regression, and the counts of logistic regression."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def isotonic_knots(
     logits, counts, squares
         As in `fits.fit_isotonic`: float64[m], int64[2, m], and float64[m] or None.
     knots, values
-        float64[2 m], whose first ones get the first and the last logit of each block, and its value.
+        float64[2 m]; the front gets the first and the last logit of each block, and its value.
     """
     m = len(logits)
     means, sizes, starts = np.empty(m), np.empty(m), np.empty(m + 1, np.int64)
@@ -62,7 +62,7 @@ def fit_hinge(
     logits, counts
         float64[m], ascending, and the labels 0 and 1 of each, int64[2, m].
     scale
-        What the counts are multiplied by.
+        factor of the counts.
     bends, centre, ridge
         The knots, float64[h]; θ of the identity and the weights of the penalty, float64[2 + h].
     theta

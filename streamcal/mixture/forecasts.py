@@ -1,4 +1,4 @@
-"""What every candidate forecasts at one moment."""
+"""Forecasts of every candidate at one moment."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from streamcal.mixture.names import DISCOUNTS, NAMES, WINDOWS
 __all__ = ["LOGISTIC_ROWS", "Points", "Snapshot", "forecasts"]
 
 LOGISTIC_ROWS: Final = len(WINDOWS) + 1 + len(DISCOUNTS)
-"""Rows of `Snapshot.logistic` before those of `names.EXPOSURES`."""
+"""Number of rows of `Snapshot.logistic` before those of `names.EXPOSURES`."""
 
 
 class Points(NamedTuple):
-    """Scores, and what the maps are evaluated at."""
+    """Scores and their logits, at which the maps are evaluated."""
 
     scores: Floats
-    """float64[n] in [0, 1]."""
+    """Scores, float64[n] in [0, 1]."""
     logits: Floats
-    """float64[n], finite."""
+    """Logits, float64[n], finite."""
 
     @classmethod
     def of(cls, scores: Floats) -> Self:
@@ -32,7 +32,7 @@ class Points(NamedTuple):
 
 
 def forecasts(snapshot: Snapshot, points: Points) -> Floats:
-    """Return what every candidate forecasts for every score, float64[K, n] in [0, 1]."""
+    """Return the forecast of every candidate for every score, float64[K, n] in [0, 1]."""
     values = np.empty((len(NAMES) + len(snapshot.logistic) - LOGISTIC_ROWS, len(points.scores)))
     forecast(snapshot, points.scores, points.logits, values)
     return values

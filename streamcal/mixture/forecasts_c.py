@@ -1,4 +1,4 @@
-"""What every candidate forecasts at one moment, score after score, and what that loses on labels."""
+"""Forecasts of every candidate at one moment, score after score, and their losses on labels."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ class Line:
 
 
 class Snapshot:
-    """What was served at one moment: everything from which the forecasts of all candidates follow.
+    """The state of all candidates at one moment, from which their forecasts follow.
 
     Parameters
     ----------
     observed
-        How many target scores had been observed when it was first served.
+        number of target scores observed before it was first served.
     weights
-        Those of the candidates, and those by each tracker, float64[3, K]: see `weights.Weights`.
+        weights of the candidates, and the weights by each tracker, float64[3, K]: see `weights.Weights`.
     logistic
         θ (`streamcal.maps.logistic`) of the hinge maps and the online Platt scalings, float64[R, 7]; behind
         them those of `names.EXPOSURES` where these are candidates.
@@ -93,7 +93,7 @@ class Snapshot:
     odds
         κ = w₁/w₀ (eq. 13) of both composites, positive and finite.
     by_scores
-        Whether scores, too, told of the target's prior.
+        whether the target's prior was estimated from scores, too.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Snapshot:
 
     @property
     def knows(self) -> bool:
-        """Whether it knew any label; else all candidates forecast the same."""
+        """Whether it knew any label; if not, all candidates forecast the same."""
         return self.curve is not None or self.source is not None
 
     def leader(self) -> int:
@@ -128,7 +128,7 @@ class Snapshot:
         return best
 
     def put(self, score: float, logit: float, out: Floats) -> None:
-        """Put what every candidate forecasts for one score into ``out``, float64[K]."""
+        """Put the forecast of every candidate for one score into ``out``, float64[K]."""
         out[0] = score
         for row in range(_WINDOWS):
             out[1 + row] = self.isotonic_at(row, score, logit)
@@ -169,11 +169,12 @@ class Snapshot:
         Parameters
         ----------
         before
-            The snapshot that they are of: only what has changed since is evaluated. None: they are of none.
+            the snapshot that the forecasts in ``out`` come from: only changed maps are evaluated. None: all
+            maps are evaluated.
         scores, logits
             float64[n].
         base
-            float64[n], what the source's map says, to which the correction is applied.
+            probabilities of the source's map, float64[n], to which the correction is applied.
         out
             float64[K, n].
         """
@@ -223,7 +224,7 @@ def shifted(odds: float, probability: float) -> float:
 
 
 def forecast(snapshot: Snapshot, scores: Floats, logits: Floats, out: Floats) -> None:
-    """Put what every candidate forecasts for n scores into ``out``, float64[K, n]."""
+    """Put the forecasts of every candidate for n scores into ``out``, float64[K, n]."""
     row = np.empty(len(out))
     for i in range(len(scores)):
         snapshot.put(scores[i], logits[i], row)
@@ -258,14 +259,15 @@ def mix(
 
 
 def served_at(ends: array[int], first: int, seen: Counts, out: Counts) -> int:
-    """Find the snapshot that was served after so many scores; return the least index.
+    """Find the snapshot that was served after each number of scores; return the least index.
 
     Parameters
     ----------
     ends
-        As uint64[K − 1], how many scores had been observed when the next of K snapshots was first served.
+        numbers of scores observed when the next of K snapshots was first served, uint64[K − 1].
     first
-        The index of the first snapshot that knew a label; K stands for those before, and for negative counts.
+        index of the first snapshot that knew a label; K stands for snapshots before it, and for negative
+        counts.
     seen, out
         int64[n]; ``out`` gets the indices.
     """
@@ -303,22 +305,23 @@ def put_rows(hinges: Floats, platt: Floats, out: Floats) -> None:
 
 
 def look(seen: Counts, at_once: int, observed: int, newer: bool) -> tuple[int, bool, int]:
-    """Look when the predictions of labels were made.
+    """Find the latest predictions of labels.
 
     Parameters
     ----------
     seen
         int64[n], n at least 1, as in `mixture.Mixture.learn`.
     at_once
-        What stands for a label that came together with its prediction.
+        the stand-in for a label that came together with its prediction.
     observed
         The number of scores observed at the latest step.
     newer
-        Whether scores were observed since.
+        whether scores were observed since that step.
 
     Returns
     -------
-    The greatest of the counts; whether a label came at once; and how many predictions are of the latest step.
+    The greatest of the counts; whether a label came at once; and the number of predictions since the latest
+    step.
     """
     newest, some_at_once, fresh = seen[0], False, 0
     for i in range(len(seen)):
@@ -343,30 +346,31 @@ def lose(
     losses: Floats,
     tracked: Floats,
 ) -> None:
-    """Put the log losses of what was forecast for n scores into ``losses`` and ``tracked``.
+    """Put the log losses of forecasts for n scores into ``losses`` and ``tracked``.
 
     Parameters
     ----------
     arrival
-        What was served when the labels came.
+        the snapshot served when the labels came.
     served, which
-        Snapshots, and for each label the index of that which was served when its prediction was made,
-        int64[n]. None: what was served on arrival.
+        snapshots, and for each label the index of the one served when its prediction was made, int64[n].
+        None: the snapshot served on arrival.
     cells
-        Of the table that was served on arrival, the inner edges, and the scores and logits at which it
-        forecasts; None: what was served on arrival is evaluated at the scores themselves.
+        inner edges of the table served on arrival, and the scores and logits at which it forecasts; None: the
+        snapshot served on arrival is evaluated at the scores themselves.
     labels
         int8[n].
     least
-        in (0, ½]: how near to 0 or 1 a forecast is taken for.
+        smallest distance of a forecast from 0 or 1, in (0, ½].
     counted
-        What each label counts for, float64[n]; None: one.
+        weight of each label, float64[n]; None: one.
     logits
-        float64[n], which get the logits of the scores.
+        float64[n], filled with the logits of the scores.
     losses
-        float64[2, K, n], as of the prediction and on arrival; float64[1, K, n]: as of the prediction only.
+        filled with the losses, float64[2, K, n], as of the prediction and on arrival; float64[1, K, n]: as of
+        the prediction only.
     tracked
-        float64[2, n], those of each tracker as of the prediction.
+        filled with the losses of each tracker as of the prediction, float64[2, n].
     """
     kinds, candidates, row = losses.shape[0], losses.shape[1], np.empty(losses.shape[1])
     edges, middles, places = (scores, scores, scores) if cells is None else cells

@@ -1,4 +1,4 @@
-"""How many target labels there are, and what they count for: all of them, and the latest.
+"""Counts of the target's labels with their weights: of all of them, and of the latest.
 
 Memory: a byte for each of the latest 300 labels, and 8 more once one of them has a weight.
 """
@@ -30,14 +30,14 @@ class LabelCounts:
 
     def __init__(self) -> None:
         self.n = 0
-        """How many there are."""
+        """Number of labels."""
         self._positives = 0
         self._mass = NONE  # what all labels count for beyond one each
         self._latest = b""  # the latest labels, for the more recent prior
         self._units: Units | None = None  # of these; None: all weights are 1
 
     def shares(self, labels: Labels, units: Units | None) -> Floats | None:
-        """Return what the next labels count for, float64[k]; None: one each, as all so far.
+        """Return the weights of the next labels, float64[k]; None: one each, as for all so far.
 
         The labels of all calls then count for their effective number together. `add` must follow.
         """
@@ -48,14 +48,14 @@ class LabelCounts:
         return shared(own, self._mass, self.n + len(labels))
 
     def add(self, labels: Labels, units: Units | None) -> None:
-        """Add the next labels; ``units`` are those of their weights, int64[k], None: all are 1."""
+        """Add the next labels; ``units`` are their weights in units of 1/256, int64[k], None: all are 1."""
         told = labels.tobytes()
         self.n += len(told)
         self._positives += told.count(1)
         self._keep(told, units)
 
     def relabel(self, label: int) -> None:
-        """Put this label in the place of one of the other class."""
+        """Replace a label of the other class by this one."""
         self._positives += 2 * label - 1
 
     def effective(self) -> tuple[float, float]:
@@ -72,7 +72,7 @@ class LabelCounts:
     def odds(self, source: float, prior: float | None) -> tuple[float, float]:
         """Return κ (eq. 13) of the shift from the source's prior to that of all labels, and of the latest.
 
-        ``prior`` is the target's where it is known otherwise, for both; None: it is not.
+        ``prior`` is the target's prior for both, if it is known from elsewhere; None: it is not.
         """
         every = lately = source
         if prior is not None:
@@ -103,7 +103,7 @@ class LabelCounts:
         Raises
         ------
         DamagedStateError
-            If it is none.
+            If it is not such a state.
         """
         if positives > n or len(latest) != min(n, RECENT_PRIOR) or {*latest} - {0, 1}:
             raise DamagedStateError(f"{positives} positives among {n} labels of a mixture")
@@ -115,7 +115,7 @@ class LabelCounts:
             self._units = unpack_units(units, len(latest))
 
     def _keep(self, told: bytes, units: Units | None) -> None:
-        """Take later labels among the latest ones."""
+        """Add later labels to the latest ones."""
         if units is not None or self._units is not None:
             parts = (len(self._latest), self._units), (len(told), units)
             both = np.concatenate([np.full(n, ONE) if own is None else own for n, own in parts])
@@ -125,9 +125,9 @@ class LabelCounts:
 
 
 def shared(units: Units, mass: Mass, labels: int) -> Floats:
-    """Return what labels of these weights count for, so that all count for their effective number together.
+    """Return the shares of labels with these weights, so that all count for their effective number together.
 
-    ``mass`` and ``labels`` are those of all.
+    ``mass`` and ``labels`` are the totals.
     """
     return units.astype(np.float64) * (mass.effective(0, labels)[1] / (mass.labels + ONE * labels))
 

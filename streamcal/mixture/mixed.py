@@ -1,4 +1,4 @@
-"""The map that a mixture serves, and how it is mixed; both are made when they are first asked for."""
+"""The map that a mixture serves, and its weights; both are computed when they are first asked for."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ __all__ = ["Mixed", "Mixing"]
 
 
 class Mixing(msgspec.Struct, frozen=True):
-    """How the map of mode ``auto`` is mixed from its candidates."""
+    """Weights of the candidates in the map of mode ``auto``."""
 
     leader: str
-    """The candidate with the largest weight."""
+    """Candidate with the largest weight."""
     weights: dict[str, Probability]
-    """The positive weights, by candidate; they sum to 1."""
+    """Positive weights by candidate; they sum to 1."""
     reason: str | None = None
-    """Why the leader differs from that of the version before; None if it does not."""
+    """Reason why the leader differs from that of the version before; None if it does not."""
 
 
 class Mixed:
-    """A new map, and how it is mixed; both are made when they are first asked for.
+    """A new map, and its weights; both are computed when they are first asked for.
 
     Parameters
     ----------
     table, snapshot
-        What is mixed.
+        table and snapshot that are mixed.
     names
-        Of all candidates.
+        names of all candidates.
     leader, reason
         As in `Mixing`.
     """
@@ -54,7 +54,7 @@ class Mixed:
 
     @cached_property
     def map(self) -> RecalibrationMap:
-        """The map to serve from now on: a step map of version 0, without shift correction."""
+        """Map to serve from now on: a step map of version 0, without shift correction."""
         # All that the constructor checks holds already.
         return RecalibrationMap.model_construct(
             version=0, edges=self._table.edges, values=tuple(self._values.tolist()), weights=(1.0, 1.0)
@@ -62,7 +62,7 @@ class Mixed:
 
     @cached_property
     def steps(self) -> MixedSteps:
-        """The same map, only to be evaluated at single scores."""
+        """Same map, only to be evaluated at single scores."""
         return MixedSteps(self._table, self._snapshot)
 
     @cached_property
@@ -71,7 +71,7 @@ class Mixed:
 
     @cached_property
     def mixing(self) -> Mixing:
-        """How it is mixed."""
+        """Weights of the candidates."""
         named: dict[str, float] = {}
         for name, weight in zip(self._names, self._snapshot.weights[0].tolist(), strict=True):
             if weight > 0.0:

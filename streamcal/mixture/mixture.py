@@ -2,12 +2,12 @@
 
 When labels arrive, every candidate (`names.names_of`) is scored by the log losses of two forecasts: the one
 that it would have given when the prediction was made, and the one that it gave when the label arrived. The
-weights move by them (`weights`). The mixture is tabulated as one step map (`table`). Where positives are told
-before a label is final, they tilt the weights (`evidence`).
+weights move by them (`weights`). The mixture is tabulated as one step map (`table`). Positives that come
+before their label is final tilt the weights (`evidence`).
 
 The candidates that are fitted to target labels continue from the source's newest ones, as if these had been
-earlier labels of the same stream, and so do the weights: how long they speak for the target is for the
-weights to say. Without a source, nothing is learned until the first labels are a fair sample
+earlier labels of the same stream, and so do the weights, which decide how long these labels count for the
+target. Without a source, nothing is learned until the first labels are a fair sample
 (`first_labels`).
 
 Memory: that of the windows (`windows`), the snapshots (`snapshots`) and the table (`table`).
@@ -49,7 +49,7 @@ from streamcal.sketch.weighing import Mass
 __all__ = ["EARLIER", "STRIDE", "STRIDE_AT_ONCE", "Mixed", "Mixing", "Mixture", "Observed"]
 
 EARLIER: Final = WINDOWS[-1]
-"""How many of the source's newest labels the candidates can continue from."""
+"""Number of the source's newest labels that the candidates can continue from."""
 
 _HINGES: Final = len(WINDOWS) + 1
 _SOURCE_STEP: Final = 256  # of the source's labels: nothing is served between them
@@ -65,7 +65,7 @@ class Mixture:
     Parameters
     ----------
     exposed
-        whether positives are told before a label is final: `names.EXPOSURES` are candidates then.
+        whether positives come before a label is final: `names.EXPOSURES` are candidates then.
     """
 
     __slots__ = (
@@ -107,7 +107,7 @@ class Mixture:
 
     @property
     def n(self) -> int:
-        """The number of target labels learned."""
+        """Number of target labels learned."""
         return self._counts.n
 
     @property
@@ -117,21 +117,21 @@ class Mixture:
 
     @property
     def observed(self) -> int:
-        """The number of target scores observed at the last step."""
+        """Number of target scores observed at the last step."""
         return self._snapshots.latest.observed
 
     @property
     def next_step(self) -> int:
-        """The number of target labels at which a step is due."""
+        """Number of target labels at which a step is due."""
         return self._next_step
 
     @property
     def map(self) -> RecalibrationMap:
-        """The map that is served since the last step: a step map of version 0, without shift correction."""
+        """Map served since the last step: a step map of version 0, without shift correction."""
         return self._mixed(NAMES, "", None).map
 
     def mixed(self, mixing: Mixing) -> Mixed:
-        """Return the map that is served since the last step, which was mixed like this."""
+        """Return the map served since the last step, with its weights."""
         mixed = self._mixed(NAMES, "", None)
         mixed.mixing = mixing
         return mixed
@@ -162,7 +162,7 @@ class Mixture:
         self._table.set_source(sketch)
 
     def refute_label_shift(self) -> None:
-        """Take out the candidates that assume label shift, until there is a new generation of the source."""
+        """Remove the candidates that assume label shift, until there is a new generation of the source."""
         self._weights.refute_label_shift()
 
     def continue_from(self, scores: Floats, labels: npt.NDArray[np.int8], units: Units | None = None) -> None:
@@ -173,7 +173,7 @@ class Mixture:
         scores, labels
             float64[m] and int8[m], the newest last; of more than `EARLIER` the first are left out.
         units
-            Those of the labels' weights, int64[m]; None: all are 1.
+            The labels' weights in units of 1/256, int64[m]; None: all are 1.
 
         Raises
         ------
@@ -200,9 +200,9 @@ class Mixture:
             self._first_labels.fair = True
 
     def relabel(self, score: float, label: int) -> None:
-        """Put another label in the place of one that was learned, where all labels are counted.
+        """Replace a learned label by another in the counts of all labels.
 
-        What was weighed by it stays weighed: losses, online fits and the newest labels.
+        Losses, online fits and the newest labels stay as they are.
         """
         if self._windows.relabel(score, label):
             self._counts.relabel(label)
@@ -225,8 +225,8 @@ class Mixture:
             int64[k], the number of target scores observed when each prediction was made; `AT_ONCE`: just
             before its label came; `IN_CALL`: before the label before it came.
         units
-            int64[k], those of the labels' weights; None: all are 1. The labels of all calls so far then count
-            for their effective number together: weights shift what is learned, not how fast.
+            int64[k], the labels' weights in units of 1/256; None: all are 1. The labels of all calls so far
+            then count for their effective number together: weights shift what is learned, not how fast.
         observed
             The target's scores so far. Their sum is only used while `holds`. None: none were observed.
 
@@ -279,7 +279,7 @@ class Mixture:
             The target's prior from labels and scores together, in (0, 1), if known. The composites then take
             it in place of those from labels, which come late and cannot tell in time which prior is better.
         evidence
-            What told positives say, of a pane that has closed; None: what they said before.
+            Evidence of early positives from a pane that has closed; None: the evidence before.
 
         Raises
         ------
@@ -308,11 +308,11 @@ class Mixture:
         return self._mixed(names, names[leader], reason)
 
     def _mixed(self, names: Sequence[str], leader: str, reason: str | None) -> Mixed:
-        """Return what the table and the latest snapshot give."""
+        """Return the map of the table and the latest snapshot."""
         return Mixed(self._table.table, self._snapshots.latest, names, leader, reason)
 
     def merge(self, other: Mixture) -> None:
-        """Add what another has learned, as later labels; a step should follow.
+        """Add the labels of another as later ones; a step should follow.
 
         The weights are averaged, each by its number of labels. Source and snapshots stay this one's.
         """
@@ -414,7 +414,7 @@ class Mixture:
         return mixture
 
     def _snapshot(self, observed: int, prior: float | None) -> Snapshot:
-        """Return what is served from now on."""
+        """Return the snapshot that is served from now on."""
         source, weights, windows = self._source, self._weights.served, self._windows
         fits, odds = windows.fits, (1.0, 1.0)
         rows = LOGISTIC_ROWS + (len(EXPOSURES) if self.exposed else 0)
@@ -450,7 +450,7 @@ class Mixture:
 
     @property
     def _least(self) -> float:
-        """How near to 0 or 1 a forecast is taken for: so many labels cannot tell nearer ones apart."""
+        """Smallest distance of a forecast from 0 or 1: labels so far cannot distinguish smaller ones."""
         return 0.5 / (self._windows.n + 1.0)
 
     def _losses(
@@ -461,14 +461,14 @@ class Mixture:
         shares: Floats | None,
         logits: Floats,
     ) -> tuple[Floats, Floats]:
-        """Return the log losses of what was forecast for n scores; ``seen`` is None if all came at once.
+        """Return the log losses of the forecasts for n scores; ``seen`` is None if all came at once.
 
-        ``logits`` is an array that gets those of the scores.
+        ``logits`` is an array that gets the logits of the scores.
 
         Returns
         -------
-        Those of every candidate as of the prediction and on arrival, float64[2, K, n], or float64[1, K, n]
-        where both are the same; and those of each tracker as of the prediction, float64[2, n].
+        The losses of every candidate as of the prediction and on arrival, float64[2, K, n], or float64[1, K,
+        n] where both are the same; and the losses of each tracker as of the prediction, float64[2, n].
         """
         held, arrival = self._snapshots.held, self._arrival
         is_latest = arrival is held[-1][1]
@@ -486,7 +486,7 @@ class Mixture:
         return losses, tracked
 
     def _reason(self, before: int, leader: int) -> str:
-        """Return why another candidate leads than before."""
+        """Return the reason why another candidate leads than before."""
         if not self._weights.active[before]:
             name = names_of(exposed=self.exposed, by_scores=False)[before]
             return f"{name} is out: label shift is refuted"

@@ -1,8 +1,7 @@
-"""The candidates of mode ``auto``: their names and their order.
+"""Names of the candidates of mode ``auto``, in their order.
 
-A candidate is the identity, or one of the paper's estimators × a family of maps × what it remembers. Its name
-says so: ``estimator/family/memory``. A memory is a number of labels, the discount of every earlier label, or
-``all``.
+A candidate is the identity, or one of the paper's estimators × a family of maps × a memory. Its name is
+``estimator/family/memory``. A memory is a number of labels, the discount of every earlier label, or ``all``.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ WINDOWS: Final = (250, 1000, 4000, 16_000)
 """Lengths of the windows of labels with maps of their own."""
 
 DISCOUNTS: Final = (0.98, 0.9997)
-"""What a label counts for, in each online Platt scaling, when one more has come."""
+"""Discount of a label in each online Platt scaling when one more has come."""
 
 RECENT_PRIOR: Final = 300
-"""How many of the latest target labels estimate the more recent of the two priors."""
+"""Number of the latest target labels that estimate the more recent of the two priors."""
 
 _PRIORS: Final = ("all", str(RECENT_PRIOR))  # the labels that estimate the prior of each composite
 
@@ -41,23 +40,23 @@ NAMES: Final = (
     *(f"target/platt/{discount}" for discount in DISCOUNTS),
     *(f"composite/curve/{prior}" for prior in _PRIORS),
 )
-"""The names of all K candidates, in their order. Those of the target come first.
+"""Names of all K candidates, in their order. Candidates of the target come first.
 
 ``target``: fitted to target labels, which continue the source's newest ones. ``composite``: the source's map,
 corrected for label shift (eq. 13) by the prior of the latest target labels or of all."""
 
 NAMES_BY_SCORES: Final = (*NAMES[: -len(_PRIORS)], *("composite/curve/scores" for _ in _PRIORS))
-"""The names of all candidates where the target's prior is estimated from scores, too.
+"""Names of all candidates if the target's prior is estimated from scores, too.
 
 Both composites are then the same."""
 
 EXPOSURES: Final = ("exposure/platt/all", "exposure/platt/recent")
-"""The candidates behind all others where positives are told before a label is final: fitted to the positives
-told so far and to exposures, of all predictions or of those since the latest change
-(`streamcal.exposure`). Final labels do not weigh them: these tell of predictions as old as a label takes."""
+"""Candidates behind all others if positives come before a label is final: fitted to the positives so far and
+to exposures, of all predictions or of those since the latest change (`streamcal.exposure`). Final labels do
+not weigh them: these are about predictions as old as a label takes."""
 
 COMPOSITE: Final = np.array([name.startswith("composite") for name in NAMES])
-"""bool[K], the candidates that need a source, and assume label shift between source and target."""
+"""Mask of the candidates that need a source and assume label shift between source and target, bool[K]."""
 
 
 def names_of(*, exposed: bool, by_scores: bool) -> tuple[str, ...]:

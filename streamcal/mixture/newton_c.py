@@ -29,7 +29,8 @@ compiled: Final = not __file__.endswith(".py")
 """Whether this module was compiled when the package was installed."""
 
 MOST: Final = 1e11
-"""No number of a state is larger: H stays below 10⁶, as no logit is beyond ±28, times the greatest weight."""
+"""Upper limit on the numbers of a state: H stays below 10⁶, as no logit is beyond ±28, times the greatest
+weight."""
 
 _BLOCK: Final = 32  # labels a step, at most
 _LEAST_CURVATURE: Final = 1e-3
@@ -54,7 +55,7 @@ class OnlinePlatt:
     def learn(self, logits: Floats, labels: npt.NDArray[np.int8], shares: Floats | None = None) -> None:
         """Learn the next labels, int8[n], with the logits of their scores, float64[n].
 
-        ``shares`` is what each counts for, float64[n]; None: one.
+        ``shares`` are the weights of the labels, float64[n]; None: one each.
 
         The outcome depends on where a call ends: a block never goes beyond it.
         """
@@ -63,7 +64,7 @@ class OnlinePlatt:
         self._fits = fits
 
     def merge(self, other: OnlinePlatt, labels: int) -> None:
-        """Average with another by their curvatures, as if its so many labels had come later."""
+        """Average with another by their curvatures, as if its ``labels`` had come later."""
         aged = _GAMMAS**labels
         mine, theirs = self._fits[:, 2:], other._fits[:, 2:]
         prior = np.array((1.0, 0.0, 1.0))
@@ -100,7 +101,7 @@ def learn_labels(fits: Floats, logits: Floats, labels: npt.NDArray[np.int8], sha
     logits, labels
         float64[n], finite, and int8[n].
     shares
-        What each label counts for, float64[n]; None: one.
+        weight of each label, float64[n]; None: one.
     """
     n, block, least = len(labels), _BLOCK, _LEAST_CURVATURE
     for start in range(0, n, block):

@@ -1,7 +1,7 @@
 """The partition of [0, 1] into the intervals on which the served map is constant.
 
-Its edges are the union of fixed ones, an eighth of an octave apart or less from 2⁻¹² to 1 − 2⁻¹², and of
-quantiles of the scores.
+Its edges are fixed edges, an eighth of an octave apart or less from 2⁻¹² to 1 − 2⁻¹², and quantiles of the
+scores.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from streamcal.sketch import grid
 __all__ = ["LAST", "choose_partition", "quantile_edges"]
 
 LAST: Final = grid.LAST_KEY >> grid.MIN_LEVEL
-"""The cell of score 1 on the finest grid."""
+"""Cell of score 1 on the finest grid."""
 
 _QUANTILES: Final = 128
 _OCTAVE: Final = 1 << (52 - grid.MIN_LEVEL)  # cells of the finest grid

@@ -17,14 +17,14 @@ _STRETCH: Final = 256
 
 
 class RecentLosses:
-    """Sums of log losses, in nats, over the last two stretches of labels: the current, and that before.
+    """Sums of log losses, in nats, over the last two stretches of labels: the current and the previous.
 
     A stretch ends at the first call of `add` after 256 labels.
 
     Parameters
     ----------
     names
-        of the K candidates.
+        names of the K candidates.
     """
 
     __slots__ = ("_labels", "_names", "_sums")
@@ -47,7 +47,7 @@ class RecentLosses:
         self._labels[1] += losses.shape[2]
 
     def compare(self, before: int, leader: int) -> str | None:
-        """Return how the losses of two candidates, given by index, differ; None if there are no losses."""
+        """Return in words how the losses of two candidates differ, by index; None without losses."""
         labels = sum(self._labels)
         if not labels:
             return None

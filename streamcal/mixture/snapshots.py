@@ -53,7 +53,7 @@ class Snapshots:
 
     @property
     def latest(self) -> Snapshot:
-        """The snapshot that is served."""
+        """Served snapshot."""
         return self.held[-1][1]
 
     def begin(self, snapshot: Snapshot) -> None:
@@ -69,10 +69,10 @@ class Snapshots:
             self._set([each for each in self.held if _is_kept(each[0], now - each[0])])
 
     def served_at(self, seen: Counts) -> tuple[Counts, int]:
-        """Return the index of the snapshot served after so many scores, int64[n], and the least of them.
+        """Return the index of the snapshot served after each number of scores, int64[n], and the least index.
 
-        For negative numbers it is K, the number of snapshots that are held. That also stands for those that
-        knew no label at all: their candidates forecast the same, so that no label can tell them apart.
+        For negative numbers it is K, the number of snapshots that are held. K also stands for snapshots that
+        knew no label: their candidates forecast the same, so no label can distinguish them.
         """
         first = next((place for place, (_, each) in enumerate(self.held) if each.knows), 0)
         index = np.empty(len(seen), np.int64)
@@ -80,7 +80,7 @@ class Snapshots:
 
     def _set(self, held: list[tuple[int, Snapshot]]) -> None:
         self.held = held
-        """The snapshots, each with the number of its step; not to be changed."""
+        """Snapshots, each with the number of its step; do not change it."""
         # How many scores had been observed when the next snapshot was first served.
         self._ends = array("Q", (snapshot.observed for _, snapshot in held[1:]))
 

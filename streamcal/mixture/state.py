@@ -1,6 +1,6 @@
 """The state of a `Mixture` as bytes.
 
-Equal states give equal bytes. Bytes are checked: they may come from anywhere.
+Equal states give equal bytes. Bytes are checked: they may be untrusted.
 """
 
 from __future__ import annotations
@@ -94,9 +94,9 @@ class MixtureState(msgspec.Struct, omit_defaults=True):
     maps: Maps
     snapshots: list[SnapshotState]
     arrival: SnapshotState | None
-    """What was served when the latest prediction was made; None: the latest of the snapshots."""
+    """Snapshot served when the latest prediction was made; None: the latest of the snapshots."""
     now: SnapshotState
-    """Maps, source and weights as of now; the latest of the snapshots holds those that are served."""
+    """Maps, source and weights as of now; the latest of the snapshots holds the served ones."""
     online: bytes
     first_labels: FirstLabels
     source_edges: bytes
@@ -112,7 +112,7 @@ class MixtureState(msgspec.Struct, omit_defaults=True):
     mass: tuple[int, int, int] = NONE
     latest_units: bytes = b""
     evidence: bytes | None = None
-    """None: exposures are no candidates."""
+    """Evidence of early positives; None if exposures are not candidates."""
 
 
 def encode(state: MixtureState) -> bytes:
@@ -159,12 +159,12 @@ def pack_units(units: Units) -> bytes:
 
 
 def unpack_units(data: bytes, count: int) -> Units:
-    """Return units of so many weights from bytes.
+    """Return the units of ``count`` weights from bytes.
 
     Raises
     ------
     DamagedStateError
-        If they are no such units.
+        If they are not such units.
     """
     units = np.frombuffer(data[: len(data) // 8 * 8], "<i8").astype(np.int64)
     try:
@@ -203,7 +203,7 @@ class _Shared:
         self.objects: list[Any] = []
 
     def index(self, thing: object) -> int:
-        """Return the index of an object, which is appended if it is new; of None −1."""
+        """Return the index of an object, which is appended if it is new; −1 for None."""
         if thing is None:
             return -1
         if id(thing) not in self._indices:
@@ -247,7 +247,7 @@ def pack_snapshots(snapshots: Sequence[tuple[int, Snapshot]]) -> tuple[list[Snap
 
 
 def unpack_snapshots(state: MixtureState) -> list[tuple[int, Snapshot]]:
-    """Return the snapshots with their steps, and after them those of the arrival and of now.
+    """Return the snapshots with their steps, then the snapshots of the arrival and of now.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The forecasts of all candidates as a table, from which their mixture is read as one step map.
+"""Table of the forecasts of all candidates, from which their mixture is read as one step map.
 
 Memory: float64 for every candidate and interval, about 50 kB.
 """
@@ -23,7 +23,7 @@ _KEPT_FOR: Final = 2048  # labels, after which the partition follows the scores
 
 
 class Table:
-    """What every candidate forecasts in the middle of every interval.
+    """Forecasts of every candidate in the middle of every interval.
 
     Parameters
     ----------
@@ -35,24 +35,24 @@ class Table:
 
     def __init__(self, partition: Cells) -> None:
         self.partition = partition
-        """The left ends of the intervals."""
+        """Left ends of the intervals."""
         middles = partition + np.append(partition[1:], np.int32(LAST))  # in halves of cells
         points = Points.of(grid.left_edges(middles, grid.MIN_LEVEL - 1))
         lefts = grid.left_edges(partition, grid.MIN_LEVEL)
         self.cells = lefts[1:].copy(), *points
-        """The left ends but the first as scores, and the scores and logits in the middle, float64[p] each."""
+        """Left ends but the first as scores, and the scores and logits in the middle, float64[p] each."""
         self._filled: Snapshot | None = None
         self._base, self._values = np.empty(len(partition)), np.empty((0, len(partition)))
 
     @property
     def edges(self) -> tuple[float, ...]:
-        """The left ends of the intervals as scores, and 1."""
+        """Left ends of the intervals as scores, and 1."""
         return (0.0, *self.cells[0].tolist(), 1.0)
 
     def mixed(self, snapshot: Snapshot) -> Floats:
         """Return the mixture of a snapshot on every interval, float64[p].
 
-        The forecasts stay until the next call, in which only what has changed is evaluated.
+        The forecasts stay until the next call, which evaluates only changed maps.
         """
         if self._filled is None:
             self._values = np.empty((snapshot.weights.shape[1], len(self.partition)))
@@ -63,9 +63,10 @@ class Table:
 
 
 class ServedTable:
-    """The table of the served map, and when its partition is chosen anew.
+    """The table of the served map, with the schedule of its partition.
 
-    That is with every new source, with every new map of all labels, and after 2,048 labels.
+    The partition is chosen anew with every new source, with every new map of all labels, and after 2,048
+    labels.
     """
 
     __slots__ = ("_chosen_at", "_source_edges", "table")
@@ -74,15 +75,15 @@ class ServedTable:
         self._chosen_at = 0  # the label count at which the partition was chosen, −1 if it is out of date
         self._source_edges: Cells = np.empty(0, np.int32)
         self.table = Table(choose_partition(np.empty(0, np.int32)))
-        """The table, as of the last `follow`."""
+        """Table as of the last `follow`."""
 
     def set_source(self, sketch: ScoreSketch) -> None:
-        """Have the partition follow the scores of a source from the next `follow` on."""
+        """Make the partition follow the scores of a source from the next `follow` on."""
         self._source_edges = quantile_edges(sketch.cells, sketch.level, sketch.totals)
         self._chosen_at = -1
 
     def expire(self) -> None:
-        """Have the partition chosen anew at the next `follow`."""
+        """Make the next `follow` choose the partition anew."""
         self._chosen_at = -1
 
     def follow(self, windows: Windows) -> None:
@@ -93,7 +94,7 @@ class ServedTable:
             self.table = Table(choose_partition(edges))
 
     def to_state(self) -> tuple[int, Cells, Cells]:
-        """Return the state without the values: when the partition was chosen, the edges, the partition."""
+        """Return the state without the values: the label count of the partition, the edges, the partition."""
         return self._chosen_at, self._source_edges, self.table.partition
 
     def restore(self, chosen_at: int, source_edges: Cells, partition: Cells) -> None:

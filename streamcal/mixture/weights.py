@@ -6,7 +6,7 @@ After a block of labels, w_k ∝ w_k·exp(−η·L_k) with L_k the log loss of c
 1-mixable, so η = 1 costs least where losses are independent. Under drift they come in runs, and the noise of
 labels makes fast weights chase them: η is `RATE` over the mixture's own loss a label, at most 1. The share is
 in proportion to that loss: where labels are nearly certain, most teach nothing, and a constant share would
-wipe out what the others taught.
+wipe out the effect of the others.
 
 All weights are float64[K] over the candidates (`names.names_of`), not negative, with sum 1. A candidate that
 does not take part has weight 0. One that sleeps keeps its weight, and the others move among themselves.
@@ -30,7 +30,7 @@ RATE: Final = 0.012
 """η times the mixture's mean loss a label, in nats, where η is below its maximum of 1."""
 
 EARLY: Final = 1000.0
-"""The rate is 1 + `EARLY` / (n + 32) times as large after n labels of the target.
+"""Increase of the rate at the beginning: 1 + `EARLY` / (n + 32) times as large after n labels of the target.
 
 The first labels say how it differs from the source, and few of them must do."""
 
@@ -38,7 +38,7 @@ SHARE: Final = 1e-4
 """α for labels as uncertain as a coin toss: the part of the weights that goes back at a label."""
 
 BLOCK: Final = 64
-"""How many labels move the weights together."""
+"""Number of labels that move the weights together."""
 
 _FASTEST: Final = 2.0  # the largest rate for Brier losses of independent labels, which are 2-mixable
 _LEAD_RATE: Final = 0.01  # as `RATE`, for the weights of the two trackers
@@ -56,14 +56,14 @@ _EXPOSED: Final = 0.05  # the weight of the exposures: told positives tilt it, f
 
 
 class _Roles(NamedTuple):
-    """Who can take part, and the first weights with and without composites; arrays of K."""
+    """Candidates that can take part, and the first weights with and without composites; arrays of K."""
 
     composite: npt.NDArray[np.bool_]
     exposed: npt.NDArray[np.bool_]
     first: Floats
     first_without_shift: Floats
     asleep: npt.NDArray[np.uint8]
-    """Who sleeps while the source's labels are learned, 1 or 0."""
+    """Candidates that sleep while the source's labels are learned, 1 or 0."""
 
     @classmethod
     def of(cls, exposures: int) -> Self:
@@ -92,14 +92,14 @@ _WITH_EXPOSURES: Final = _Roles.of(len(EXPOSURES))
 
 
 class Weights:
-    """The weights, and who takes part.
+    """The weights of the candidates, and which of them take part.
 
     They are a mixture of two trackers. One scores a candidate by what it forecast when the prediction was
-    made. That is fair, but slow after a jump: what is right since then is learned one delay late, and shows
-    it by labels that come another delay later. The other scores it by what it forecasts when the label
+    made. That is fair, but slow after a jump: the right map is learned one delay late, and proves better by
+    labels that come another delay later. The other scores it by what it forecasts when the label
     arrives. That is one delay late, but overrates short memories where the stream changes as fast as labels
-    come. Which to trust depends on the stream, so the trackers have weights in turn, by the log losses of
-    what each forecast when the prediction was made. On labels that come at once both are the same.
+    come. The better tracker depends on the stream, so the trackers have weights in turn, by the log losses of
+    their forecasts when the prediction was made. On labels that come at once both are the same.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ class Weights:
         # Discounted sums of the log loss by each tracker, and of labels.
         self._loss = _FIRST_LABELS * np.array((_COIN, _COIN, 1.0))
         self.served: Floats
-        """The weights of the candidates, and behind them those by each tracker, float64[3, K]."""
+        """Weights of the candidates, and behind them the weights by each tracker, float64[3, K]."""
         self._sourced = False
         self._shift_allowed = True
         self._set(np.stack((roles.first_without_shift, roles.first_without_shift)))
@@ -127,7 +127,7 @@ class Weights:
 
     @property
     def active(self) -> npt.NDArray[np.bool_]:
-        """Which candidates take part, bool[K]."""
+        """Mask of the candidates that take part, bool[K]."""
         return self._first > 0.0
 
     @property
@@ -148,14 +148,14 @@ class Weights:
         Parameters
         ----------
         losses
-            Those of the candidates, float64[2, K, n]: as of the prediction, and on arrival; float64[1, K, n]
+            Losses of the candidates, float64[2, K, n]: as of the prediction, and on arrival; float64[1, K, n]
             where both are the same.
         tracked
-            Those of the two trackers' own mixtures as of the prediction, float64[2, n].
+            Losses of the two trackers' own mixtures as of the prediction, float64[2, n].
         counted
-            What each label counts for, float64[n], by which the losses are multiplied; None: one.
+            Weight of each label, float64[n], by which the losses are multiplied; None: one.
         earlier
-            How many labels of the target came before. None: the labels are the source's, to which the
+            Number of target labels that came before. None: the labels are the source's, to which the
             composites were fitted: these sleep.
         """
         roles = self._roles
@@ -176,7 +176,7 @@ class Weights:
         self.served, self._each = served, served[1:]
 
     def set_source(self, *, new_generation: bool) -> bool:
-        """Let the composites take part; return whether they did not before.
+        """Make the composites take part; return whether they did not before.
 
         They get their first part of the weight then, and the others keep their proportions.
 
@@ -193,19 +193,19 @@ class Weights:
         return enters
 
     def refute_label_shift(self) -> None:
-        """Take out the candidates that assume label shift; the others get their weight, in proportion."""
+        """Remove the candidates that assume label shift; the others get their weight, in proportion."""
         self._shift_allowed = False
         self._keep_active()
 
     def merge(self, other: Weights, share: float) -> None:
-        """Average with other weights, ``share`` in [0, 1] being the part of these; who takes part stays."""
+        """Average with other weights, whose part is ``share`` in [0, 1]; the same candidates take part."""
         self._lead = share * self._lead + (1.0 - share) * other._lead
         self._loss = self._loss + other._loss
         self._set(share * self._each + (1.0 - share) * other._each)
         self._keep_active()
 
     def to_state(self) -> Floats:
-        """Return the state but who takes part, float64[2 K + 4]."""
+        """Return the state without the mask of the candidates, float64[2 K + 4]."""
         return np.concatenate((self._each.ravel(), self._loss, (self._lead,)))
 
     def restore(self, state: Floats, *, sourced: bool, shift_allowed: bool) -> bool:

@@ -1,4 +1,4 @@
-"""The recursion of the weights, label block by label block: see `weights`."""
+"""Recursion of the weights, label block by label block: see `weights`."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def move(
     Parameters
     ----------
     served
-        Those by both, and behind them those by each, float64[3, K].
+        weights by both trackers, and behind them the weights by each, float64[3, K].
     sums
         The discounted log loss of each tracker, and the discounted number of labels, float64[3].
     lead
-        The first tracker's, in log odds of its weight.
+        lead of the first tracker: the log odds of its weight.
     losses, tracked, counted
         As in `Weights.track`.
     first
         The first weights, float64[K].
     asleep
-        Which candidates keep their weight, uint8[K].
+        candidates that keep their weight, 1 or 0, uint8[K].
     earlier
-        How many labels of the target came before; negative: the labels are the source's.
+        number of target labels that came before; negative: the labels are the source's.
     constants
         float64[10], as `weights` has them.
     """

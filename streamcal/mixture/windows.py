@@ -39,25 +39,25 @@ _PARTS: Final = 4  # a window's maps are fitted again after this part of its lab
 
 
 class Fits(NamedTuple):
-    """The latest maps of all windows; its parts are never changed in place."""
+    """Latest maps of all windows; its parts are never changed in place."""
 
     isotonic: tuple[Line, ...]
-    """The isotonic map of each window; none before the first fit."""
+    """Isotonic map of each window; none before the first fit."""
     hinges: Floats
-    """θ of the hinge map of each window, and of all labels, float64[W + 1, 7]."""
+    """Parameters θ of the hinge map of each window, and of all labels, float64[W + 1, 7]."""
     curve: Line | None
-    """The curve of all labels, which need not ascend; None before the first fit."""
+    """Curve of all labels, which need not ascend; None before the first fit."""
 
 
 NO_FITS: Final = Fits((), np.tile(IDENTITY_ROW, (len(WINDOWS) + 1, 1)), None)
-"""Before the first labels."""
+"""Maps before the first labels."""
 
 
 _NOTHING: Final = Line(np.zeros(1), np.zeros(1))
 
 
 class WindowsState(msgspec.Struct):
-    """The state of `Windows` without the maps."""
+    """State of `Windows` without the maps."""
 
     n: Count
     newest: bytes
@@ -76,18 +76,18 @@ class Windows:
 
     def __init__(self) -> None:
         self.n = 0
-        """The number of labels."""
+        """Number of labels."""
         self._newest = Newest(WINDOWS[-1])
         self._all = ScoreSketch(_MAX_CELLS)  # the newest labels may wait
         self._fitted_at = [0] * (len(WINDOWS) + 1)  # the label count at which each was fitted
         self._due = 0  # the label count at which the next maps are
         self.fits = NO_FITS
-        """The latest maps."""
+        """Latest maps."""
 
     def add(self, scores: Floats, labels: npt.NDArray[np.int8], units: Units | None = None) -> None:
         """Add labels, int8[n], with their scores, float64[n], as the latest.
 
-        ``units`` are those of their weights, int64[n]; None: all are 1.
+        ``units`` are their weights in units of 1/256, int64[n]; None: all are 1.
         """
         self._newest.add(scores, labels, units)
         self.n += len(labels)
@@ -99,7 +99,7 @@ class Windows:
         return self._newest.latest(min(self.n, WINDOWS[-1]))
 
     def relabel(self, score: float, label: int) -> bool:
-        """Put another label in the place of one of a score, in the counts of all; the newest stay.
+        """Replace the label of a score by another, in the counts of all labels; the newest stay.
 
         Returns
         -------
@@ -109,7 +109,7 @@ class Windows:
         return self._all.relabel(score, label)
 
     def fit(self) -> bool:
-        """Fit the maps that are due, to at least one label; return whether those of all labels were."""
+        """Fit the maps that are due, to at least one label; return whether maps of all labels were fitted."""
         n, fitted_at = self.n, self._fitted_at
         if n < self._due:
             return False
@@ -160,7 +160,7 @@ class Windows:
         Raises
         ------
         DamagedStateError
-            If it is none, or the maps are of other labels.
+            If it is not such a state, or the maps are of other labels.
         """
         n, fitted_at = state.n, state.fitted_at
         self._newest.restore(state.newest)
@@ -176,14 +176,14 @@ class Windows:
         self.n, self._fitted_at, self.fits, self._due = n, list(fitted_at), fits, 0
 
     def _sort(self) -> None:
-        """Sort the labels that wait into the sketch: it takes as long for hundreds as for one."""
+        """Sort the buffered labels into the sketch: it takes as long for hundreds as for one."""
         self._all.add_checked(*self._newest.latest(self.n - self._all.n))
 
 
 def _due_at(fitted_at: int, length: int | None) -> int:
-    """Return the label count at which the maps of a window are due again; None: those of all labels.
+    """Return the label count at which the maps of a window are due again; None: maps of all labels.
 
-    They were fitted to so many labels.
+    The maps were last fitted to ``fitted_at`` labels.
     """
     parts = 2 * _PARTS if length is None else _PARTS
     due = parts * (fitted_at - 1) // (parts - 1) + 1  # the least n for which n − n // parts is that many

@@ -1,4 +1,4 @@
-"""ADWIN: where the mean of a stream of values in [0, 1] last changed (Bifet and Gavaldà 2007).
+"""ADWIN: finds the last change of the mean of a stream of values in [0, 1] (Bifet and Gavaldà 2007).
 
 The stream is kept in panes: counts and sums of neighbouring values. Recent panes are short and older ones
 longer, so there are O(log n) of them. The window restarts at a cut between two panes if the means of the
@@ -35,7 +35,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def deviations(counts: npt.NDArray[np.int64], sums: Floats, squares: Floats) -> Floats:
-    """Return how unlikely the difference between the two parts on either side of each cut is.
+    """Return how unlikely the difference is between the two parts on either side of each cut.
 
     Parameters
     ----------
@@ -82,17 +82,17 @@ def change_point(counts: npt.NDArray[np.int64], sums: Floats, squares: Floats, d
 
 
 def grouped(sizes: Sequence[int], finest: int, longest: int, *, adaptive: bool) -> list[int]:
-    """Return the panes with which merged panes begin, when neighbours are merged as far as allowed.
+    """Return the first pane of each merged pane, when neighbours are merged as far as allowed.
 
     Parameters
     ----------
     sizes
-        of the panes, oldest first.
+        numbers of values in the panes, oldest first.
     finest, longest
         neighbours are always merged up to size ``finest``, and never beyond ``longest``.
     adaptive
-        whether, in between, a pane may be at most a quarter as long as everything newer. If not, ``longest``
-        is the only limit.
+        whether a pane longer than ``finest`` may be at most a quarter as long as everything newer. If not,
+        ``longest`` is the only limit.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""make_tracker: which strategy tracks the prior."""
+"""Choice of the strategy that tracks the prior: `make_tracker`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def make_tracker(
     Parameters
     ----------
     kind
-        what the prior is estimated from. ``"labels"``: the share of ones among labels. ``"scores"``: the
-        likeliest prior given the scores. ``"both"``: the likeliest given the labels that have come and the
-        scores of the other predictions.
+        evidence that the prior is estimated from. ``"labels"``: the share of ones among labels. ``"scores"``:
+        the likeliest prior given the scores. ``"both"``: the likeliest given the labels that have come and
+        the scores of the other predictions.
     window
-        how many of the latest predictions count (with ``"labels"``: labels). None: all. ``"adwin"``: those
-        since the last change. With scores, a window slides by a sixteenth of itself.
+        number of the latest predictions that count (with ``"labels"``: labels). None: all. ``"adwin"``: the
+        predictions since the last change. With scores, a window slides by a sixteenth of itself.
     smoothing
         s ≥ 0: the tracker adds s labels of each class to those that count, see `class_prior`.
 

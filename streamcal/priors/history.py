@@ -26,7 +26,7 @@ from streamcal.sketch.decoding import MOST, Count
 __all__ = ["MAX_CELLS", "HistoryState", "PredictionHistory"]
 
 MAX_CELLS: Final = 256
-"""How many cells may be occupied before the grid is coarsened."""
+"""Number of cells that may be occupied before the grid is coarsened."""
 
 _FINEST: Final = 16  # predictions in a new pane with ADWIN: the precision to which a recent change is located
 _PARTS: Final = 16  # a window of fixed size slides by this fraction of itself
@@ -60,7 +60,7 @@ class PredictionHistory:
     Parameters
     ----------
     window
-        how many predictions to keep, give or take a sixteenth; None: all. With ``"adwin"``: all as well, but
+        number of predictions to keep, give or take a sixteenth; None: all. With ``"adwin"``: all as well, but
         a pane is at most a quarter as long as everything newer, so that a change can be located.
     """
 
@@ -78,46 +78,46 @@ class PredictionHistory:
 
     def __init__(self, window: PriorWindow) -> None:
         self.adaptive = window == "adwin"
-        """Whether the panes can tell a change."""
+        """Whether the panes can show a change."""
         self._size: int | None = window if isinstance(window, int) else None
         self._longest = _LONGEST if self._size is None else min(max(1, self._size // _PARTS), _LONGEST)
         self._finest = _FINEST if self.adaptive else min(BLOCK, self._longest)
         self.observed = 0
-        """How many scores were observed, forgotten ones included."""
+        """Number of scores observed, including forgotten ones."""
         self.level = grid.MIN_LEVEL
-        """The level of the grid."""
+        """Level of the grid."""
         self.cells: Cells = np.empty(0, np.int32)
-        """The cells, int32[m], ascending; a new array whenever they change."""
+        """Cells, int32[m], ascending; a new array whenever they change."""
         self._panes: Counts = np.zeros((_FIELDS, 0), np.int64)
         # Per pane and cell: all scores, and those without a label.
         self._counts: CellCounts = np.zeros((2, 0, 0), np.int32)
 
     @property
     def labels(self) -> Counts:
-        """The labels of each class in each pane, int64[2, J], oldest pane first."""
+        """Labels of each class in each pane, int64[2, J], oldest pane first."""
         return self._panes[3:]
 
     @property
     def label_counts(self) -> tuple[int, int]:
-        """The labels of each class: negatives, positives."""
+        """Labels of each class: negatives, positives."""
         negatives, positives = self.labels.sum(axis=1).tolist()
         return negatives, positives
 
     @property
     def scores(self) -> Counts:
-        """The number of scores in each pane, int64[J], oldest pane first."""
+        """Number of scores in each pane, int64[J], oldest pane first."""
         scores: Counts = self._panes[1]
         return scores
 
     @property
     def unlabelled(self) -> Counts:
-        """The scores without a label in each cell, int64[m]."""
+        """Number of scores without a label in each cell, int64[m]."""
         unlabelled: Counts = self._counts[1].sum(axis=0, dtype=np.int64)
         return unlabelled
 
     @property
     def predictions(self) -> int:
-        """How many predictions the panes hold."""
+        """Number of predictions in the panes."""
         return int(self._panes[1:3].sum())
 
     # Adding
@@ -158,10 +158,11 @@ class PredictionHistory:
         Parameters
         ----------
         seen
-            int64[n], less than `observed`: how many scores had been observed when each prediction was made.
-            Its own score is the first from there on in the same cell without a label.
+            int64[n], less than `observed`: the number of scores observed when each prediction was made. Its
+            own score is the first from there on in the same cell without a label.
         labels, scores
-            int8[n] and float64[n], of the predictions. Those made before the first pane do not count.
+            labels, int8[n], and scores, float64[n], of the predictions. Predictions before the first pane do
+            not count.
         """
         panes = np.searchsorted(self._panes[0], seen, side="right") - 1
         held = panes >= 0
@@ -186,7 +187,7 @@ class PredictionHistory:
             self._panes[3 + label, pane] += 1
 
     def merge(self, other: Self) -> None:
-        """Add what another history with the same window holds, as later predictions."""
+        """Add the predictions of another history with the same window as later ones."""
         level = max(self.level, other.level)
         self._coarsen(level)
         self._add_cells(other.cells >> np.int32(level - other.level))
@@ -215,12 +216,12 @@ class PredictionHistory:
     # Changes
 
     def label_change(self) -> int:
-        """Return how many panes come before the last change of the mean label; 0 if there is none."""
+        """Return the number of panes before the last change of the mean label; 0 if there is none."""
         positives = self.labels[1].astype(np.float64)
         return change_point(self.labels.sum(axis=0), positives, positives, _DELTA)
 
     def score_change(self, values: Floats) -> int:
-        """Return how many panes come before the last change of the mean value of the scores; 0 if none.
+        """Return the number of panes before the last change of the scores' mean value; 0 if there is none.
 
         Parameters
         ----------

@@ -1,6 +1,6 @@
 """Trackers of the prior from labels alone: from all labels, from the latest, or since the last change.
 
-Memory: none for all labels, one byte per label of a window, and that of `PredictionHistory` with ADWIN.
+Memory: none for all labels, one byte per label of a window, and a `PredictionHistory` with ADWIN.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["AllLabels", "LabelsSinceChange", "RecentLabels"]
 
 
 class _LabelTracker(PriorTracker):
-    """The share of ones among the labels that count, always up to date."""
+    """Tracker of the share of ones among the labels that count, always up to date."""
 
     kind: ClassVar[PriorKind] = "labels"
     takes_scores: ClassVar[bool] = False
@@ -52,7 +52,7 @@ class _LabelTracker(PriorTracker):
 
     @property
     def evidence(self) -> PriorEvidence:
-        """What `prior` is estimated from."""
+        """Numbers of labels and scores that `prior` is estimated from."""
         return PriorEvidence(self._n, self._positives, 0, 0)
 
     def take_labels(
@@ -66,10 +66,10 @@ class _LabelTracker(PriorTracker):
         self._add(labels.tobytes(), units)
 
     def take_scores(self, scores: Scores) -> None:
-        """Do nothing: scores do not matter."""
+        """Do nothing: scores are not used."""
 
     def set_source(self, edges: Any, values: Any, prior: float) -> None:
-        """Do nothing: the source does not matter."""
+        """Do nothing: the source is not used."""
 
     @abstractmethod
     def _add(self, later: bytes, units: Units | None) -> None:
@@ -83,7 +83,7 @@ class _CountState(msgspec.Struct, omit_defaults=True):
 
 
 class AllLabels(_LabelTracker):
-    """The prior from all labels.
+    """Tracker of the prior from all labels.
 
     Parameters
     ----------
@@ -130,12 +130,12 @@ class _RecentState(msgspec.Struct, omit_defaults=True):
 
 
 class RecentLabels(_LabelTracker):
-    """The prior from the latest labels.
+    """Tracker of the prior from the latest labels.
 
     Parameters
     ----------
     window
-        how many labels count, at least 1.
+        number of labels that count, at least 1.
     smoothing
         see `PriorTracker`.
     """
@@ -149,7 +149,7 @@ class RecentLabels(_LabelTracker):
         self._units: Units | None = None  # of the labels; None: all weights are 1
 
     def merge(self, other: Self) -> None:
-        """Take the other's labels as later ones."""
+        """Add the other's labels as later ones."""
         self._add(bytes(other._labels), other._units)
 
     def _add(self, later: bytes, units: Units | None) -> None:
@@ -191,7 +191,7 @@ class _ChangeState(msgspec.Struct):
 
 
 class LabelsSinceChange(_LabelTracker):
-    """The prior from the labels since the last change that ADWIN found. It looks at every 64th label.
+    """Tracker of the prior from the labels since the last change. It tests for one at every 64th label.
 
     Parameters
     ----------
@@ -209,16 +209,16 @@ class LabelsSinceChange(_LabelTracker):
 
     @property
     def room(self) -> int:
-        """How many labels are missing until the next look for a change."""
+        """Number of labels until the next test for a change."""
         return BLOCK - len(self._gathered)
 
     @property
     def evidence(self) -> PriorEvidence:
-        """What `prior` is estimated from."""
+        """Numbers of labels and scores that `prior` is estimated from."""
         return PriorEvidence(self._n, self._positives, 0, self._changes)
 
     def merge(self, other: Self) -> None:
-        """Take the other's labels as later ones."""
+        """Add the other's labels as later ones."""
         self._look()
         self._history.merge(other._history)
         self._gathered += other._gathered
@@ -239,7 +239,7 @@ class LabelsSinceChange(_LabelTracker):
                 self._look()
 
     def _look(self) -> None:
-        """Look for a change, and forget the labels before it."""
+        """Test for a change, and forget the labels before it."""
         history = self._history
         history.add_labels(np.frombuffer(bytes(self._gathered), np.int8))
         self._gathered.clear()

@@ -1,8 +1,8 @@
-"""WaitingLabels: labels that cannot count yet, because the scores of their predictions were not taken in.
+"""WaitingLabels: labels that cannot count yet, because the scores of their predictions are not counted.
 
-Scores are taken in a block at a time. So a label that comes soon after its prediction is here before its
-score: it waits until the block with that score arrives. This is a waiting room, not a buffer: a label enters
-only when the tracker takes it, and leaves as soon as its score is taken in.
+Scores are counted a block at a time. So a label that comes soon after its prediction is here before its
+score: it waits until the block with that score arrives. A label enters only when the tracker takes it, and
+leaves as soon as its score is counted.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class WaitingLabels:
         return len(self._labels)
 
     def append(self, labels: Labels, scores: Scores, seen: Seen) -> None:
-        """Let labels wait, int8[n], with the float64[n] scores and int64[n] ``seen`` of their predictions."""
+        """Add labels, int8[n], with the scores, float64[n], and ``seen``, int64[n], of their predictions."""
         if self._last is not None:
             # A label that comes at once may be the first after the block that ends with its score.
             own = np.flatnonzero((seen == _UNKNOWN) & (scores == self._last[1]))[:1]
@@ -78,7 +78,7 @@ class WaitingLabels:
         scores
             float64[n ≥ 1], the block.
         start
-            how many scores were observed before it.
+            number of scores observed before the block.
         """
         values = scores.tolist()
         self._last = start + len(values) - 1, values[-1]
@@ -99,7 +99,7 @@ class WaitingLabels:
 
     @property
     def at_once(self) -> Labels:
-        """The labels that came at once and whose scores may still come, int8[n]."""
+        """Labels that came at once and whose scores may still come, int8[n]."""
         at_once: Labels = self._labels[self._seen == _UNKNOWN]
         return at_once
 
@@ -108,7 +108,7 @@ class WaitingLabels:
 
         Returns
         -------
-        Their ``seen``, the labels, and the scores of their predictions: int64[n], int8[n], float64[n].
+        ``seen``, labels, and scores of the predictions: int64[n], int8[n], float64[n].
         """
         ready = (self._seen >= 0) & (self._seen < observed)
         taken = self._seen[ready], self._labels[ready], self._scores[ready]

@@ -41,15 +41,15 @@ def fused_prior(
     means
         μ_b in [0, 1], float64[B]: the label mean of each bin under the source.
     source_prior
-        p in [0, 1], P[Y=1]. At 0 or 1, scores tell nothing about the target, and do not count.
+        p in [0, 1], P[Y=1]. At 0 or 1, scores say nothing about the target, and do not count.
     positives, labels
         S and N, 0 ≤ S ≤ N: the number of target labels that are 1, and of all. Smoothing adds s to S and 2s
         to N.
 
     Returns
     -------
-    float in [0, 1]; None if there are no labels, and no scores outside bins with μ = p: those are equally
-    likely under every q.
+    float in [0, 1]; None if there are no labels, and no scores outside bins with μ = p: scores in such bins
+    are equally likely under every q.
     """
     ones, zeros = float(positives), float(labels - positives)
     if not 0.0 < source_prior < 1.0 or not len(masses):

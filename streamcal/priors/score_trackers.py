@@ -4,7 +4,7 @@ With both, every prediction counts once, in the order in which predictions were 
 come, and by its score otherwise. A change of the class balance shows in the scores at once. Predictions made
 before the change then stop counting, even if their labels come later.
 
-Memory: that of `PredictionHistory`, and of a few hundred labels that wait for their scores.
+Memory: a `PredictionHistory`, and a few hundred labels that wait for their scores.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _ScoreState(msgspec.Struct):
 
 
 class ScoreTracker(PriorTracker):
-    """The likeliest prior given the scores alone.
+    """Tracker of the likeliest prior given the scores alone.
 
     Parameters
     ----------
@@ -81,13 +81,13 @@ class ScoreTracker(PriorTracker):
 
     @property
     def evidence(self) -> PriorEvidence:
-        """What `prior` is estimated from."""
+        """Numbers of labels and scores that `prior` is estimated from."""
         negatives, positives = self._label_counts
         scores = int(self._history.unlabelled.sum())
         return PriorEvidence(negatives + positives, positives, scores, self._changes)
 
     def take_labels(self, labels: Labels, scores: Scores, seen: Seen, units: Units | None = None) -> None:
-        """Do nothing: labels do not matter."""
+        """Do nothing: labels are not used."""
 
     def take_scores(self, scores: Scores) -> None:
         """Take the target scores observed next, see `PriorTracker.take_scores`."""
@@ -107,7 +107,7 @@ class ScoreTracker(PriorTracker):
             self._estimate()
 
     def merge(self, other: Self) -> None:
-        """Add what the other knows as later predictions, see `PriorTracker.merge`."""
+        """Add the predictions of the other as later ones, see `PriorTracker.merge`."""
         self._take_waiting()
         self._add(other)
         self._take_waiting()
@@ -116,7 +116,7 @@ class ScoreTracker(PriorTracker):
 
     @property
     def _label_counts(self) -> tuple[int, int]:
-        """The labels of each class that count: negatives, positives."""
+        """Labels of each class that count: negatives, positives."""
         return self._history.label_counts
 
     def _take_block(self, scores: Scores) -> None:
@@ -131,7 +131,7 @@ class ScoreTracker(PriorTracker):
         """Count predictions by their labels where both the label and the score have come."""
 
     def _take_waiting(self) -> None:
-        """Take in everything that waits."""
+        """Count all buffered scores and labels."""
         self._settle()
         self._forget()
         self._estimate()
@@ -152,7 +152,7 @@ class ScoreTracker(PriorTracker):
             self._estimate()
 
     def _change(self) -> int:
-        """Return how many panes come before the last change; 0 if there is none, or it does not matter.
+        """Return the number of panes before the last change; 0 if there is none, or changes are not tested.
 
         Scores and labels are tested apart. Together they would tell more if label shift held exactly. Where
         it holds only nearly, labelled and unlabelled predictions differ, and the boundary between them would
@@ -171,7 +171,7 @@ class ScoreTracker(PriorTracker):
 
     @property
     def _few(self) -> int:
-        """How many new predictions matter."""
+        """Number of new predictions after which the prior is estimated again."""
         return min(_STEP, 1 + self._history.predictions // _FEW)
 
     def _estimate_if_due(self) -> None:
@@ -220,7 +220,7 @@ class _FusedState(msgspec.Struct):
 
 
 class FusedTracker(ScoreTracker):
-    """The likeliest prior given the labels that have come and the scores of the other predictions.
+    """Tracker of the likeliest prior given the labels so far and the scores of the other predictions.
 
     Parameters
     ----------
@@ -240,7 +240,7 @@ class FusedTracker(ScoreTracker):
 
     @property
     def room(self) -> int:
-        """How many labels are missing until they are settled."""
+        """Number of labels until they are counted."""
         return self._settle_at - self._unsettled
 
     def take_labels(self, labels: Labels, scores: Scores, seen: Seen, units: Units | None = None) -> None:
@@ -261,7 +261,7 @@ class FusedTracker(ScoreTracker):
 
     @property
     def _label_counts(self) -> tuple[int, int]:
-        """As of `ScoreTracker`, with labels that came at once, before their scores."""
+        """Labels of each class that count, including labels that came at once, before their scores."""
         negatives, positives = super()._label_counts
         waiting = self._waiting.at_once
         ones = int(np.count_nonzero(waiting))

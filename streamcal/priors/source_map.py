@@ -1,4 +1,4 @@
-"""SourceMap: the map and the class prior of the source, and the mean of the map in each cell of a grid."""
+"""SourceMap: the map and class prior of the source, with the mean of the map in each cell of a grid."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SourceMap:
     Parameters
     ----------
     edges, values
-        of the map: [B+1] ascending from 0 to 1, and [B] in [0, 1].
+        edges and values of the map: [B+1] ascending from 0 to 1, and [B] in [0, 1].
     prior
         P[Y=1], in [0, 1].
 
@@ -44,7 +44,7 @@ class SourceMap:
     def __init__(self, edges: Any, values: Any, prior: float) -> None:
         self._edges, self._values = checks.as_scores(edges), checks.as_scores(values)
         self.prior = checks.check_score(prior)
-        """P[Y=1]."""
+        """Class prior P[Y=1] of the source, in [0, 1]."""
         bins, ends = len(self._values), self._edges[[0, -1]].tolist() if len(self._edges) else None
         if len(self._edges) != bins + 1 or ends != [0.0, 1.0] or not (np.diff(self._edges) > 0.0).all():
             raise ValueError(f"{len(self._edges)} edges of {bins} bins do not ascend from 0 to 1")
@@ -53,7 +53,7 @@ class SourceMap:
 
     @property
     def informs(self) -> bool:
-        """Whether scores can tell anything about a target's prior: the source must have both classes."""
+        """Whether scores are evidence of a target's prior: the source must have both classes."""
         return 0.0 < self.prior < 1.0
 
     def means(self, cells: npt.NDArray[np.int32], level: int) -> Floats:
@@ -87,13 +87,13 @@ class SourceMap:
 def cell_means(edges: Floats, values: Floats, left: Floats, right: Floats) -> Floats:
     """Return the mean of a step map over intervals of scores.
 
-    Assumes that scores are uniform inside a bin, and that all bins have the same mass. In a uniform-mass map
-    they have, except for ties.
+    The mean assumes that scores are uniform inside a bin, and that all bins have the same mass, as in a
+    uniform-mass map without ties.
 
     Parameters
     ----------
     edges, values
-        of the map: float64[B+1] ascending from 0 to 1, and float64[B] in [0, 1].
+        edges and values of the map: float64[B+1] ascending from 0 to 1, and float64[B] in [0, 1].
     left, right
         ends of the intervals, float64[m], 0 ≤ left < right ≤ 1.
 

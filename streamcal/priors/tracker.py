@@ -1,6 +1,6 @@
 """PriorTracker: a running estimate of the class prior of the target, Q[Y=1].
 
-This module says what every tracker does. `label_trackers` and `score_trackers` hold the trackers themselves,
+This module defines the interface of every tracker. `label_trackers` and `score_trackers` hold the trackers,
 one class per strategy, and `make_tracker` of `factory` chooses one.
 """
 
@@ -19,16 +19,16 @@ from streamcal.sketch.arrays import Units
 __all__ = ["BLOCK", "NO_LIMIT", "PriorEvidence", "PriorKind", "PriorTracker", "PriorWindow"]
 
 PriorKind = Literal["labels", "scores", "both"]
-"""What the target's prior is estimated from."""
+"""Evidence that the target's prior is estimated from."""
 
 PriorWindow = int | Literal["adwin"] | None
-"""What an estimate counts: this many of the latest predictions, those since the last change, or all."""
+"""Predictions that an estimate counts: this many of the latest, those since the last change, or all."""
 
 BLOCK: Final = 64
-"""Trackers take scores in blocks of this size, and look for a change after each block."""
+"""Number of scores in a block: trackers take scores by block, and test for a change after each."""
 
 NO_LIMIT: Final = 1 << 62
-"""The `PriorTracker.room` of a tracker that takes labels at any time."""
+"""Value of `PriorTracker.room` for a tracker that takes labels at any time."""
 
 Scores = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int8]
@@ -36,12 +36,12 @@ Seen = npt.NDArray[np.int64]
 
 
 class PriorEvidence(msgspec.Struct, frozen=True):
-    """What a prior is estimated from."""
+    """Numbers of labels and scores that a prior is estimated from."""
 
     labels: int
     """Number of labels that count. With ``"both"``, up to 31 of the latest are not included yet."""
     positives: int
-    """How many of these labels are 1."""
+    """Number of these labels that are 1."""
     scores: int
     """Number of scores that count. With ``"both"``, only scores of predictions without a label."""
     changes: int
@@ -65,16 +65,16 @@ class PriorTracker(ABC):
     Parameters
     ----------
     window
-        which predictions count, see `make_tracker`.
+        predictions that count, see `make_tracker`.
     smoothing
         s ≥ 0: the tracker adds s labels of each class to those that count, see `class_prior`.
     """
 
     kind: ClassVar[PriorKind]
-    """What the tracker estimates the prior from."""
+    """Evidence that the tracker estimates the prior from."""
 
     takes_scores: ClassVar[bool]
-    """Whether scores matter. If not, `take_scores` and `set_source` do nothing."""
+    """Whether scores are used. If not, `take_scores` and `set_source` do nothing."""
 
     __slots__ = ("_smoothing", "_window")
 
@@ -90,11 +90,11 @@ class PriorTracker(ABC):
     @property
     @abstractmethod
     def evidence(self) -> PriorEvidence:
-        """What `prior` is estimated from."""
+        """Numbers of labels and scores that `prior` is estimated from."""
 
     @property
     def room(self) -> int:
-        """How many labels, at least 1, the caller may gather before it calls `take_labels`.
+        """Number of labels, at least 1, that the caller may gather before it calls `take_labels`.
 
         `take_labels`, `take_scores`, `set_source`, `merge` and `restore` may change it.
         """
@@ -111,10 +111,10 @@ class PriorTracker(ABC):
         scores
             float64[n] in [0, 1]: the scores of their predictions.
         seen
-            int64[n]: how many target scores had been observed when each prediction was made, its own score
+            int64[n]: the number of target scores observed when each prediction was made, its own score
             excluded. −1 if the label came at once: then its score is the latest observed, or never observed.
         units
-            int64[n]: those of the labels' weights; None: all are 1.
+            int64[n]: the labels' weights in units of 1/256; None: all are 1.
 
         Raises
         ------
@@ -135,12 +135,13 @@ class PriorTracker(ABC):
 
     @abstractmethod
     def set_source(self, edges: Any, values: Any, prior: float) -> None:
-        """Replace the map of the source, through which scores tell of the target's prior.
+        """Replace the map of the source, through which scores are evidence of the target's prior.
 
         Parameters
         ----------
         edges, values
-            of the map: [B+1] ascending from 0 to 1, and [B] in [0, 1]. Both empty for the identity; scores
+            edges and values of the map: [B+1] ascending from 0 to 1, and [B] in [0, 1]. Both empty for the
+            identity; scores
             then do not count.
         prior
             P[Y=1], in [0, 1].
@@ -153,7 +154,7 @@ class PriorTracker(ABC):
 
     @abstractmethod
     def merge(self, other: Self) -> None:
-        """Add what a tracker with the same options knows, as later predictions.
+        """Add the predictions of a tracker with the same options as later ones.
 
         First, hand over everything gathered for this tracker, scores of an incomplete block included, and the
         labels gathered for the other. The other's incomplete block of scores stays with the caller.

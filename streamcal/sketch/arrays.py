@@ -10,10 +10,11 @@ import numpy.typing as npt
 __all__ = ["AT_ONCE", "IN_CALL", "Cells", "Counts", "Labels", "Scores", "Units"]
 
 AT_ONCE: Final = -1
-"""In place of the number of scores observed before a prediction: its label came together with it."""
+"""Stand-in for the number of scores observed before a prediction: its label came together with it."""
 
 IN_CALL: Final = -2
-"""As `AT_ONCE`, of a label that came in one call with that before it: both were predicted before the call."""
+"""Stand-in like `AT_ONCE` for a label that came in one call with the label before it: both were predicted
+before the call."""
 
 Scores = npt.NDArray[np.float64]
 """Scores, each in [0, 1]."""
@@ -25,7 +26,7 @@ Cells = npt.NDArray[np.int32]
 """Cells of the dyadic grid, all of one level."""
 
 Counts = npt.NDArray[np.int64]
-"""Numbers of labels or scores."""
+"""Counts of labels or scores."""
 
 Units = npt.NDArray[np.int64]
 """Weights of labels in units of 1/256, each positive: see `streamcal.sketch.weighing`."""

@@ -1,4 +1,4 @@
-"""Buffers: scores, and labels with their scores, in the order of arrival, in front of those who read them."""
+"""Buffers of scores, and of labels with their scores, in order of arrival, in front of their readers."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def _longer(column: npt.NDArray[Any], length: int) -> npt.NDArray[Any]:
 
 
 class ScoreBuffer:
-    """Scores in order, and how many there were."""
+    """Scores in order of arrival, and their number."""
 
     def __init__(self, room: int) -> None:
         self.n = 0
-        """How many scores were observed."""
+        """Number of scores observed, in the buffer or not."""
         self.room = room
-        """How many more may be appended before they must be read, at least 1."""
+        """Number of scores that may still be appended before a reader must read, at least 1."""
         self._held = 0
         self._hold(np.empty(0))
 
@@ -52,7 +52,7 @@ class ScoreBuffer:
         return self.room == 0
 
     def _put(self, scores: Scores) -> None:
-        """Append scores that count already."""
+        """Append scores that `n` already counts."""
         if self._held + len(scores) > self._limit:
             self._widen(len(scores))
         self._score_column[self._held : self._held + len(scores)] = scores
@@ -63,7 +63,7 @@ class ScoreBuffer:
         return self._score_column[first : self._held].copy()
 
     def _drop(self, count: int) -> None:
-        """Forget the first so many."""
+        """Forget this many scores at the front."""
         kept = self._since(count)
         self._held = 0
         if not len(kept) and self._limit > _HEAVY:
@@ -81,37 +81,38 @@ class ScoreBuffer:
 
 
 class LabelBuffer:
-    """Labels with their scores in order, by number, and how many there were.
+    """Labels with their scores in order of arrival, by number.
 
     Parameters
     ----------
     keeps_seen
         whether a reader asks how many scores had been observed at each prediction.
     numbers
-        of the predictions that have a label, which takes that of each; None: nobody asks for it.
+        set of the numbers of predictions with a label, which takes the number of each; None: no reader asks.
     """
 
     def __init__(self, keeps_seen: bool, numbers: Any) -> None:
         self.n = 0
-        """Number of labels, those that a window has dropped among them."""
+        """Number of labels, including those that a window has dropped."""
         self.positives = 0
-        """How many of these are 1."""
+        """Number of labels 1."""
         self.closed = False
-        """Whether no more labels are to be learned: labels of the target have taken the place of the
-        source's, and those of the source that still come are of another law."""
+        """Whether no more labels are learned: target labels have replaced the source's, and source labels
+        that still come follow another law."""
         self.windowed = False
-        """Whether the log is a sliding window: the pane is then to be looked at before every label."""
+        """Whether the log is a sliding window: the pane is then checked before every label."""
         self.weighted = False
-        """Whether a label had a weight other than 1: those that have none are then no fair sample either."""
+        """Whether a label had a weight other than 1: labels without a weight are then no fair sample
+        either."""
         self.start = 0
-        """The number of the first label that is still buffered; `end` if none is."""
+        """Number of the first label that is still buffered; `end` if none is."""
         self._keeps_seen, self._numbers = keeps_seen, numbers
         self._again = array("q")  # numbers of labels to settle whose prediction has one, or did long ago
         self._clear()
 
     @property
     def end(self) -> int:
-        """The number of the next label."""
+        """Number of the next label."""
         return self.start + self._held
 
     def append(self, score: float, label: int, seen: int) -> int:
@@ -130,7 +131,7 @@ class LabelBuffer:
         return self.n
 
     def _put(self, scores: Scores, labels: Labels, seen: Counts | int) -> None:
-        """Append labels that count already."""
+        """Append labels that `n` already counts."""
         if self._held + len(labels) > self._limit:
             self._widen(len(labels))
         part = slice(self._held, self._held + len(labels))
@@ -141,7 +142,7 @@ class LabelBuffer:
         self._held += len(labels)
 
     def _held_scores(self, first: int) -> Scores:
-        """Return the buffered scores from this place on, as they lie there: not to be kept."""
+        """Return a view of the buffered scores from this place on: do not keep it."""
         return self._score_column[first : self._held]
 
     def _held_labels(self, first: int) -> Labels:
@@ -151,7 +152,7 @@ class LabelBuffer:
         return self._seen_column[first : self._held if self._keeps_seen else 0]
 
     def _drop(self, count: int) -> None:
-        """Forget the first so many."""
+        """Forget this many labels at the front."""
         scores, labels = self._held_scores(count).copy(), self._held_labels(count).copy()
         seen = self._held_seen(count).copy()
         self.start += count

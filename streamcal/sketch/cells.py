@@ -88,7 +88,7 @@ def check_cells(cells: Cells, level: int, most: int) -> None:
 
 
 def count_width(largest: int) -> int:
-    """Return how many bytes, 1, 2, 4 or 8, a count up to ``largest`` needs."""
+    """Return the number of bytes, 1, 2, 4 or 8, that a count up to ``largest`` needs."""
     return next(width for width in (1, 2, 4, 8) if largest < 1 << (8 * width - 1))
 
 
@@ -113,10 +113,10 @@ def unpack_counts(data: bytes, shape: Sequence[int]) -> Counts:
 
 
 def pack_numbers(numbers: npt.NDArray[Any]) -> bytes:
-    """Return numbers, int[k] and not negative, as bytes: small ones take one or two, whatever the others.
+    """Return numbers, int[k] and not negative, as bytes: small ones take one or two bytes each.
 
-    In front stand their number and the width of small ones; then all in this width, its largest value in
-    place of each number too large for it; then those, in 8 bytes each.
+    Format: how many numbers, and the width of small ones; all numbers in this width, its largest value in
+    place of each number too large for it; then the large numbers, in 8 bytes each.
     """
     numbers = numbers.astype(np.int64)
     sizes = [(width * len(numbers) + 8 * int((numbers >= _FULL[width]).sum()), width) for width in _FULL]

@@ -1,4 +1,4 @@
-"""Input validation: what counts as a score or a label. Times: `streamcal.times`.
+"""Checks of scores and labels; `streamcal.times` checks times.
 
 Every public entry point uses these functions, so a bad value gets the same error message everywhere.
 """
@@ -53,7 +53,7 @@ def check_label(label: object, positive: object = None) -> int:
     Raises
     ------
     ValueError
-        if it is no such label.
+        if it is not such a label.
     """
     if positive is not None:
         return int(class_name(_plain(label)) == class_name(_plain(positive)))
@@ -98,7 +98,7 @@ def as_labels(labels: Any, positive: object = None) -> Labels:
     labels
         each equal to 0 or 1; or, with ``positive``, of any two values.
     positive
-        that of class 1; see `check_label`.
+        the label of class 1; see `check_label`.
 
     Raises
     ------

@@ -1,8 +1,8 @@
 """Cohorts: the target's predictions in the order in which they were made, with the labels that have come.
 
 Predictions are counted by number into cohorts, whose ends depend on nothing but the options. A cohort is
-matured once ``horizon`` predictions were made after its end. The matured ones together are the first so many
-predictions of the stream, whichever of their labels have come: those that have not are pending.
+matured once ``horizon`` predictions were made after its end. The matured cohorts together are the first
+predictions of the stream, whether their labels have come or are pending.
 
 A prediction has one label: the first. The state depends only on the scores in their order and on the labels
 in theirs. Memory: two sketches for the matured cohorts, two for each of at most about `PARTS` others, and a
@@ -26,29 +26,29 @@ from streamcal.sketch.score_sketch import ScoreSketch
 __all__ = ["PARTS", "REMEMBERED", "Cohorts", "Matured"]
 
 PARTS: Final = 16
-"""A cohort is at least this part of the horizon."""
+"""Parts that the horizon is divided into: a cohort is at least one of them."""
 
 REMEMBERED: Final = 4
-"""For so many horizons it is remembered which predictions have a label: a later label counts for none."""
+"""Number of horizons for which labelled predictions are remembered; a later label is not counted."""
 
 _LEAST_REMEMBERED: Final = 1 << 16  # predictions
 _LEAST: Final = 64  # predictions of a cohort: fewer certify nothing
 
 
 class Matured(NamedTuple):
-    """What is known of the matured cohorts."""
+    """Scores and labels of the matured cohorts."""
 
     number: int
-    """How many there are, at least 1."""
+    """Number of predictions, at least 1."""
     predictions: ScoreSketch
-    """Their scores, without labels; not to be changed."""
+    """Scores of the predictions, without labels; do not change it."""
     labels: ScoreSketch
-    """Those of them with a label; not to be changed."""
+    """Scores of the predictions with a label, and these labels; do not change it."""
 
 
 class _Cohort(NamedTuple):
     end: int
-    """The number of the first prediction after it."""
+    """Number of the first prediction after the cohort."""
     predictions: ScoreSketch
     labels: ScoreSketch
 
@@ -67,11 +67,11 @@ class Cohorts:
     Parameters
     ----------
     max_cells
-        that of the sketches.
+        largest number of cells of each sketch.
     horizon
-        after so many later predictions a cohort is matured, at least 1.
+        number of later predictions after which a cohort is matured, at least 1.
     growth
-        ρ > 1: a cohort has at least (ρ − 1) times as many predictions as there are before it.
+        ρ > 1; a cohort has at least (ρ − 1) times as many predictions as there are before it.
     """
 
     __slots__ = ("_end", "_growth", "_horizon", "_max_cells", "_number", "_open", "_whole", "labelled", "n")
@@ -79,16 +79,16 @@ class Cohorts:
     def __init__(self, max_cells: int, horizon: int, growth: float) -> None:
         self._max_cells, self._horizon, self._growth = max_cells, horizon, growth
         self.n = 0
-        """How many predictions were made."""
+        """Number of predictions made."""
         self._number = self._end = 0  # of matured cohorts, and of their predictions
         self._whole = self._cohort(0)  # all matured ones as one
         self._open: list[_Cohort] = []  # the others, one after the other
         self.labelled = NumberSet(max(REMEMBERED * horizon, _LEAST_REMEMBERED))
-        """The numbers of predictions that have a label. Who gives labels to `label` takes them from it."""
+        """Numbers of predictions that have a label. Callers of `label` take the numbers from it first."""
 
     @property
     def first(self) -> int:
-        """How many predictions there must be before a cohort is matured."""
+        """Number of predictions at which the next cohort matures."""
         return self._next_end(0) + self._horizon
 
     @property
@@ -115,8 +115,8 @@ class Cohorts:
     def label(self, scores: Scores, labels: Labels, numbers: Counts) -> None:
         """Take checked labels, int8[k], with the scores and the numbers of their predictions, int64[k].
 
-        No number may come twice, see `labelled`. A label whose number is negative, or not below `n`, is of no
-        prediction, and left out.
+        No number may come twice, see `labelled`. A label whose number is negative or not below `n` belongs to
+        no prediction, and is left out.
         """
         ends = [0, self._end, *(cohort.end for cohort in self._open[:-1]), self.n]
         owners = np.searchsorted(ends, numbers, side="right") - 1
@@ -134,7 +134,7 @@ class Cohorts:
         return msgspec.msgpack.encode(state)
 
     def restore(self, data: bytes) -> Self:
-        """Replace the state by what `to_bytes` gave.
+        """Replace the state by one from `to_bytes`.
 
         Raises
         ------
@@ -164,7 +164,7 @@ class Cohorts:
         return self
 
     def _next_end(self, end: int) -> int:
-        """Return where a cohort ends that begins here."""
+        """Return the end of a cohort that begins at this number."""
         growth = min(end * (self._growth - 1.0), float(MOST))
         return end + max(_LEAST, -(-self._horizon // PARTS), math.ceil(growth))
 

@@ -18,7 +18,7 @@ def count_sorted(
     Parameters
     ----------
     packed
-        int32[m], ascending: of each label its cell, and in the lowest bit the label.
+        int32[m], ascending: the cell of each label, with the label in the lowest bit.
     cells, counts
         int32[m] and int64[2, m], whose first columns get the cells, ascending, and their labels 0 and 1.
     """

@@ -1,4 +1,4 @@
-"""Decoding of states: bytes from anywhere become a checked value, or `DamagedStateError`.
+"""Decoding of states: untrusted bytes become a checked value, or raise `DamagedStateError`.
 
 The types below are for the fields of states: msgspec checks them while it decodes. NaN lies in no range.
 """
@@ -17,13 +17,13 @@ __all__ = ["MOST", "Count", "Finite", "Number", "Probability", "decoded"]
 T = TypeVar("T")
 
 MOST: Final = 1 << 48
-"""More labels or scores than any stream has: a million a second for nine years."""
+"""Upper limit on the labels or scores of a stream: a million a second for nine years."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
-"""How many labels, scores or events."""
+"""Number of labels, scores or events."""
 
 Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
-"""The number of a version: under a growth near 1, far more begin than there are labels."""
+"""Number of a version: with a growth near 1, far more versions begin than there are labels."""
 
 Probability = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 
@@ -36,7 +36,7 @@ def decoded(data: bytes, kind: type[T], what: str, *, json: bool = False) -> T:
     Raises
     ------
     DamagedStateError
-        if they are none; it calls them the state of ``what``.
+        if they are not such a value; the message calls them the state of ``what``.
     """
     try:
         return msgspec.json.decode(data, type=kind) if json else msgspec.msgpack.decode(data, type=kind)

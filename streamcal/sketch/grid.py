@@ -35,7 +35,7 @@ MAX_LEVEL: Final = 58
 """The coarsest level: two cells, one on each side of ½."""
 
 CHUNK: Final = 32_768
-"""How many scores to process at a time: their buffers fit into the second-level cache of a core."""
+"""Number of scores to process at a time: their buffers fit into the second-level cache of a core."""
 
 
 def keys_of(scores: Scores) -> npt.NDArray[np.int64]:

@@ -25,7 +25,7 @@ _HALF_KEY: Final = 39 << 52  # bits of ½, less _END_BITS
 _END: Final = 2.0**-40
 _LAST_KEY: Final = 2 * _HALF_KEY
 END: Final = _END
-"""Scores so near to 0 or to 1, and nearer, share the key of that end."""
+"""Distance to 0 or to 1 up to which scores share the key of that end."""
 
 LAST_KEY: Final = _LAST_KEY
 """The key of score 1. Score 0 has key 0, and score ½ the key in the middle."""
@@ -67,7 +67,7 @@ def keys_of(scores: npt.NDArray[np.float64], keys: npt.NDArray[np.int64]) -> Non
 
 
 def first_bad_score(scores: npt.NDArray[np.float64]) -> int:
-    """Return the index of the first of some numbers that is not in [0, 1]; -1: all are."""
+    """Return the index of the first number outside [0, 1]; -1 if there is none."""
     inside = True
     for i in range(len(scores)):
         inside &= (scores[i] >= 0.0) & (scores[i] <= 1.0)
@@ -80,7 +80,7 @@ def first_bad_score(scores: npt.NDArray[np.float64]) -> int:
 
 
 def first_bad_label(labels: npt.NDArray[np.int8]) -> int:
-    """Return the index of the first of some numbers that is neither 0 nor 1; -1: all are."""
+    """Return the index of the first number that is neither 0 nor 1; -1 if there is none."""
     bits = 0
     for i in range(len(labels)):
         bits |= labels[i]

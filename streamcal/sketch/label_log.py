@@ -31,9 +31,10 @@ class LabelLog:
     Parameters
     ----------
     max_cells
-        that of its sketches.
+        largest number of cells of each sketch.
     window
-        how much it remembers: a number of labels, or a stretch of event time. None: everything.
+        length of the sliding window: a number of labels, or a duration of event time; None: everything is
+        remembered.
     """
 
     __slots__ = ("_all", "_window", "n", "positives")
@@ -42,13 +43,13 @@ class LabelLog:
         self._all = ScoreSketch(max_cells)
         self._window = None if window is None else SlidingWindow(window, max_cells)
         self.n = 0
-        """Number of labels added, those that the window has dropped among them."""
+        """Number of labels added, including those that the window has dropped."""
         self.positives = 0
-        """How many of these are 1."""
+        """Number of labels 1 added."""
 
     @property
     def sketch(self) -> ScoreSketch:
-        """The labelled scores that it remembers; not to be changed."""
+        """Sketch of the remembered labelled scores; do not change it."""
         return self._all if self._window is None else self._window.sketch
 
     @property
@@ -58,17 +59,17 @@ class LabelLog:
 
     @property
     def stride(self) -> int | None:
-        """How many labels the window slides by; None without a window of labels."""
+        """Number of labels by which the window slides; None without a window of labels."""
         return None if self._window is None else self._window.stride
 
     @property
     def remembered(self) -> tuple[int, int]:
-        """(positives, labels) that it remembers."""
+        """(positives, labels) that are remembered."""
         return (self.positives, self.n) if self._window is None else self._held
 
     @property
     def mass(self) -> Mass:
-        """What the labels that it remembers count for beyond one each."""
+        """Weight of the remembered labels beyond one each."""
         return self._all.mass if self._window is None else self._window.mass
 
     @property
@@ -95,7 +96,7 @@ class LabelLog:
     def relabel(self, score: float, label: int, time: float | None) -> bool:
         """Put another label, 0 or 1, in the place of one of a score; return whether there was one.
 
-        Under a window ``time`` is that with which it was added.
+        Under a window, ``time`` is the event time with which it was added.
         """
         window = self._window
         held = self._all.relabel(score, label) if window is None else window.relabel(score, label, time)
@@ -126,7 +127,7 @@ class LabelLog:
         return msgspec.msgpack.encode(_State(self.n, self.positives, window, whole))
 
     def restore(self, data: bytes) -> Self:
-        """Replace the state by what `to_bytes` gave.
+        """Replace the state by one from `to_bytes`.
 
         A log whose window was configured may hold none: the labels gathered after an alarm are all kept.
 

@@ -30,7 +30,7 @@ class Newest:
     Parameters
     ----------
     size
-        how many labels are kept.
+        number of labels to keep.
     """
 
     __slots__ = ("_buffer", "_end", "_heavy", "_labels", "_packed", "_scores", "_size", "_units")
@@ -49,7 +49,7 @@ class Newest:
         return len(self._pack())
 
     def counts(self, length: int) -> tuple[Cells, Counts]:
-        """Return the occupied cells of the latest so many labels, and their labels per class and cell.
+        """Return the occupied cells of the latest ``length`` labels, and their labels per class and cell.
 
         Returns
         -------
@@ -61,7 +61,7 @@ class Newest:
         return cells[:occupied], counts[:, :occupied]
 
     def weighed(self, length: int) -> tuple[Cells, Weighed]:
-        """Return the occupied cells of the latest so many labels, and what their labels count for."""
+        """Return the occupied cells of the latest ``length`` labels, and their weighted counts."""
         cells, counts = self.counts(length)
         if self._heavy is None:
             return cells, Weighed(counts, None)
@@ -72,7 +72,7 @@ class Newest:
         return cells, weighed(counts, extra if extra.any() else None)
 
     def latest(self, length: int) -> tuple[Scores, Labels, Units | None]:
-        """Return the latest so many labels: scores, float64[m], labels, int8[m], and units of weights.
+        """Return the latest ``length`` labels: scores, float64[m], labels, int8[m], and units of weights.
 
         The scores are the middles of their cells; the units int64[m], or None if all weights are 1.
         """
@@ -113,7 +113,7 @@ class Newest:
         return packed if self._heavy is None else _MARK + packed + self._heavy.astype("<i4").tobytes()
 
     def restore(self, data: bytes) -> Self:
-        """Replace the contents by what `to_bytes` gave.
+        """Replace the contents by a state from `to_bytes`.
 
         Raises
         ------

@@ -35,7 +35,7 @@ class NumberSet:
     Parameters
     ----------
     reach
-        how many numbers up to the largest are remembered, at least 1.
+        number of integers up to the largest that are remembered, at least 1.
 
     Examples
     --------
@@ -64,7 +64,7 @@ class NumberSet:
         return True
 
     def take_many(self, numbers: Counts) -> npt.NDArray[np.bool_]:
-        """Add numbers from 0 on, int64[k]; return of each what `take` would, in turn, bool[k]."""
+        """Add numbers from 0 on in turn, int64[k]; return the result of `take` for each, bool[k]."""
         fresh = np.zeros(len(numbers), bool)
         fresh[np.unique(numbers, return_index=True)[1]] = True
         largest = np.maximum(np.maximum.accumulate(numbers), self._largest)

@@ -55,7 +55,7 @@ class ScoreSketch:
     Parameters
     ----------
     max_cells
-        how many cells may be occupied before the grid is coarsened, at least 64.
+        number of cells that may be occupied before the grid is coarsened, at least 64.
     labelled
         True: each score has a label, and `counts` has two rows (label 0, label 1). False: scores have no
         labels, and `counts` has one row.
@@ -84,7 +84,7 @@ class ScoreSketch:
 
     @property
     def max_cells(self) -> int:
-        """How many cells may be occupied before the grid is coarsened."""
+        """Number of cells that may be occupied before the grid is coarsened."""
         return self._max_cells
 
     @property
@@ -117,18 +117,18 @@ class ScoreSketch:
     def atoms(self) -> Scores:
         """The one score that each cell holds, float64[m]; NaN where it holds several that differ.
 
-        Of scores within 2⁻⁴⁰ of an end that are not 0 or 1, even one counts as several.
+        A score within 2⁻⁴⁰ of an end that is not 0 or 1 counts as several.
         """
         return unpack_atoms(self._packed_atoms, self._cells, self._level)
 
     @property
     def n(self) -> int:
-        """How many scores it holds."""
+        """Number of scores."""
         return int(self._counts.sum())
 
     @property
     def n_positives(self) -> int:
-        """How many of these scores have label 1; 0 without labels."""
+        """Number of scores with label 1; 0 without labels."""
         return int(self._counts[1].sum()) if self.labelled else 0
 
     @property
@@ -138,12 +138,12 @@ class ScoreSketch:
 
     @property
     def weighed(self) -> Weighed:
-        """What the labels of each cell count for; their `counts` where no label has a weight."""
+        """Weighted labels of each cell; equal to `counts` if no label has a weight."""
         return weighing.weighed(self.counts, self._extra)
 
     @property
     def mass(self) -> Mass:
-        """What all labels together count for beyond one each."""
+        """Weight of all labels together beyond one each."""
         return weighing.mass_of(self._extra)
 
     def __eq__(self, other: object) -> bool:
@@ -189,7 +189,7 @@ class ScoreSketch:
     def add_checked(self, scores: Scores, labels: Labels | None, units: Units | None = None) -> None:
         """Add scores and labels that are checked already: float64[n], and int8[n] if it is labelled.
 
-        ``units`` are those of the labels' weights, int64[n]; None: all are 1.
+        ``units`` are the labels' weights in units of 1/256, int64[n]; None: all weights are 1.
         """
         if units is not None or self._extra is not None:
             self._add_weighted(scores, labels, units)
@@ -268,7 +268,7 @@ class ScoreSketch:
         Raises
         ------
         ValueError
-            if they are not so many, or if a cell would be empty.
+            if their shape is wrong, or if a cell would be empty.
         """
         if counts.shape != self._counts.shape or (counts < 0).any() or not counts.any(axis=0).all():
             raise ValueError(f"need counts of shape {self._counts.shape}, in no cell 0, got {counts!r}")
@@ -278,7 +278,7 @@ class ScoreSketch:
         return other
 
     def relabel(self, score: float, label: int) -> bool:
-        """Put another label, 0 or 1, in the place of one of a score: as if only this one had been added.
+        """Replace the label of a score by another, 0 or 1: as if only this one had been added.
 
         Returns
         -------
@@ -385,11 +385,11 @@ class ScoreSketch:
         self._keep(*tally.contents)
 
     def _spread(self, *parts: _Extra) -> None:
-        """Set what labels count for beyond one each, from those parts; the cells must be final."""
+        """Set the weights of labels beyond one each from these parts; the cells must be final."""
         self._extra = self._spread_over(self._cells, parts)
 
     def _spread_over(self, cells: Cells, parts: Iterable[_Extra]) -> Counts | None:
-        """Return the sum of parts over these cells; each part has cells of a level as fine, or finer."""
+        """Return the sum of parts over these cells; the cells of each part are as fine, or finer."""
         total = None
         for own, level, extra in parts:
             if extra is None:

@@ -26,7 +26,7 @@ from streamcal.sketch.weighing import NONE, Mass
 __all__ = ["PANES", "SlidingWindow"]
 
 PANES: Final = 16
-"""How many panes the length of a window is divided into."""
+"""Number of panes that the length of a window is divided into."""
 
 
 _LAST: Final = 1 << 62  # no pane has an index beyond it: of the shortest, as many pass in ten thousand years
@@ -47,14 +47,14 @@ class _State(msgspec.Struct):
 
 
 class SlidingWindow:
-    """The latest labelled scores, by number or by event time. The counts of what it holds are exact.
+    """The latest labelled scores, by number or by event time, with exact counts.
 
     Parameters
     ----------
     length
         a number of labels, or a duration in event time.
     max_cells
-        how many cells each of its sketches may occupy.
+        largest number of cells of each sketch.
     """
 
     __slots__ = ("_closed", "_current", "_index", "_labels", "_max_cells", "_merged", "_n", "_span")
@@ -71,22 +71,22 @@ class SlidingWindow:
 
     @property
     def stride(self) -> int | None:
-        """How many labels fill a pane; None if panes are durations."""
+        """Number of labels that fill a pane; None if panes are durations."""
         return self._labels or None
 
     @property
     def n(self) -> int:
-        """How many labels the window holds."""
+        """Number of labels in the window."""
         return self._current.n + sum(pane.n for pane in self._closed)
 
     @property
     def positives(self) -> int:
-        """How many of these labels are 1."""
+        """Number of labels 1 in the window."""
         return self._current.n_positives + sum(pane.positives for pane in self._closed)
 
     @property
     def mass(self) -> Mass:
-        """What these labels count for beyond one each."""
+        """Weight of the labels in the window beyond one each."""
         mass = self._current.mass
         for pane in self._closed:
             mass = mass.plus(Mass(*pane.mass))
@@ -107,7 +107,7 @@ class SlidingWindow:
 
     @property
     def total(self) -> int:
-        """How many labels were added so far. `merge` raises it to the beginning of a pane."""
+        """Number of labels added so far. `merge` raises it to the beginning of a pane."""
         return self._n
 
     @property
@@ -123,7 +123,7 @@ class SlidingWindow:
         time
             event time of the label, in seconds; ignored if panes hold a number of labels.
         waiting
-            how many earlier labels have not been added yet.
+            number of earlier labels that have not been added yet.
 
         Raises
         ------
@@ -146,7 +146,7 @@ class SlidingWindow:
     def add(self, scores: Scores, labels: Labels, pane: int, units: Units | None = None) -> None:
         """Add checked scores, float64[n], and labels, int8[n], of one pane; drop it if it is too old.
 
-        ``units`` are those of the labels' weights, int64[n]; None: all are 1.
+        ``units`` are the labels' weights in units of 1/256, int64[n]; None: all weights are 1.
         """
         self.slide_to(pane)
         self._n += len(labels)
@@ -156,7 +156,7 @@ class SlidingWindow:
             self._add_late(scores, labels, pane, units)
 
     def relabel(self, score: float, label: int, time: float | None) -> bool:
-        """Put another label, 0 or 1, in the place of one of a score that was added by this event time.
+        """Replace the label of a score that was added with this event time by another, 0 or 1.
 
         Returns
         -------

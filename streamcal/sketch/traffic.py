@@ -21,7 +21,7 @@ from streamcal.sketch.score_sketch import ScoreSketch
 __all__ = ["BUFFERED", "Traffic"]
 
 BUFFERED: Final = 4096
-"""How many scores, or labels of a domain, may wait before they are sorted into a sketch."""
+"""Number of scores, or labels of a domain, that may wait before they are sorted into a sketch."""
 
 
 class _State(msgspec.Struct):
@@ -35,11 +35,11 @@ class Traffic(buffers_c.ScoreBuffer):
     Parameters
     ----------
     max_cells
-        that of the sketch.
+        largest number of cells of the sketch.
     block
-        how many scores a second reader takes at a time, see `take_block`; 0: there is none.
+        number of scores that a second reader takes at a time, see `settle`; 0: there is no such reader.
     cohorts
-        what the scores are also sorted into; None: nobody asks for cohorts.
+        cohorts that also take the scores; None: no reader asks for cohorts.
     """
 
     __slots__ = ("_block", "_cohorts", "_read", "_sketch", "_sketched")
@@ -54,7 +54,7 @@ class Traffic(buffers_c.ScoreBuffer):
 
     @property
     def sketch(self) -> ScoreSketch:
-        """All scores observed; not to be changed."""
+        """Sketch of all scores observed; do not change it."""
         self.sort()
         return self._sketch
 
@@ -71,7 +71,7 @@ class Traffic(buffers_c.ScoreBuffer):
         self.n += sketch.n
 
     def settle(self) -> Scores | None:
-        """Make room; return the block that the second reader is to take, None if there is no such reader."""
+        """Make room; return the block of scores for the second reader, None if there is no such reader."""
         block = None
         if self._block:
             block = self._since(self._read)
@@ -82,9 +82,9 @@ class Traffic(buffers_c.ScoreBuffer):
         return block
 
     def merge(self, other: Self) -> Scores:
-        """Add what the other observed; return the scores of this one that no block had taken.
+        """Add the scores of the other; return the scores of this one that no block had taken.
 
-        Those of the other that no block has taken are the beginning of the next block here.
+        Scores of the other that no block has taken begin the next block here.
         """
         mine = self._since(self._read)
         self.sort()
@@ -102,7 +102,7 @@ class Traffic(buffers_c.ScoreBuffer):
         return msgspec.msgpack.encode(_State(self.sketch.to_bytes(), unread))
 
     def restore(self, data: bytes) -> Self:
-        """Replace the state by what `to_bytes` gave.
+        """Replace the state by one from `to_bytes`.
 
         Raises
         ------
@@ -128,7 +128,7 @@ class Traffic(buffers_c.ScoreBuffer):
         return self
 
     def sort(self) -> None:
-        """Sort the buffered scores into the sketch, and let go of those that were read as well."""
+        """Sort the buffered scores into the sketch, and forget those that the second reader has read, too."""
         if self._sketched < self._held:
             self._enter(self._since(self._sketched))
         self._drop(self._read if self._block else self._held)

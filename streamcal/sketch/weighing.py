@@ -5,8 +5,8 @@ the chance that it was seen (inverse propensity weighting; Horvitz and Thompson,
 units of 1/256: sums of integers do not depend on the order of their terms, so a state stays a function of the
 multiset of labels. Weights within half a unit of 1 are 1.
 
-Weights estimate the deployment, and are no evidence: n labels of any one weight tell as much as n without.
-What depends on how much is known goes by the effective number of labels, (Σw)² / Σw² (Kish, 1965).
+Weights estimate the deployment, and are no evidence: n labels of one weight say as much as n without weights.
+A result that depends on the amount of evidence uses the effective number of labels, (Σw)² / Σw² (Kish, 1965).
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ __all__ = [
 ]
 
 ONE: Final = 256
-"""The units of weight 1."""
+"""Units of weight 1."""
 
 LIGHTEST: Final = 1.0 / ONE
-"""The least weight."""
+"""Smallest weight."""
 
 HEAVIEST: Final = 10_000.0
-"""The greatest weight: of a label with one chance in ten thousand. Sums of 10⁸ squares fit into int64."""
+"""Largest weight: a label with one chance in ten thousand. Sums of 10⁸ squares fit into int64."""
 
 
 class Mass(NamedTuple):
-    """What labels count for beyond one each, in exact integers; all 0 if and only if all weights are 1."""
+    """Weight of labels beyond one each, in exact integers; all 0 if and only if all weights are 1."""
 
     positives: int
     """Σ (u − 256) over the labels 1, u being units."""
@@ -68,12 +68,12 @@ class Mass(NamedTuple):
         return Mass(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
     def effective(self, positives: int, labels: int) -> tuple[float, float]:
-        """Return (positives, labels) as the effective number of labels, at their weighted rate.
+        """Return (positives, labels) with the effective number of labels and their weighted rate.
 
         Parameters
         ----------
         positives, labels
-            how many labels there are, at least one.
+            number of labels 1 and of all labels, at least one.
         """
         if not any(self):
             return positives, labels
@@ -91,11 +91,11 @@ class Mass(NamedTuple):
 
 
 NONE: Final = Mass(0, 0, 0)
-"""That of labels without weights."""
+"""Mass of labels without weights."""
 
 
 class Weighed(NamedTuple):
-    """What the labels of each cell count for."""
+    """Weighted labels of each cell."""
 
     masses: Counts
     """Σw per class and cell, int64[2, m]: in labels if all are whole numbers, else in units."""
@@ -110,13 +110,13 @@ class Weighed(NamedTuple):
 
 
 def weighed(counts: Counts, extra: Counts | None) -> Weighed:
-    """Return what labels per class and cell, int64[2, m], count for.
+    """Return labels per class and cell, int64[2, m], with their weights.
 
     Parameters
     ----------
     extra
-        what they count for beyond one each, int64[3, m]: of labels 0, of labels 1, and the squares of both,
-        as in `Mass`; None: nothing.
+        weight beyond one each, int64[3, m]: of labels 0, of labels 1, and of the squares of both, as in
+        `Mass`; None: all weights are 1.
     """
     if extra is None:
         return Weighed(counts, None)
@@ -135,7 +135,7 @@ def mass_of(extra: Counts | None) -> Mass:
 
 
 def fits(counts: Counts, extra: Counts) -> bool:
-    """Return whether labels per class and cell can count for so much more; parameters as in `weighed`."""
+    """Return whether labels per class and cell can have these extra weights; parameters as in `weighed`."""
     masses, totals = ONE * counts + extra[:2], counts.sum(axis=0)
     within = (masses >= counts) & (masses <= round(ONE * HEAVIEST) * counts)
     sums, mass = (ONE * totals + extra[2]).astype(np.float64), masses.sum(axis=0).astype(np.float64)
@@ -144,7 +144,7 @@ def fits(counts: Counts, extra: Counts) -> bool:
 
 
 def pack_extra(counts: Counts, extra: Counts) -> bytes:
-    """Return what labels count for as bytes; parameters as in `weighed`."""
+    """Return extra weights of labels as bytes; parameters as in `weighed`."""
     sums = ONE * counts.sum(axis=0) + extra[2]
     return pack_numbers(np.concatenate(((ONE * counts + extra[:2]).ravel(), sums)))
 
@@ -155,7 +155,7 @@ def unpack_extra(counts: Counts, data: bytes) -> tuple[Counts, bytes]:
     Raises
     ------
     DamagedStateError
-        if the bytes do not begin with what labels of these counts, int64[2, m], can count for.
+        if the bytes do not begin with extra weights that labels of these counts, int64[2, m], can have.
     """
     numbers, rest = unpack_numbers(data)
     if len(counts) != 2 or len(numbers) != 3 * counts.shape[1]:
@@ -193,7 +193,7 @@ def check_weight(weight: object) -> float:
 
 
 def check_propensity(propensity: object) -> float:
-    """Return the weight of a label that was seen with this chance: one over it.
+    """Return the weight of a label that was seen with this probability: one over it.
 
     Raises
     ------
@@ -215,7 +215,7 @@ def as_units(weights: Any, count: int) -> Units | None:
     Raises
     ------
     ValueError
-        if they are not n, or one is out of range: with its index.
+        if they are not n, or one is out of range; the message then names its index.
     """
     given = np.asarray(weights)
     if given.ndim != 1:

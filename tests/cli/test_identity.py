@@ -149,6 +149,7 @@ def test_a_url_and_a_path(tmp_path: Path) -> None:
 
 
 def test_one_topic_of_a_cluster() -> None:
+    pytest.importorskip("kafka", reason="needs kafka-python: pip install '.[kafka]'")
     one, other = "kafka://a:9092,B:9092/t?until=end", "kafka://b/t"
     for arguments in (
         ["--events", one, "--output", other],

@@ -6,15 +6,13 @@ import gzip
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.command_line import GOOD, STREAMCAL, read_lines, streamcal
+from tests.command_line import GOOD, STREAMCAL, read_lines, streamcal, wait_for
 
 pytestmark = pytest.mark.slow  # each test calls the command line
 
@@ -29,13 +27,6 @@ def answered(path: Path) -> list[str]:
 
 def numbers(start: int, stop: int) -> list[str]:
     return [str(number) for number in range(start, stop)]
-
-
-def wait_for(what: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 60
-    while not what():
-        assert time.monotonic() < deadline, "it did not come in time"
-        time.sleep(0.02)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from streamcal_connectors.sqlite.schema import with_sum
 
 from streamcal.engine.engine import Engine
-from tests.command_line import GOOD, STREAMCAL, read_lines, streamcal, synthetic, table
+from tests.command_line import GOOD, STREAMCAL, read_lines, streamcal, synthetic, table, wait_for
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,15 +36,6 @@ def start(*arguments: object, **options: Any) -> subprocess.Popen[bytes]:
         stderr=subprocess.PIPE,
         **options,
     )
-
-
-def wait_for(what: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if found := what():
-            return found
-        time.sleep(0.05)
-    raise AssertionError("it did not come in time")
 
 
 def lines_of(path: Path, count: int) -> Callable[[], Any]:
@@ -271,8 +262,6 @@ def test_the_connector_in_the_docs(tmp_path: Path) -> None:
     for name, content in blocks.items():
         (package / name).parent.mkdir(parents=True, exist_ok=True)
         (package / name).write_text(content)
-    module = next(package.glob("*.py"))
-    assert len(module.read_text().splitlines()) < 60
     pip = [
         sys.executable,
         "-m",

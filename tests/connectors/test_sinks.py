@@ -51,6 +51,12 @@ def opened(path: Path, rows: RowKind = "answers", **options: Any) -> Any:
     return FileConnector().sink(str(path), SinkOptions(rows=rows, **options))
 
 
+def in_bash(command: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
+    """Run a command in a folder, in which ``"$@"`` is the command line."""
+    arguments = ["bash", "-c", command, "bash", *STREAMCAL]
+    return subprocess.run(arguments, cwd=folder, capture_output=True, timeout=60, check=False)
+
+
 # What is at the place of an output
 
 
@@ -163,13 +169,7 @@ def test_a_log_that_standard_output_is_appended_to(tmp_path: Path, to: str, stor
     events(tmp_path, 10)
     (tmp_path / "log").write_text("what was said before\n")
     command = f'"$@" run --events e.jsonl --output {to} {" ".join(store)} >> log'
-    done = subprocess.run(
-        ["bash", "-c", command, "bash", *STREAMCAL],
-        cwd=tmp_path,
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
+    done = in_bash(command, tmp_path)
     assert done.returncode == 3, done.stderr
     assert (tmp_path / "log").read_text() == "what was said before\n"
 
@@ -388,13 +388,7 @@ def test_closed_streams(tmp_path: Path, redirections: str, status: int, says: by
     """No file of the run is opened in the place of a standard stream, where messages would go into it."""
     events(tmp_path, 3)
     command = f'"$@" run --events e.jsonl --output - --rejects r --store s.db {redirections}'
-    done = subprocess.run(
-        ["bash", "-c", command, "bash", *STREAMCAL],
-        cwd=tmp_path,
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
+    done = in_bash(command, tmp_path)
     assert (done.returncode, says in done.stderr) == (status, True), done.stderr
     assert b"Traceback" not in done.stderr
     if not status:

@@ -477,6 +477,7 @@ DAMAGE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("what", "statement"), DAMAGE, ids=[statement for _, statement in DAMAGE])
 def test_what_was_not_written_by_a_run_is_noticed(tmp_path: Path, what: str, statement: str) -> None:
     filled(tmp_path / "s.db")

@@ -7,8 +7,6 @@ import hmac
 import json
 import random
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +17,11 @@ from streamcal_connectors.webhook import SECRET, WebhookConnector, WebhookSink
 from streamcal.run.connectors import public_url
 from streamcal.run.ports import SinkOptions
 from streamcal.run.rows import AlarmRow
-from tests.command_line import STREAMCAL, read_lines, streamcal
+from tests.command_line import STREAMCAL, read_lines, streamcal, wait_for
 from tests.receiver import receiver
 
 KEY = b"k" * 32
 TOLD = f"whsec_{base64.b64encode(KEY).decode()}"
-
-
-def wait_for(what: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 60
-    while not what():
-        assert time.monotonic() < deadline, "it did not come in time"
-        time.sleep(0.01)
 
 
 def alarm(number: int, key: str | None = None) -> AlarmRow:

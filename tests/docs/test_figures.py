@@ -64,13 +64,6 @@ def test_the_committed_picture_is_small_and_undated(name: str) -> None:
     assert "dc:date" not in picture.read_text()
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_make_figures_runs_it_and_its_page_names_it(name: str) -> None:
-    (pages,) = re.findall(r"for page in (.*); do", (ROOT / "Makefile").read_text())
-    assert sorted(pages.split()) == sorted(SCRIPTS)
-    assert f"python docs/figures/{name}.py" in (DOCS / f"{name.replace('_', '-')}.md").read_text()
-
-
 def test_the_tables_of_the_pages_are_filled() -> None:
     for name in SCRIPTS:
         page = (DOCS / f"{name.replace('_', '-')}.md").read_text()

@@ -1,9 +1,8 @@
-"""docs/late-labels.md: the moments that the flights carry, and the ways that its table compares."""
+"""benchmarks/late_flights.py: the moments that the flights carry, and the ways that it compares."""
 
 from __future__ import annotations
 
 import importlib
-import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -36,8 +35,6 @@ def test_a_flight_is_overdue_before_it_lands_late(late: ModuleType) -> None:
     assert max(time - predicted[each] for each, time in overdue.items()) < 12 * HOUR
     stream = late.overdue()
     assert (np.isfinite(stream.told) == (stream.labels == 1.0)).all()
-    text = (ROOT / "examples" / "flights" / "README.md").read_text()
-    assert f"Overdue: {len(overdue):,} flights" in text
 
 
 def made_up(late: ModuleType, n: int = 400) -> object:
@@ -89,10 +86,3 @@ def test_a_forecast_knows_nothing_of_its_future(late: ModuleType) -> None:
     part = slice(*first.tolist())
     expected = apply_platt(*map(np.array, maps[0]), logit(stream.scores[part]))
     assert np.array_equal(late.forecasts(stream, "at once")[0, part], expected)
-
-
-def test_the_page_shows_the_tables_of_the_command() -> None:
-    page = (ROOT / "docs" / "late-labels.md").read_text()
-    tables = re.findall(r"\| way \| memory .*?\n\n", page, re.DOTALL)
-    assert [len(table.splitlines()) for table in tables] == [12, 17]
-    assert "python benchmarks/late_flights.py" in page

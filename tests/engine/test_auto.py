@@ -139,6 +139,7 @@ def test_an_alarm_takes_out_what_rests_on_label_shift_until_there_is_a_new_sourc
     assert twin.alarms == engine.alarms
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["one", "many", "step"])
 def test_labels_of_the_source_are_not_learned_once_the_target_s_have_taken_its_place(way: str) -> None:
     """They are of another law: the next generation of the source would be of neither."""
@@ -209,6 +210,7 @@ def steps_up_to(n: int, most: int) -> list[int]:
     return counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", [0, 40])
 def test_versions_begin_at_steps_and_nowhere_else(delay: int) -> None:
     engine, began = Recalibrator(), []

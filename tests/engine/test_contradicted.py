@@ -41,6 +41,7 @@ def events(
                 heapq.heappush(waiting, (time + (150.5 if late(number) else 10.5) + again, number))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("corrections", [False, True])
 @pytest.mark.parametrize("mode", ["auto", "target"])
 def test_contradicted_labels_refute_within_a_hundred(mode: Mode, corrections: bool) -> None:
@@ -90,6 +91,7 @@ def test_the_alarm_is_raised_once_and_no_certificate_claims_anything_after_it() 
     assert set(after) == {1.0}, "nothing is claimed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strays", [0, 3])
 def test_a_few_stray_labels_refute_nothing(strays: int) -> None:
     engine = Recalibrator(mode="target", join=JoinConfig(**JOIN))

@@ -37,6 +37,7 @@ def test_the_natural_loop_follows_a_drift() -> None:
     assert natural < 0.5 * brier(domain="source")
 
 
+@pytest.mark.slow
 def test_every_way_to_learn_agrees() -> None:
     scores, labels = flipped()
     one, many, stepped, early, together = (Recalibrator() for _ in range(5))

@@ -48,6 +48,7 @@ def engine_of(options: dict[str, Any]) -> Recalibrator:
     return engine
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @settings(max_examples=2, deadline=None)
 @given(st.data())

@@ -67,6 +67,7 @@ def test_where_telling_changes_nothing_is_lost(kind: str) -> None:
     assert excess(drawn, exposed, since) < 1.2**2 * excess(drawn, waits, since)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", [400, 3000])
 def test_a_restored_engine_goes_on_alike(cut: int) -> None:
     """Before the first final label, and after: the same versions, and the same bytes."""
@@ -95,6 +96,7 @@ def test_every_version_is_published_with_its_number() -> None:
     assert set(EXPOSURES) <= first.mixture.weights.keys()
 
 
+@pytest.mark.slow
 def test_merged_engines_have_the_counts_of_both() -> None:
     """Two halves of the predictions: the next pane that closes is estimated from all."""
     drawn = draw("constant", 2000, 6)

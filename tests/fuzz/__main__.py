@@ -12,25 +12,36 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from random import Random
+from typing import NamedTuple
 
 from tests.fuzz import documents, lines, states, stores
 from tests.fuzz.harness import Report, fuzz, limit_memory
 
 __all__ = ["TARGETS"]
 
-TARGETS: dict[str, tuple[int, Callable[[Random], int]]] = {
-    "states": (1_000, states.try_state),
-    "sketches": (500, states.try_sketch),
-    "maps": (1_000, documents.try_map),
-    "map rows": (500, documents.try_map_row),
-    "certificates and options": (500, documents.try_model),
-    "options in TOML": (500, documents.try_toml),
-    "stores": (100, stores.try_store),
-    "lines of JSON": (1_500, lines.try_json),
-    "rows of CSV": (700, lines.try_csv),
-    "runs": (15, lines.try_run),
+
+class Target(NamedTuple):
+    """A decoder, with the inputs that it is tried with."""
+
+    inputs: int
+    """Number of inputs at factor 1. One of lines holds several; see there."""
+    try_one: Callable[[Random], int]
+    prepare: Callable[[], object] = tuple
+    """Function that makes what inputs are changed from, once, in the time of no input."""
+
+
+TARGETS = {
+    "states": Target(1_000, states.try_state, states.corpus),
+    "sketches": Target(500, states.try_sketch),
+    "maps": Target(1_000, documents.try_map, documents.engines),
+    "map rows": Target(500, documents.try_map_row, documents.engines),
+    "certificates and options": Target(500, documents.try_model, documents.models),
+    "options in TOML": Target(500, documents.try_toml),
+    "stores": Target(100, stores.try_store, stores.prepared),
+    "lines of JSON": Target(1_500, lines.try_json),
+    "rows of CSV": Target(700, lines.try_csv),
+    "runs": Target(15, lines.try_run),
 }
-"""How many inputs at factor 1, and the target, by name. One of lines holds several; see there."""
 
 _PART = 500  # inputs that a process takes at a time
 
@@ -47,7 +58,7 @@ def main() -> int:
     failed = False
     with ProcessPoolExecutor(given.jobs, initializer=_begin) as pool:
         for name in given.only or TARGETS:
-            count = max(1, round(TARGETS[name][0] * given.factor))
+            count = max(1, round(TARGETS[name].inputs * given.factor))
             parts = [
                 pool.submit(_run, name, range(start, min(start + _PART, count)), given.seed)
                 for start in range(0, count, _PART)
@@ -69,9 +80,8 @@ def _begin() -> None:
 
 
 def _run(name: str, inputs: range, seed: int) -> Report:
-    if name == "states":
-        states.corpus()  # made once, in the time of no input
-    return fuzz(name, inputs, seed, TARGETS[name][1])
+    TARGETS[name].prepare()
+    return fuzz(name, inputs, seed, TARGETS[name].try_one)
 
 
 if __name__ == "__main__":

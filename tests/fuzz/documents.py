@@ -22,7 +22,7 @@ from tests.fuzz.harness import RefusedError
 from tests.fuzz.mutate import change_scalar, change_text, change_tree
 from tests.fuzz.states import OPTIONS, make
 
-__all__ = ["try_map", "try_map_row", "try_model", "try_toml"]
+__all__ = ["engines", "models", "try_map", "try_map_row", "try_model", "try_toml"]
 
 _TOML: Final = b"""# options of a run
 [recalibrator]
@@ -47,21 +47,21 @@ _SCORES: Final = np.linspace(0.0, 1.0, 300)
 
 
 @cache
-def _engines() -> tuple[Recalibrator, ...]:
+def engines() -> tuple[Recalibrator, ...]:
     rng = np.random.default_rng(5)
     return tuple(make(options, n, rng) for options in OPTIONS for n in (0, 300))
 
 
 @cache
-def _models() -> tuple[BaseModel, ...]:
-    made = [Certificate.model_validate(each.certificate) for each in _engines() if each.certificate]
-    options = [each.config for each in _engines()]
+def models() -> tuple[BaseModel, ...]:
+    made = [Certificate.model_validate(each.certificate) for each in engines() if each.certificate]
+    options = [each.config for each in engines()]
     return (*made, *options, JoinConfig(label_ttl=3.5), KeysConfig(limit=5))
 
 
 def try_map(rng: random.Random) -> int:
     """Try a changed map, as of ``apply --map``."""
-    data = _changed(rng.choice(_engines()).map.model_dump_json().encode(), rng)
+    data = _changed(rng.choice(engines()).map.model_dump_json().encode(), rng)
     try:
         found = RecalibrationMap.model_validate_json(data)
     except ValidationError as error:
@@ -73,7 +73,7 @@ def try_map(rng: random.Random) -> int:
 
 def try_map_row(rng: random.Random) -> int:
     """Try a changed line of ``--maps``, as of ``apply --follow``: one that is no map is passed over."""
-    own = rng.choice(_engines()).map
+    own = rng.choice(engines()).map
     row = {"version": own.version, "key": "k", "time": 1.5, "map": json.loads(own.model_dump_json())}
     log = Log()
     log.partitions[""] = [_changed(json.dumps(row).encode(), rng)]
@@ -89,7 +89,7 @@ def try_map_row(rng: random.Random) -> int:
 
 def try_model(rng: random.Random) -> int:
     """Try a changed certificate, or changed options, as JSON."""
-    model = rng.choice(_models())
+    model = rng.choice(models())
     try:
         found = type(model).model_validate_json(_changed(model.model_dump_json().encode(), rng))
     except ValidationError as error:

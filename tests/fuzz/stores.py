@@ -30,7 +30,7 @@ from tests.fuzz.harness import RefusedError
 from tests.fuzz.mutate import change_scalar, change_text, change_tree
 from tests.fuzz.states import change_state
 
-__all__ = ["try_store"]
+__all__ = ["prepared", "try_store"]
 
 _EVENTS = [
     line
@@ -44,7 +44,7 @@ _EVENTS = [
 
 
 @cache
-def _folder() -> Path:
+def prepared() -> Path:
     """Return a folder with a store, its input and its output, made by a run."""
     memory = Path("/dev/shm")  # to wait for no disk
     folder = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None))
@@ -60,9 +60,9 @@ def _folder() -> Path:
 
 def try_store(rng: random.Random) -> int:
     """Change a few values in a store; run on from it, and look at it."""
-    folder = _folder() / "work"  # always the same name: positions are by path
+    folder = prepared() / "work"  # always the same name: positions are by path
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(_folder() / "whole", folder)
+    shutil.copytree(prepared() / "whole", folder)
     with closing(sqlite3.connect(folder / "state.db", isolation_level=None)) as db:
         for _ in range(rng.choice((1, 1, 2))):
             rng.choice((_engines, _sealed, _sealed, _blocks, _blocks, _gone, _rows))(db, rng, folder)

@@ -1,4 +1,4 @@
-"""States, maps, certificates, options and stores: whatever they hold, only documented errors come out."""
+"""States, maps, options, stores and lines: whatever they hold, only documented errors come out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from streamcal.run.config import read_config
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "target",
-    ["states", "sketches", "maps", "map rows", "certificates and options", "options in TOML", "stores"],
+    [
+        *("states", "sketches", "maps", "map rows", "certificates and options", "options in TOML", "stores"),
+        *("lines of JSON", "rows of CSV", "runs"),
+    ],
 )
 def test_only_documented_errors_come_out(target: str) -> None:
     done = subprocess.run(

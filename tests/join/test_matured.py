@@ -294,6 +294,7 @@ def test_what_is_implied_does_not_depend_on_which_partition_is_read_ahead(
     assert counted(engine) == sketch_of([(case.score, case.first) for case in cases])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "window"), [("auto", None), ("target", "P1D"), ("composite", None)])
 def test_corrections_leave_what_is_counted_as_if_the_first_label_had_never_been(
     mode: Any, window: str | None

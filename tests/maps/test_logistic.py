@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from scipy.optimize import minimize
 
@@ -17,9 +16,7 @@ from streamcal.maps.logistic import (
     fit_logistic,
     group_logits,
 )
-
-Floats = npt.NDArray[np.float64]
-Case = tuple[Floats, Floats, Floats]
+from tests.maps.cases import CASES, Case, Floats, drawn
 
 FAMILIES = pytest.mark.parametrize("family", [PLATT, HINGE], ids=["platt", "hinge"])
 
@@ -27,25 +24,6 @@ FAMILIES = pytest.mark.parametrize("family", [PLATT, HINGE], ids=["platt", "hing
 def features(logits: Floats) -> Floats:
     """Return φ_j(x) = x, 1, max(x − k, 0) of logits x, float64[n], as float64[7, n]."""
     return np.stack([logits, np.ones(len(logits)), *(np.maximum(logits - knot, 0.0) for knot in KNOTS)])
-
-
-def drawn(seed: int, slope: float, intercept: float, spread: float, n: int, cells: int = 60) -> Case:
-    """Return logits of cells, ascending, with positives and totals, float64[cells]; some may be empty."""
-    rng = np.random.default_rng(seed)
-    logits = np.clip(np.sort(rng.normal(0.0, spread, cells)), -27.7, 27.7)
-    totals = rng.multinomial(n, np.full(cells, 1.0 / cells))
-    positives = rng.binomial(totals, 1.0 / (1.0 + np.exp(-(slope * logits + intercept))))
-    return logits, positives.astype(float), totals.astype(float)
-
-
-CASES = [
-    drawn(1, 1.0, 0.0, 2.0, 500),
-    drawn(2, 4.0, -1.0, 1.0, 5000),
-    drawn(3, 0.1, -2.5, 20.0, 2000),  # saturated scores that mean little
-    drawn(4, 30.0, 0.0, 3.0, 800),  # all but separable
-    drawn(5, -0.7, 1.0, 1.0, 300),
-    drawn(6, 1.0, 0.0, 2.0, 1),
-]
 
 
 def penalised_loss(family: Family, theta: Floats, values: Floats, positives: Floats, totals: Floats) -> float:

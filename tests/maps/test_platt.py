@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from scipy.optimize import minimize
 
 from streamcal.maps.platt import IDENTITY, apply_platt, fit_platt
-
-Floats = npt.NDArray[np.float64]
-
-
-def drawn(seed: int, slope: float, intercept: float, spread: float, n: int) -> tuple[Floats, Floats, Floats]:
-    """Return logits of 60 cells, positives [1, 60] and totals [1, 60]; some cells are empty."""
-    rng = np.random.default_rng(seed)
-    logits = np.sort(rng.normal(0.0, spread, 60))
-    totals = rng.multinomial(n, np.full(60, 1 / 60))
-    positives = rng.binomial(totals, 1.0 / (1.0 + np.exp(-(slope * logits + intercept))))
-    return logits, positives[np.newaxis].astype(float), totals[np.newaxis].astype(float)
+from tests.maps.cases import CASES, Case, Floats, drawn
 
 
 def independent_loss(parameters: Floats, logits: Floats, positives: Floats, totals: Floats) -> float:
@@ -28,28 +17,18 @@ def independent_loss(parameters: Floats, logits: Floats, positives: Floats, tota
     return float(-likelihood.sum() + 0.5 * ((a - 1.0) ** 2 + b**2))
 
 
-CASES = [
-    drawn(1, 1.0, 0.0, 2.0, 500),
-    drawn(2, 4.0, -1.0, 1.0, 5000),
-    drawn(3, 0.1, -2.5, 20.0, 2000),  # saturated scores that mean little
-    drawn(4, 30.0, 0.0, 3.0, 800),  # all but separable
-    drawn(5, -0.7, 1.0, 1.0, 300),
-    drawn(6, 1.0, 0.0, 2.0, 1),
-]
-
-
 @pytest.mark.parametrize("case", CASES)
-def test_it_finds_the_optimum_that_another_minimiser_finds(case: tuple[Floats, Floats, Floats]) -> None:
+def test_it_finds_the_optimum_that_another_minimiser_finds(case: Case) -> None:
     logits, positives, totals = case
-    fitted = fit_platt(logits, positives, totals)
-    best = minimize(independent_loss, np.array(IDENTITY), (logits, positives[0], totals[0]), "Nelder-Mead")
-    assert independent_loss(fitted[0], logits, positives[0], totals[0]) <= best.fun + 0.01
+    (fitted,) = fit_platt(logits, positives[np.newaxis], totals[np.newaxis])
+    best = minimize(independent_loss, np.array(IDENTITY), (logits, positives, totals), "Nelder-Mead")
+    assert independent_loss(fitted, logits, positives, totals) <= best.fun + 0.01
 
 
 def test_windows_together_are_fitted_as_each_alone() -> None:
     logits = CASES[0][0]
-    positives = np.concatenate([case[1] for case in CASES])
-    totals = np.concatenate([case[2] for case in CASES])
+    positives = np.stack([case[1] for case in CASES])
+    totals = np.stack([case[2] for case in CASES])
     together = fit_platt(logits, positives, totals)
     for i, row in enumerate(together):
         alone = fit_platt(logits, positives[i : i + 1], totals[i : i + 1])
@@ -57,7 +36,8 @@ def test_windows_together_are_fitted_as_each_alone() -> None:
 
 
 def test_without_labels_it_is_the_identity_and_empty_cells_have_no_say() -> None:
-    logits, positives, totals = drawn(7, 1.0, 0.0, 2.0, 100)
+    logits, *counts = drawn(7, 1.0, 0.0, 2.0, 100)
+    positives, totals = (count[np.newaxis] for count in counts)
     assert fit_platt(logits, np.zeros((2, 60)), np.zeros((2, 60))) == pytest.approx(np.array([IDENTITY] * 2))
     held = totals[0] > 0
     assert not held.all()

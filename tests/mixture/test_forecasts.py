@@ -147,6 +147,7 @@ def scores_for(rng: np.random.Generator, held: Sequence[Snapshot], n: int) -> Fl
     return np.sort(np.concatenate((z, np.nextafter(z, 0.0), np.nextafter(z, 1.0))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exposures", [0, len(EXPOSURES)])
 @pytest.mark.parametrize("round_", range(4))
 def test_refilled_or_late_forecasts_are_those_evaluated_anew(round_: int, exposures: int) -> None:

@@ -281,6 +281,7 @@ def played(
     return weights.trials
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("m", [1, 16, BLOCK])
 @pytest.mark.parametrize("adversary", ADVERSARIES)
 @pytest.mark.parametrize("sourced", [False, True])
@@ -295,6 +296,7 @@ def test_labels_at_once(adversary: Adversary, m: int, sourced: bool) -> None:
     assert excess_plain(terms) <= ROUNDING
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("m", [1, 16, BLOCK])
 @pytest.mark.parametrize("adversary", ADVERSARIES)
 def test_candidates_that_sleep(adversary: Adversary, m: int) -> None:
@@ -396,6 +398,7 @@ def extra_of_old_weights(losses: list[Floats], terms: Terms, first: list[Floats]
     return extra
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("delay", "m", "width", "spread"), DELAYED)
 def test_labels_that_come_late(delay: int, m: int, width: float, spread: bool) -> None:
     """Theorems 1 and 2 for what each tracker forecasts as it learns, and 3 for the weights of long ago."""
@@ -411,6 +414,7 @@ def test_labels_that_come_late(delay: int, m: int, width: float, spread: bool) -
     assert excess_plain(terms._replace(lost=lost, extra=extra)) <= ROUNDING
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("delay", "m", "width", "spread"), DELAYED)
 def test_two_trackers_weighed_in_turn(delay: int, m: int, width: float, spread: bool) -> None:
     """Theorem 4: the same, of two experts; what is served is weighed by the lead of then."""
@@ -484,6 +488,7 @@ BROKEN = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("constant", "factor", "adversary"), BROKEN)
 def test_the_bounds_fail_where_rate_or_share_is_broken(
     monkeypatch: pytest.MonkeyPatch, constant: str, factor: float, adversary: Adversary
@@ -525,6 +530,7 @@ BROKEN_LEAD = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("constant", "factor", "better"), BROKEN_LEAD)
 def test_the_bound_of_the_lead_fails_where_it_is_broken(
     monkeypatch: pytest.MonkeyPatch, constant: str, factor: float, better: Callable[[int, float], int]

@@ -51,6 +51,7 @@ def check_all(line: Line | None, theta: np.ndarray, scores: np.ndarray, labels: 
     assert said(theta) == pytest.approx(hinge(scores, labels, AT), abs=NEAR)
 
 
+@pytest.mark.slow
 def test_a_window_holds_the_labels_of_its_name_and_its_maps_are_fitted_when_due() -> None:
     n = 22_000
     scores, labels = stream(n, 1)

@@ -117,6 +117,7 @@ def test_no_more_viewers_than_it_can_serve(server: PageServer) -> None:
         assert content(server, "/page/state")[0] == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("host", "status"),
     [

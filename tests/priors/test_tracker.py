@@ -38,6 +38,7 @@ seeds = st.integers(0, 10**6)
 # Cutting
 
 
+@pytest.mark.slow
 @every_strategy
 @settings(max_examples=15, deadline=None)
 @given(seeds, st.sets(st.integers(0, 900), max_size=200))
@@ -143,6 +144,7 @@ def test_what_does_not_matter_is_ignored(window: Any) -> None:
 # Bytes
 
 
+@pytest.mark.slow
 @every_strategy
 @settings(max_examples=15, deadline=None)
 @given(seeds, st.sets(st.integers(0, 900), max_size=5))
@@ -180,6 +182,7 @@ def test_a_restored_tracker_estimates_when_the_other_does() -> None:
     assert len(estimates) < 0.9 * len(scores) / BLOCK  # else they could not have differed
 
 
+@pytest.mark.slow
 @every_strategy
 @settings(max_examples=50, deadline=None)
 @given(st.data())
@@ -243,6 +246,7 @@ def test_merging_is_learning_later(kind: Any, window: Any) -> None:
         assert 300 <= merged.evidence.labels + merged.evidence.scores <= 300 + 2 * 300 // 16
 
 
+@pytest.mark.slow
 @every_strategy
 @settings(max_examples=10, deadline=None)
 @given(seeds, st.integers(0, 300), st.integers(0, 300))

@@ -161,6 +161,7 @@ def test_the_schema_of_the_json_is_the_one_in_the_docs() -> None:
     assert json.loads(kept) == msgspec.json.schema(Report), "make schema"
 
 
+@pytest.mark.slow
 def test_nothing_of_the_users_becomes_markup(hostile: Path) -> None:
     text = as_html(report_of(hostile))
     page = Page(text)

@@ -45,6 +45,7 @@ def run() -> tuple[Pipeline, Course]:
     return pipeline, course
 
 
+@pytest.mark.slow
 def test_its_figures_are_those_of_the_table(run: tuple[Pipeline, Course]) -> None:
     pipeline, course = run
     status = course.status(pipeline, ["Mind this."], {"keys": {"limit": 3}})

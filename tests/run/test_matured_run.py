@@ -52,6 +52,7 @@ def run(paths: tuple[Path, ...], **options: Any) -> tuple[Pipeline, list[str]]:
     return pipeline, words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("corrections", [False, True])
 def test_micro_batches_do_not_matter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, corrections: bool

@@ -217,6 +217,7 @@ def test_labels_within_their_time_meet_their_predictions_however_they_are_read()
     assert all(each == seen[0] for each in seen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_a_batch_that_is_done_again_lets_the_same_expire(seed: int) -> None:
     """Though more has come onto the topics since, which would say otherwise where they end."""

@@ -99,6 +99,7 @@ def test_a_named_column_must_be_there() -> None:
         Columns(weight="score")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["predictions", "labels"])
 def test_data_frames_with_weights(where: str) -> None:
     rng = np.random.default_rng(1)

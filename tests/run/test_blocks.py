@@ -32,7 +32,7 @@ from streamcal.engine.stepping_c import step
 from streamcal.events import Event, Origin
 from streamcal.run import codec
 from streamcal.run import pipeline as pipeline_module
-from streamcal.run.apply import FixedMap, apply_maps
+from streamcal.run.apply import Maps, apply_maps
 from streamcal.run.codec import Malformed
 from streamcal.run.columns import Columns
 from streamcal.run.config import KeysConfig
@@ -196,7 +196,7 @@ def test_most_events_go_many_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("keyed", [False, True])
 def test_maps_that_are_applied(tmp_path: Path, keyed: bool) -> None:
-    maps = FixedMap(RecalibrationMap(version=3, edges=(0.0, 0.4, 1.0), values=(0.1, 0.7), weights=(0.5, 2.0)))
+    maps = Maps(RecalibrationMap(version=3, edges=(0.0, 0.4, 1.0), values=(0.1, 0.7), weights=(0.5, 2.0)))
     lines = [
         f'{{"id":"r{n}","score":{n / 200},"time":{n}' + (f',"key":"{n}"' if keyed else "") + "}"
         for n in range(200)

@@ -8,7 +8,7 @@ decision depends on the events up to there and their order alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -178,12 +178,12 @@ def _telling(
     events: Sequence[Event | Malformed],
 ) -> Iterator[tuple[int, LabelEvent | LabelledEvent | Malformed]]:
     """Yield the events that may tell something, with their indices: of a block, only the first of a label."""
+    indices: Iterable[int] = range(len(events))
     if isinstance(events, Block):
         firsts = [np.flatnonzero(events.labels == label)[:1].tolist() for label in (0, 1)]
-        for index in sorted({*firsts[0], *firsts[1], *events.others}):
-            yield index, events[index]
-        return
-    for index, event in enumerate(events):
+        indices = sorted({*firsts[0], *firsts[1], *events.others})
+    for index in indices:
+        event = events[index]
         if not isinstance(event, PredictionEvent):
             yield index, event
 

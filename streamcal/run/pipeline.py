@@ -521,8 +521,7 @@ class Pipeline:
     def _learns_whole(self, block: Block) -> bool:
         """Whether a block of the source of calibration is one run of labelled events, none to be rejected."""
         alone = np.isnan(block.scores).any() or (block.labels == NO_LABEL).any()
-        columns = block.keys, block.domains, block.weights
-        unlike = block.others or any(column is not None for column in columns)
+        unlike = block.others or block.keys is not None or block.domains is not None
         return not (alone or unlike or self._timed) and self._engines.admits(None)
 
     def _learn(

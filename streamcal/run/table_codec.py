@@ -7,31 +7,26 @@ takes.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.blocks import FEWEST, NO_LABEL, Block
 from streamcal.events import Domain, Event, Kept
-from streamcal.fields import check_domain, check_key
-from streamcal.run.columns import MAX_KEPT_BYTES, Columns, Role, check_header
-from streamcal.run.event_fields import Fields, Malformed, check_kept, count_names, malformed
+from streamcal.run.columns import MAX_KEPT_BYTES, Columns, Role
+from streamcal.run.event_fields import Malformed, TableFields, check_kept, malformed
 from streamcal.texts import Texts
 from streamcal.times import LATEST
-from streamcal.values import MAX_NAME_CHARACTERS, shown
+from streamcal.values import MAX_NAME_CHARACTERS, Floats, check_domain, check_key, shown
 
 __all__ = ["RowsDecoder"]
 
 _NOTHING: Final = repeat(None)
 
-Floats = npt.NDArray[np.float64]
 
-
-class RowsDecoder:
+class RowsDecoder(TableFields):
     """Decode rows into events.
 
     Parameters
@@ -61,26 +56,15 @@ class RowsDecoder:
         required: Iterable[str] = (),
         carried: Sequence[str] | None = None,
     ) -> None:
-        check_header("table", names, columns, required)
-        self._fields = Fields(columns, domain)
+        self.kept = columns.keep if carried is None else tuple(carried)
+        """The columns that pass through; one that the table has not is null."""
+        super().__init__("table", names, columns, domain, required, self.kept)
         self._domain: Domain = domain
         self._names = columns.names
         self._takes_labels = columns.positive is None
         self.roles: dict[Role, str] = {role: name for role, name in columns.names.items() if name in names}
         """The column of each role that the table has."""
-        self.kept = columns.keep if carried is None else tuple(carried)
-        """The columns that pass through; one that the table has not is null."""
         self._checks_kept = carried is None
-        used = {*self.roles.values(), *self.kept}
-        self._ignored = [name for name in names if name not in used]
-        self._rows = 0
-
-    @property
-    def unknown_fields(self) -> Counter[str]:
-        """How often a field was ignored because events have no such field; see `JsonDecoder`."""
-        counted: Counter[str] = Counter()
-        count_names(counted, self._ignored, self._rows)
-        return counted
 
     def decode(
         self, roles: Mapping[Role, Sequence[Any]], kept: Sequence[Sequence[Any]], rows: int
@@ -156,7 +140,7 @@ class RowsDecoder:
             return self._fields.event(fields, kept)
         except Exception as error:  # the boundary: no value may end a run
             wrong = malformed(error, b"")
-            column = self._fields.culprit(fields)
+            column = getattr(error, "column", None)
             if column is None:
                 return wrong
             return Malformed(f"{wrong.reason}, in column {shown(column)}", wrong.label, wrong.score)

@@ -27,6 +27,7 @@ from streamcal.cli.terminal import (
 from streamcal.errors import OutputError, StoreError
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.run.columns import Columns, SourceKind
+from streamcal.run.config import problems
 from streamcal.run.connectors import Connectors, public_url
 from streamcal.run.ports import (
     FileSource,
@@ -39,7 +40,6 @@ from streamcal.run.ports import (
     Store,
     TableSource,
 )
-from streamcal.run.problems import problems
 from streamcal.run.runner import Inputs, writing
 
 __all__ = [

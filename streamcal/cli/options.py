@@ -17,10 +17,9 @@ from pydantic import ValidationError
 
 from streamcal.cli.terminal import EXIT_USAGE, fail
 from streamcal.engine.config import with_join
-from streamcal.run.config import RunConfig, read_config
+from streamcal.run.config import RunConfig, problems, read_config
 from streamcal.run.connectors import connector_names
 from streamcal.run.ports import Format, Role
-from streamcal.run.problems import problems
 
 __all__ = [
     "ColumnOptions",

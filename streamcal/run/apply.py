@@ -14,10 +14,10 @@ from streamcal.blocks import Block
 from streamcal.engine.emissions import Recalibrated
 from streamcal.events import Kept, LabelEvent
 from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.run.config import problems
 from streamcal.run.doubts import Meanings
 from streamcal.run.event_fields import Malformed, OtherLabel
 from streamcal.run.ports import Batch, Feed, Source
-from streamcal.run.problems import problems
 from streamcal.run.rows import AnswerColumns, Answers, MapRow, RejectRow, answer_rows, reject_row
 from streamcal.run.runner import MAX_EVENTS, PATIENCE, Outputs, writing
 from streamcal.times import LIMIT, seconds_of

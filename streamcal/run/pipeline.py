@@ -35,11 +35,9 @@ from streamcal.run.doubts import Meanings
 from streamcal.run.engines import EnginesView, KeyedEngines, check_options
 from streamcal.run.event_fields import Malformed
 from streamcal.run.order import MicroBatch
-from streamcal.run.outcome import Moment, Outcome, PipelineState
+from streamcal.run.outcome import Moment, Outcome, PipelineState, Tally, count_reasons
 from streamcal.run.quality import Quality, Unrated
-from streamcal.run.reasons import count_reasons
 from streamcal.run.rows import AlarmRow, AnswerColumns, Answers, RejectRow, answer_rows, map_row, reject_row
-from streamcal.run.tally import Tally
 from streamcal.sketch import checks, weighing
 from streamcal.sketch.arrays import Labels, Scores
 from streamcal.sketch.decoding import decoded
@@ -106,7 +104,7 @@ class Pipeline:
         self._row_of = answer_rows(columns.keep) if columns.keep else None
         self.tally = Tally()
         self.reasons: dict[str, int] = {}
-        """How many events were rejected, by the kind of the reason (`streamcal.run.reasons`)."""
+        """How many events were rejected, by the kind of the reason (`streamcal.run.outcome`)."""
 
     @property
     def counts(self) -> JoinCounts:

@@ -10,18 +10,15 @@ from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
+from streamcal.values import Counts, Floats, Labels
 
 __all__ = ["Delay", "Delays", "Trend"]
 
 _LIMITS: Final = np.logspace(-3.0, 9.0, 12 * 16 + 1)  # between the bins of delays, seconds: 15% apart
 _BINS: Final = len(_LIMITS) + 1
 _EXPECTED: Final = 50  # labels of the rarer class in the smaller half: with fewer, z is not normal
-
-
-Values = npt.NDArray[np.float64]
 
 
 class Delay(msgspec.Struct):
@@ -91,7 +88,7 @@ class Delays:
         positives: list[int] = self._positives.tolist()
         return positives if self._by_class else []
 
-    def add(self, delays: Values, labels: npt.NDArray[np.int8]) -> None:
+    def add(self, delays: Floats, labels: Labels) -> None:
         """Add labels, 0 or 1, with their delays in seconds; a delay of NaN, which is none, is left out."""
         known = ~np.isnan(delays)
         bins = np.searchsorted(_LIMITS, delays[known], side="right")
@@ -161,7 +158,7 @@ class Delays:
         )
 
 
-def _binned(counts: list[int]) -> npt.NDArray[np.int64]:
+def _binned(counts: list[int]) -> Counts:
     if len(counts) != _BINS:
         raise DamagedStateError(f"delays are counted in {_BINS} bins, got {len(counts)}")
     return np.array(counts, np.int64)

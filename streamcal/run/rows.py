@@ -13,6 +13,7 @@ import numpy.typing as npt
 from streamcal.engine.emissions import MapPublished, Recalibrated
 from streamcal.events import Kept, KeptValue, Origin
 from streamcal.texts import Texts
+from streamcal.values import Floats
 
 __all__ = [
     "AlarmRow",
@@ -25,9 +26,6 @@ __all__ = [
     "map_row",
     "reject_row",
 ]
-
-
-Floats = npt.NDArray[np.float64]
 
 
 class AnswerColumns(NamedTuple):

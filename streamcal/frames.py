@@ -43,7 +43,7 @@ __all__ = ["Backtest", "backtest"]
 
 _ROWS: Final = 65_536  # of a frame that are read at a time
 _TYPES: Final = {"score": ({float},), "time": ({float}, {str}), "label": ({bool, int, float, str},)}
-"""Of the values of a role that `RowsDecoder` takes as a column; of the others text."""
+"""Types of the values that `RowsDecoder` takes as a column, by role; those of other roles are text."""
 
 Frame = Any
 """A data frame of a library that narwhals knows."""
@@ -116,13 +116,13 @@ def backtest(
 
 @dataclass(frozen=True)
 class Backtest:
-    """What a replay has given."""
+    """Results of a replay."""
 
     _pipeline: Pipeline
     _like: Frame
     _answers: Sequence[Recalibrated] = field(repr=False)
     rejects: Sequence[RejectRow] = field(repr=False)
-    """What was rejected, and why; a ``line`` is the number of the row, from 1."""
+    """Rejected rows, and why; a ``line`` is the number of the row, from 1."""
     _maps: Sequence[MapRow] = field(repr=False)
 
     @cached_property
@@ -170,7 +170,7 @@ class Backtest:
 
     @property
     def certificates(self) -> list[Certificate]:
-        """What was certified of them, in order, of each of which something was."""
+        """Certificates of the versions that have one, in order."""
         texts = [bytes(row.certificate) for row in self._maps]
         return [Certificate.model_validate_json(text) for text in texts if text != b"null"]
 

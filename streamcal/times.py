@@ -38,19 +38,19 @@ LIMIT: Final = 1e11
 """A time of this many seconds lies in the year 5138; in milliseconds, it is 3 March 1973."""
 
 LATEST: Final = 1e20
-"""So many nanoseconds are `LIMIT` seconds: a number beyond is no time in any unit."""
+"""Nanoseconds in `LIMIT` seconds: a number beyond is no time in any unit."""
 
 UNITS: Final = ("seconds", "milliseconds", "microseconds", "nanoseconds")
 """By their number: 0 for seconds, and so on."""
 
 Time: TypeAlias = float | str | date | np.datetime64
-"""What a time may be given as; a datetime is a date."""
+"""Type of a time as it may be given; a datetime is a date."""
 
 RULE: Final = "a time must be seconds since the epoch, a datetime, or an ISO 8601 date and time"
 
 _LIMITS: Final = (LIMIT, LIMIT * 1e3, LIMIT * 1e6, LATEST)
 SCALES: Final = (1.0, 1e3, 1e6, 1e9)
-"""How many of each unit a second has."""
+"""Number of each unit in a second."""
 _EPOCH: Final = datetime(1970, 1, 1)
 _TICKS: Final = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}  # a second
 

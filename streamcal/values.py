@@ -48,7 +48,7 @@ MAX_NAME_BYTES: Final = 512
 """An id, a key or the name of a class has at most so many bytes of UTF-8."""
 
 MAX_NAME_CHARACTERS: Final = MAX_NAME_BYTES // 4
-"""So many characters never have more bytes."""
+"""Number of characters that never have more bytes."""
 
 _SHOWN: Final = 100
 _MANY_BITS: Final = MAX_NAME_BYTES * 4  # a whole number of more bits has too many digits

@@ -105,7 +105,7 @@ class KeepOption:
 
 @dataclass(frozen=True, kw_only=True)
 class LearningOptions(ColumnOptions):
-    """How labels are read, joined and learned."""
+    """Options of reading, joining and learning labels."""
 
     label_column: str | None = _column("label", "Column of the label.")
     positive: str | None = option(
@@ -158,7 +158,7 @@ class LogOption:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingOptions:
-    """How inputs are read."""
+    """Options of reading inputs."""
 
     final: bool = option("--final", "The inputs are complete: take a last line without a line end.", False)
     form: Format | None = option(

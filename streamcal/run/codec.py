@@ -71,7 +71,7 @@ class JsonDecoder:
         self._takes_labels = columns.positive is None
         self._only: type[Event] | None = PredictionEvent  # what the last block held, if of one kind
         self.unknown_fields: Counter[str] = Counter()
-        """How often a field was ignored because events have no such field, by its name: of at most 100 names,
+        """Counts of ignored fields, which events do not have, by name: at most 100 names,
         each cut to 100 characters; the others count as one."""
 
     def decode(self, raw: bytes) -> Event | Malformed:

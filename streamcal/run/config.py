@@ -29,10 +29,10 @@ class KeysConfig(_Options):
     """Options of the keys of a run; each key has an engine of its own."""
 
     limit: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
-    """How many keys a run may have; events with further keys are rejected."""
+    """Number of keys that a run may have; events with further keys are rejected."""
 
     active: Annotated[int, Field(ge=1, le=10_000_000)] = 1_000
-    """How many engines stay in memory between two micro-batches: those used last. The others are kept as
+    """Number of engines that stay in memory between micro-batches: those used last. The others are kept as
     bytes, in the store, or in memory if there is no store."""
 
     certified: Annotated[int, Field(ge=0)] = 16

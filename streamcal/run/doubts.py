@@ -21,7 +21,7 @@ from streamcal.run.event_fields import Malformed, OtherLabel
 __all__ = ["MeaningError", "Meanings", "Sighting"]
 
 ENOUGH: Final = 10
-"""So many refused values are no accident."""
+"""Number of refused values that is no accident."""
 
 FIRST: Final = 2_000
 """Scores in percent are noticed among so many events, the first ones."""
@@ -51,20 +51,20 @@ class Sighting(msgspec.Struct):
 
 
 class Meanings(msgspec.Struct):
-    """What was seen so far of the classes and of the scale of the scores; part of the stored state."""
+    """Classes of the labels and scale of the scores, as seen so far; part of the stored state."""
 
     settled: bool = False
     """Whether labels of both classes were accepted: `take` has nothing more to look for."""
     classes: list[int] = []
-    """Those of which a label was accepted."""
+    """Classes of which a label was accepted."""
     labels: dict[str, Sighting] = {}
     """Labels that name neither class, refused before it was settled."""
     other: str | None = None
     """With ``positive``: the label of class 0, the first other one that came."""
     events: int = 0
-    """How many came before the batch that is looked at."""
+    """Number of events before the batch that is looked at."""
     percents: int = 0
-    """How many scores among the `FIRST` events look like percent."""
+    """Number of scores among the `FIRST` events that look like percent."""
     percent: Sighting | None = None
 
     def decide(self, events: Sequence[Event | Malformed], positive: object) -> list[Event | Malformed]:

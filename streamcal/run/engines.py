@@ -69,7 +69,7 @@ class KeyedEngines:
 
     @property
     def in_memory(self) -> int:
-        """How many engines are in memory."""
+        """Number of engines in memory."""
         return len(self._used) + len(self._idle)
 
     def admits(self, key: Key) -> bool:

@@ -33,7 +33,7 @@ __all__ = [
 MAX_REASON: Final = 1_000
 """Characters of a reason."""
 MAX_FIELDS: Final = 100
-"""So many names of unknown fields are counted, each cut to so many characters; the others as one."""
+"""Most names of unknown fields that are counted, each cut to as many characters; the others count as one."""
 
 T = TypeVar("T")
 
@@ -48,15 +48,15 @@ class Malformed(msgspec.Struct, frozen=True, gc=False):
     label: str | None = None
     """The class that its label names, if it was refused for that."""
     score: float | None = None
-    """Its score, if it was refused for being a number outside [0, 1]."""
+    """Score, if it was refused for being a number outside [0, 1]."""
 
     @property
     def id(self) -> str | None:
-        """None: unknown."""
+        """Unknown, so None."""
 
     @property
     def time(self) -> float | None:
-        """None: unknown."""
+        """Unknown, so None."""
 
 
 class OtherLabel(Malformed, frozen=True, gc=False, kw_only=True):
@@ -70,12 +70,12 @@ class OtherLabel(Malformed, frozen=True, gc=False, kw_only=True):
 
     @property
     def id(self) -> str | None:
-        """That of the event."""
+        """Id of the event."""
         return self.event.id
 
     @property
     def time(self) -> float | None:
-        """That of the event."""
+        """Time of the event."""
         return self.event.time
 
 
@@ -110,7 +110,7 @@ class Fields:
             "propensity": weighing.check_propensity,
         }
         self.weights = {names[role]: check for role, check in checks_of.items() if role in names}
-        """How the columns that hold weights, if any, are read."""
+        """Check of each column that holds weights, by its name."""
         self._keep = columns.keep
         self._positive = None if columns.positive is None else class_name(columns.positive)
         self.known = {*columns.names.values(), *columns.keep}
@@ -257,7 +257,7 @@ class TableFields:
 
     @property
     def unknown_fields(self) -> Counter[str]:
-        """How often a field was ignored because events have no such field, as `JsonDecoder` counts it."""
+        """Counts of ignored fields, as `JsonDecoder` has them."""
         counted: Counter[str] = Counter()
         count_names(counted, self._ignored, self._rows)
         return counted

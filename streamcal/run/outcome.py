@@ -24,7 +24,7 @@ from streamcal.sketch.decoding import Count
 __all__ = ["MOST_KINDS", "OTHER", "Moment", "Outcome", "PipelineState", "Tally", "count_reasons", "kind_of"]
 
 MOST_KINDS: Final = 30
-"""How many kinds are told apart; what comes after them is counted as `OTHER`."""
+"""Number of kinds that are told apart; later ones count as `OTHER`."""
 
 OTHER: Final = "other reasons"
 
@@ -55,7 +55,7 @@ class Moment(NamedTuple):
 
 
 class Outcome(msgspec.Struct):
-    """What a micro-batch gave: rows for the sinks."""
+    """Rows that a micro-batch gave, for the sinks."""
 
     answers: Sequence[Recalibrated]
     rejects: list[RejectRow]
@@ -70,7 +70,7 @@ class Outcome(msgspec.Struct):
 
 
 class Tally(msgspec.Struct):
-    """What a run counted."""
+    """Counts of a run."""
 
     events: Count = 0
     """Events read, of all sources, bad ones among them."""
@@ -79,13 +79,13 @@ class Tally(msgspec.Struct):
     rejected: Count = 0
     """Events that changed nothing: bad input, duplicates, labels without a prediction in time."""
     refused: Count = 0
-    """Those of the rejected events whose key was one too many."""
+    """Rejected events whose key was one too many."""
     times: TimesRead = msgspec.field(default_factory=TimesRead)
-    """How the event times were taken."""
+    """Counts of event times by how they were taken."""
     calibration: Meanings = msgspec.field(default_factory=Meanings)
-    """What labels and scores meant, in the source of calibration."""
+    """Meaning of labels and scores in the source of calibration."""
     deployment: Meanings = msgspec.field(default_factory=Meanings)
-    """And in the deployment."""
+    """Meaning of labels and scores in the deployment."""
 
 
 class PipelineState(msgspec.Struct):
@@ -96,7 +96,7 @@ class PipelineState(msgspec.Struct):
     unpublished: list[str | None] = []
     """Keys for which calibration has formed a map that was not published yet."""
     reasons: dict[str, int] = {}
-    """How many events were rejected, by the kind of the reason."""
+    """Number of rejected events by the kind of the reason."""
     quality: QualityState | None = None
     positive: str = "1"
     """The class that counts as 1."""

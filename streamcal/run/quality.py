@@ -1,4 +1,4 @@
-"""How good forecasts were, by their labels: their figures, a reliability diagram, and how labels come.
+"""Quality of forecasts, by their labels: figures, a reliability diagram, and how labels come.
 
 What is kept is bounded, and depends on the order of the labels alone, not on how they were cut into
 micro-batches: a run that was killed and resumed gives the figures of one that was not, to the last digit.
@@ -46,14 +46,14 @@ WINDOW: Final = 5_000
 """Consecutive labels whose mean is compared with that of their forecasts."""
 
 RATED_KEYS: Final = 8
-"""How many keys are rated one by one: the first whose labels come. Each adds some kilobytes to a commit."""
+"""Number of keys that are rated one by one: the first whose labels come. Each adds kilobytes to a commit."""
 
 _CELLS: Final = 512  # of the sketch that the bins are made of: some kilobytes of every commit
 _LEAST: Final = 1e-15
 
 
 class Figures(msgspec.Struct):
-    """How good the forecasts of one stream were, in figures; None without labels."""
+    """Figures of the quality of one stream of forecasts; None without labels."""
 
     brier: float | None = None
     """Brier score: mean of (forecast − label)²."""
@@ -65,10 +65,10 @@ class Figures(msgspec.Struct):
     gap: float | None = None
     """Mean forecast − mean label."""
     worst_gap: float | None = None
-    """That of largest absolute value among the windows of `WINDOW` labels, one behind the other, in the order
+    """Gap of largest absolute value among the windows of `WINDOW` labels, one behind the other, in the order
     in which labels came; None before the first is full."""
     latest_gap: float | None = None
-    """That of the latest full window."""
+    """Gap of the latest full window."""
 
 
 class ForecastQualityState(msgspec.Struct, omit_defaults=True):
@@ -88,7 +88,7 @@ class ForecastQualityState(msgspec.Struct, omit_defaults=True):
 
 
 class ForecastQuality:
-    """How good the forecasts of one stream were.
+    """Quality of one stream of forecasts.
 
     Examples
     --------
@@ -111,12 +111,12 @@ class ForecastQuality:
 
     @property
     def labels(self) -> int:
-        """How many labels there were."""
+        """Number of labels."""
         return self._sketch.n
 
     @property
     def positives(self) -> int:
-        """Those of them that are 1."""
+        """Number of labels that are 1."""
         return self._sketch.n_positives
 
     @property
@@ -298,16 +298,16 @@ class QualityState(msgspec.Struct):
 
 
 class Quality(msgspec.Struct):
-    """What the joined labels say of the forecasts that were given before them."""
+    """Quality of the forecasts that were given, by the labels that joined them later."""
 
     before: ForecastQuality = msgspec.field(default_factory=ForecastQuality)
-    """Of the scores."""
+    """Quality of the scores."""
     after: ForecastQuality = msgspec.field(default_factory=ForecastQuality)
-    """Of the recalibrated probabilities, each of its time."""
+    """Quality of the recalibrated probabilities, each as it was served."""
     history: History = msgspec.field(default_factory=History)
-    """Both, over time."""
+    """Quality of both over time."""
     by_key: dict[str, History] = msgspec.field(default_factory=dict)
-    """That of the first `RATED_KEYS` keys; empty if events have none."""
+    """History of each of the first `RATED_KEYS` keys; empty if events have none."""
     delays: Delays = msgspec.field(default_factory=Delays)
     """Event time from a prediction to its label."""
     reach: Reach = msgspec.field(default_factory=Reach)
@@ -315,7 +315,7 @@ class Quality(msgspec.Struct):
 
     @property
     def figures(self) -> dict[str, Figures]:
-        """Those of both, by ``before`` and ``after``."""
+        """Figures of both, by ``before`` and ``after``."""
         return {"before": self.before.figures, "after": self.after.figures}
 
     def add(self, unrated: Unrated) -> None:

@@ -23,7 +23,7 @@ from streamcal.values import Floats
 __all__ = ["PANES", "Reach", "ReachState", "Unreached"]
 
 PANES: Final = 8
-"""How many panes there may be, from the first to the last."""
+"""Number of panes that there may be, from the first to the last."""
 
 _CELLS: Final = 256  # of a pane at most: two kilobytes of every commit
 _WAITING: Final = 65_536  # so many may wait until they are sorted into panes, all at once
@@ -42,7 +42,7 @@ class Unreached(NamedTuple):
     """The smallest score above it; 1 at the end."""
     predictions: int
     labels: int
-    """How many of these predictions have one."""
+    """Number of these predictions with a label."""
 
 
 class ReachState(msgspec.Struct):

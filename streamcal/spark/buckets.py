@@ -116,7 +116,7 @@ class Buckets(StatefulProcessor):
 
 
 class _Work:
-    """What a micro-batch does to one bucket. In place of an engine, it only takes note."""
+    """Work of a micro-batch on one bucket. In place of an engine, it only takes note."""
 
     def __init__(self, join: Join, max_cells: int, began: float = math.inf) -> None:
         self._join = join

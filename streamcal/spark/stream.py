@@ -68,14 +68,14 @@ class Batch(NamedTuple):
 
 
 class StreamState(NamedTuple):
-    """What a stream has learned by the end of a micro-batch."""
+    """State of a stream by the end of a micro-batch."""
 
     batch: int
-    """Its number; −1 before the first."""
+    """Number of the micro-batch; −1 before the first."""
     engines: dict[str | None, Recalibrator]
     """The engine of each key."""
     counts: JoinCounts
-    """How many events met which end."""
+    """Number of events that met each end."""
 
 
 def recalibrate_stream(

@@ -175,7 +175,7 @@ class AlarmRow(msgspec.Struct, frozen=True):
     """An assumption behind the certificates that is refuted."""
 
     number: int
-    """Number among the alarms of this key, from 1; with the key, it tells one alarm of a store from all others."""
+    """Number among the alarms of this key, from 1; with the key, it names one alarm of a store."""
     key: str | None
     """The key of the events that it is about; None: events without a key."""
     time: float | None

@@ -40,14 +40,15 @@ class Block(Sequence[Any]):
     times
         float64[n]; NaN: none.
     domain
-        of all events but those of ``domains``.
-    keys, domains, kept
-        one for each event; None: all have no key, the one domain, keep nothing.
+        of all events but those of ``others``.
+    keys, kept
+        one for each event; None: all have no key, keep nothing.
     others
-        by index: what no column can hold, such as an event with a weight, in the place of the event there.
+        by index: what no column can hold, such as an event of another domain or with a weight, in the place
+        of the event there.
     """
 
-    __slots__ = ("domain", "domains", "ids", "kept", "keys", "labels", "others", "scores", "times")
+    __slots__ = ("domain", "ids", "kept", "keys", "labels", "others", "scores", "times")
 
     def __init__(
         self,
@@ -57,29 +58,27 @@ class Block(Sequence[Any]):
         times: Floats,
         domain: Domain,
         keys: list[str | None] | None = None,
-        domains: list[Domain] | None = None,
         kept: list[Kept] | None = None,
         others: Mapping[int, object] | None = None,
     ) -> None:
         self.ids = Texts.of(ids)
         self.scores, self.labels, self.times = scores, labels, times
-        self.keys, self.domain, self.domains, self.kept = keys, domain, domains, kept
+        self.keys, self.domain, self.kept = keys, domain, kept
         self.others: Mapping[int, object] = others or {}
 
     @classmethod
     def of(cls, events: Sequence[Any], domain: Domain) -> Self:
-        """Return events as a block: itself, if they are one already."""
-        if isinstance(events, cls):
+        """Return events as a block: itself, if they are one of this domain already."""
+        if isinstance(events, cls) and events.domain == domain:
             return events
         ids: list[str | None] = [getattr(event, "id", None) for event in events]
-        others = {index: event for index, event in enumerate(events) if not _is_plain(event)}
+        others = {index: event for index, event in enumerate(events) if not _is_plain(event, domain)}
         if others:  # what they would tell is for the one who takes them
             events = [None if index in others else event for index, event in enumerate(events)]
         scores = np.array([getattr(event, "score", None) for event in events], np.float64)
         labels = np.array([getattr(event, "label", NO_LABEL) for event in events], np.float64)
         times = np.array([getattr(event, "time", None) for event in events], np.float64)
         keys = [getattr(event, "key", None) for event in events]
-        domains = [getattr(event, "domain", domain) for event in events]
         kept = [getattr(event, "kept", ()) for event in events]
         return cls(
             ids,
@@ -88,7 +87,6 @@ class Block(Sequence[Any]):
             times,
             domain,
             keys if any(key is not None for key in keys) else None,
-            domains if any(each != domain for each in domains) else None,
             kept if any(kept) else None,
             others,
         )
@@ -104,11 +102,9 @@ class Block(Sequence[Any]):
         for block in blocks:
             others.update({start + index: other for index, other in block.others.items()})
             start += len(block)
-        keys = domains = kept = None
+        keys = kept = None
         if any(block.keys is not None for block in blocks):
             keys = [key for block in blocks for key in block.keys or [None] * len(block)]
-        if any(block.domains is not None or block.domain != domain for block in blocks):
-            domains = [each for block in blocks for each in block.domains or [block.domain] * len(block)]
         if any(block.kept is not None for block in blocks):
             kept = [each for block in blocks for each in block.kept or [()] * len(block)]
         return cls(
@@ -118,7 +114,6 @@ class Block(Sequence[Any]):
             np.concatenate([block.times for block in blocks]),
             domain,
             keys,
-            domains,
             kept,
             others,
         )
@@ -139,18 +134,17 @@ class Block(Sequence[Any]):
         return next(iter(self[index : index + 1]))
 
     def __iter__(self) -> Iterator[Any]:
-        others = self.others
+        others, domain = self.others, self.domain
         columns = zip(
             self.ids.tolist(),
             self.scores.tolist(),
             self.labels.tolist(),
             self.times.tolist(),
             self.keys or repeat(None),
-            self.domains or repeat(self.domain),
             self.kept or repeat(()),
             strict=False,
         )
-        for index, (id_, score, label, time, key, domain, kept) in enumerate(columns):
+        for index, (id_, score, label, time, key, kept) in enumerate(columns):
             moment = None if time != time else time  # NaN
             if others and index in others:
                 yield others[index]
@@ -174,8 +168,8 @@ class Block(Sequence[Any]):
             for index in others:
                 listed[index], scores[index], labels[index] = None, np.nan, NO_LABEL
             ids = listed
-        rest = self.keys, self.domains, self.kept
-        return Block(ids, scores, labels, times, self.domain, *rest, {**self.others, **others})
+        others = {**self.others, **others}
+        return Block(ids, scores, labels, times, self.domain, self.keys, self.kept, others)
 
     def _part(self, ids: Texts, where: slice | npt.NDArray[np.intp], indices: Sequence[int]) -> Self:
         """Return the events at some indices, given in two forms."""
@@ -189,11 +183,11 @@ class Block(Sequence[Any]):
             self.times[where],
             self.domain,
             self.keys and [self.keys[at] for at in indices],
-            self.domains and [self.domains[at] for at in indices],
             self.kept and [self.kept[at] for at in indices],
             others,
         )
 
 
-def _is_plain(event: Any) -> bool:
-    return isinstance(event, PredictionEvent | LabelEvent | LabelledEvent) and event.weight is None
+def _is_plain(event: Any, domain: Domain) -> bool:
+    plain = isinstance(event, PredictionEvent | LabelEvent | LabelledEvent) and event.weight is None
+    return plain and (isinstance(event, LabelEvent) or event.domain == domain)

@@ -127,15 +127,17 @@ class JsonDecoder:
         times = np.array(list(map(_time_of, wires)), np.float64)  # None becomes NaN
         if kind is LabelEvent:
             return Block(ids, scores, labels, times, self._domain)
-        keys, domains = list(map(_key_of, wires)), list(map(_domain_of, wires))
+        keys, named = list(map(_key_of, wires)), set(map(_domain_of, wires))
+        domains = {domain or self._domain for domain in named or (None,)}
+        if len(domains) > 1:
+            return None
         return Block(
             ids,
             scores,
             labels,
             times,
-            self._domain,
+            domains.pop(),
             None if keys.count(None) == count else keys,
-            None if domains.count(None) == count else [domain or self._domain for domain in domains],
             None if self._kept is None else list(map(self._kept, wires)),
         )
 

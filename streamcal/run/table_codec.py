@@ -169,9 +169,11 @@ class RowsDecoder(TableFields):
         try:
             for key in () if alone else set(keys or ()):
                 check_key(key)
-            for domain in set() if alone else set(domains or ()) - {None}:
-                check_domain(domain)
+            named = {self._domain} if alone else {domain or self._domain for domain in domains or (None,)}
+            own, *others = map(check_domain, named)
         except ValueError:
+            return None
+        if others:
             return None
         if self._checks_kept and not alone and not all(map(_are_short, kept)):
             return None
@@ -180,7 +182,6 @@ class RowsDecoder(TableFields):
         told = np.full(count, NO_LABEL, np.int8)
         if labels is not None:
             told[:] = [NO_LABEL if label is None else label for label in labels]
-        own = self._domain
         return Block(
             [None] * count if ids is _NOTHING else list(ids),
             given,
@@ -188,9 +189,6 @@ class RowsDecoder(TableFields):
             np.full(count, np.nan) if times is None else np.array(times, np.float64),
             own,
             None if alone or keys is None or keys.count(None) == count else list(keys),
-            None
-            if alone or not set(domains or ()) - {None, own}
-            else [each or own for each in domains or ()],
             None if alone or not kept else list(zip(*kept, strict=True)),
         )
 

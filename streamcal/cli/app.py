@@ -23,15 +23,13 @@ from typer.core import TyperCommand
 
 from streamcal.cli import demo as flights
 from streamcal.cli.apply import apply
-from streamcal.cli.opening import ending, open_inputs, open_store, read_map, refuse_same
+from streamcal.cli.opening import begin, ending, open_inputs, open_store, read_map, refuse_same
 from streamcal.cli.options import (
     InputOptions,
     KeepOption,
     LearningOptions,
     Named,
-    named,
     option,
-    read_options,
     takes_options,
 )
 from streamcal.cli.reporting import report
@@ -42,7 +40,6 @@ from streamcal.cli.terminal import (
     EXIT_NOTHING_READ,
     EXIT_UNUSABLE,
     EXIT_USAGE,
-    Stop,
     fail,
     give_up_standard_output,
     hold_standard_streams,
@@ -140,10 +137,7 @@ def replay(given: _ReplayOptions) -> None:
     Reads the sources from the beginning up to the positions in the store, and rebuilds the state in memory.
     """
     set_up_logging(as_json=False)
-    options = read_options(given)
-    stop = Stop()
-    connectors = Connectors(options.connectors, stop)
-    refuse_same(connectors, named(given))
+    options, stop, connectors = begin(given)
     with ExitStack() as stack:
         kept = open_store(connectors, given.store, stack, read_only=True)
         inputs = open_inputs(connectors, options.columns, stack, given)

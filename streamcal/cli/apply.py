@@ -13,35 +13,32 @@ from pathlib import Path
 import typer
 
 from streamcal.cli.opening import (
+    begin,
     ending,
     kept_types,
     open_sink,
     open_source,
     read_map,
     refuse_damaged,
-    refuse_same,
 )
 from streamcal.cli.options import (
     ColumnOptions,
     KeepOption,
     LogOption,
     ReadingOptions,
-    named,
     option,
-    read_options,
     takes_options,
 )
 from streamcal.cli.terminal import (
     EXIT_NOTHING_READ,
     EXIT_USAGE,
     RejectLog,
-    Stop,
     fail,
     set_up_logging,
     stop_status,
 )
 from streamcal.run.apply import Maps, apply_maps
-from streamcal.run.connectors import Connectors, public_url
+from streamcal.run.connectors import public_url
 from streamcal.run.ports import TableSource
 from streamcal.run.rows import RejectRow
 from streamcal.run.runner import Outputs
@@ -68,11 +65,8 @@ def apply(given: _ApplyOptions) -> None:
     set_up_logging(as_json=given.log_json)
     if (given.map_file is None) == (given.follow is None):
         fail("give either --map or --follow", EXIT_USAGE)
-    options = read_options(given)
+    options, stop, connectors = begin(given)
     columns = options.columns.model_copy(update={"positive": 1})  # labels do not matter: any will do
-    stop = Stop()
-    connectors = Connectors(options.connectors, stop)
-    refuse_same(connectors, named(given))
     with ExitStack() as stack:
         if given.map_file is not None:
             maps = Maps(read_map(given.map_file))

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from streamcal.cli.options import InputOptions, Named, ReadingOptions
+from streamcal.cli.options import ColumnOptions, InputOptions, Named, ReadingOptions, named, read_options
 from streamcal.cli.terminal import (
     EXIT_INTERRUPTED,
     EXIT_NOTHING_READ,
@@ -27,7 +27,7 @@ from streamcal.cli.terminal import (
 from streamcal.errors import OutputError, StoreError
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.run.columns import Columns, SourceKind
-from streamcal.run.config import problems
+from streamcal.run.config import RunConfig, problems
 from streamcal.run.connectors import Connectors, public_url
 from streamcal.run.ports import (
     FileSource,
@@ -43,6 +43,7 @@ from streamcal.run.ports import (
 from streamcal.run.runner import Inputs, writing
 
 __all__ = [
+    "begin",
     "ending",
     "kept_types",
     "on_standard_output",
@@ -54,6 +55,17 @@ __all__ = [
     "refuse_damaged",
     "refuse_same",
 ]
+
+
+def begin(given: ColumnOptions, more: Iterable[Named] = ()) -> tuple[RunConfig, Stop, Connectors]:
+    """Begin a command: read its options, listen to signals, and refuse one thing that is named twice.
+
+    ``more``: what it names beside its options.
+    """
+    options, stop = read_options(given), Stop()
+    connectors = Connectors(options.connectors, stop)
+    refuse_same(connectors, [*named(given), *more])
+    return options, stop, connectors
 
 
 def read_map(path: Path) -> RecalibrationMap:

@@ -72,12 +72,9 @@ def option(
     return dataclasses.field(metadata={"typer": given, "flag": flag, "role": role, "sets": sets})
 
 
-def _column(role: str, text: str) -> Any:
-    return option(f"--{role}", text, sets=("columns", role), metavar="NAME")
-
-
-def _join(name: str, text: str, metavar: str) -> Any:
-    return option(f"--{name.replace('_', '-')}", text, sets=("join", name), metavar=metavar)
+def _sets(table: str, name: str, text: str, metavar: str | None = None) -> Any:
+    """Return the field of an option that overrides the one of its name in a table of the configuration."""
+    return option(f"--{name.replace('_', '-')}", text, sets=(table, name), metavar=metavar)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,57 +82,52 @@ class ColumnOptions:
     """The file of options, and the columns of predictions."""
 
     config: Path | None = option("--config", "Options, as a TOML file.", role="read")
-    id_column: str | None = _column("id", "Column or field of the id; by default id.")
-    score_column: str | None = _column("score", "Column of the score.")
-    time_column: str | None = _column("time", "Column of the event time.")
-    key_column: str | None = _column("key", "Column of the key: each key has its own engine and map.")
+    id_column: str | None = _sets("columns", "id", "Column or field of the id; by default id.", "NAME")
+    score_column: str | None = _sets("columns", "score", "Column of the score.", "NAME")
+    time_column: str | None = _sets("columns", "time", "Column of the event time.", "NAME")
+    key_column: str | None = _sets(
+        "columns", "key", "Column of the key: each key has its own engine and map.", "NAME"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class KeepOption:
     """The columns that pass through."""
 
-    keep: str | None = option(
-        "--keep",
-        "Columns that pass into the rows of the output.",
-        sets=("columns", "keep"),
-        metavar="NAME,NAME",
-    )
+    keep: str | None = _sets("columns", "keep", "Columns that pass into the rows of the output.", "NAME,NAME")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearningOptions(ColumnOptions):
     """Options of reading, joining and learning labels."""
 
-    label_column: str | None = _column("label", "Column of the label.")
-    positive: str | None = option(
-        "--positive",
-        "The label that counts as 1; the one other label counts as 0.",
-        sets=("columns", "positive"),
-        metavar="VALUE",
+    label_column: str | None = _sets("columns", "label", "Column of the label.", "NAME")
+    positive: str | None = _sets(
+        "columns", "positive", "The label that counts as 1; the one other label counts as 0.", "VALUE"
     )
-    mode: str | None = option(
-        "--mode",
-        "Which map is served: auto, source, label_shift, target or composite.",
-        sets=("recalibrator", "mode"),
+    mode: str | None = _sets(
+        "recalibrator", "mode", "Which map is served: auto, source, label_shift, target or composite."
     )
-    window: str | None = option(
-        "--window",
+    window: str | None = _sets(
+        "recalibrator",
+        "window",
         "Form maps from this many latest labels, or from those of such a time, P30D.",
-        sets=("recalibrator", "window"),
-        metavar="LABELS|DURATION",
+        "LABELS|DURATION",
     )
-    label_ttl: str | None = _join(
+    label_ttl: str | None = _sets(
+        "join",
         "label_ttl",
         "How long predictions and labels wait for each other; by default P30D, 30 days.",
         "SECONDS|DURATION",
     )
-    unlabelled: str | None = _join(
+    unlabelled: str | None = _sets(
+        "join",
         "unlabelled",
         "What a prediction without a label teaches: nothing, or 0 after --matured-after.",
         "drop|negative",
     )
-    matured_after: str | None = _join(
+    matured_after: str | None = _sets(
+        "join",
         "matured_after",
         "How long after its prediction a label counts, with --unlabelled negative.",
         "SECONDS|DURATION",

@@ -17,14 +17,12 @@ import msgspec
 import typer
 from rich.console import Console
 
-from streamcal.cli.opening import ending, open_inputs, open_store, refuse_damaged, refuse_same
+from streamcal.cli.opening import begin, ending, open_inputs, open_store, refuse_damaged
 from streamcal.cli.options import (
     InputOptions,
     LearningOptions,
     Named,
-    named,
     option,
-    read_options,
     takes_options,
 )
 from streamcal.cli.progress import Meter
@@ -43,7 +41,7 @@ from streamcal.report.document import MARK, as_html
 from streamcal.report.record import Report, make_report
 from streamcal.run.closing import closing_words
 from streamcal.run.config import RunConfig
-from streamcal.run.connectors import Connectors, public_url
+from streamcal.run.connectors import public_url
 from streamcal.run.course import Course
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Source, Store
@@ -89,18 +87,9 @@ def report(
         fail("give either a store, or --events with --labels", EXIT_USAGE)
     if store is not None and any(astuple(given)):
         fail("a store has its inputs and options: give others with --events, and no store", EXIT_USAGE)
-    options = read_options(given)
     path = output if output is not None or as_json else Path("report.html")
-    stop = Stop()
-    connectors = Connectors(options.connectors, stop)
-    refuse_same(
-        connectors,
-        [
-            Named("the store", store, "store"),
-            *named(given),
-            Named("--output", path, "written"),
-        ],
-    )
+    more = [Named("the store", store, "store"), Named("--output", path, "written")]
+    options, stop, connectors = begin(given, more)
     if path is not None:
         refuse_unwritable("--output", path, "a report", is_report)
     with ExitStack() as stack:

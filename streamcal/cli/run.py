@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from streamcal.cli.opening import (
+    begin,
     ending,
     kept_types,
     on_standard_output,
@@ -22,7 +23,6 @@ from streamcal.cli.opening import (
     open_sink,
     open_store,
     refuse_damaged,
-    refuse_same,
 )
 from streamcal.cli.options import (
     InputOptions,
@@ -31,7 +31,6 @@ from streamcal.cli.options import (
     LogOption,
     named,
     option,
-    read_options,
     takes_options,
 )
 from streamcal.cli.page import serve_page
@@ -45,7 +44,6 @@ from streamcal.cli.terminal import (
     EXIT_UNUSABLE,
     EXIT_USAGE,
     RejectLog,
-    Stop,
     fail,
     set_up_logging,
     stop_status,
@@ -114,10 +112,7 @@ def run(given: _RunOptions) -> None:
     answers every prediction once.
     """
     set_up_logging(as_json=given.log_json)
-    options = read_options(given)
-    stop = Stop()
-    connectors = Connectors(options.connectors, stop)
-    refuse_same(connectors, named(given))
+    options, stop, connectors = begin(given)
     _check_reports(given)
     with ExitStack() as stack:
         server = serve_page(given.page, stack) if given.page else None

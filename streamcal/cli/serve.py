@@ -13,20 +13,17 @@ from typing import Annotated, Final
 
 import typer
 
-from streamcal.cli.opening import ending, open_sink, open_source, open_store, refuse_same
+from streamcal.cli.opening import begin, ending, open_sink, open_source, open_store
 from streamcal.cli.options import (
     KeepOption,
     LearningOptions,
     LogOption,
     Named,
     SourceOption,
-    named,
-    read_options,
     takes_options,
 )
 from streamcal.cli.terminal import (
     EXIT_USAGE,
-    Stop,
     fail,
     set_up_logging,
     stop_status,
@@ -77,7 +74,6 @@ def serve(
         fail(NEEDED, EXIT_USAGE)
     from streamcal.serve.server import Server, listen
 
-    options = read_options(given)
     loopback = is_loopback(host)
     if token_file is None and not loopback:
         fail(
@@ -86,16 +82,8 @@ def serve(
             EXIT_USAGE,
         )
     token = None if token_file is None else _read_token(token_file)
-    stop = Stop()
-    connectors = Connectors(options.connectors, stop)
-    refuse_same(
-        connectors,
-        [
-            Named("--store", store, "store"),
-            Named("--token-file", token_file),
-            *named(given),
-        ],
-    )
+    more = [Named("--store", store, "store"), Named("--token-file", token_file)]
+    options, stop, connectors = begin(given, more)
     with ExitStack() as stack:
         try:
             listener = stack.enter_context(listen(host, port))

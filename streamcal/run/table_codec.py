@@ -106,22 +106,12 @@ class RowsDecoder(TableFields):
         scores, labels, times
             float64[n], NaN where there is none; None: no such column.
         """
-        count, alone = len(ids), scores is None
-        told = np.full(count, NO_LABEL, np.int8)
-        if labels is not None:
-            missing = np.isnan(labels)
-            if not self._takes_labels or not ((labels == 0) | (labels == 1) | (missing & (not alone))).all():
-                return None
-            told[~missing] = labels[~missing]
-        given = np.full(count, np.nan) if scores is None else scores
-        plain = alone or bool(((given >= 0.0) & (given <= 1.0)).all())
-        sizes = ids.sizes
-        if count < FEWEST or not plain or not ((sizes >= 1) & (sizes <= MAX_NAME_CHARACTERS)).all():
+        if len(ids) < FEWEST or not ((ids.sizes >= 1) & (ids.sizes <= MAX_NAME_CHARACTERS)).all():
             return None
-        if times is not None and (np.abs(times) >= LATEST).any():
-            return None
-        self._rows += count
-        return Block(ids, given, told, np.full(count, np.nan) if times is None else times, self._domain)
+        block = self._block(ids, scores, labels, times, self._domain)
+        if block is not None:
+            self._rows += len(ids)
+        return block
 
     def row(self, fields: Mapping[str, Any], kept: Kept = ()) -> Event | Malformed:
         """Return the event of one row, or why it is not one; never raises on bad input.
@@ -151,46 +141,63 @@ class RowsDecoder(TableFields):
         """Return the events of rows, or None if one needs a closer look; arguments as for `decode`."""
         if self._fields.weights.keys() & self.roles.values():
             return None
-        scores, labels = roles.get("score"), roles.get("label")
-        has_both = scores is not None and labels is not None and None not in labels
-        ids: Iterable[Any] | None = roles.get("id", _NOTHING if has_both else None)
-        times, keys, domains = roles.get("time"), roles.get("key"), roles.get("domain")
-        if ids is None or not (ids is _NOTHING or _are_plain_ids(ids)):
-            return None
-        if not (scores is None or _are_scores(scores)):
-            return None
-        if labels is not None:
-            classes = {0, 1} if scores is None else {0, 1, None}
-            if not (self._takes_labels and set(labels) <= classes):
-                return None
-        if not (times is None or _are_times(times)):
-            return None
+        scores, labels, times = roles.get("score"), roles.get("label"), roles.get("time")
         alone = scores is None  # a label has no key and no domain, and keeps nothing
+        count = len(next(iter(roles.values())))
+        has_both = not alone and labels is not None and None not in labels
+        ids: Sequence[Any] | None = roles.get("id", [None] * count if has_both else None)
+        if ids is None or ("id" in roles and not _are_plain_ids(ids)):
+            return None
+        if labels is not None and not set(labels) <= {0, 1, None}:
+            return None
+        if times is not None and not _are_times(times):
+            return None
+        keys = None if alone else roles.get("key")
         try:
-            for key in () if alone else set(keys or ()):
+            for key in set(keys or ()):
                 check_key(key)
-            named = {self._domain} if alone else {domain or self._domain for domain in domains or (None,)}
-            own, *others = map(check_domain, named)
+            named = set((None if alone else roles.get("domain")) or [None])
+            own, *others = {self._domain if each is None else check_domain(each) for each in named}
         except ValueError:
             return None
-        if others:
+        if others or (self._checks_kept and not alone and not all(map(_are_short, kept))):
             return None
-        if self._checks_kept and not alone and not all(map(_are_short, kept)):
-            return None
-        count = len(next(iter(roles.values())))
-        given = np.array([None] * count if scores is None else scores, np.float64)  # None becomes NaN
+        if keys is not None and keys.count(None) == count:
+            keys = None
+        kept_of = None if alone or not kept else list(zip(*kept, strict=True))
+        numbers = _floats(scores), _floats(labels), _floats(times)
+        return self._block(ids, *numbers, own, None if keys is None else list(keys), kept_of)
+
+    def _block(
+        self,
+        ids: Sequence[str | None],
+        scores: Floats | None,
+        labels: Floats | None,
+        times: Floats | None,
+        domain: Domain,
+        keys: list[str | None] | None = None,
+        kept: list[Kept] | None = None,
+    ) -> Block | None:
+        """Return the events of columns, NaN where there is no value, or None if one is out of range."""
+        count, alone = len(ids), scores is None
         told = np.full(count, NO_LABEL, np.int8)
         if labels is not None:
-            told[:] = [NO_LABEL if label is None else label for label in labels]
-        return Block(
-            [None] * count if ids is _NOTHING else list(ids),
-            given,
-            told,
-            np.full(count, np.nan) if times is None else np.array(times, np.float64),
-            own,
-            None if alone or keys is None or keys.count(None) == count else list(keys),
-            None if alone or not kept else list(zip(*kept, strict=True)),
-        )
+            missing = np.isnan(labels)
+            if not self._takes_labels or not ((labels == 0) | (labels == 1) | (missing & (not alone))).all():
+                return None
+            told[~missing] = labels[~missing]
+        given = np.full(count, np.nan) if scores is None else scores
+        if not alone and not ((given >= 0.0) & (given <= 1.0)).all():
+            return None
+        moments = np.full(count, np.nan) if times is None else times
+        if (np.abs(moments) >= LATEST).any():
+            return None
+        return Block(ids, given, told, moments, domain, keys, kept)
+
+
+def _floats(values: Sequence[Any] | None) -> Floats | None:
+    """Return a column as numbers, NaN for None."""
+    return None if values is None else np.array(values, np.float64)
 
 
 def _are_plain_ids(ids: Iterable[Any]) -> bool:
@@ -202,18 +209,11 @@ def _are_plain_ids(ids: Iterable[Any]) -> bool:
         return False
 
 
-def _are_scores(scores: Sequence[Any]) -> bool:
-    given = np.array(scores, np.float64)  # None becomes NaN
-    return bool(np.all((given >= 0.0) & (given <= 1.0)))
-
-
 def _are_times(times: Sequence[Any]) -> bool:
     """Whether all are numbers in some unit, or missing."""
     if type(next(filter(None, times), 0.0)) is not float:  # numpy would read the texts as numbers
         return False
-    given = np.array(times, np.float64)  # None becomes NaN
-    missing = np.isnan(given)
-    return bool(np.all(missing | (np.abs(given) < LATEST))) and np.count_nonzero(missing) == times.count(None)
+    return bool(np.isnan(np.array(times, np.float64)).sum() == times.count(None))
 
 
 def _are_short(values: Sequence[Any]) -> bool:

@@ -126,7 +126,7 @@ def show(
 
 @dataclass(frozen=True, kw_only=True)
 class _ReplayOptions(LearningOptions, KeepOption, InputOptions):
-    store: str = option("--store", "The store to check; it is not changed.", ..., role="store")
+    store: str = option("The store to check; it is not changed.", ..., role="store")
 
 
 @app.command(cls=_Once)

@@ -50,13 +50,11 @@ log = logging.getLogger("streamcal")
 
 @dataclass(frozen=True, kw_only=True)
 class _ApplyOptions(LogOption, ColumnOptions, KeepOption, ReadingOptions):
-    map_file: Path | None = option("--map", "A map, as JSON.", role="read")
-    follow: str | None = option(
-        "--follow", "The --maps of a run: always apply the newest map of each key.", role="read"
-    )
-    events: str = option("--events", "Predictions to recalibrate.", "-", role="read")
-    output: str = option("--output", "Where the recalibrated predictions go.", "-", role="written")
-    rejects: str | None = option("--rejects", "Where rejected input goes, one line each.", role="written")
+    map_file: Path | None = option("A map, as JSON.", flag="--map", role="read")
+    follow: str | None = option("The --maps of a run: always apply the newest map of each key.", role="read")
+    events: str = option("Predictions to recalibrate.", "-", role="read")
+    output: str = option("Where the recalibrated predictions go.", "-", role="written")
+    rejects: str | None = option("Where rejected input goes, one line each.", role="written")
 
 
 @takes_options

@@ -8,7 +8,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Final, NamedTuple, get_type_hints
 
@@ -44,49 +44,58 @@ _PANELS: Final = {
 
 
 def option(
-    flag: str,
     text: str,
     default: object = None,
     *,
+    flag: str | None = None,
     role: Role | None = None,
-    sets: tuple[str, str] | None = None,
+    table: str | None = None,
     metavar: str | None = None,
 ) -> Any:
-    """Return a field of a class of options.
+    """Return a field of a class of options; its name gives that of the option.
 
     Parameters
     ----------
-    flag, text
-        such as ``--map``, and its help.
+    text
+        the help.
     default
         ``...`` if the option must be given.
+    flag
+        the option, such as ``--map``, where its name is not that of the field.
     role
         what is done with the path or URL that it names; None: it names none.
-    sets
-        the table of the configuration and the option there that it overrides.
+    table
+        the table of the configuration in which it overrides the option of its name.
     metavar
         what the help calls the value.
     """
-    panel = None if sets is None else _PANELS[sets[0]]
-    given = typer.Option(default, flag, metavar=metavar, help=text, rich_help_panel=panel)
-    return dataclasses.field(metadata={"typer": given, "flag": flag, "role": role, "sets": sets})
+    panel = None if table is None else _PANELS[table]
+    made = partial(typer.Option, default, metavar=metavar, help=text, rich_help_panel=panel)
+    return dataclasses.field(
+        metadata={"made": made, "needed": default is ..., "flag": flag, "role": role, "table": table}
+    )
 
 
-def _sets(table: str, name: str, text: str, metavar: str | None = None) -> Any:
-    """Return the field of an option that overrides the one of its name in a table of the configuration."""
-    return option(f"--{name.replace('_', '-')}", text, sets=(table, name), metavar=metavar)
+def _name(field: dataclasses.Field[Any]) -> str:
+    return field.name.removesuffix("_column")
+
+
+def _flag(field: dataclasses.Field[Any]) -> str:
+    return field.metadata["flag"] or f"--{_name(field).replace('_', '-')}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnOptions:
     """The file of options, and the columns of predictions."""
 
-    config: Path | None = option("--config", "Options, as a TOML file.", role="read")
-    id_column: str | None = _sets("columns", "id", "Column or field of the id; by default id.", "NAME")
-    score_column: str | None = _sets("columns", "score", "Column of the score.", "NAME")
-    time_column: str | None = _sets("columns", "time", "Column of the event time.", "NAME")
-    key_column: str | None = _sets(
-        "columns", "key", "Column of the key: each key has its own engine and map.", "NAME"
+    config: Path | None = option("Options, as a TOML file.", role="read")
+    id_column: str | None = option(
+        "Column or field of the id; by default id.", table="columns", metavar="NAME"
+    )
+    score_column: str | None = option("Column of the score.", table="columns", metavar="NAME")
+    time_column: str | None = option("Column of the event time.", table="columns", metavar="NAME")
+    key_column: str | None = option(
+        "Column of the key: each key has its own engine and map.", table="columns", metavar="NAME"
     )
 
 
@@ -94,43 +103,41 @@ class ColumnOptions:
 class KeepOption:
     """The columns that pass through."""
 
-    keep: str | None = _sets("columns", "keep", "Columns that pass into the rows of the output.", "NAME,NAME")
+    keep: str | None = option(
+        "Columns that pass into the rows of the output.", table="columns", metavar="NAME,NAME"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearningOptions(ColumnOptions):
     """Options of reading, joining and learning labels."""
 
-    label_column: str | None = _sets("columns", "label", "Column of the label.", "NAME")
-    positive: str | None = _sets(
-        "columns", "positive", "The label that counts as 1; the one other label counts as 0.", "VALUE"
+    label_column: str | None = option("Column of the label.", table="columns", metavar="NAME")
+    positive: str | None = option(
+        "The label that counts as 1; the one other label counts as 0.", table="columns", metavar="VALUE"
     )
-    mode: str | None = _sets(
-        "recalibrator", "mode", "Which map is served: auto, source, label_shift, target or composite."
+    mode: str | None = option(
+        "Which map is served: auto, source, label_shift, target or composite.", table="recalibrator"
     )
-    window: str | None = _sets(
-        "recalibrator",
-        "window",
+    window: str | None = option(
         "Form maps from this many latest labels, or from those of such a time, P30D.",
-        "LABELS|DURATION",
+        table="recalibrator",
+        metavar="LABELS|DURATION",
     )
-    label_ttl: str | None = _sets(
-        "join",
-        "label_ttl",
+    label_ttl: str | None = option(
         "How long predictions and labels wait for each other; by default P30D, 30 days.",
-        "SECONDS|DURATION",
+        table="join",
+        metavar="SECONDS|DURATION",
     )
-    unlabelled: str | None = _sets(
-        "join",
-        "unlabelled",
+    unlabelled: str | None = option(
         "What a prediction without a label teaches: nothing, or 0 after --matured-after.",
-        "drop|negative",
+        table="join",
+        metavar="drop|negative",
     )
-    matured_after: str | None = _sets(
-        "join",
-        "matured_after",
+    matured_after: str | None = option(
         "How long after its prediction a label counts, with --unlabelled negative.",
-        "SECONDS|DURATION",
+        table="join",
+        metavar="SECONDS|DURATION",
     )
 
 
@@ -138,24 +145,24 @@ class LearningOptions(ColumnOptions):
 class SourceOption:
     """The source of calibration."""
 
-    source: str | None = option("--source", "Labelled events to calibrate on first.", role="read")
+    source: str | None = option("Labelled events to calibrate on first.", role="read")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogOption:
     """The form of the log."""
 
-    log_json: bool = option("--log-json", "Log one JSON object per line.", False)
+    log_json: bool = option("Log one JSON object per line.", False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingOptions:
     """Options of reading inputs."""
 
-    final: bool = option("--final", "The inputs are complete: take a last line without a line end.", False)
+    final: bool = option("The inputs are complete: take a last line without a line end.", False)
     form: Format | None = option(
-        "--format",
         "How inputs are read whose names do not tell it, such as standard input; by default jsonl.",
+        flag="--format",
     )
 
 
@@ -164,14 +171,9 @@ class InputOptions(ReadingOptions, SourceOption):
     """The inputs of a run."""
 
     events: list[str] = option(
-        "--events",
-        "Predictions of the deployment; may contain labels too; may be repeated.",
-        ...,
-        role="read",
+        "Predictions of the deployment; may contain labels too; may be repeated.", ..., role="read"
     )
-    labels: list[str] = option(
-        "--labels", "Labels, if they come separately; may be repeated.", (), role="read"
-    )
+    labels: list[str] = option("Labels, if they come separately; may be repeated.", (), role="read")
 
     @property
     def urls(self) -> list[str]:
@@ -194,7 +196,7 @@ def named(options: Any) -> Iterator[Named]:
         if (role := field.metadata["role"]) is not None:
             value = getattr(options, field.name)
             for url in value if isinstance(value, list) else [value]:
-                yield Named(field.metadata["flag"], url, role)
+                yield Named(_flag(field), url, role)
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -202,7 +204,7 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     signature = inspect.signature(command, eval_str=True)
     kind = signature.parameters["given"].annotation
     types = get_type_hints(kind)
-    fields = sorted(dataclasses.fields(kind), key=lambda each: each.metadata["typer"].default is not ...)
+    fields = sorted(dataclasses.fields(kind), key=lambda each: not each.metadata["needed"])
 
     @wraps(command)
     def run(**values: Any) -> None:
@@ -213,7 +215,7 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
         inspect.Parameter(
             field.name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=field.metadata["typer"],
+            default=field.metadata["made"](_flag(field)),
             annotation=types[field.name],
         )
         for field in fields
@@ -231,9 +233,8 @@ def read_options(given: ColumnOptions) -> RunConfig:
     overrides: dict[str, dict[str, object]] = {}
     for field in dataclasses.fields(given):
         value = getattr(given, field.name)
-        if field.metadata["sets"] and value is not None:
-            table, name = field.metadata["sets"]
-            overrides.setdefault(table, {})[name] = _parsed(name, value)
+        if field.metadata["table"] and value is not None:
+            overrides.setdefault(field.metadata["table"], {})[_name(field)] = _parsed(_name(field), value)
     changed = {}
     for table, values in overrides.items():
         before = getattr(options, table)

@@ -56,7 +56,7 @@ _HEAD_BYTES: Final = 4096  # in which a report says what it is
 @dataclass(frozen=True, kw_only=True)
 class _ReportOptions(LearningOptions, InputOptions):
     events: list[str] = option(
-        "--events", "Without a store: predictions, as for `streamcal run`; may be repeated.", (), role="read"
+        "Without a store: predictions, as for `streamcal run`; may be repeated.", (), role="read"
     )
 
 

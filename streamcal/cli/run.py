@@ -72,32 +72,24 @@ log = logging.getLogger("streamcal")
 
 @dataclass(frozen=True, kw_only=True)
 class _RunOptions(LogOption, LearningOptions, KeepOption, InputOptions):
-    output: str = option("--output", "Where the recalibrated predictions go.", ..., role="written")
-    rejects: str | None = option("--rejects", "Where rejected input goes, one line each.", role="written")
+    output: str = option("Where the recalibrated predictions go.", ..., role="written")
+    rejects: str | None = option("Where rejected input goes, one line each.", role="written")
     map_file: Path | None = option(
-        "--map", "Where the last map goes, as JSON; of KEY, to the name with .KEY in it.", role="written"
+        "Where the last map goes, as JSON; of KEY, to the name with .KEY in it.", flag="--map", role="written"
     )
-    maps: str | None = option("--maps", "Where every map version goes, one line each.", role="written")
+    maps: str | None = option("Where every map version goes, one line each.", role="written")
     alarms: str | None = option(
-        "--alarms", "Where alarms go, one line each; or a webhook: https://HOST/PATH.", role="written"
+        "Where alarms go, one line each; or a webhook: https://HOST/PATH.", role="written"
     )
-    store: str | None = option("--store", "Where the state is kept: a SQLite file.", role="store")
-    follow: bool = option("--follow", "Wait for more data at the end of files.", False)
-    plot: Path | None = option(
-        "--plot", "Where a picture of the reliability goes: .png, .svg or .pdf.", role="written"
-    )
-    summary: Path | None = option(
-        "--summary", "Where the figures of the closing table go, as JSON.", role="written"
-    )
-    report: Path | None = option(
-        "--report", "Where a report of the run goes, as one HTML file.", role="written"
-    )
-    strict: bool = option("--strict", "Exit with status 4 if there is a remark below the table.", False)
-    metrics: str | None = option(
-        "--metrics", "[HOST:]PORT for Prometheus to scrape; on 127.0.0.1 by default."
-    )
+    store: str | None = option("Where the state is kept: a SQLite file.", role="store")
+    follow: bool = option("Wait for more data at the end of files.", False)
+    plot: Path | None = option("Where a picture of the reliability goes: .png, .svg or .pdf.", role="written")
+    summary: Path | None = option("Where the figures of the closing table go, as JSON.", role="written")
+    report: Path | None = option("Where a report of the run goes, as one HTML file.", role="written")
+    strict: bool = option("Exit with status 4 if there is a remark below the table.", False)
+    metrics: str | None = option("[HOST:]PORT for Prometheus to scrape; on 127.0.0.1 by default.")
     page: str | None = option(
-        "--page", "[HOST:]PORT of a live page, for a browser on this machine; it ends with the run."
+        "[HOST:]PORT of a live page, for a browser on this machine; it ends with the run."
     )
 
 

@@ -273,12 +273,7 @@ class _Source:
         values = {role: _values(role, rows[name]) for role, name in roles.items()}
         if len(rows) and all(_is_in_form(role, column) for role, column in values.items()):
             return self._decoder.decode(values, (), len(rows))
-        return [
-            self._decoder.row(
-                {name: value for name, value in zip(roles.values(), row, strict=True) if value is not None}
-            )
-            for row in zip(*values.values(), strict=True)
-        ]
+        return self._decoder.rows(values)
 
 
 def _is_in_form(role: Role, values: Sequence[Any]) -> bool:

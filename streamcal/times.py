@@ -153,7 +153,8 @@ def _number(value: object) -> float | None:
     """Return the number that a time is or stands for; None if it is no time."""
     try:
         if isinstance(value, str):
-            return _from_text(value)
+            number = parse_number(value)
+            return _from_date(datetime.fromisoformat(value)) if number is None else number
         if isinstance(value, np.datetime64):
             return float(seconds_of_moments(np.array([value]))[0])
         if isinstance(value, date):  # a datetime, too
@@ -162,11 +163,6 @@ def _number(value: object) -> float | None:
         return float(value) if is_number else None  # type: ignore[arg-type]
     except (ValueError, OverflowError):
         return None
-
-
-def _from_text(text: str) -> float | None:
-    number = parse_number(text)
-    return _from_date(datetime.fromisoformat(text)) if number is None else number
 
 
 def _from_date(moment: date) -> float | None:

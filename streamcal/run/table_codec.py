@@ -86,6 +86,12 @@ class RowsDecoder(TableFields):
         block = self.decode_columns(roles, kept)
         if block is not None:
             return block if rows >= FEWEST else list(block)
+        return self.rows(roles, kept)
+
+    def rows(
+        self, roles: Mapping[Role, Sequence[Any]], kept: Sequence[Sequence[Any]] = ()
+    ) -> list[Event | Malformed]:
+        """Return the event of each row, or why it is not one; the values may be of any type."""
         names = [self._names[role] for role in roles]
         kept_of = zip(*kept, strict=True) if kept else repeat(())
         rows_of = zip(*roles.values(), strict=True)

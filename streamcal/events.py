@@ -1,4 +1,4 @@
-"""What goes into the engine: predictions, labels, or both in one. Plain records without imports."""
+"""Events that go into the engine: predictions, labels, or both in one. Plain records without imports."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Domain = Literal["source", "target"]
 """``source``: the calibration domain P; ``target``: the deployment domain Q."""
 
 DOMAINS: Final[tuple[Domain, ...]] = ("source", "target")
-"""Both of them."""
+"""Both domains."""
 
 
 RAW_BYTES: Final = 4096
-"""So much of the text of an event is kept where it is rejected, or waits."""
+"""Bytes of the text of an event that are kept where it is rejected, or waits."""
 
 KeptValue: TypeAlias = str | int | float | bool | None
 """A value that passes through."""
@@ -38,7 +38,7 @@ Kept: TypeAlias = tuple[KeptValue, ...]
 
 
 Weight: TypeAlias = Annotated[float, msgspec.Meta(ge=1 / 256, le=10_000)]
-"""What a label may count for, as `streamcal.sketch.weighing` checks it; checked again in bytes of a state."""
+"""Range of the weight of a label (`streamcal.sketch.weighing`); checked again in bytes of a state."""
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -72,7 +72,7 @@ class PredictionEvent(msgspec.Struct, frozen=True, gc=False):
     domain: Domain = "target"
     origin: Origin | None = None
     kept: Kept = ()
-    """What passes through to the answer."""
+    """Values that pass through to the answer."""
     weight: float | None = None
     """For how many predictions the label stands, from 1/256 to 10,000: one over the chance that it is seen.
     None: that of the label, or 1."""
@@ -106,7 +106,7 @@ class LabelledEvent(msgspec.Struct, frozen=True, gc=False):
     domain: Domain = "target"
     origin: Origin | None = None
     kept: Kept = ()
-    """What passes through to the answer."""
+    """Values that pass through to the answer."""
     weight: float | None = None
     """As in `PredictionEvent`; None: 1."""
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.certificates.record import Certificate
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions
@@ -33,7 +32,7 @@ from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from streamcal.run.summary import run_summary
 from streamcal.run.table_codec import RowsDecoder
 from streamcal.times import as_times
-from streamcal.values import shown
+from streamcal.values import Floats, shown
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -43,7 +42,7 @@ __all__ = ["Backtest", "backtest"]
 
 _ROWS: Final = 65_536  # of a frame that are read at a time
 _TYPES: Final = {"score": ({float},), "time": ({float}, {str}), "label": ({bool, int, float, str},)}
-"""Of the values of a role that `RowsDecoder` takes as a column; of the others text."""
+"""Types of the values that `RowsDecoder` takes as a column, by role; those of other roles are text."""
 
 Frame = Any
 """A data frame of a library that narwhals knows."""
@@ -116,13 +115,13 @@ def backtest(
 
 @dataclass(frozen=True)
 class Backtest:
-    """What a replay has given."""
+    """Results of a replay."""
 
     _pipeline: Pipeline
     _like: Frame
     _answers: Sequence[Recalibrated] = field(repr=False)
     rejects: Sequence[RejectRow] = field(repr=False)
-    """What was rejected, and why; a ``line`` is the number of the row, from 1."""
+    """Rejected rows, and why; a ``line`` is the number of the row, from 1."""
     _maps: Sequence[MapRow] = field(repr=False)
 
     @cached_property
@@ -150,10 +149,9 @@ class Backtest:
         if any(time is not None for time in times):
             made["time"] = np.array(times, np.float64)
         library = narwhals.get_native_namespace(self._like)
+        text = narwhals.String()
         series = [
-            narwhals.new_series(name, values, narwhals.String(), backend=library)
-            if isinstance(values, list)
-            else narwhals.new_series(name, values, backend=library)
+            narwhals.new_series(name, values, text if isinstance(values, list) else None, backend=library)
             for name, values in made.items()
         ]
         return narwhals.from_dict({each.name: each for each in series}).to_native()
@@ -170,7 +168,7 @@ class Backtest:
 
     @property
     def certificates(self) -> list[Certificate]:
-        """What was certified of them, in order, of each of which something was."""
+        """Certificates of the versions that have one, in order."""
         texts = [bytes(row.certificate) for row in self._maps]
         return [Certificate.model_validate_json(text) for text in texts if text != b"null"]
 
@@ -233,13 +231,15 @@ class _Source:
         self.unknown_fields: Mapping[str, int] = {}
         own = columns.of(kind)
         rows = _narwhals().from_native(frame, eager_only=True)
-        needed = {"events": ("id", "score"), "labels": ("id", "label"), "source": ("score", "label")}[kind]
-        for role in needed:
-            _check_column(rows.columns, own.names[role], role, self.name)  # type: ignore[index]
+        needed: dict[SourceKind, tuple[Role, ...]] = {
+            "events": ("id", "score"),
+            "labels": ("id", "label"),
+            "source": ("score", "label"),
+        }
+        weights = [role for role in WEIGHTS if own.names.get(role) in columns.required(kind)]
+        for role in (*needed[kind], *weights):
+            _check_column(rows.columns, own.names[role], role, self.name)
         domain: Domain = "source" if kind == "source" else "target"
-        for role in WEIGHTS:
-            if own.names.get(role) in columns.required(kind):
-                _check_column(rows.columns, own.names[role], role, self.name)
         ignored = {"score", "key", "domain"} if kind == "labels" else set()
         read = {name for role, name in own.names.items() if role not in ignored}
         self._rows = rows.select([name for name in rows.columns if name in read])
@@ -273,12 +273,7 @@ class _Source:
         values = {role: _values(role, rows[name]) for role, name in roles.items()}
         if len(rows) and all(_is_in_form(role, column) for role, column in values.items()):
             return self._decoder.decode(values, (), len(rows))
-        return [
-            self._decoder.row(
-                {name: value for name, value in zip(roles.values(), row, strict=True) if value is not None}
-            )
-            for row in zip(*values.values(), strict=True)
-        ]
+        return self._decoder.rows(values)
 
 
 def _is_in_form(role: Role, values: Sequence[Any]) -> bool:
@@ -305,7 +300,7 @@ def _values(role: Role, column: nw.Series[Any]) -> list[Any]:
     return values
 
 
-def _with_gaps(numbers: npt.NDArray[np.float64]) -> list[float | None]:
+def _with_gaps(numbers: Floats) -> list[float | None]:
     """Return numbers, None for NaN."""
     values: list[float | None] = numbers.tolist()
     for index in np.flatnonzero(np.isnan(numbers)):

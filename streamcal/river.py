@@ -15,6 +15,7 @@ from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, eve
 from streamcal.engine.recalibrator import Recalibrator
 from streamcal.sketch import checks
 from streamcal.sketch.weighing import as_units
+from streamcal.values import Floats
 
 try:
     from river import base
@@ -27,7 +28,6 @@ except ImportError as error:
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy.typing as npt
     from river.base.typing import ClfTarget, FeatureName
 
 __all__ = ["Recalibrate", "RecalibratedClassifier"]
@@ -43,6 +43,9 @@ class _Stage(base.Classifier):
 
     pos_val: ClfTarget
     neg_val: ClfTarget
+    _last: Any
+    _copy: Any
+    _score: float
 
     def _set_up(self, pos_val: ClfTarget, neg_val: ClfTarget, options: RecalibratorOptions) -> None:
         if pos_val == neg_val:
@@ -70,13 +73,62 @@ class _Stage(base.Classifier):
     def _multiclass(self) -> bool:
         return False
 
+    @abstractmethod
+    def _score_of(self, x: dict[FeatureName, Any], kwargs: dict[str, Any]) -> float | None:
+        """Return the score of an event; None if it has none."""
+
+    def predict_proba_one(self, x: dict[FeatureName, Any], **kwargs: Any) -> dict[ClfTarget, float]:
+        """Return the recalibrated probabilities of both classes; without a score, the class priors.
+
+        Parameters
+        ----------
+        x
+            features.
+        **kwargs
+            passed to the wrapped model, if there is one.
+        """
+        score = self._score_of(x, kwargs)
+        if score is None:
+            prior = self._prior()
+            return {self.neg_val: 1.0 - prior, self.pos_val: prior}
+        return self._answer(x, score)
+
+    def learn_one(self, x: dict[FeatureName, Any], y: ClfTarget, **kwargs: Any) -> None:
+        """Learn a label: first the map; then the wrapped model, if there is one.
+
+        Parameters
+        ----------
+        x, y
+            features; label. That of an event without a score is ignored.
+        **kwargs
+            passed to the wrapped model; all but ``w``, the weight of the label, also when it computes the
+            score.
+
+        Raises
+        ------
+        ValueError
+            if ``y`` is neither class, or ``w`` no weight that the map takes; nothing is learned then.
+        """
+        label = 1 if y == self.pos_val else self._label(y)
+        weight = kwargs.get("w") if kwargs else None
+        if x is self._last and self._is_unchanged():
+            # This label did not wait, so labels of earlier predictions are not expected either.
+            self._learn_label(self._score, label, None, weight)
+            self._last, self._waiting = _NOTHING, 0
+        elif (score := self._score_of(x, _without_weight(kwargs))) is not None:
+            # Of the oldest prediction that waits, or of none if none waits.
+            seen = self._engine.seen - self._waiting if self._waiting else None
+            self._learn_label(score, label, seen, weight)
+            self._waiting = max(0, self._waiting - 1)
+            self._last = _NOTHING
+
     # Mini-batches
 
     @abstractmethod
-    def _scores_of(self, X: Any, kwargs: dict[str, Any]) -> npt.NDArray[np.float64] | None:  # noqa: N803
+    def _scores_of(self, X: Any, kwargs: dict[str, Any]) -> Floats | None:  # noqa: N803
         """Return the score of every row, float64[n]; None if the rows have no score."""
 
-    def _probabilities(self, X: Any, kwargs: dict[str, Any]) -> npt.NDArray[np.float64]:  # noqa: N803
+    def _probabilities(self, X: Any, kwargs: dict[str, Any]) -> Floats:  # noqa: N803
         scores = self._scores_of(X, kwargs)
         if scores is None:
             return np.full(len(frames.into_frame(X)), self._prior())
@@ -107,7 +159,16 @@ class _Stage(base.Classifier):
         ]
         return frames.to_native_series(labels, name=None, like=frames.into_frame(X))
 
-    def _learn_batch(self, X: Any, y: Any, kwargs: dict[str, Any]) -> None:  # noqa: N803
+    def learn_many(self, X: Any, y: Any, **kwargs: Any) -> None:  # noqa: N803
+        """Learn a mini-batch: first the map, with scores from before the batch; then the wrapped model.
+
+        Parameters
+        ----------
+        X, y
+            a frame of features, as in `predict_proba_many`; a series of labels.
+        **kwargs
+            as in `learn_one`; ``w`` is a weight for each row.
+        """
         labels = [self._label(label) for label in frames.into_series(y).to_list()]
         scores = self._scores_of(X, _without_weight(kwargs))
         if scores is None:
@@ -131,8 +192,7 @@ class _Stage(base.Classifier):
     # a copy, because the caller may fill the same object with the values of the next event.
 
     def _forget(self) -> None:
-        self._last: Any = _NOTHING
-        self._copy: Any = _NOTHING
+        self._last = self._copy = _NOTHING
         self._score = _UNDECIDED
 
     def _is_unchanged(self) -> bool:
@@ -154,17 +214,8 @@ class _Stage(base.Classifier):
         return {self.neg_val: 1.0 - probability, self.pos_val: probability}
 
     def _learn_label(self, score: float, label: int, seen: int | None, weight: float | None) -> None:
-        if weight is None:
-            self._engine.learn_one(score, label, "target", seen=seen)
-        elif weight != 0:  # what counts nothing teaches nothing
+        if weight != 0:  # what counts nothing teaches nothing
             self._engine.learn_one(score, label, "target", seen=seen, weight=weight)
-
-    def _learn_in_order(self, score: float, label: int, weight: float | None) -> None:
-        """Learn a label as that of the oldest waiting prediction, or of no prediction if none waits."""
-        seen = self._engine.seen - self._waiting if self._waiting else None
-        self._learn_label(score, label, seen, weight)
-        self._waiting = max(0, self._waiting - 1)
-        self._last = _NOTHING
 
     def _label(self, y: Any) -> int:
         if y == self.pos_val:
@@ -282,58 +333,15 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], _Stage):
     def _multiclass(self) -> bool:
         return False
 
-    def predict_proba_one(self, x: dict[FeatureName, Any], **kwargs: Any) -> dict[ClfTarget, float]:
-        """Return the recalibrated probabilities of both classes.
-
-        Parameters
-        ----------
-        x
-            features.
-        **kwargs
-            passed to the wrapped model.
-        """
-        return self._answer(x, self._score_of(x, kwargs))
-
     def learn_one(self, x: dict[FeatureName, Any], y: ClfTarget, **kwargs: Any) -> None:
-        """Learn a label: first the map, with the score that the wrapped model gives now; then the model.
-
-        Parameters
-        ----------
-        x, y
-            features; label.
-        **kwargs
-            passed to the wrapped model; all but ``w`` also when it computes the score.
-
-        Raises
-        ------
-        ValueError
-            if ``y`` is neither class, or ``w`` no weight that the map takes; nothing is learned then.
-        """
-        label = 1 if y == self.pos_val else self._label(y)
-        weight = kwargs.get("w") if kwargs else None
-        if x is self._last and self._is_unchanged():
-            # This label did not wait, so labels of earlier predictions are not expected either.
-            self._learn_label(self._score, label, None, weight)
-            self._last, self._waiting = _NOTHING, 0
-        else:
-            self._learn_in_order(self._score_of(x, _without_weight(kwargs)), label, weight)
-        if kwargs:
-            self.classifier.learn_one(x, y, **kwargs)
-        else:
-            self.classifier.learn_one(x, y)
+        """Learn a label: the map with the score that the wrapped model gives now; then the model."""
+        super().learn_one(x, y, **kwargs)
+        self.classifier.learn_one(x, y, **kwargs)
 
     def learn_many(self, X: Any, y: Any, **kwargs: Any) -> None:  # noqa: N803
-        """Learn a mini-batch: first the map, with scores from before the batch; then the model.
-
-        Parameters
-        ----------
-        X, y
-            a frame of features, as in `predict_proba_many`; a series of labels.
-        **kwargs
-            as in `learn_one`.
-        """
+        """Learn a mini-batch: the map with scores from before the batch; then the wrapped model."""
         learn: Any = self.classifier.learn_many  # type: ignore[attr-defined]  # not every classifier has it
-        self._learn_batch(X, y, kwargs)
+        super().learn_many(X, y, **kwargs)
         learn(X, y, **kwargs)
 
     def _score_of(self, x: dict[FeatureName, Any], kwargs: dict[str, Any]) -> float:
@@ -346,7 +354,7 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], _Stage):
             score = classes.get(self.pos_val, 0.0) if classes else _UNDECIDED
         return score if 0.0 <= score <= 1.0 else checks.clip_one(score)
 
-    def _scores_of(self, X: Any, kwargs: dict[str, Any]) -> npt.NDArray[np.float64]:  # noqa: N803
+    def _scores_of(self, X: Any, kwargs: dict[str, Any]) -> Floats:  # noqa: N803
         n = len(frames.into_frame(X))
         classes = frames.into_frame(self.classifier.predict_proba_many(X, **kwargs))  # type: ignore[attr-defined]
         # Only pandas keeps a label as the name of a column; other frames hold its text.
@@ -414,43 +422,15 @@ class Recalibrate(_Stage, base.MiniBatchClassifier):
         self.feature = feature
         self._set_up(pos_val, neg_val, options)
 
-    def predict_proba_one(self, x: dict[FeatureName, Any], **kwargs: Any) -> dict[ClfTarget, float]:  # noqa: ARG002
-        """Return the recalibrated probabilities of both classes; without a score, the class priors."""
-        score = x.get(self.feature)
-        if score is None:
-            prior = self._prior()
-            return {self.neg_val: 1.0 - prior, self.pos_val: prior}
-        return self._answer(x, score)
+    def _score_of(self, x: dict[FeatureName, Any], kwargs: dict[str, Any]) -> float | None:  # noqa: ARG002
+        score: float | None = x.get(self.feature)
+        return score
 
-    def learn_one(self, x: dict[FeatureName, Any], y: ClfTarget, **kwargs: Any) -> None:
-        """Learn the label of a score, of weight ``w`` if given; ignore that of an event without a score."""
-        label, score = self._label(y), x.get(self.feature)
-        if score is None:
-            return
-        weight = kwargs.get("w") if kwargs else None
-        if x is self._last and self._is_unchanged():
-            self._learn_label(score, label, None, weight)
-            self._last, self._waiting = _NOTHING, 0
-        else:
-            self._learn_in_order(score, label, weight)
-
-    def learn_many(self, X: Any, y: Any, **kwargs: Any) -> None:  # noqa: N803
-        """Learn a mini-batch of scores with their labels, like one call of `learn_one` for each row.
-
-        Parameters
-        ----------
-        X, y
-            a frame with a score in every row, as in `predict_proba_many`; a series of labels.
-        **kwargs
-            ``w``, a weight for each row, as in `RecalibratedClassifier`; others are ignored.
-        """
-        self._learn_batch(X, y, kwargs)
-
-    def _scores_of(self, X: Any, kwargs: dict[str, Any]) -> npt.NDArray[np.float64] | None:  # noqa: ARG002, N803
+    def _scores_of(self, X: Any, kwargs: dict[str, Any]) -> Floats | None:  # noqa: ARG002, N803
         frame = frames.into_frame(X)
         if self.feature not in frame.columns:
             return None
-        scores: npt.NDArray[np.float64] = frame[self.feature].to_numpy()
+        scores: Floats = frame[self.feature].to_numpy()
         return scores
 
 

@@ -18,7 +18,7 @@ Bytes = npt.NDArray[np.uint8]
 Indices = npt.NDArray[np.int64]
 
 PADDING: Final = 8
-"""So many bytes behind the last text can be read."""
+"""Bytes behind the last text that can be read."""
 
 _LOSSLESS: Final = "surrogatepass"  # a text from Python may hold halves of surrogate pairs
 

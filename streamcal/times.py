@@ -38,19 +38,19 @@ LIMIT: Final = 1e11
 """A time of this many seconds lies in the year 5138; in milliseconds, it is 3 March 1973."""
 
 LATEST: Final = 1e20
-"""So many nanoseconds are `LIMIT` seconds: a number beyond is no time in any unit."""
+"""Nanoseconds in `LIMIT` seconds: a number beyond is no time in any unit."""
 
 UNITS: Final = ("seconds", "milliseconds", "microseconds", "nanoseconds")
 """By their number: 0 for seconds, and so on."""
 
 Time: TypeAlias = float | str | date | np.datetime64
-"""What a time may be given as; a datetime is a date."""
+"""Type of a time as it may be given; a datetime is a date."""
 
 RULE: Final = "a time must be seconds since the epoch, a datetime, or an ISO 8601 date and time"
 
 _LIMITS: Final = (LIMIT, LIMIT * 1e3, LIMIT * 1e6, LATEST)
 SCALES: Final = (1.0, 1e3, 1e6, 1e9)
-"""How many of each unit a second has."""
+"""Number of each unit in a second."""
 _EPOCH: Final = datetime(1970, 1, 1)
 _TICKS: Final = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}  # a second
 
@@ -153,7 +153,8 @@ def _number(value: object) -> float | None:
     """Return the number that a time is or stands for; None if it is no time."""
     try:
         if isinstance(value, str):
-            return _from_text(value)
+            number = parse_number(value)
+            return _from_date(datetime.fromisoformat(value)) if number is None else number
         if isinstance(value, np.datetime64):
             return float(seconds_of_moments(np.array([value]))[0])
         if isinstance(value, date):  # a datetime, too
@@ -162,11 +163,6 @@ def _number(value: object) -> float | None:
         return float(value) if is_number else None  # type: ignore[arg-type]
     except (ValueError, OverflowError):
         return None
-
-
-def _from_text(text: str) -> float | None:
-    number = parse_number(text)
-    return _from_date(datetime.fromisoformat(text)) if number is None else number
 
 
 def _from_date(moment: date) -> float | None:

@@ -1,4 +1,7 @@
-"""How single values are written: numbers, names of classes, ids and keys; and how a message shows one.
+"""Rules of single values: numbers, names of classes, ids, keys and domains; and how a message shows one.
+
+They are the same for files, topics and `Recalibrator.step`. Scores and labels are checked in
+`streamcal.sketch.checks`, times in `streamcal.times`.
 
 Everything here is bounded: no value, however long, makes a long message or a slow one.
 """
@@ -8,17 +11,47 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from typing import Final
+from typing import Final, Literal
 
-__all__ = ["MAX_NAME_BYTES", "MAX_NAME_CHARACTERS", "check_name", "class_name", "parse_number", "shown"]
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "MAX_NAME_BYTES",
+    "MAX_NAME_CHARACTERS",
+    "Counts",
+    "Flags",
+    "Floats",
+    "Labels",
+    "check_domain",
+    "check_id",
+    "check_key",
+    "check_name",
+    "class_name",
+    "parse_number",
+    "shown",
+]
+
+Floats = npt.NDArray[np.float64]
+"""Scores, probabilities, times and other numbers."""
+
+Counts = npt.NDArray[np.int64]
+"""Counts, indices and units of weight."""
+
+Labels = npt.NDArray[np.int8]
+"""Labels, 0 or 1."""
+
+Flags = npt.NDArray[np.bool_]
+"""Yes or no of each."""
 
 MAX_NAME_BYTES: Final = 512
 """An id, a key or the name of a class has at most so many bytes of UTF-8."""
 
 MAX_NAME_CHARACTERS: Final = MAX_NAME_BYTES // 4
-"""So many characters never have more bytes."""
+"""Number of characters that never have more bytes."""
 
 _SHOWN: Final = 100
+_MANY_BITS: Final = MAX_NAME_BYTES * 4  # a whole number of more bits has too many digits
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _LINE_BREAKS: Final = "\u2028\u2029"  # those that are no control characters
 _CLASSES: Final = {"true": "1", "yes": "1", "false": "0", "no": "0"}
@@ -81,6 +114,52 @@ def check_name(what: str, value: object, least: int = 1) -> str:
     ):
         raise ValueError(f"{what} must not hold line breaks or control characters, got {shown(value)}")
     return str(value)  # not of a class derived from it, which has no place in a state
+
+
+def check_id(value: object) -> str | None:
+    """Return an id as text; None stays None. A whole number counts as its digits.
+
+    Raises
+    ------
+    ValueError
+        if it is neither a whole number nor text of 1 to 512 bytes without control characters.
+    """
+    if value is None:
+        return None
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        value = int(value)
+        value = str(value) if value.bit_length() <= _MANY_BITS else value
+    return check_name("an id", value)
+
+
+def check_key(value: object) -> str | None:
+    """Return a key; None stays None.
+
+    Raises
+    ------
+    ValueError
+        if it is no text, of more than 512 bytes, or holds control characters.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise ValueError(f"a key must be a string, got {shown(value)}")  # noqa: TRY004  # one error for all
+    return check_name("a key", value, 0)
+
+
+def check_domain(value: object) -> Literal["source", "target"]:
+    """Return a domain.
+
+    Raises
+    ------
+    ValueError
+        if it is neither ``"source"`` nor ``"target"``.
+    """
+    if value == "source":
+        return "source"
+    if value == "target":
+        return "target"
+    raise ValueError(f"a domain must be 'source' or 'target', got {shown(value)}")
 
 
 def shown(value: object) -> str:

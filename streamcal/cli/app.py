@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import sys
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,38 +23,32 @@ from typer.core import TyperCommand
 
 from streamcal.cli import demo as flights
 from streamcal.cli.apply import apply
-from streamcal.cli.opening import (
-    ConfigFile,
-    EventsUrls,
-    Final,
-    InputFormat,
-    LabelsUrls,
+from streamcal.cli.opening import begin, ending, open_inputs, open_store, read_map, refuse_same
+from streamcal.cli.options import (
+    InputOptions,
+    KeepOption,
+    LearningOptions,
     Named,
-    SourceUrl,
-    open_inputs,
-    open_store,
-    refuse_same,
+    option,
+    takes_options,
 )
-from streamcal.cli.options import Given, read_options, takes_options
 from streamcal.cli.reporting import report
 from streamcal.cli.run import run
 from streamcal.cli.serve import serve
 from streamcal.cli.show import SHOWN_MAPS, replay_table, served, show_table
-from streamcal.cli.sql import sql
 from streamcal.cli.terminal import (
     EXIT_NOTHING_READ,
     EXIT_UNUSABLE,
-    Stop,
+    EXIT_USAGE,
     fail,
     give_up_standard_output,
     hold_standard_streams,
     set_up_logging,
-    stopped,
     version_line,
 )
 from streamcal.errors import StoreError
 from streamcal.run.connectors import Connectors
-from streamcal.run.ports import StoppedError
+from streamcal.sql import Dialect, query
 
 __all__ = ["main"]
 
@@ -83,7 +78,6 @@ app.command(cls=_Once)(run)
 app.command(cls=_Once)(serve)
 app.command(cls=_Once)(report)
 app.command(cls=_Once)(apply)
-app.command(cls=_Once)(sql)
 
 
 def _show_version(wanted: bool) -> None:  # the signature of a callback
@@ -130,60 +124,44 @@ def show(
         Console().print(show_table(found))
 
 
+@dataclass(frozen=True, kw_only=True)
+class _ReplayOptions(LearningOptions, KeepOption, InputOptions):
+    store: str = option("The store to check; it is not changed.", ..., role="store")
+
+
 @app.command(cls=_Once)
-@takes_options()
-def replay(
-    store: Annotated[str, typer.Option(help="The store to check; it is not changed.")],
-    events: EventsUrls,
-    labels: LabelsUrls = None,
-    source: SourceUrl = None,
-    config: ConfigFile = None,
-    final: Final = False,
-    form: InputFormat = None,
-    *,
-    given: Given,
-) -> None:
+@takes_options
+def replay(given: _ReplayOptions) -> None:
     """Rebuild a store's state from its sources, and compare: exit status 0 if equal, 1 if not.
 
     Reads the sources from the beginning up to the positions in the store, and rebuilds the state in memory.
     """
     set_up_logging(as_json=False)
-    options = read_options(config, given)
-    stop = Stop()
-    connectors = Connectors(options.connectors, stop)
-    refuse_same(
-        connectors,
-        [
-            Named("--store", store, "store"),
-            *(Named("--events", url) for url in events),
-            *(Named("--labels", url) for url in labels or ()),
-            Named("--source", source),
-            Named("--config", config),
-        ],
-    )
+    options, stop, connectors = begin(given)
     with ExitStack() as stack:
-        kept = open_store(connectors, store, stack, read_only=True)
-        inputs = open_inputs(
-            connectors,
-            options.columns,
-            stack,
-            events=events,
-            labels=labels or (),
-            source=source,
-            final=final,
-            form=form,
-        )
-        try:
+        kept = open_store(connectors, given.store, stack, read_only=True)
+        inputs = open_inputs(connectors, options.columns, stack, given)
+        with ending(stop):
             table, equal = replay_table(kept, options, inputs, stop)
-        except StoppedError as error:
-            stopped(stop, error)
-        except StoreError as error:
-            fail(str(error), EXIT_UNUSABLE)
-        except (OSError, ValueError) as error:
-            fail(str(error), EXIT_NOTHING_READ)
     Console().print(table)
     if not equal:
         fail("the state in the store differs from the state that the sources give", EXIT_NOTHING_READ)
+
+
+@app.command(cls=_Once)
+def sql(
+    map_file: Annotated[Path, typer.Argument(metavar="MAP", help="A map, as JSON.")],
+    dialect: Annotated[Dialect, typer.Option(help="Of which database.")],
+    table: Annotated[str, typer.Option(help="Where the scores are.")] = "predictions",
+    score_column: Annotated[str, typer.Option(help="The column of scores.")] = "score",
+) -> None:
+    """Print a query that recalibrates a table: its columns, and `probability`, NULL where a score is none."""
+    set_up_logging(as_json=False)
+    try:
+        text = query(read_map(map_file), dialect, table, score_column)
+    except ImportError as error:
+        fail(str(error), EXIT_USAGE)
+    sys.stdout.write(text + ";\n")
 
 
 @app.command(cls=_Once)

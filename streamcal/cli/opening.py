@@ -5,45 +5,46 @@ Before it opens anything, a command passes all of it to `refuse_same`: one thing
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any
 
-import typer
 from pydantic import ValidationError
 
-from streamcal.cli.terminal import EXIT_NOTHING_READ, EXIT_UNUSABLE, EXIT_USAGE, fail
+from streamcal.cli.options import ColumnOptions, InputOptions, Named, ReadingOptions, named, read_options
+from streamcal.cli.terminal import (
+    EXIT_INTERRUPTED,
+    EXIT_NOTHING_READ,
+    EXIT_UNUSABLE,
+    EXIT_USAGE,
+    Stop,
+    fail,
+    stopped,
+)
 from streamcal.errors import OutputError, StoreError
-from streamcal.events import Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.run.columns import Columns, SourceKind
+from streamcal.run.config import RunConfig, problems
 from streamcal.run.connectors import Connectors, public_url
 from streamcal.run.ports import (
     FileSource,
-    Format,
     Role,
     RowKind,
     Sink,
     Source,
     SourceOptions,
+    StoppedError,
     Store,
     TableSource,
 )
-from streamcal.run.problems import problems
 from streamcal.run.runner import Inputs, writing
 
 __all__ = [
-    "ConfigFile",
-    "EventsUrls",
-    "Final",
-    "InputFormat",
-    "JsonLog",
-    "LabelsUrls",
-    "Named",
-    "RejectsUrl",
-    "SourceUrl",
+    "begin",
+    "ending",
     "kept_types",
     "on_standard_output",
     "open_inputs",
@@ -55,28 +56,16 @@ __all__ = [
     "refuse_same",
 ]
 
-EventsUrls = Annotated[
-    list[str],
-    typer.Option("--events", help="Predictions of the deployment; may contain labels too; may be repeated."),
-]
-LabelsUrls = Annotated[
-    list[str] | None,
-    typer.Option("--labels", help="Labels, if they come separately; may be repeated."),
-]
-SourceUrl = Annotated[str | None, typer.Option(help="Labelled events to calibrate on first.")]
-RejectsUrl = Annotated[str | None, typer.Option(help="Where rejected input goes, one line each.")]
-ConfigFile = Annotated[Path | None, typer.Option(help="Options, as a TOML file.")]
-Final = Annotated[
-    bool, typer.Option("--final", help="The inputs are complete: take a last line without a line end.")
-]
-InputFormat = Annotated[
-    Format | None,
-    typer.Option(
-        "--format",
-        help="How inputs are read whose names do not tell it, such as standard input; by default jsonl.",
-    ),
-]
-JsonLog = Annotated[bool, typer.Option("--log-json", help="Log one JSON object per line.")]
+
+def begin(given: ColumnOptions, more: Iterable[Named] = ()) -> tuple[RunConfig, Stop, Connectors]:
+    """Begin a command: read its options, listen to signals, and refuse one thing that is named twice.
+
+    ``more``: what it names beside its options.
+    """
+    options, stop = read_options(given), Stop()
+    connectors = Connectors(options.connectors, stop)
+    refuse_same(connectors, [*named(given), *more])
+    return options, stop, connectors
 
 
 def read_map(path: Path) -> RecalibrationMap:
@@ -95,26 +84,24 @@ def open_source(
     kind: SourceKind,
     columns: Columns,
     stack: ExitStack,
+    given: ReadingOptions | None = None,
     *,
     labels_apart: bool = False,
     follow: bool = False,
-    final: bool = False,
-    form: Format | None = None,
     carry: bool = False,
 ) -> Source:
     """Open a source, closed with the stack; see `SourceOptions`.
 
     ``labels_apart``: labels come from another one.
     """
-    domain: Domain = "source" if kind == "source" else "target"
     try:
         options = SourceOptions(
-            domain=domain,
+            domain="source" if kind == "source" else "target",
             follow=follow,
-            final=final,
+            final=given is not None and given.final,
             columns=columns.of(kind),
             required=columns.required(kind, labels_apart=labels_apart),
-            format=form,
+            format=None if given is None else given.form,
             carry=carry,
         )
         source = connectors.source(url, options)
@@ -127,36 +114,14 @@ def open_source(
 
 
 def open_inputs(
-    connectors: Connectors,
-    columns: Columns,
-    stack: ExitStack,
-    *,
-    events: Sequence[str],
-    labels: Sequence[str],
-    source: str | None,
-    follow: bool = False,
-    final: bool = False,
-    form: Format | None = None,
+    connectors: Connectors, columns: Columns, stack: ExitStack, given: InputOptions, *, follow: bool = False
 ) -> Inputs:
     """Open the inputs of a run, closed with the stack; the source of calibration is not followed."""
-
-    def opened(url: str, kind: SourceKind, *, labels_apart: bool = False) -> Source:
-        grows = follow and kind != "source"
-        return open_source(
-            connectors,
-            url,
-            kind,
-            columns,
-            stack,
-            labels_apart=labels_apart,
-            follow=grows,
-            final=final,
-            form=form,
-        )
-
-    deployment = [opened(url, "events", labels_apart=bool(labels)) for url in events]
-    deployment += [opened(url, "labels") for url in labels]
-    return Inputs([] if source is None else [opened(source, "source")], deployment)
+    opened = partial(open_source, connectors, columns=columns, stack=stack, given=given)
+    apart = bool(given.labels)
+    deployment = [opened(url, kind="events", labels_apart=apart, follow=follow) for url in given.events]
+    deployment += [opened(url, kind="labels", follow=follow) for url in given.labels]
+    return Inputs([opened(given.source, kind="source")] if given.source else [], deployment)
 
 
 def kept_types(keep: Sequence[str], sources: Iterable[Source]) -> dict[str, Any]:
@@ -208,16 +173,7 @@ def open_store(connectors: Connectors, url: str, stack: ExitStack, *, read_only:
     return store
 
 
-class Named(NamedTuple):
-    """What an option of a command names."""
-
-    option: str
-    url: str | Path | None
-    """A path is that of a file, whatever it looks like; None: the option was not given."""
-    role: Role = "read"
-
-
-def refuse_same(connectors: Connectors, names: Sequence[Named]) -> None:
+def refuse_same(connectors: Connectors, names: Iterable[Named]) -> None:
     """Refuse a command two of whose options name the same thing, by whatever path or URL.
 
     Two outputs may both be ``-``: their rows are told apart by their fields.
@@ -238,7 +194,7 @@ def refuse_same(connectors: Connectors, names: Sequence[Named]) -> None:
             )
 
 
-def on_standard_output(connectors: Connectors, names: Sequence[Named]) -> bool:
+def on_standard_output(connectors: Connectors, names: Iterable[Named]) -> bool:
     """Whether something that a command names is its standard output, where no table must get in between."""
     stdout = connectors.identities("-", "written")
     return any(
@@ -257,3 +213,18 @@ def refuse_damaged(sources: Iterable[Source]) -> None:
     damaged = [each.name for each in sources if isinstance(each, FileSource) and each.damage]
     if damaged:
         fail(f"not read to the end: {', '.join(damaged)}", EXIT_NOTHING_READ)
+
+
+@contextmanager
+def ending(stop: Stop) -> Iterator[None]:
+    """Exit with the status of what a run raises, if it raises."""
+    try:
+        yield
+    except StoppedError as error:
+        stopped(stop, error)
+    except (StoreError, OutputError) as error:
+        fail(str(error), EXIT_UNUSABLE)
+    except (OSError, ValueError) as error:
+        fail(str(error), EXIT_NOTHING_READ)
+    except KeyboardInterrupt:
+        fail("interrupted at once: what was committed is kept", EXIT_INTERRUPTED)

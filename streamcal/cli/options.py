@@ -1,161 +1,245 @@
-"""Options of a run given on the command line: they override those of ``--config``."""
+"""Options of the commands. Each is one field of a class, with its help and what it stands for."""
+
+# ruff: noqa: RUF009  # `option` gives a field
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
-from collections.abc import Callable, Mapping
-from functools import wraps
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial, wraps
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, get_type_hints
 
 import typer
 from pydantic import ValidationError
 
 from streamcal.cli.terminal import EXIT_USAGE, fail
 from streamcal.engine.config import with_join
-from streamcal.run.config import RunConfig, read_config
+from streamcal.run.config import RunConfig, problems, read_config
 from streamcal.run.connectors import connector_names
-from streamcal.run.problems import problems
+from streamcal.run.ports import Format, Role
 
-__all__ = ["Given", "read_options", "takes_options"]
-
-_COLUMNS: Final = "Columns of the input"
-_ENGINE: Final = "Engine and join"
-
-
-def _column(name: str, what: str) -> Any:
-    return typer.Option(f"--{name}", metavar="NAME", help=what, rich_help_panel=_COLUMNS)
-
-
-_IdColumn: TypeAlias = Annotated[str | None, _column("id", "The column or field of the id; by default id.")]
-_ScoreColumn: TypeAlias = Annotated[str | None, _column("score", "That of the score.")]
-_TimeColumn: TypeAlias = Annotated[str | None, _column("time", "That of the event time.")]
-_LabelColumn: TypeAlias = Annotated[str | None, _column("label", "That of the label.")]
-_KeyColumn: TypeAlias = Annotated[
-    str | None, _column("key", "That of the key: each key has its own engine and map.")
-]
-_Positive: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="VALUE",
-        help="The label that counts as 1; the one other label counts as 0.",
-        rich_help_panel=_COLUMNS,
-    ),
-]
-_KeepColumns: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--keep",
-        metavar="NAME,NAME",
-        help="Columns that pass into the rows of the output.",
-        rich_help_panel=_COLUMNS,
-    ),
-]
-_Mode: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        help="Which map is served: auto, source, label_shift, target or composite.", rich_help_panel=_ENGINE
-    ),
-]
-_Window: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="LABELS|DURATION",
-        help="Form maps from this many latest labels, or from those of such a time, P30D.",
-        rich_help_panel=_ENGINE,
-    ),
-]
-_LabelTtl: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SECONDS|DURATION",
-        help="How long predictions and labels wait for each other; by default P30D, 30 days.",
-        rich_help_panel=_ENGINE,
-    ),
-]
-_Unlabelled: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="drop|negative",
-        help="What a prediction without a label teaches: nothing, or 0 after --matured-after.",
-        rich_help_panel=_ENGINE,
-    ),
-]
-_MaturedAfter: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SECONDS|DURATION",
-        help="How long after its prediction a label counts, with --unlabelled negative.",
-        rich_help_panel=_ENGINE,
-    ),
+__all__ = [
+    "ColumnOptions",
+    "InputOptions",
+    "KeepOption",
+    "LearningOptions",
+    "LogOption",
+    "Named",
+    "ReadingOptions",
+    "SourceOption",
+    "named",
+    "option",
+    "read_options",
+    "takes_options",
 ]
 
-
-_OPTIONS: Final[Mapping[str, tuple[str, str, Any]]] = {
-    "id_column": ("columns", "id", _IdColumn),
-    "score_column": ("columns", "score", _ScoreColumn),
-    "time_column": ("columns", "time", _TimeColumn),
-    "label_column": ("columns", "label", _LabelColumn),
-    "key_column": ("columns", "key", _KeyColumn),
-    "positive": ("columns", "positive", _Positive),
-    "keep": ("columns", "keep", _KeepColumns),
-    "mode": ("recalibrator", "mode", _Mode),
-    "window": ("recalibrator", "window", _Window),
-    "label_ttl": ("join", "label_ttl", _LabelTtl),
-    "unlabelled": ("join", "unlabelled", _Unlabelled),
-    "matured_after": ("join", "matured_after", _MaturedAfter),
+_PANELS: Final = {
+    "columns": "Columns of the input",
+    "recalibrator": "Engine and join",
+    "join": "Engine and join",
 }
-"""By the parameter of a command: the table of the configuration, the option in it, and its help."""
-
-Given: TypeAlias = Mapping[str, Mapping[str, object]]
-"""What was given on the command line: a value by table and option; None: not given."""
 
 
-def takes_options(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Let a command take the options of columns, engine and join, without some; it gets them as ``given``."""
-    taken = {name: option for name, option in _OPTIONS.items() if name not in without}
-    added = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
-        for name, (_, _, annotation) in taken.items()
-    ]
-
-    def taking(command: Callable[..., None]) -> Callable[..., None]:
-        @wraps(command)
-        def run(**values: Any) -> None:
-            given: dict[str, dict[str, object]] = {"columns": {}, "recalibrator": {}, "join": {}}
-            for name, (table, option, _) in taken.items():
-                given[table][option] = values.pop(name)
-            command(**values, given=given)
-
-        signature = inspect.signature(command, eval_str=True)
-        own = [each for each in signature.parameters.values() if each.name != "given"]
-        run.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
-        return run
-
-    return taking
-
-
-def read_options(config: Path | None, given: Given) -> RunConfig:
-    """Return the options of a configuration file, or the defaults, with those that are given in their place.
+def option(
+    text: str,
+    default: object = None,
+    *,
+    flag: str | None = None,
+    role: Role | None = None,
+    table: str | None = None,
+    metavar: str | None = None,
+) -> Any:
+    """Return a field of a class of options; its name gives that of the option.
 
     Parameters
     ----------
-    config
-        the file.
-    given
-        as a command gets them; ``keep`` and ``window`` may be text.
+    text
+        the help.
+    default
+        ``...`` if the option must be given.
+    flag
+        the option, such as ``--map``, where its name is not that of the field.
+    role
+        what is done with the path or URL that it names; None: it names none.
+    table
+        the table of the configuration in which it overrides the option of its name.
+    metavar
+        what the help calls the value.
     """
+    panel = None if table is None else _PANELS[table]
+    made = partial(typer.Option, default, metavar=metavar, help=text, rich_help_panel=panel)
+    return dataclasses.field(
+        metadata={"made": made, "needed": default is ..., "flag": flag, "role": role, "table": table}
+    )
+
+
+def _name(field: dataclasses.Field[Any]) -> str:
+    return field.name.removesuffix("_column")
+
+
+def _flag(field: dataclasses.Field[Any]) -> str:
+    return field.metadata["flag"] or f"--{_name(field).replace('_', '-')}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnOptions:
+    """The file of options, and the columns of predictions."""
+
+    config: Path | None = option("Options, as a TOML file.", role="read")
+    id_column: str | None = option(
+        "Column or field of the id; by default id.", table="columns", metavar="NAME"
+    )
+    score_column: str | None = option("Column of the score.", table="columns", metavar="NAME")
+    time_column: str | None = option("Column of the event time.", table="columns", metavar="NAME")
+    key_column: str | None = option(
+        "Column of the key: each key has its own engine and map.", table="columns", metavar="NAME"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeepOption:
+    """The columns that pass through."""
+
+    keep: str | None = option(
+        "Columns that pass into the rows of the output.", table="columns", metavar="NAME,NAME"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearningOptions(ColumnOptions):
+    """Options of reading, joining and learning labels."""
+
+    label_column: str | None = option("Column of the label.", table="columns", metavar="NAME")
+    positive: str | None = option(
+        "The label that counts as 1; the one other label counts as 0.", table="columns", metavar="VALUE"
+    )
+    mode: str | None = option(
+        "Which map is served: auto, source, label_shift, target or composite.", table="recalibrator"
+    )
+    window: str | None = option(
+        "Form maps from this many latest labels, or from those of such a time, P30D.",
+        table="recalibrator",
+        metavar="LABELS|DURATION",
+    )
+    label_ttl: str | None = option(
+        "How long predictions and labels wait for each other; by default P30D, 30 days.",
+        table="join",
+        metavar="SECONDS|DURATION",
+    )
+    unlabelled: str | None = option(
+        "What a prediction without a label teaches: nothing, or 0 after --matured-after.",
+        table="join",
+        metavar="drop|negative",
+    )
+    matured_after: str | None = option(
+        "How long after its prediction a label counts, with --unlabelled negative.",
+        table="join",
+        metavar="SECONDS|DURATION",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOption:
+    """The source of calibration."""
+
+    source: str | None = option("Labelled events to calibrate on first.", role="read")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogOption:
+    """The form of the log."""
+
+    log_json: bool = option("Log one JSON object per line.", False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadingOptions:
+    """Options of reading inputs."""
+
+    final: bool = option("The inputs are complete: take a last line without a line end.", False)
+    form: Format | None = option(
+        "How inputs are read whose names do not tell it, such as standard input; by default jsonl.",
+        flag="--format",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputOptions(ReadingOptions, SourceOption):
+    """The inputs of a run."""
+
+    events: list[str] = option(
+        "Predictions of the deployment; may contain labels too; may be repeated.", ..., role="read"
+    )
+    labels: list[str] = option("Labels, if they come separately; may be repeated.", (), role="read")
+
+    @property
+    def urls(self) -> list[str]:
+        """URLs of the inputs, in the order in which they are read."""
+        return [*([self.source] if self.source else []), *self.events, *self.labels]
+
+
+class Named(NamedTuple):
+    """A path or URL, and the option of a command that names it."""
+
+    option: str
+    url: str | Path | None
+    """A path is that of a file, whatever it looks like; None: the option was not given."""
+    role: Role = "read"
+
+
+def named(options: Any) -> Iterator[Named]:
+    """Return every path and URL that options of a command name."""
+    for field in dataclasses.fields(options):
+        if (role := field.metadata["role"]) is not None:
+            value = getattr(options, field.name)
+            for url in value if isinstance(value, list) else [value]:
+                yield Named(_flag(field), url, role)
+
+
+def takes_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command take the options of a class, the type of its parameter ``given``, beside its own."""
+    signature = inspect.signature(command, eval_str=True)
+    kind = signature.parameters["given"].annotation
+    types = get_type_hints(kind)
+    fields = sorted(dataclasses.fields(kind), key=lambda each: not each.metadata["needed"])
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        command(given=kind(**{field.name: values.pop(field.name) for field in fields}), **values)
+
+    own = [each for each in signature.parameters.values() if each.name != "given"]
+    added = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.metadata["made"](_flag(field)),
+            annotation=types[field.name],
+        )
+        for field in fields
+    ]
+    run.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
+    return run
+
+
+def read_options(given: ColumnOptions) -> RunConfig:
+    """Return the options of the configuration file, or the defaults, overridden by those of the command."""
     try:
-        options = RunConfig() if config is None else read_config(config, connector_names())
+        options = RunConfig() if given.config is None else read_config(given.config, connector_names())
     except (OSError, ValueError) as error:
         fail(f"cannot read the configuration: {error}", EXIT_USAGE)
+    overrides: dict[str, dict[str, object]] = {}
+    for field in dataclasses.fields(given):
+        value = getattr(given, field.name)
+        if field.metadata["table"] and value is not None:
+            overrides.setdefault(field.metadata["table"], {})[_name(field)] = _parsed(_name(field), value)
     changed = {}
-    for table, values in given.items():
-        parsed = {name: _parsed(name, value) for name, value in values.items() if value is not None}
+    for table, values in overrides.items():
         before = getattr(options, table)
         try:
-            if parsed:
-                changed[table] = type(before).model_validate(before.model_dump(exclude_unset=True) | parsed)
+            changed[table] = type(before).model_validate(before.model_dump(exclude_unset=True) | values)
         except ValidationError as error:
             lines = problems(error, type(before)).splitlines()
             fail("\n".join(_by_option(table, line) for line in lines), EXIT_USAGE)
@@ -168,14 +252,14 @@ def read_options(config: Path | None, given: Given) -> RunConfig:
 
 
 def _by_option(table: str, line: str) -> str:
-    """Return a problem with an option under its name here; one of several, under that of their table."""
+    """Return a problem under the name of its option; one of several options, under that of their table."""
     name, colon, rest = line.partition(":")
     return f"--{name.replace('_', '-')}:{rest}" if colon and " " not in name else f"[{table}] {line}"
 
 
-def _parsed(name: str, value: object) -> object:
+def _parsed(name: str, value: str) -> object:
     if name == "keep":
-        return tuple(each.strip() for each in str(value).split(",") if each.strip())
-    if name == "label" and Path(str(value)).is_file():
+        return tuple(each.strip() for each in value.split(",") if each.strip())
+    if name == "label" and Path(value).is_file():
         fail(f"--label {value}: that is a file; --labels reads it, --label names a column", EXIT_USAGE)
-    return int(value) if name == "window" and isinstance(value, str) and value.isdecimal() else value
+    return int(value) if name == "window" and value.isdecimal() else value

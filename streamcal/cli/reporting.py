@@ -1,11 +1,14 @@
 """``streamcal report``: a report of a store, or of a run over files that writes nothing else."""
 
+# ruff: noqa: RUF009  # `option` gives a field
+
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -14,19 +17,14 @@ import msgspec
 import typer
 from rich.console import Console
 
-from streamcal.cli.opening import (
-    ConfigFile,
-    InputFormat,
-    LabelsUrls,
+from streamcal.cli.opening import begin, ending, open_inputs, open_store, refuse_damaged
+from streamcal.cli.options import (
+    InputOptions,
+    LearningOptions,
     Named,
-    SourceUrl,
-    open_inputs,
-    open_store,
-    refuse_damaged,
-    refuse_same,
+    option,
+    takes_options,
 )
-from streamcal.cli.opening import Final as WholeInputs
-from streamcal.cli.options import Given, read_options, takes_options
 from streamcal.cli.progress import Meter
 from streamcal.cli.terminal import (
     EXIT_NOTHING_READ,
@@ -36,7 +34,6 @@ from streamcal.cli.terminal import (
     fail,
     set_up_logging,
     stop_status,
-    stopped,
 )
 from streamcal.cli.whole import refuse_unwritable, write_whole
 from streamcal.errors import StoreError
@@ -44,10 +41,10 @@ from streamcal.report.document import MARK, as_html
 from streamcal.report.record import Report, make_report
 from streamcal.run.closing import closing_words
 from streamcal.run.config import RunConfig
-from streamcal.run.connectors import Connectors, public_url
+from streamcal.run.connectors import public_url
 from streamcal.run.course import Course
 from streamcal.run.pipeline import Outcome, Pipeline
-from streamcal.run.ports import Source, StoppedError, Store
+from streamcal.run.ports import Source, Store
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from streamcal.run.stored import stored_course, stored_options, stored_pipeline
 
@@ -56,7 +53,14 @@ __all__ = ["is_report", "report", "run_report", "write_report"]
 _HEAD_BYTES: Final = 4096  # in which a report says what it is
 
 
-@takes_options("keep")
+@dataclass(frozen=True, kw_only=True)
+class _ReportOptions(LearningOptions, InputOptions):
+    events: list[str] = option(
+        "Without a store: predictions, as for `streamcal run`; may be repeated.", (), role="read"
+    )
+
+
+@takes_options
 def report(
     store: Annotated[
         str | None, typer.Argument(help="The store of a run, which may still be running.", show_default=False)
@@ -70,19 +74,8 @@ def report(
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a page.")] = False,
-    events: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--events", help="Without a store: predictions, as for `streamcal run`; may be repeated."
-        ),
-    ] = None,
-    labels: LabelsUrls = None,
-    source: SourceUrl = None,
-    config: ConfigFile = None,
-    final: WholeInputs = False,
-    form: InputFormat = None,
     *,
-    given: Given,
+    given: _ReportOptions,
 ) -> None:
     """Write a report: how good the forecasts are, what is certified, what is doubtful, in one HTML file.
 
@@ -90,26 +83,13 @@ def report(
     run`, and nothing but the report is written.
     """
     set_up_logging(as_json=False)
-    if (store is None) == (events is None):
+    if (store is None) == (not given.events):
         fail("give either a store, or --events with --labels", EXIT_USAGE)
-    chosen = [value for table in given.values() for value in table.values()]
-    if store is not None and any((labels, source, config, form, final, *chosen)):
+    if store is not None and any(astuple(given)):
         fail("a store has its inputs and options: give others with --events, and no store", EXIT_USAGE)
-    options = read_options(config, given)
     path = output if output is not None or as_json else Path("report.html")
-    stop = Stop()
-    connectors = Connectors(options.connectors, stop)
-    refuse_same(
-        connectors,
-        [
-            Named("the store", store, "store"),
-            *(Named("--events", url) for url in events or ()),
-            *(Named("--labels", url) for url in labels or ()),
-            Named("--source", source),
-            Named("--config", config),
-            Named("--output", path, "written"),
-        ],
-    )
+    more = [Named("the store", store, "store"), Named("--output", path, "written")]
+    options, stop, connectors = begin(given, more)
     if path is not None:
         refuse_unwritable("--output", path, "a report", is_report)
     with ExitStack() as stack:
@@ -117,18 +97,8 @@ def report(
             kept = open_store(connectors, store, stack, read_only=True)
             made = _of_store(kept, store)
         else:
-            inputs = open_inputs(
-                connectors,
-                options.columns,
-                stack,
-                events=events or (),
-                labels=labels or (),
-                source=source,
-                final=final,
-                form=form,
-            )
-            names = [*(events or ()), *(labels or ()), *([source] if source else [])]
-            made = _of_inputs(inputs, [*map(public_url, names)], options, stop)
+            inputs = open_inputs(connectors, options.columns, stack, given)
+            made = _of_inputs(inputs, [*map(public_url, given.urls)], options, stop)
     write_report("--output", path, made, as_json=as_json)
     if path is not None:
         Console().print(f"report: {path}", markup=False, highlight=False, soft_wrap=True)
@@ -223,12 +193,8 @@ def _of_inputs(inputs: Inputs, names: Sequence[str], options: RunConfig, stop: S
         runner = Runner(
             pipeline, inputs, Outputs(NullSink()), None, clock=time.monotonic, stop=stop, after=after
         )
-        try:
+        with ending(stop):
             runner.run()
-        except StoppedError as error:
-            stopped(stop, error)
-        except (OSError, ValueError) as error:
-            fail(str(error), EXIT_NOTHING_READ)
     if stop():
         fail("interrupted: no report was written", stop_status(stop) or EXIT_NOTHING_READ)
     refuse_damaged(sources)

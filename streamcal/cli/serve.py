@@ -6,38 +6,32 @@ import logging
 import os
 import stat
 from contextlib import ExitStack
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from streamcal.cli.opening import (
-    ConfigFile,
-    JsonLog,
+from streamcal.cli.opening import begin, ending, open_sink, open_source, open_store
+from streamcal.cli.options import (
+    KeepOption,
+    LearningOptions,
+    LogOption,
     Named,
-    SourceUrl,
-    open_sink,
-    open_source,
-    open_store,
-    refuse_same,
+    SourceOption,
+    takes_options,
 )
-from streamcal.cli.options import Given, read_options, takes_options
 from streamcal.cli.terminal import (
-    EXIT_NOTHING_READ,
-    EXIT_UNUSABLE,
     EXIT_USAGE,
-    Stop,
     fail,
     set_up_logging,
     stop_status,
-    stopped,
     version_line,
 )
-from streamcal.errors import OutputError, StoreError
 from streamcal.run.connectors import Connectors, public_url
 from streamcal.run.endpoint import is_loopback
-from streamcal.run.ports import JournalStore, OutboxSink, Sink, StoppedError
+from streamcal.run.ports import JournalStore, OutboxSink, Sink
 
 __all__ = ["serve"]
 
@@ -50,7 +44,12 @@ _LEAST_TOKEN: Final = 16  # characters
 log = logging.getLogger("streamcal")
 
 
-@takes_options()
+@dataclass(frozen=True, kw_only=True)
+class _ServeOptions(LogOption, LearningOptions, KeepOption, SourceOption):
+    """Options of a server beside its own parameters."""
+
+
+@takes_options
 def serve(
     store: Annotated[str, typer.Option(help="Where the state is kept: a SQLite file, as of a run.")],
     host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
@@ -59,26 +58,22 @@ def serve(
         Path | None,
         typer.Option(help="A file with the token that requests must bear; needed beyond this machine."),
     ] = None,
-    source: SourceUrl = None,
-    config: ConfigFile = None,
     alarms: Annotated[
         str | None, typer.Option(help="The webhook that alarms are posted to: https://HOST/PATH.")
     ] = None,
-    log_json: JsonLog = False,
     *,
-    given: Given,
+    given: _ServeOptions,
 ) -> None:
     """Recalibrate over HTTP: predictions and labels are answered once they are in the store.
 
     Takes JSON, JSON lines, CloudEvents and the V2 inference protocol; see
     /openapi.json. It is the pipeline of `streamcal run`, and the same store.
     """
-    set_up_logging(as_json=log_json)
+    set_up_logging(as_json=given.log_json)
     if any(find_spec(name) is None for name in ("starlette", "uvicorn", "httptools", "uvloop")):
         fail(NEEDED, EXIT_USAGE)
     from streamcal.serve.server import Server, listen
 
-    options = read_options(config, given)
     loopback = is_loopback(host)
     if token_file is None and not loopback:
         fail(
@@ -87,25 +82,16 @@ def serve(
             EXIT_USAGE,
         )
     token = None if token_file is None else _read_token(token_file)
-    stop = Stop()
-    connectors = Connectors(options.connectors, stop)
-    refuse_same(
-        connectors,
-        [
-            Named("--store", store, "store"),
-            Named("--source", source),
-            Named("--config", config),
-            Named("--token-file", token_file),
-        ],
-    )
+    more = [Named("--store", store, "store"), Named("--token-file", token_file)]
+    options, stop, connectors = begin(given, more)
     with ExitStack() as stack:
         try:
             listener = stack.enter_context(listen(host, port))
         except OSError as error:
             fail(f"cannot listen at {host} port {port}: {error.strerror or error}", EXIT_USAGE)
-        calibration = (
-            [] if source is None else [open_source(connectors, source, "source", options.columns, stack)]
-        )
+        calibration = []
+        if given.source is not None:
+            calibration = [open_source(connectors, given.source, "source", options.columns, stack)]
         state = open_store(connectors, store, stack)
         if not isinstance(state, JournalStore):
             fail(f"--store {store}: it cannot keep requests; give a SQLite file", EXIT_USAGE)
@@ -120,14 +106,8 @@ def serve(
         name = f"[{host}]" if ":" in host else host
         log.info("%s", version_line())
         log.info("listening at http://%s:%s", name, listener.getsockname()[1])
-        try:
+        with ending(stop):
             server.run(listener)
-        except StoppedError as error:
-            stopped(stop, error)
-        except (StoreError, OutputError) as error:
-            fail(str(error), EXIT_UNUSABLE)
-        except (OSError, ValueError) as error:
-            fail(str(error), EXIT_NOTHING_READ)
     log.warning("stopped: everything that was answered is in the store")
     if stop() and stop_status(stop):
         raise typer.Exit(stop_status(stop))

@@ -21,13 +21,13 @@ from streamcal.join.join_c import Join
 from streamcal.join.outcomes import JoinCounts
 from streamcal.run.config import RunConfig
 from streamcal.run.delays import Delay
+from streamcal.run.outcome import Tally
 from streamcal.run.pipeline import Pipeline, PipelineState
 from streamcal.run.ports import Store
 from streamcal.run.quality import Figures, Quality
 from streamcal.run.rows import MapRow
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner, pipeline_state
 from streamcal.run.summary import delay_rows, quality_rows
-from streamcal.run.tally import Tally
 from streamcal.sketch.decoding import decoded
 from streamcal.times import show_time
 

@@ -107,14 +107,9 @@ class BlockSteps:
         """Begin with a block of events in the order of arrival."""
         self._block = block
         size, ids, rows = len(block), block.ids, self._rows
-        strange = block.others, block.domains, block.keys
-        odd = np.zeros(size if any(strange) or block.weights is not None else 0, np.bool_)
+        odd = np.zeros(size if block.others or block.keys else 0, np.bool_)
         if block.others:
             odd[list(block.others)] = True
-        if block.domains is not None:
-            odd |= [domain != block.domain for domain in block.domains]
-        if block.weights is not None:
-            odd |= ~np.isnan(block.weights)
         codes = np.zeros(0, np.int32)
         if block.keys is not None:
             # A key that nothing is known of gets a number once it was admitted, in the next block.

@@ -8,11 +8,10 @@ import msgspec
 
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.events import DOMAINS, Event, LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.fields import check_domain, check_id, check_key
 from streamcal.sketch.checks import check_label, check_score
 from streamcal.sketch.weighing import ONE, check_weight, units_of
 from streamcal.times import LATEST, read_time
-from streamcal.values import shown
+from streamcal.values import check_domain, check_id, check_key, shown
 
 __all__ = ["checked", "lacks_time", "refuses_weight"]
 

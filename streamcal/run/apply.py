@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -14,66 +14,34 @@ from streamcal.blocks import Block
 from streamcal.engine.emissions import Recalibrated
 from streamcal.events import Kept, LabelEvent
 from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.run.config import problems
 from streamcal.run.doubts import Meanings
 from streamcal.run.event_fields import Malformed, OtherLabel
 from streamcal.run.ports import Batch, Feed, Source
-from streamcal.run.problems import problems
 from streamcal.run.rows import AnswerColumns, Answers, MapRow, RejectRow, answer_rows, reject_row
 from streamcal.run.runner import MAX_EVENTS, PATIENCE, Outputs, writing
 from streamcal.times import LIMIT, seconds_of
 
-__all__ = ["FixedMap", "FollowedMaps", "apply_maps"]
+__all__ = ["Maps", "apply_maps"]
 
 _NO_WAIT: Final = 0.0
 
 log = logging.getLogger("streamcal")
 
 
-class Maps(Protocol):
-    """The maps to apply, by key."""
+class Maps:
+    """The maps to apply: one for all keys, or the newest that a run publishes of each (``--maps``)."""
+
+    def __init__(self, given: RecalibrationMap | Feed) -> None:
+        self._feed = None if isinstance(given, RecalibrationMap) else given
+        self._maps: dict[str | None, RecalibrationMap] = {}
+        if isinstance(given, RecalibrationMap):
+            self._maps[None] = given
 
     def update(self, timeout: float) -> bool:
         """Fetch new maps, waiting at most ``timeout`` seconds; return whether there is any map."""
-
-    def get(self, key: str | None) -> RecalibrationMap | None:
-        """Return the map for a key, or None if there is none."""
-
-    @property
-    def description(self) -> str:
-        """The versions that were applied, for the log."""
-
-
-class FixedMap:
-    """One map for all keys."""
-
-    def __init__(self, recalibration: RecalibrationMap) -> None:
-        self._map = recalibration
-
-    def update(self, timeout: float) -> bool:  # noqa: ARG002  # the map is fixed
-        """Do nothing."""
-        return True
-
-    def get(self, key: str | None) -> RecalibrationMap | None:  # noqa: ARG002  # for all
-        """Return the map."""
-        return self._map
-
-    @property
-    def description(self) -> str:
-        """The versions that were applied, for the log."""
-        return f"map version {self._map.version}"
-
-
-class FollowedMaps:
-    """The newest map of every key that a run publishes (``--maps``)."""
-
-    def __init__(self, feed: Feed) -> None:
-        self._feed = feed
-        self._maps: dict[str | None, RecalibrationMap] = {}
-
-    def update(self, timeout: float) -> bool:
-        """Fetch new maps; see `Maps`."""
         newest: dict[str | None, MapRow] = {}
-        for data in self._feed.poll(timeout):
+        for data in () if self._feed is None else self._feed.poll(timeout):
             try:
                 row = msgspec.json.decode(data, type=MapRow)
             except (ValueError, RecursionError) as error:  # of msgspec, of UTF-8, of nesting
@@ -89,8 +57,8 @@ class FollowedMaps:
         return bool(self._maps)
 
     def get(self, key: str | None) -> RecalibrationMap | None:
-        """Return the newest map of a key, or None if there is none yet."""
-        return self._maps.get(key)
+        """Return the map for a key, or None if there is none yet."""
+        return self._maps.get(None if self._feed is None else key)
 
     @property
     def description(self) -> str:

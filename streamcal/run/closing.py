@@ -8,10 +8,10 @@ from typing import Final
 
 from streamcal.run.columns import did_you_mean
 from streamcal.run.order import BACKWARDS, TimesRead
+from streamcal.run.outcome import Tally
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import FileSource, Source
 from streamcal.run.quality import Quality
-from streamcal.run.tally import Tally
 from streamcal.times import show_duration
 from streamcal.values import shown
 

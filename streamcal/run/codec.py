@@ -23,8 +23,8 @@ import numpy as np
 
 from streamcal.blocks import FEWEST, NO_LABEL, Block
 from streamcal.events import Domain, Event, Kept, LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.run.columns import MAX_KEPT_BYTES, ROLES, Columns, Role, check_header
-from streamcal.run.event_fields import Fields, Malformed, count_names, malformed
+from streamcal.run.columns import MAX_KEPT_BYTES, ROLES, Columns, Role
+from streamcal.run.event_fields import Fields, Malformed, TableFields, count_names, malformed
 from streamcal.times import LATEST
 from streamcal.values import MAX_NAME_CHARACTERS, parse_number, shown
 
@@ -63,18 +63,15 @@ class JsonDecoder:
         self._fields = Fields(columns, domain)
         self._is_quick = not self._fields.doubled
         keep = columns.keep if self._is_quick else ()  # a struct cannot hold a field twice
-        bare, prediction, label, both, wire = _wire_types(columns.names, keep)
+        wire, kinds = _wire_types(columns.names, keep)
         decoder = msgspec.json.Decoder(wire)
         self._decode, self._decode_lines = decoder.decode, decoder.decode_lines
-        self._decode_bare = None if keep else msgspec.json.Decoder(bare).decode_lines
-        self._decode_predictions = msgspec.json.Decoder(prediction).decode_lines
-        self._decode_labels = msgspec.json.Decoder(label).decode_lines
-        self._decode_both = msgspec.json.Decoder(both).decode_lines
+        self._decode_kind = {kind: msgspec.json.Decoder(each).decode_lines for kind, each in kinds.items()}
         self._kept = _kept_of(len(keep))
         self._takes_labels = columns.positive is None
         self._only: type[Event] | None = PredictionEvent  # what the last block held, if of one kind
         self.unknown_fields: Counter[str] = Counter()
-        """How often a field was ignored because events have no such field, by its name: of at most 100 names,
+        """Counts of ignored fields, which events do not have, by name: at most 100 names,
         each cut to 100 characters; the others count as one."""
 
     def decode(self, raw: bytes) -> Event | Malformed:
@@ -113,56 +110,36 @@ class JsonDecoder:
 
     def _of_one_kind(self, block: bytes) -> Block | None:
         """Return the lines as columns, if they are of the kind of those before them."""
+        kind = self._only
+        if kind is None or (kind is not PredictionEvent and not self._takes_labels):
+            return None
         try:
-            if self._only is PredictionEvent:
-                bare = self._bare(block)
-                if bare is not None:
-                    return bare
-                wires = self._decode_predictions(block)
-                scores = np.array([wire.score for wire in wires], np.float64)
-                labels = np.full(len(wires), NO_LABEL, np.int8)
-            elif self._only is LabelEvent and self._takes_labels:
-                wires = self._decode_labels(block)
-                scores = np.full(len(wires), np.nan)
-                labels = np.array([wire.label for wire in wires], np.int8)
-            elif self._only is LabelledEvent and self._takes_labels:
-                wires = self._decode_both(block)
-                scores = np.array([wire.score for wire in wires], np.float64)
-                labels = np.array([wire.label for wire in wires], np.int8)
-            else:
-                return None
+            wires = self._decode_kind[kind](block)
         except Exception:  # whatever it is, the lines are decoded in another way
             return None
-        ids = [wire.id for wire in wires]
-        times = np.array([wire.time for wire in wires], np.float64)  # None becomes NaN
-        if self._only is LabelEvent:
+        count = len(wires)
+        scores, labels = np.full(count, np.nan), np.full(count, NO_LABEL, np.int8)
+        if kind is not LabelEvent:
+            scores[:] = list(map(_score_of, wires))
+        if kind is not PredictionEvent:
+            labels[:] = list(map(_label_of, wires))
+        ids = list(map(_id_of, wires))
+        times = np.array(list(map(_time_of, wires)), np.float64)  # None becomes NaN
+        if kind is LabelEvent:
             return Block(ids, scores, labels, times, self._domain)
-        keys = [wire.key for wire in wires]
-        domains = [wire.domain for wire in wires]
+        keys, named = list(map(_key_of, wires)), set(map(_domain_of, wires))
+        domains = {domain or self._domain for domain in named or (None,)}
+        if len(domains) > 1:
+            return None
         return Block(
             ids,
             scores,
             labels,
             times,
-            self._domain,
-            None if keys.count(None) == len(keys) else keys,
-            None if domains.count(None) == len(domains) else [domain or self._domain for domain in domains],
+            domains.pop(),
+            None if keys.count(None) == count else keys,
             None if self._kept is None else list(map(self._kept, wires)),
         )
-
-    def _bare(self, block: bytes) -> Block | None:
-        """Return the predictions as columns, if none has more than id, score and time: as most often."""
-        if self._decode_bare is None:
-            return None
-        try:
-            wires = self._decode_bare(block)
-        except msgspec.DecodeError:
-            self._decode_bare = None  # not to be tried at every block
-            return None
-        count = len(wires)
-        scores = np.fromiter(map(_score_of, wires), np.float64, count)
-        times = np.array(list(map(_time_of, wires)), np.float64)  # None becomes NaN
-        return Block(list(map(_id_of, wires)), scores, np.full(count, NO_LABEL, np.int8), times, self._domain)
 
     def _of_any_kind(self, block: bytes) -> list[Event] | None:
         self._only = None
@@ -208,7 +185,7 @@ class JsonDecoder:
             return malformed(error, raw)
 
 
-class CsvDecoder:
+class CsvDecoder(TableFields):
     """Decode CSV rows into events; the header names the columns, and an empty cell is an absent field.
 
     Parameters
@@ -241,33 +218,18 @@ class CsvDecoder:
         except csv.Error as error:
             raise ValueError(f"not a CSV header: {error}") from None
         found = [cell.strip() for cell in cells]
-        check_header("CSV header", found, columns, required)
+        super().__init__("CSV header", found, columns, domain, required, columns.keep)
         self.names = found
         """Names of the columns, in their order."""
-        self._fields = Fields(columns, domain)
-        self._width = len(found)
         self._used = [(index, name) for index, name in enumerate(found) if name in self._fields.known]
         self._numbers = (columns.score, columns.label, *self._fields.weights)
-        self._ignored = [name for name in found if name not in self._fields.known]
-        self._rows = 0
-
-    @property
-    def unknown_fields(self) -> Counter[str]:
-        """How often a field was ignored because events have no such field; see `JsonDecoder`."""
-        counted: Counter[str] = Counter()
-        count_names(counted, self._ignored, self._rows)
-        return counted
-
-    def count_rows(self, rows: int) -> None:
-        """Count rows that were decoded elsewhere, for `unknown_fields`."""
-        self._rows += rows
 
     def decode(self, raw: bytes) -> Event | Malformed:
         """Return the event of one row, or why it is not one; never raises on bad input."""
         try:
             cells = next(csv.reader([raw.decode()], strict=True), [])
-            if len(cells) != self._width:
-                return Malformed(f"the header has {self._width} columns, the row {len(cells)}")
+            if len(cells) != len(self.names):
+                return Malformed(f"the header has {len(self.names)} columns, the row {len(cells)}")
             self._rows += 1
             fields: dict[str, Any] = {
                 name: cell for index, name in self._used if (cell := cells[index].strip())
@@ -280,39 +242,36 @@ class CsvDecoder:
             return malformed(error, raw)
 
 
-_id_of, _score_of, _time_of = attrgetter("id"), attrgetter("score"), attrgetter("time")
+_id_of, _score_of, _label_of = attrgetter("id"), attrgetter("score"), attrgetter("label")
+_time_of, _key_of, _domain_of = attrgetter("time"), attrgetter("key"), attrgetter("domain")
 
 
-def _wire_types(names: Mapping[Role, str], keep: Sequence[str]) -> tuple[Any, Any, Any, Any, Any]:
-    """Return what a line is decoded into.
-
-    A prediction with a time at most, any prediction, a label, both in one, and an event of any kind.
-    """
-    last: list[tuple[str, Any, Any]] = [
-        ("time", _Time | None, None),
+def _wire_types(names: Mapping[Role, str], keep: Sequence[str]) -> tuple[Any, dict[type[Event], Any]]:
+    """Return what a line of any kind is decoded into, and what one of each kind is."""
+    time = ("time", _Time | None, None)
+    more: list[tuple[str, Any, Any]] = [
         ("key", _Key | None, None),
         ("domain", Domain | None, None),
         *((f"kept_{index}", _Kept, None) for index in range(len(keep))),
     ]
     unset = msgspec.UnsetType | None
-    any_kind: list[tuple[str, Any, Any]] = [
+    score, label = ("score", _Score), ("label", _Label)
+    maybe: list[tuple[str, Any, Any]] = [
         ("id", _Id | None, None),
         ("score", _Score | unset, msgspec.UNSET),
         ("label", _Label | unset, msgspec.UNSET),
-        *last,
     ]
-    prediction: list[Any] = [("id", _Id), ("score", _Score), *last]
-    label: list[Any] = [("id", _Id), ("label", _Label), *last]
-    both: list[Any] = [("score", _Score), ("label", _Label), ("id", _Id | None, None), *last]
     rename: dict[str, str] = {f"kept_{index}": name for index, name in enumerate(keep)}
     rename.update({role: name for role, name in names.items() if role in ROLES})
-    return (
-        msgspec.defstruct("Bare", prediction[:3], rename=rename, forbid_unknown_fields=True, gc=False),
-        msgspec.defstruct("Prediction", prediction, rename=rename, forbid_unknown_fields=True, gc=False),
-        msgspec.defstruct("Label", label, rename=rename, forbid_unknown_fields=True, gc=False),
-        msgspec.defstruct("Both", both, rename=rename, forbid_unknown_fields=True, gc=False),
-        msgspec.defstruct("Wire", any_kind, rename=rename, forbid_unknown_fields=True, gc=False),
-    )
+
+    def wire(*fields: Any) -> Any:
+        return msgspec.defstruct("Wire", fields, rename=rename, forbid_unknown_fields=True, gc=False)
+
+    return wire(*maybe, time, *more), {
+        PredictionEvent: wire(("id", _Id), score, time, *more),
+        LabelEvent: wire(("id", _Id), label, time, *more),
+        LabelledEvent: wire(score, label, maybe[0], time, *more),
+    }
 
 
 def _kept_of(count: int) -> Callable[[Any], Kept] | None:

@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 Role: TypeAlias = Literal["id", "score", "label", "time", "key", "domain", "weight", "propensity"]
-"""What a column may hold."""
+"""Role of a column: what it holds."""
 
 SourceKind: TypeAlias = Literal["events", "labels", "source"]
 """Which input of a run: predictions, labels that come apart from them, or the source of calibration."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Mapping
 from importlib.metadata import entry_points
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from streamcal.run.ports import (
     Feed,
@@ -25,6 +25,8 @@ from streamcal.run.ports import (
 )
 
 __all__ = ["Connectors", "connector_names", "public_url"]
+
+T = TypeVar("T")
 
 _GROUP: Final = "streamcal.connectors"
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]+):")
@@ -53,40 +55,37 @@ class Connectors:
 
     def source(self, url: str, options: SourceOptions | None = None) -> Source:
         """Open a source; see `SourceConnector`."""
-        found = self._find(url)
-        if not isinstance(found, SourceConnector):
-            raise _cannot(url, "read events")
-        return found.source(url, options or SourceOptions())
+        return self._find(url, SourceConnector, "read events").source(url, options or SourceOptions())
 
     def sink(self, url: str, rows: RowKind = "answers", kept: Mapping[str, Any] | None = None) -> Sink:
         """Open a sink; ``kept``: the types of columns that pass through. See `SinkConnector`."""
-        found = self._find(url)
-        if not isinstance(found, SinkConnector):
-            raise _cannot(url, "write rows")
-        return found.sink(url, SinkOptions(rows=rows, kept=kept, stop=self._stop))
+        options = SinkOptions(rows=rows, kept=kept, stop=self._stop)
+        return self._find(url, SinkConnector, "write rows").sink(url, options)
 
     def feed(self, url: str) -> Feed:
         """Open a feed; see `FeedConnector`."""
-        found = self._find(url)
-        if not isinstance(found, FeedConnector):
-            raise _cannot(url, "read rows back")
-        return found.feed(url)
+        return self._find(url, FeedConnector, "read rows back").feed(url)
 
     def store(self, url: str, *, read_only: bool = False) -> Store:
         """Open a store; see `StoreConnector`."""
-        found = self._find(url, bare="sqlite")
-        if not isinstance(found, StoreConnector):
-            raise _cannot(url, "keep state")
-        return found.store(url, read_only=read_only)
+        return self._find(url, StoreConnector, "keep state", "sqlite").store(url, read_only=read_only)
 
     def identities(self, url: str, role: Role) -> frozenset[Hashable]:
         """Return what is behind a URL; see `IdentifyingConnector`. Of another connector, the URL."""
-        found = self._find(url, bare="sqlite" if role == "store" else "file")
+        found = self._made_for(url, "sqlite" if role == "store" else "file")
         if not isinstance(found, IdentifyingConnector):
             return frozenset({url})
         return frozenset(found.identities(url, role))
 
-    def _find(self, url: str, bare: str = "file") -> object:
+    def _find(self, url: str, kind: Callable[..., T], what: str, bare: str = "file") -> T:
+        """Return the connector of a URL, which has to be of a kind: one that can do ``what``."""
+        found = self._made_for(url, bare)
+        if isinstance(found, cast("type[T]", kind)):
+            return found
+        scheme = _scheme(url) or url
+        raise ValueError(f"the connector for {scheme!r} cannot {what} (in {public_url(url)!r})")
+
+    def _made_for(self, url: str, bare: str) -> object:
         scheme = _scheme(url) or bare
         if scheme not in self._made:
             known = {entry.name: entry for entry in entry_points(group=_GROUP)}
@@ -110,10 +109,6 @@ def connector_names() -> set[str]:
 def _scheme(url: str) -> str | None:
     match = _SCHEME.match(url)
     return "stdio" if url == "-" else match[1] if match else None
-
-
-def _cannot(url: str, what: str) -> ValueError:
-    return ValueError(f"the connector for {_scheme(url) or url!r} cannot {what} (in {public_url(url)!r})")
 
 
 def public_url(url: str) -> str:

@@ -19,10 +19,9 @@ from streamcal.engine.emissions import DriftAlarm, Mixing
 from streamcal.engine.engine import Engine
 from streamcal.run.alarms import advised
 from streamcal.run.history import Curve, History, Totals
-from streamcal.run.outcome import Moment, Outcome
+from streamcal.run.outcome import Moment, Outcome, kind_of
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.quality import ECE_BINS, Figures, ForecastQuality
-from streamcal.run.reasons import kind_of
 from streamcal.run.rows import AlarmRow, MapRow, RejectRow
 from streamcal.run.status import (
     INTERVAL,

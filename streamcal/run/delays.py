@@ -1,4 +1,4 @@
-"""How long labels took after their prediction, in all and by class; and how many are still out.
+"""Delays of labels after their predictions, in all and by class; and how many labels are still out.
 
 What is kept is counts in fixed bins: bounded, and the same however labels come in parts.
 """
@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
+from streamcal.values import Counts, Floats, Labels
 
 __all__ = ["Delay", "Delays", "Trend"]
 
@@ -21,16 +21,13 @@ _BINS: Final = len(_LIMITS) + 1
 _EXPECTED: Final = 50  # labels of the rarer class in the smaller half: with fewer, z is not normal
 
 
-Values = npt.NDArray[np.float64]
-
-
 class Delay(msgspec.Struct):
-    """How long labels took after their prediction, seconds of event time; None where no times are known."""
+    """Delays of labels after their predictions, seconds of event time; None where no times are known."""
 
     labels: int
     median: float | None
     most: float | None
-    """That which nine of ten labels did not exceed."""
+    """Delay that nine of ten labels did not exceed."""
     out: float | None
     """The share of the predictions that wait for their label; it may yet come. None without predictions."""
     oldest: float | None
@@ -45,13 +42,13 @@ class Trend(NamedTuple):
     rate: float
     """Rate of label 1 among all labels."""
     sooner: float
-    """That of the half that came sooner; of halves as equal as the bins allow."""
+    """Rate of label 1 in the half that came sooner; the halves are as equal as the bins allow."""
     later: float
-    """That of the other half."""
+    """Rate of label 1 in the other half."""
 
 
 class Delays:
-    """How long labels took: counted in bins whose limits are 15% apart, so that quantiles are as exact.
+    """Delays of labels, counted in bins whose limits are 15% apart, so that quantiles are as exact.
 
     Parameters
     ----------
@@ -76,22 +73,22 @@ class Delays:
 
     @property
     def labels(self) -> int:
-        """How many labels have a delay."""
+        """Number of labels with a delay."""
         return int(self._counts.sum())
 
     @property
     def counts(self) -> list[int]:
-        """How many labels are in each bin, to be stored."""
+        """Number of labels in each bin, to be stored."""
         counts: list[int] = self._counts.tolist()
         return counts
 
     @property
     def positives(self) -> list[int]:
-        """How many of them are positive, to be stored; empty where that is not known."""
+        """Number of positive labels in each bin, to be stored; empty where it is not known."""
         positives: list[int] = self._positives.tolist()
         return positives if self._by_class else []
 
-    def add(self, delays: Values, labels: npt.NDArray[np.int8]) -> None:
+    def add(self, delays: Floats, labels: Labels) -> None:
         """Add labels, 0 or 1, with their delays in seconds; a delay of NaN, which is none, is left out."""
         known = ~np.isnan(delays)
         bins = np.searchsorted(_LIMITS, delays[known], side="right")
@@ -161,7 +158,7 @@ class Delays:
         )
 
 
-def _binned(counts: list[int]) -> npt.NDArray[np.int64]:
+def _binned(counts: list[int]) -> Counts:
     if len(counts) != _BINS:
         raise DamagedStateError(f"delays are counted in {_BINS} bins, got {len(counts)}")
     return np.array(counts, np.int64)

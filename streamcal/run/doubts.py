@@ -8,7 +8,7 @@ decision depends on the events up to there and their order alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -21,7 +21,7 @@ from streamcal.run.event_fields import Malformed, OtherLabel
 __all__ = ["MeaningError", "Meanings", "Sighting"]
 
 ENOUGH: Final = 10
-"""So many refused values are no accident."""
+"""Number of refused values that is no accident."""
 
 FIRST: Final = 2_000
 """Scores in percent are noticed among so many events, the first ones."""
@@ -51,20 +51,20 @@ class Sighting(msgspec.Struct):
 
 
 class Meanings(msgspec.Struct):
-    """What was seen so far of the classes and of the scale of the scores; part of the stored state."""
+    """Classes of the labels and scale of the scores, as seen so far; part of the stored state."""
 
     settled: bool = False
     """Whether labels of both classes were accepted: `take` has nothing more to look for."""
     classes: list[int] = []
-    """Those of which a label was accepted."""
+    """Classes of which a label was accepted."""
     labels: dict[str, Sighting] = {}
     """Labels that name neither class, refused before it was settled."""
     other: str | None = None
     """With ``positive``: the label of class 0, the first other one that came."""
     events: int = 0
-    """How many came before the batch that is looked at."""
+    """Number of events before the batch that is looked at."""
     percents: int = 0
-    """How many scores among the `FIRST` events look like percent."""
+    """Number of scores among the `FIRST` events that look like percent."""
     percent: Sighting | None = None
 
     def decide(self, events: Sequence[Event | Malformed], positive: object) -> list[Event | Malformed]:
@@ -178,12 +178,12 @@ def _telling(
     events: Sequence[Event | Malformed],
 ) -> Iterator[tuple[int, LabelEvent | LabelledEvent | Malformed]]:
     """Yield the events that may tell something, with their indices: of a block, only the first of a label."""
+    indices: Iterable[int] = range(len(events))
     if isinstance(events, Block):
         firsts = [np.flatnonzero(events.labels == label)[:1].tolist() for label in (0, 1)]
-        for index in sorted({*firsts[0], *firsts[1], *events.others}):
-            yield index, events[index]
-        return
-    for index, event in enumerate(events):
+        indices = sorted({*firsts[0], *firsts[1], *events.others})
+    for index in indices:
+        event = events[index]
         if not isinstance(event, PredictionEvent):
             yield index, event
 

@@ -18,7 +18,7 @@ from streamcal.engine.config import RecalibratorConfig, unlike
 from streamcal.engine.engine import Engine
 from streamcal.run.config import KeysConfig
 
-__all__ = ["EnginesView", "KeyedEngines", "check_options"]
+__all__ = ["KeyedEngines", "check_options"]
 
 _ROOM: Final = 4
 
@@ -36,8 +36,10 @@ class _Used(dict[Key, Engine]):
         return found
 
 
-class KeyedEngines:
-    """One engine a key, made when a key is first looked up.
+class KeyedEngines(Mapping[Key, Engine]):
+    """One engine a key, made by `of` when a key first comes.
+
+    As a mapping, it is there to look at: an engine that is parked is made when it is asked for, and not kept.
 
     Parameters
     ----------
@@ -67,27 +69,23 @@ class KeyedEngines:
     def __iter__(self) -> Iterator[Key]:
         return iter(self._keys)
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._keys
+
+    def __getitem__(self, key: Key) -> Engine:
+        if key not in self._keys:
+            raise KeyError(key)
+        kept = self._used.get(key) or self._idle.get(key)
+        return kept or self._make(key, self._parked.get(key) or self._in_store(key))
+
     @property
     def in_memory(self) -> int:
-        """How many engines are in memory."""
+        """Number of engines in memory."""
         return len(self._used) + len(self._idle)
 
     def admits(self, key: Key) -> bool:
         """Whether a key has an engine, or may have one."""
         return key in self._keys or len(self._keys) < self._config.limit
-
-    def peek(self, key: Key) -> Engine:
-        """Return the engine of a key just to look at it: one that is parked stays so.
-
-        Raises
-        ------
-        KeyError
-            if the key has none.
-        """
-        if key not in self._keys:
-            raise KeyError(key)
-        kept = self._used.get(key) or self._idle.get(key)
-        return kept or self._make(key, self._parked.get(key) or self._in_store(key))
 
     def snapshot(self) -> dict[Key, bytes]:
         """Return the states that have changed since the last call; they are to be committed at once.
@@ -144,22 +142,6 @@ class KeyedEngines:
 
     def _in_store(self, key: Key) -> bytes | None:
         return None if self._stored is None else self._stored[key]
-
-
-class EnginesView(Mapping[str | None, Engine]):
-    """The engine of every key, to look at; one that is parked is made when it is asked for, and not kept."""
-
-    def __init__(self, engines: KeyedEngines) -> None:
-        self._engines = engines
-
-    def __getitem__(self, key: str | None) -> Engine:
-        return self._engines.peek(key)
-
-    def __iter__(self) -> Iterator[str | None]:
-        return iter(self._engines)
-
-    def __len__(self) -> int:
-        return len(self._engines)
 
 
 def check_options(stored: RecalibratorConfig, wanted: RecalibratorConfig, key: str | None) -> None:

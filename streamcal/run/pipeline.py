@@ -32,14 +32,12 @@ from streamcal.run.columns import Columns
 from streamcal.run.config import KeysConfig
 from streamcal.run.delays import Delay
 from streamcal.run.doubts import Meanings
-from streamcal.run.engines import EnginesView, KeyedEngines, check_options
+from streamcal.run.engines import KeyedEngines, check_options
 from streamcal.run.event_fields import Malformed
 from streamcal.run.order import MicroBatch
-from streamcal.run.outcome import Moment, Outcome, PipelineState
+from streamcal.run.outcome import Moment, Outcome, PipelineState, Tally, count_reasons
 from streamcal.run.quality import Quality, Unrated
-from streamcal.run.reasons import count_reasons
 from streamcal.run.rows import AlarmRow, AnswerColumns, Answers, RejectRow, answer_rows, map_row, reject_row
-from streamcal.run.tally import Tally
 from streamcal.sketch import checks, weighing
 from streamcal.sketch.arrays import Labels, Scores
 from streamcal.sketch.decoding import decoded
@@ -106,7 +104,7 @@ class Pipeline:
         self._row_of = answer_rows(columns.keep) if columns.keep else None
         self.tally = Tally()
         self.reasons: dict[str, int] = {}
-        """How many events were rejected, by the kind of the reason (`streamcal.run.reasons`)."""
+        """How many events were rejected, by the kind of the reason (`streamcal.run.outcome`)."""
 
     @property
     def counts(self) -> JoinCounts:
@@ -146,7 +144,7 @@ class Pipeline:
     @property
     def engines(self) -> Mapping[str | None, Engine]:
         """The engine of every key seen, to look at: in the order of their first event."""
-        return EnginesView(self._engines)
+        return self._engines
 
     @property
     def engines_in_memory(self) -> int:
@@ -167,7 +165,7 @@ class Pipeline:
 
     def first_engines(self, count: int) -> dict[str | None, Engine]:
         """Return the engines of the first so many keys: what can be shown where there are many."""
-        return {key: self._engines.peek(key) for key in islice(self._engines, count)}
+        return {key: self._engines[key] for key in islice(self._engines, count)}
 
     # Events
 
@@ -467,7 +465,7 @@ class Pipeline:
             )
         self._stored = True
         for key in islice(self._engines, 1):  # all have the same options
-            self._engines.peek(key)
+            self._engines[key]
 
     # Inside
 
@@ -521,9 +519,7 @@ class Pipeline:
     def _learns_whole(self, block: Block) -> bool:
         """Whether a block of the source of calibration is one run of labelled events, none to be rejected."""
         alone = np.isnan(block.scores).any() or (block.labels == NO_LABEL).any()
-        columns = block.keys, block.domains, block.weights
-        unlike = block.others or any(column is not None for column in columns)
-        return not (alone or unlike or self._timed) and self._engines.admits(None)
+        return not (alone or block.others or block.keys or self._timed) and self._engines.admits(None)
 
     def _learn(
         self,

@@ -81,13 +81,13 @@ Positions: TypeAlias = Mapping[str, Position]
 """Partition to position: the next event to deliver."""
 
 RowKind = Literal["answers", "rejects", "maps", "alarms"]
-"""What rows a sink takes: `Recalibrated`, `RejectRow`, `MapRow` or `AlarmRow`."""
+"""Kind of the rows that a sink takes: `Recalibrated`, `RejectRow`, `MapRow` or `AlarmRow`."""
 
 Format = Literal["jsonl", "csv"]
-"""How lines are to be read where no name tells it: as JSON lines, or as CSV."""
+"""Format of lines where no name tells it: JSON lines, or CSV."""
 
 Role = Literal["read", "written", "store"]
-"""What a command does with what a URL names."""
+"""Use that a command makes of what a URL names."""
 
 
 class StoppedError(OSError):
@@ -102,7 +102,7 @@ class Batch(Protocol):
 
     @property
     def partition(self) -> str:
-        """Its name, unique in its source; ``""`` if the source has only one."""
+        """Name of the partition, unique in its source; ``""`` if the source has only one."""
 
     @property
     def events(self) -> Sequence[Event | Malformed]:
@@ -127,7 +127,7 @@ class Source(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in positions and rejects: the same in every run, and without secrets."""
+        """Name in positions and rejects: the same in every run, and without secrets."""
 
     @property
     def endless(self) -> bool:
@@ -139,7 +139,7 @@ class Source(Protocol):
 
     @property
     def unknown_fields(self) -> Mapping[str, int]:
-        """How often a field was ignored so far because events have no such field, by its name."""
+        """Counts of fields that were ignored so far because events have no such field, by name."""
 
     def seek(self, positions: Positions) -> Positions:
         """Go to positions, before the first `poll`; return where every partition now stands.
@@ -186,11 +186,11 @@ class Source(Protocol):
 
 @runtime_checkable
 class FileSource(Protocol):
-    """What a source of files can tell besides."""
+    """Further state of a source of files."""
 
     @property
     def unfinished(self) -> str | None:
-        """What was left at the end because it may not be complete, and what to do; a later run reads it."""
+        """Rest at the end that may not be complete, and what to do; a later run reads it."""
 
     @property
     def damage(self) -> str | None:
@@ -199,7 +199,7 @@ class FileSource(Protocol):
 
 @runtime_checkable
 class TableSource(Protocol):
-    """What a source of tables, whose columns have types, can tell besides."""
+    """Further state of a source of tables, whose columns have types."""
 
     @property
     def kept(self) -> Mapping[str, Any]:
@@ -218,7 +218,7 @@ class Sink(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in the store and in messages: the same in every run, and without secrets."""
+        """Name in the store and in messages: the same in every run, and without secrets."""
 
     def resume(self, job: str, position: Position | None) -> Mapping[str, Positions] | None:
         """Get ready, once, before the first `write`.
@@ -321,7 +321,7 @@ class Checkpoint(msgspec.Struct):
 
 
 class Change(msgspec.Struct):
-    """What one micro-batch changed; the join's tables hold their own changes."""
+    """Changes of one micro-batch; the join's tables hold their own changes."""
 
     engines: dict[str | None, bytes]
     """New states of the engines that learned or observed."""
@@ -404,10 +404,10 @@ class JournalStore(Store, Protocol):
 
 
 class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a source is to be read."""
+    """Options of a source."""
 
     domain: Domain = "target"
-    """That of events that name none."""
+    """Domain of events that name none."""
     follow: bool = False
     """Whether to wait for more where a finite source would end; one of endless streams always does."""
     final: bool = False
@@ -417,16 +417,16 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     required: frozenset[str] = frozenset()
     """Columns that a header must have."""
     format: Format | None = None
-    """That of an input whose name tells none; None: JSON lines."""
+    """Format of an input whose name tells none; None: JSON lines."""
     carry: bool = False
     """Whether a table's columns all pass through that the rows of the output have not, kept or not."""
 
 
 class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a sink is to be written."""
+    """Options of a sink."""
 
     rows: RowKind = "answers"
-    """What rows it will take; it may replace rows of that kind alone."""
+    """Kind of rows that it will take; it may replace rows of that kind alone."""
     kept: Mapping[str, Any] | None = None
     """The type of each column that passes through, as `TableSource.kept` gives it; None where it is unknown.
     Only a sink of tables needs it."""

@@ -1,4 +1,4 @@
-"""How good forecasts were, by their labels: their figures, a reliability diagram, and how labels come.
+"""Quality of forecasts, by their labels: figures, a reliability diagram, and how labels come.
 
 What is kept is bounded, and depends on the order of the labels alone, not on how they were cut into
 micro-batches: a run that was killed and resumed gives the figures of one that was not, to the last digit.
@@ -15,7 +15,6 @@ from typing import Final, NamedTuple, Self
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
 from streamcal.maps import binning
@@ -23,10 +22,10 @@ from streamcal.run.delays import Delays
 from streamcal.run.history import GRAIN, History, HistoryState
 from streamcal.run.reach import Reach, ReachState
 from streamcal.sketch import checks, grid
-from streamcal.sketch.arrays import Units
 from streamcal.sketch.decoding import Count, Finite
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import ONE, as_units
+from streamcal.values import Counts, Floats, Labels
 
 __all__ = [
     "ECE_BINS",
@@ -47,17 +46,14 @@ WINDOW: Final = 5_000
 """Consecutive labels whose mean is compared with that of their forecasts."""
 
 RATED_KEYS: Final = 8
-"""How many keys are rated one by one: the first whose labels come. Each adds some kilobytes to a commit."""
+"""Number of keys that are rated one by one: the first whose labels come. Each adds kilobytes to a commit."""
 
 _CELLS: Final = 512  # of the sketch that the bins are made of: some kilobytes of every commit
 _LEAST: Final = 1e-15
 
-Values = npt.NDArray[np.float64]
-Labels = npt.NDArray[np.int8]
-
 
 class Figures(msgspec.Struct):
-    """How good the forecasts of one stream were, in figures; None without labels."""
+    """Figures of the quality of one stream of forecasts; None without labels."""
 
     brier: float | None = None
     """Brier score: mean of (forecast − label)²."""
@@ -69,10 +65,10 @@ class Figures(msgspec.Struct):
     gap: float | None = None
     """Mean forecast − mean label."""
     worst_gap: float | None = None
-    """That of largest absolute value among the windows of `WINDOW` labels, one behind the other, in the order
+    """Gap of largest absolute value among the windows of `WINDOW` labels, one behind the other, in the order
     in which labels came; None before the first is full."""
     latest_gap: float | None = None
-    """That of the latest full window."""
+    """Gap of the latest full window."""
 
 
 class ForecastQualityState(msgspec.Struct, omit_defaults=True):
@@ -92,7 +88,7 @@ class ForecastQualityState(msgspec.Struct, omit_defaults=True):
 
 
 class ForecastQuality:
-    """How good the forecasts of one stream were.
+    """Quality of one stream of forecasts.
 
     Examples
     --------
@@ -107,7 +103,7 @@ class ForecastQuality:
         self._squares = 0.0
         self._log_losses = 0.0
         self._sketch = ScoreSketch(_CELLS)
-        self._forecasts: Values = np.empty(0)  # their sum in each cell of the sketch
+        self._forecasts: Floats = np.empty(0)  # their sum in each cell of the sketch
         self._open_gap = 0.0
         self._open_weight = 0.0
         self._worst_gap: float | None = None
@@ -115,12 +111,12 @@ class ForecastQuality:
 
     @property
     def labels(self) -> int:
-        """How many labels there were."""
+        """Number of labels."""
         return self._sketch.n
 
     @property
     def positives(self) -> int:
-        """Those of them that are 1."""
+        """Number of labels that are 1."""
         return self._sketch.n_positives
 
     @property
@@ -147,7 +143,7 @@ class ForecastQuality:
         return n + mass.labels / ONE if any(mass) else n
 
     @property
-    def _masses(self) -> Values:
+    def _masses(self) -> Floats:
         """The weight of the labels of each class and cell, float64[2, m]."""
         masses = self._sketch.weighed.masses
         unit = int(masses.sum()) / self._weight  # 1, or the units of 1
@@ -155,10 +151,10 @@ class ForecastQuality:
 
     def add(
         self,
-        forecasts: Sequence[float] | Values,
+        forecasts: Sequence[float] | Floats,
         labels: Sequence[int] | Labels,
-        weights: Values | None = None,
-    ) -> Values:
+        weights: Floats | None = None,
+    ) -> Floats:
         """Add forecasts in [0, 1] with their labels, 0 or 1, in the order in which the labels came.
 
         ``weights`` are theirs, float64[n]; None: all are 1.
@@ -168,25 +164,19 @@ class ForecastQuality:
         Their log losses: float64[n].
         """
         values, labels = np.asarray(forecasts, np.float64), np.asarray(labels, np.int8)
-        losses: Values = -np.log(np.maximum(np.where(labels == 1, values, 1.0 - values), _LEAST))
+        losses: Floats = -np.log(np.maximum(np.where(labels == 1, values, 1.0 - values), _LEAST))
         if not len(values):
             return losses
-        rounded = np.rint(values / GRAIN) * GRAIN
         units = None if weights is None else as_units(weights, len(values))
-        if units is None:
-            self._log_losses = _sum_on(self._log_losses, losses)
-            self._squares = _sum_on(self._squares, (values - labels) ** 2)
-            self._add_gaps(rounded - labels, None)
-        else:
-            each = units / ONE
-            self._log_losses = _sum_on(self._log_losses, each * losses)
-            self._squares = _sum_on(self._squares, each * (values - labels) ** 2)
-            rounded = np.rint(each * values / GRAIN) * GRAIN
-            self._add_gaps(rounded - each * labels, each - 1.0)
+        each = np.ones(len(values)) if units is None else units / ONE
+        self._log_losses = _sum_on(self._log_losses, each * losses)
+        self._squares = _sum_on(self._squares, each * (values - labels) ** 2)
+        rounded = np.rint(each * values / GRAIN) * GRAIN
+        self._add_gaps(rounded - each * labels, each - 1.0)
         self._add_to_cells(values, rounded, labels, units)
         return losses
 
-    def bins(self, most: int) -> tuple[Values, Values, Values]:
+    def bins(self, most: int) -> tuple[Floats, Floats, Floats]:
         """Return labels, sum of forecasts and positives of at most so many bins of equal mass.
 
         The arrays are float64[bins]; there has to be a label.
@@ -196,7 +186,7 @@ class ForecastQuality:
         forecasts = np.add.reduceat(self._forecasts, splits[:-1])
         return binning.bin_sums(masses.sum(axis=0), splits), forecasts, binning.bin_sums(masses[1], splits)
 
-    def diagram(self, bins: int) -> tuple[Values, Values]:
+    def diagram(self, bins: int) -> tuple[Floats, Floats]:
         """Return the mean forecast and the rate of label 1 of at most ``bins`` bins of equal mass.
 
         Both arrays are float64[bins]; there has to be a label.
@@ -240,21 +230,17 @@ class ForecastQuality:
         if not ((made._forecasts >= 0.0) & (made._forecasts <= most)).all():
             raise DamagedStateError("the sum of a cell's forecasts is not between 0 and their number")
         made._squares, made._log_losses = state.squares, state.log_losses
-        made._open_gap, made._worst_gap, made._latest_gap = (
-            state.open_gap,
-            state.worst_gap,
-            state.latest_gap,
-        )
-        made._open_weight = state.open_weight
+        made._open_gap, made._open_weight = state.open_gap, state.open_weight
+        made._worst_gap, made._latest_gap = state.worst_gap, state.latest_gap
         return made
 
-    def _add_gaps(self, excess: Values, more: Values | None) -> None:
+    def _add_gaps(self, excess: Floats, more: Floats) -> None:
         """Add forecast − label of the labels behind those in the sketch; end each window that is full.
 
-        ``more`` is weight − 1 of each, which the excess is a multiple of; None: 0.
+        ``more`` is weight − 1 of each, which the excess is a multiple of.
         """
         sums = self._open_gap + np.cumsum(excess)
-        weights = self._open_weight + np.cumsum(np.zeros(len(excess)) if more is None else more)
+        weights = self._open_weight + np.cumsum(more)
         full = slice(WINDOW - 1 - self.labels % WINDOW, None, WINDOW)
         ends, weights_then = sums[full], weights[full]
         if not len(ends):
@@ -268,7 +254,7 @@ class ForecastQuality:
         self._latest_gap = float(gaps[-1])
         self._open_gap = float(sums[-1] - ends[-1])
 
-    def _add_to_cells(self, values: Values, rounded: Values, labels: Labels, units: Units | None) -> None:
+    def _add_to_cells(self, values: Floats, rounded: Floats, labels: Labels, units: Counts | None) -> None:
         held, level = self._sketch.cells, self._sketch.level
         self._sketch.add_checked(checks.as_scores(values), checks.as_labels(labels), units)
         cells, risen = self._sketch.cells, self._sketch.level - level
@@ -312,16 +298,16 @@ class QualityState(msgspec.Struct):
 
 
 class Quality(msgspec.Struct):
-    """What the joined labels say of the forecasts that were given before them."""
+    """Quality of the forecasts that were given, by the labels that joined them later."""
 
     before: ForecastQuality = msgspec.field(default_factory=ForecastQuality)
-    """Of the scores."""
+    """Quality of the scores."""
     after: ForecastQuality = msgspec.field(default_factory=ForecastQuality)
-    """Of the recalibrated probabilities, each of its time."""
+    """Quality of the recalibrated probabilities, each as it was served."""
     history: History = msgspec.field(default_factory=History)
-    """Both, over time."""
+    """Quality of both over time."""
     by_key: dict[str, History] = msgspec.field(default_factory=dict)
-    """That of the first `RATED_KEYS` keys; empty if events have none."""
+    """History of each of the first `RATED_KEYS` keys; empty if events have none."""
     delays: Delays = msgspec.field(default_factory=Delays)
     """Event time from a prediction to its label."""
     reach: Reach = msgspec.field(default_factory=Reach)
@@ -329,7 +315,7 @@ class Quality(msgspec.Struct):
 
     @property
     def figures(self) -> dict[str, Figures]:
-        """Those of both, by ``before`` and ``after``."""
+        """Figures of both, by ``before`` and ``after``."""
         return {"before": self.before.figures, "after": self.after.figures}
 
     def add(self, unrated: Unrated) -> None:
@@ -383,6 +369,6 @@ class Quality(msgspec.Struct):
         )
 
 
-def _sum_on(sum_: float, values: Sequence[float] | Values) -> float:
+def _sum_on(sum_: float, values: Sequence[float] | Floats) -> float:
     """Return the sum, added to one by one: it makes no difference how labels come in parts."""
     return float(np.cumsum(np.concatenate([[sum_], values]))[-1])

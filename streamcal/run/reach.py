@@ -12,18 +12,18 @@ from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
 from streamcal.maps import binning
 from streamcal.sketch import grid
 from streamcal.sketch.decoding import Count
 from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.values import Floats
 
 __all__ = ["PANES", "Reach", "ReachState", "Unreached"]
 
 PANES: Final = 8
-"""How many panes there may be, from the first to the last."""
+"""Number of panes that there may be, from the first to the last."""
 
 _CELLS: Final = 256  # of a pane at most: two kilobytes of every commit
 _WAITING: Final = 65_536  # so many may wait until they are sorted into panes, all at once
@@ -31,9 +31,6 @@ _BINS: Final = 40  # quantiles of the scores, at most
 _EXPECTED: Final = 50  # labels of a bin, if labels came alike for all scores; half of the usual number
 _NEARLY_NONE: Final = 0.1  # of these
 _WIDEST: Final = 1 << 40  # seconds
-
-Values = npt.NDArray[np.float64]
-Labels = npt.NDArray[np.int8]
 
 
 class Unreached(NamedTuple):
@@ -45,7 +42,7 @@ class Unreached(NamedTuple):
     """The smallest score above it; 1 at the end."""
     predictions: int
     labels: int
-    """How many of these predictions have one."""
+    """Number of these predictions with a label."""
 
 
 class ReachState(msgspec.Struct):
@@ -73,15 +70,15 @@ class Reach:
         self._width = 1
         self._panes: dict[int, ScoreSketch] = {}
         self._waiting: list[
-            tuple[Values, Values, int]
+            tuple[Floats, Floats, int]
         ] = []  # scores, whole seconds, and 1 if they are labels
         self._count = 0  # how many wait
 
-    def add_predictions(self, scores: Values, times: Values) -> None:
+    def add_predictions(self, scores: Floats, times: Floats) -> None:
         """Add predictions: their scores in [0, 1], and their event times, NaN where unknown; float64[n]."""
         self._add(scores, times, 0)
 
-    def add_labels(self, scores: Values, predicted_at: Values) -> None:
+    def add_labels(self, scores: Floats, predicted_at: Floats) -> None:
         """Add predictions that got their label, each of which was or will be added as a prediction too."""
         self._add(scores, predicted_at, 1)
 
@@ -151,7 +148,7 @@ class Reach:
             raise DamagedStateError(f"a pane of predictions has {_CELLS} cells, labels apart")
         return made
 
-    def _add(self, scores: Values, times: Values, row: int) -> None:
+    def _add(self, scores: Floats, times: Floats, row: int) -> None:
         known = np.isfinite(times)
         self._waiting.append((scores[known], np.floor(times[known]), row))
         self._count += len(scores)

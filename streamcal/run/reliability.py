@@ -30,7 +30,7 @@ __all__ = [
 NEEDED: Final = "a picture needs matplotlib: pip install '.[plots]' in a checkout of streamcal"
 
 COLOURS: Final = {"before": "#c44e52", "after": "#2a6f97"}
-"""Of the scores and of the recalibrated probabilities, in every picture."""
+"""Colours of the scores and of the recalibrated probabilities, in every picture."""
 
 _SERIES: Final = {"before": ("score as it came", "o"), "after": ("recalibrated", "s")}
 

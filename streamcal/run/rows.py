@@ -13,6 +13,7 @@ import numpy.typing as npt
 from streamcal.engine.emissions import MapPublished, Recalibrated
 from streamcal.events import Kept, KeptValue, Origin
 from streamcal.texts import Texts
+from streamcal.values import Floats
 
 __all__ = [
     "AlarmRow",
@@ -27,9 +28,6 @@ __all__ = [
 ]
 
 
-Floats = npt.NDArray[np.float64]
-
-
 class AnswerColumns(NamedTuple):
     """Answers as columns; what many of them share is numbered."""
 
@@ -37,15 +35,15 @@ class AnswerColumns(NamedTuple):
     scores: Floats
     probabilities: Floats
     keys: Sequence[str | None] | None
-    """None: none has one."""
+    """Key of each; None if no answer has one."""
     times: Floats
     """NaN: none."""
     versions: Sequence[int]
-    """Those of the maps that answered."""
+    """Versions of the maps that answered."""
     weights: Floats
-    """Those of the shift correction, float64[m, 2]: of each version."""
+    """Weights of the shift correction, float64[m, 2], of each version."""
     which: npt.NDArray[np.intp]
-    """Of each answer, the number of its version and weights; those of two keys differ in it."""
+    """Index of the version and weights of each answer; answers of two keys never share one."""
 
     @property
     def moments(self) -> list[float | None]:
@@ -177,7 +175,7 @@ class AlarmRow(msgspec.Struct, frozen=True):
     """An assumption behind the certificates that is refuted."""
 
     number: int
-    """Of the alarms of this key, from 1: with the key, it tells one alarm from all others of a store."""
+    """Number among the alarms of this key, from 1; with the key, it names one alarm of a store."""
     key: str | None
     """The key of the events that it is about; None: events without a key."""
     time: float | None
@@ -185,11 +183,11 @@ class AlarmRow(msgspec.Struct, frozen=True):
     assumption: str
     """The assumption, worded as in the certificates."""
     reason: str
-    """What refuted it."""
+    """Reason: what refuted it."""
     target_labels: int
-    """How many labels of the target there were."""
+    """Number of labels of the target so far."""
     advice: str
-    """What follows from it, and what to do."""
+    """Consequences, and what to do."""
 
 
 def reject_row(origin: Origin | None, reason: str) -> RejectRow:

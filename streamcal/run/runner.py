@@ -47,7 +47,7 @@ PATIENCE: Final = 0.2
 
 _BEGINNING: Final = float("-inf")
 _NO_POSITION: Final = (TypeError, LookupError, AttributeError)
-"""What a connector raises at a position that it never gave: the store is not what a run wrote."""
+"""Exceptions of a connector at a position that it never gave: the store is not what a run wrote."""
 _NO_SOURCE: Final = ""
 """The name under which sinks keep, beside the input positions, the number of calibrations published."""
 
@@ -104,9 +104,9 @@ class _State(msgspec.Struct, omit_defaults=True):
     times: dict[str, dict[str, float]]
     """By source and partition: the event time that the merge has reached."""
     watermark: float | None = None
-    """Of the next micro-batch of endless sources; None: unknown."""
+    """Watermark of the next micro-batch of endless sources; None: unknown."""
     calibrations: Count = 0
-    """How many calibrations have published their maps."""
+    """Number of calibrations that have published their maps."""
     guards: dict[str, dict[str, GuardState]] = {}
     """By source and partition: what judges the times of the next events."""
 

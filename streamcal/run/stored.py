@@ -1,4 +1,4 @@
-"""What a store holds, as a pipeline and its course: to be looked at, not to be gone on with."""
+"""Read-only view of a store: its pipeline and its course."""
 
 from __future__ import annotations
 

@@ -7,31 +7,26 @@ takes.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.blocks import FEWEST, NO_LABEL, Block
 from streamcal.events import Domain, Event, Kept
-from streamcal.fields import check_domain, check_key
-from streamcal.run.columns import MAX_KEPT_BYTES, Columns, Role, check_header
-from streamcal.run.event_fields import Fields, Malformed, check_kept, count_names, malformed
+from streamcal.run.columns import MAX_KEPT_BYTES, Columns, Role
+from streamcal.run.event_fields import Malformed, TableFields, check_kept, malformed
 from streamcal.texts import Texts
 from streamcal.times import LATEST
-from streamcal.values import MAX_NAME_CHARACTERS, shown
+from streamcal.values import MAX_NAME_CHARACTERS, Floats, check_domain, check_key, shown
 
 __all__ = ["RowsDecoder"]
 
 _NOTHING: Final = repeat(None)
 
-Floats = npt.NDArray[np.float64]
 
-
-class RowsDecoder:
+class RowsDecoder(TableFields):
     """Decode rows into events.
 
     Parameters
@@ -61,26 +56,15 @@ class RowsDecoder:
         required: Iterable[str] = (),
         carried: Sequence[str] | None = None,
     ) -> None:
-        check_header("table", names, columns, required)
-        self._fields = Fields(columns, domain)
+        self.kept = columns.keep if carried is None else tuple(carried)
+        """The columns that pass through; one that the table has not is null."""
+        super().__init__("table", names, columns, domain, required, self.kept)
         self._domain: Domain = domain
         self._names = columns.names
         self._takes_labels = columns.positive is None
         self.roles: dict[Role, str] = {role: name for role, name in columns.names.items() if name in names}
         """The column of each role that the table has."""
-        self.kept = columns.keep if carried is None else tuple(carried)
-        """The columns that pass through; one that the table has not is null."""
         self._checks_kept = carried is None
-        used = {*self.roles.values(), *self.kept}
-        self._ignored = [name for name in names if name not in used]
-        self._rows = 0
-
-    @property
-    def unknown_fields(self) -> Counter[str]:
-        """How often a field was ignored because events have no such field; see `JsonDecoder`."""
-        counted: Counter[str] = Counter()
-        count_names(counted, self._ignored, self._rows)
-        return counted
 
     def decode(
         self, roles: Mapping[Role, Sequence[Any]], kept: Sequence[Sequence[Any]], rows: int
@@ -102,6 +86,12 @@ class RowsDecoder:
         block = self.decode_columns(roles, kept)
         if block is not None:
             return block if rows >= FEWEST else list(block)
+        return self.rows(roles, kept)
+
+    def rows(
+        self, roles: Mapping[Role, Sequence[Any]], kept: Sequence[Sequence[Any]] = ()
+    ) -> list[Event | Malformed]:
+        """Return the event of each row, or why it is not one; the values may be of any type."""
         names = [self._names[role] for role in roles]
         kept_of = zip(*kept, strict=True) if kept else repeat(())
         rows_of = zip(*roles.values(), strict=True)
@@ -122,22 +112,12 @@ class RowsDecoder:
         scores, labels, times
             float64[n], NaN where there is none; None: no such column.
         """
-        count, alone = len(ids), scores is None
-        told = np.full(count, NO_LABEL, np.int8)
-        if labels is not None:
-            missing = np.isnan(labels)
-            if not self._takes_labels or not ((labels == 0) | (labels == 1) | (missing & (not alone))).all():
-                return None
-            told[~missing] = labels[~missing]
-        given = np.full(count, np.nan) if scores is None else scores
-        plain = alone or bool(((given >= 0.0) & (given <= 1.0)).all())
-        sizes = ids.sizes
-        if count < FEWEST or not plain or not ((sizes >= 1) & (sizes <= MAX_NAME_CHARACTERS)).all():
+        if len(ids) < FEWEST or not ((ids.sizes >= 1) & (ids.sizes <= MAX_NAME_CHARACTERS)).all():
             return None
-        if times is not None and (np.abs(times) >= LATEST).any():
-            return None
-        self._rows += count
-        return Block(ids, given, told, np.full(count, np.nan) if times is None else times, self._domain)
+        block = self._block(ids, scores, labels, times, self._domain)
+        if block is not None:
+            self._rows += len(ids)
+        return block
 
     def row(self, fields: Mapping[str, Any], kept: Kept = ()) -> Event | Malformed:
         """Return the event of one row, or why it is not one; never raises on bad input.
@@ -156,7 +136,7 @@ class RowsDecoder:
             return self._fields.event(fields, kept)
         except Exception as error:  # the boundary: no value may end a run
             wrong = malformed(error, b"")
-            column = self._fields.culprit(fields)
+            column = getattr(error, "column", None)
             if column is None:
                 return wrong
             return Malformed(f"{wrong.reason}, in column {shown(column)}", wrong.label, wrong.score)
@@ -167,48 +147,63 @@ class RowsDecoder:
         """Return the events of rows, or None if one needs a closer look; arguments as for `decode`."""
         if self._fields.weights.keys() & self.roles.values():
             return None
-        scores, labels = roles.get("score"), roles.get("label")
-        has_both = scores is not None and labels is not None and None not in labels
-        ids: Iterable[Any] | None = roles.get("id", _NOTHING if has_both else None)
-        times, keys, domains = roles.get("time"), roles.get("key"), roles.get("domain")
-        if ids is None or not (ids is _NOTHING or _are_plain_ids(ids)):
-            return None
-        if not (scores is None or _are_scores(scores)):
-            return None
-        if labels is not None:
-            classes = {0, 1} if scores is None else {0, 1, None}
-            if not (self._takes_labels and set(labels) <= classes):
-                return None
-        if not (times is None or _are_times(times)):
-            return None
+        scores, labels, times = roles.get("score"), roles.get("label"), roles.get("time")
         alone = scores is None  # a label has no key and no domain, and keeps nothing
+        count = len(next(iter(roles.values())))
+        has_both = not alone and labels is not None and None not in labels
+        ids: Sequence[Any] | None = roles.get("id", [None] * count if has_both else None)
+        if ids is None or ("id" in roles and not _are_plain_ids(ids)):
+            return None
+        if labels is not None and not set(labels) <= {0, 1, None}:
+            return None
+        if times is not None and not _are_times(times):
+            return None
+        keys = None if alone else roles.get("key")
         try:
-            for key in () if alone else set(keys or ()):
+            for key in set(keys or ()):
                 check_key(key)
-            for domain in set() if alone else set(domains or ()) - {None}:
-                check_domain(domain)
+            named = set((None if alone else roles.get("domain")) or [None])
+            own, *others = {self._domain if each is None else check_domain(each) for each in named}
         except ValueError:
             return None
-        if self._checks_kept and not alone and not all(map(_are_short, kept)):
+        if others or (self._checks_kept and not alone and not all(map(_are_short, kept))):
             return None
-        count = len(next(iter(roles.values())))
-        given = np.array([None] * count if scores is None else scores, np.float64)  # None becomes NaN
+        if keys is not None and keys.count(None) == count:
+            keys = None
+        kept_of = None if alone or not kept else list(zip(*kept, strict=True))
+        numbers = _floats(scores), _floats(labels), _floats(times)
+        return self._block(ids, *numbers, own, None if keys is None else list(keys), kept_of)
+
+    def _block(
+        self,
+        ids: Sequence[str | None],
+        scores: Floats | None,
+        labels: Floats | None,
+        times: Floats | None,
+        domain: Domain,
+        keys: list[str | None] | None = None,
+        kept: list[Kept] | None = None,
+    ) -> Block | None:
+        """Return the events of columns, NaN where there is no value, or None if one is out of range."""
+        count, alone = len(ids), scores is None
         told = np.full(count, NO_LABEL, np.int8)
         if labels is not None:
-            told[:] = [NO_LABEL if label is None else label for label in labels]
-        own = self._domain
-        return Block(
-            [None] * count if ids is _NOTHING else list(ids),
-            given,
-            told,
-            np.full(count, np.nan) if times is None else np.array(times, np.float64),
-            own,
-            None if alone or keys is None or keys.count(None) == count else list(keys),
-            None
-            if alone or not set(domains or ()) - {None, own}
-            else [each or own for each in domains or ()],
-            None if alone or not kept else list(zip(*kept, strict=True)),
-        )
+            missing = np.isnan(labels)
+            if not self._takes_labels or not ((labels == 0) | (labels == 1) | (missing & (not alone))).all():
+                return None
+            told[~missing] = labels[~missing]
+        given = np.full(count, np.nan) if scores is None else scores
+        if not alone and not ((given >= 0.0) & (given <= 1.0)).all():
+            return None
+        moments = np.full(count, np.nan) if times is None else times
+        if (np.abs(moments) >= LATEST).any():
+            return None
+        return Block(ids, given, told, moments, domain, keys, kept)
+
+
+def _floats(values: Sequence[Any] | None) -> Floats | None:
+    """Return a column as numbers, NaN for None."""
+    return None if values is None else np.array(values, np.float64)
 
 
 def _are_plain_ids(ids: Iterable[Any]) -> bool:
@@ -220,18 +215,11 @@ def _are_plain_ids(ids: Iterable[Any]) -> bool:
         return False
 
 
-def _are_scores(scores: Sequence[Any]) -> bool:
-    given = np.array(scores, np.float64)  # None becomes NaN
-    return bool(np.all((given >= 0.0) & (given <= 1.0)))
-
-
 def _are_times(times: Sequence[Any]) -> bool:
     """Whether all are numbers in some unit, or missing."""
     if type(next(filter(None, times), 0.0)) is not float:  # numpy would read the texts as numbers
         return False
-    given = np.array(times, np.float64)  # None becomes NaN
-    missing = np.isnan(given)
-    return bool(np.all(missing | (np.abs(given) < LATEST))) and np.count_nonzero(missing) == times.count(None)
+    return bool(np.isnan(np.array(times, np.float64)).sum() == times.count(None))
 
 
 def _are_short(values: Sequence[Any]) -> bool:

@@ -116,7 +116,7 @@ class Buckets(StatefulProcessor):
 
 
 class _Work:
-    """What a micro-batch does to one bucket. In place of an engine, it only takes note."""
+    """Work of a micro-batch on one bucket. In place of an engine, it only takes note."""
 
     def __init__(self, join: Join, max_cells: int, began: float = math.inf) -> None:
         self._join = join
@@ -173,7 +173,7 @@ class _Work:
             except ValueError as error:
                 self._reject(id_, time, str(error))
                 continue
-            self.rejected(step(event, self._join, self._engine_of))
+            self.rejected(step(event, self._join, lambda _: self))
 
     def rejected(self, outcomes: Iterable[Outcome]) -> None:
         """Take note of the rejects among what came out of the join."""
@@ -211,9 +211,6 @@ class _Work:
                 f"the time {show_time(time)} is more than {show_duration(most)} (max_jump) past"
                 f" {show_time(self._began)}, when the micro-batch began"
             )
-
-    def _engine_of(self, key: str | None) -> _Work:  # noqa: ARG002  # for all
-        return self
 
     def _reject(self, id_: object, time: float | None, reason: str) -> None:
         shown = None if id_ is None else str(id_)

@@ -1,4 +1,4 @@
-"""What a stream keeps beside Spark's checkpoint: its engines and counts by the end of a micro-batch.
+"""State that a stream keeps beside Spark's checkpoint: its engines and counts by the end of a micro-batch.
 
 There are two places, in turns: while one is being written, the other holds what was before.
 """
@@ -21,20 +21,20 @@ _PLACES: Final = 2
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """What a stream has learned by the end of a micro-batch."""
+    """State of a stream by the end of a micro-batch."""
 
     batch: int
-    """Its number; −1 before the first."""
+    """Number of the micro-batch; −1 before the first."""
     buckets: Annotated[int, msgspec.Meta(ge=1)]
-    """How many joins the ids are hashed to."""
+    """Number of joins that the ids are hashed to."""
     engines: dict[str | None, bytes]
     """The state of each key's engine."""
     counts: JoinCounts
-    """How many events met which end."""
+    """Number of events that met each end."""
 
 
 class _Told(msgspec.Struct):
-    """What is kept once, not for each key; as JSON."""
+    """State that is kept once, not for each key; as JSON."""
 
     buckets: Annotated[int, msgspec.Meta(ge=1)]
     counts: JoinCounts

@@ -75,7 +75,11 @@ def learn(
     named = {"key": (by, "string"), "domain": (domain, "string")}
     named |= {"score": (score, "double"), "label": (label, "double")}
     rows = df.select(
-        *(_column(given).cast(kind).alias(name) for name, (given, kind) in named.items() if given is not None)
+        *(
+            (F.col(given) if isinstance(given, str) else given).cast(kind).alias(name)
+            for name, (given, kind) in named.items()
+            if given is not None
+        )
     )
     kind = "key string, domain string, part int, sketch binary"
 
@@ -94,10 +98,6 @@ def learn(
     return {row["key"]: Recalibrator.from_bytes(bytes(row["engine"])) for row in engines.collect()}
 
 
-def _column(given: Column | str) -> Column:
-    return F.col(given) if isinstance(given, str) else given
-
-
 def _sketched(batches: Iterator[pa.RecordBatch], max_cells: int, own: Domain) -> Iterator[pa.RecordBatch]:
     """Sketch the rows of a partition, one sketch for each key and domain; ``own`` is that of rows without."""
     context = TaskContext.get()
@@ -114,7 +114,7 @@ def _sketched(batches: Iterator[pa.RecordBatch], max_cells: int, own: Domain) ->
             sketch = sketches.setdefault(group, ScoreSketch(max_cells))
             sketch.add_checked(scores[at], labels[at])
     for (key, domain), sketch in sketches.items():
-        yield _record(key=key, domain=domain, part=part, sketch=sketch.to_bytes())
+        yield from _table(key=key, domain=domain, part=part, sketch=sketch.to_bytes()).to_batches()
 
 
 def _checked(
@@ -200,9 +200,4 @@ _TYPES: Final = {
 
 def _table(**row: object) -> pa.Table:
     """Return a table of one row."""
-    return pa.Table.from_batches([_record(**row)])
-
-
-def _record(**row: object) -> pa.RecordBatch:
-    """Return one row."""
-    return pa.RecordBatch.from_pydict({name: pa.array([value], _TYPES[name]) for name, value in row.items()})
+    return pa.table({name: pa.array([value], _TYPES[name]) for name, value in row.items()})

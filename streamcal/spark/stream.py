@@ -68,14 +68,14 @@ class Batch(NamedTuple):
 
 
 class StreamState(NamedTuple):
-    """What a stream has learned by the end of a micro-batch."""
+    """State of a stream by the end of a micro-batch."""
 
     batch: int
-    """Its number; −1 before the first."""
+    """Number of the micro-batch; −1 before the first."""
     engines: dict[str | None, Recalibrator]
     """The engine of each key."""
     counts: JoinCounts
-    """How many events met which end."""
+    """Number of events that met each end."""
 
 
 def recalibrate_stream(
@@ -275,7 +275,8 @@ def _batch(number: int, outcomes: DataFrame, maps: dict[str | None, Recalibratio
             table = pa.Table.from_batches([batch])
             keys = table["key"].to_pylist()
             for key in dict.fromkeys(keys):
-                rows = table if len(maps) < 2 and key in maps else table.take(_where(keys, key))
+                at = [index for index, each in enumerate(keys) if each == key]
+                rows = table if len(at) == len(keys) else table.take(at)
                 found = maps.get(key, identity)
                 columns = {name: rows[name] for name in ("id", "score", "key", "domain", "time")}
                 columns["probability"] = pa.array(found.predict_many(rows["score"]))
@@ -289,7 +290,3 @@ def _batch(number: int, outcomes: DataFrame, maps: dict[str | None, Recalibratio
     return Batch(
         number, predictions.mapInArrow(answered, _ANSWERS), rejects.select("id", "time", reason), maps
     )
-
-
-def _where(keys: list[str | None], key: str | None) -> list[int]:
-    return [index for index, each in enumerate(keys) if each == key]

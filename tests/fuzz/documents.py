@@ -16,7 +16,7 @@ from streamcal_connectors.memory import Log, MemoryFeed
 
 from streamcal import Certificate, JoinConfig, RecalibrationMap, Recalibrator
 from streamcal.engine.config import RecalibratorConfig
-from streamcal.run.apply import FollowedMaps
+from streamcal.run.apply import Maps
 from streamcal.run.config import KeysConfig, read_config
 from tests.fuzz.harness import RefusedError
 from tests.fuzz.mutate import change_scalar, change_text, change_tree
@@ -77,7 +77,7 @@ def try_map_row(rng: random.Random) -> int:
     row = {"version": own.version, "key": "k", "time": 1.5, "map": json.loads(own.model_dump_json())}
     log = Log()
     log.partitions[""] = [_changed(json.dumps(row).encode(), rng)]
-    maps = FollowedMaps(MemoryFeed(log))
+    maps = Maps(MemoryFeed(log))
     if not maps.update(0.0):
         raise RefusedError("not a map")
     found = maps.get("k") or maps.get(None)

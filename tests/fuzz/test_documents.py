@@ -10,7 +10,7 @@ import pytest
 from streamcal_connectors.memory import Log, MemoryFeed
 
 from streamcal import RecalibrationMap
-from streamcal.run.apply import FollowedMaps
+from streamcal.run.apply import Maps
 from streamcal.run.config import read_config
 
 
@@ -49,6 +49,6 @@ def test_a_map_version_that_no_row_can_hold_is_refused() -> None:
 def test_a_line_of_maps_that_is_no_map_is_passed_over(line: bytes) -> None:
     log = Log()
     log.partitions[""] = [line, b'{"version":1,"key":null,"time":null,"map":{"version":1}}']
-    maps = FollowedMaps(MemoryFeed(log))
+    maps = Maps(MemoryFeed(log))
     assert maps.update(0.0)
     assert maps.get(None) == RecalibrationMap(version=1)

@@ -30,15 +30,16 @@ from streamcal.blocks import Block
 from streamcal.certificates.record import MONOTONE_REFUTED
 from streamcal.engine.stepping_c import step
 from streamcal.events import Event, Origin
-from streamcal.run import codec
+from streamcal.run import codec, runner
 from streamcal.run import pipeline as pipeline_module
-from streamcal.run.apply import FixedMap, apply_maps
+from streamcal.run.apply import Maps, apply_maps
 from streamcal.run.codec import Malformed
 from streamcal.run.columns import Columns
 from streamcal.run.config import KeysConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.order import MicroBatch, TimesRead
 from streamcal.run.pipeline import Pipeline
+from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, Outputs, Runner
 
 Stream = Sequence[Event | Malformed]
@@ -196,7 +197,7 @@ def test_most_events_go_many_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("keyed", [False, True])
 def test_maps_that_are_applied(tmp_path: Path, keyed: bool) -> None:
-    maps = FixedMap(RecalibrationMap(version=3, edges=(0.0, 0.4, 1.0), values=(0.1, 0.7), weights=(0.5, 2.0)))
+    maps = Maps(RecalibrationMap(version=3, edges=(0.0, 0.4, 1.0), values=(0.1, 0.7), weights=(0.5, 2.0)))
     lines = [
         f'{{"id":"r{n}","score":{n / 200},"time":{n}' + (f',"key":"{n}"' if keyed else "") + "}"
         for n in range(200)
@@ -249,18 +250,35 @@ def test_files_with_a_store(tmp_path: Path, odd: float) -> None:
     assert found[0] == found[1]
 
 
-def run_files(folder: Path, events: Stream, *, in_columns: bool) -> list[object]:
+def test_weighted_labels_beside_columns_of_predictions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store gives the predictions of labels that no column holds, too."""
+    monkeypatch.setattr(runner, "MAX_EVENTS", 200)
+    found = []
+    for weight in (None, 2.0):
+        folder = tmp_path / "run"
+        folder.mkdir()
+        rejects = run_files(folder, delayed(600, 2), in_columns=True, weight=weight)[1]
+        found.append(str(rejects).count("reason"))
+        rmtree(folder)
+    assert found[0] == found[1]
+
+
+def run_files(folder: Path, events: Stream, *, in_columns: bool, weight: float | None = None) -> list[object]:
     """Run over files, and return their rows and all that is in the store."""
     lines: dict[str, list[str]] = {"events": [], "labels": []}
+    more = "" if weight is None else f',"w":{weight}'
     for event in events:
         if isinstance(event, LabelEvent):
-            lines["labels"].append(f'{{"id":"{event.id}","label":{event.label},"time":{event.time}}}')
+            lines["labels"].append(f'{{"id":"{event.id}","label":{event.label},"time":{event.time}{more}}}')
         elif isinstance(event, PredictionEvent):
             lines["events"].append(f'{{"id":"{event.id}","score":{event.score},"time":{event.time}}}')
     connectors = Connectors()
     for name, each in lines.items():
         (folder / f"{name}.jsonl").write_text("\n".join(each) + "\n")
-    sources = [connectors.source(str(folder / f"{name}.jsonl")) for name in lines]
+    options = SourceOptions(columns=Columns(weight="w" if weight else None))
+    sources = [connectors.source(str(folder / f"{name}.jsonl"), options) for name in lines]
     outputs = Outputs(*(connectors.sink(str(folder / f"{kind}.jsonl"), kind) for kind in KINDS))  # type: ignore[arg-type]
     store = connectors.store(str(folder / "run.db"))
     one_by_one: Any = {} if in_columns else {"observer": lambda _: None}

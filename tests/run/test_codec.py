@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -256,3 +258,21 @@ def test_a_bad_label_of_a_table_names_its_own_column() -> None:
     (wrong,) = table.decode({"id": ["a"], "label": [2], "key": ["\x01"]}, (), 1)
     assert isinstance(wrong, Malformed)
     assert wrong.reason.endswith("in column 'label'")
+
+
+@pytest.mark.parametrize("domains", [["source"], [None], ["source", None], ["source", "target"], ["", "x"]])
+def test_rows_of_a_table_keep_their_domain(domains: list[str | None]) -> None:
+    rows = [{"id": f"i{n}", "score": 0.5, "domain": domains[n % len(domains)]} for n in range(100)]
+    table = RowsDecoder(["id", "score", "domain"], "target", Columns())
+    values: Any = {role: [row[role] for row in rows] for role in table.roles}
+    one_by_one = [
+        table.row({name: value for name, value in row.items() if value is not None}) for row in rows
+    ]
+    assert list(table.decode(values, (), len(rows))) == one_by_one
+    lines = JsonDecoder()
+    text = b"\n".join(map(msgspec.json.encode, rows))
+    lines.decode_lines(text)  # which kind of events comes
+    events = lines.decode_lines(text) or [lines.decode(line) for line in text.split(b"\n")]
+    assert [getattr(event, "domain", None) for event in events] == [
+        getattr(event, "domain", None) for event in one_by_one
+    ]

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamcal.join.join_c import JoinConfig
+from streamcal.maps.recalibration_map import RecalibrationMap
 from tests.inside import labels_of
 
 if TYPE_CHECKING:
@@ -177,3 +178,13 @@ def test_mode_auto_is_refused_with_the_reason(spark: SparkSession, tmp_path: Pat
 
     with pytest.raises(ValueError, match="mode='auto' learns one label after the other"):
         recalibrate_stream(spark.range(1), print, str(tmp_path))
+
+
+def test_a_new_key_beside_the_only_map_is_answered_once(spark: SparkSession) -> None:
+    from streamcal.spark.buckets import OUTCOMES
+    from streamcal.spark.stream import _batch
+
+    rows = [("prediction", id_, 0.0, 0.5, id_, "target", None) for id_ in ("a", "b")]
+    outcomes = spark.createDataFrame(rows, OUTCOMES).coalesce(1)
+    answers = _batch(0, outcomes, {"a": RecalibrationMap(version=3)}).answers.collect()
+    assert sorted((row["id"], row["version"]) for row in answers) == [("a", 3), ("b", 0)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamcal.run.reasons import MOST_KINDS, OTHER, count_reasons, kind_of
+from streamcal.run.outcome import MOST_KINDS, OTHER, count_reasons, kind_of
 
 
 @pytest.mark.parametrize(

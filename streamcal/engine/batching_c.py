@@ -18,6 +18,7 @@ from streamcal.engine.emissions import Emission
 from streamcal.engine.engine import Engine
 from streamcal.engine.event_rules_c import EventRules
 from streamcal.events import DOMAINS
+from streamcal.join.id_table_c import LABELLED
 from streamcal.join.join_c import Join
 from streamcal.join.outcomes import Joined
 from streamcal.join.rules_c import DONE, JoinRules
@@ -38,6 +39,7 @@ _EVENT: Final = EVENT
 _BEGUN: Final = BEGUN
 _EXPIRES: Final = EXPIRES
 _DONE: Final = DONE
+_LABELLED: Final = LABELLED
 _UNKNOWN: Final = -1
 _NO_TIME: Final = float("-inf")
 
@@ -219,7 +221,7 @@ class BlockSteps:
                 if row:
                     score, probability = rows.score_of(row), rows.forecast_of(row)
                     predicted_at, seen = rows.time_of(row), rows.seen_of(row)
-                    rows.label(row, label)
+                    rows.settle(row, _LABELLED + label)
                 self._whole[2, joins] = at
                 self._whole[3, joins] = self._code
                 self._real[1, joins] = score

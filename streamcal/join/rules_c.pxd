@@ -49,4 +49,3 @@ cdef class JoinRules(id_table_c.IdTable):
     cdef double time_of(self, Py_ssize_t row) noexcept
     cdef long long seen_of(self, Py_ssize_t row) noexcept
     cdef Py_ssize_t key_of(self, Py_ssize_t row) noexcept
-    cdef int label(self, Py_ssize_t row, int label) except -1

@@ -328,7 +328,3 @@ class JoinRules(id_table_c.IdTable):
     def key_of(self, row: int) -> int:
         """Return the number of the key of a prediction."""
         return self._key[row]  # type: ignore[no-any-return]
-
-    def label(self, row: int, label: int) -> None:
-        """End a prediction with its label."""
-        self.settle(row, _LABELLED + label)

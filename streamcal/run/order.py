@@ -47,7 +47,7 @@ LaneName = tuple[str, str]
 
 
 class TimesRead(msgspec.Struct):
-    """How the event times of some events were taken."""
+    """Event times of some events, as they were taken."""
 
     converted: int = 0
     """Times in milliseconds, microseconds or nanoseconds."""
@@ -108,7 +108,7 @@ class _Chunk(NamedTuple):
     keys: npt.NDArray[np.float64]
     """The latest time of the lane up to each event."""
     before: GuardState
-    """Of the lane, before the first of them."""
+    """State of the lane before the first of them."""
 
     def cut(self, count: int, max_jump: float) -> tuple[Self, Self]:
         """Return the first ``count`` events, and the others."""
@@ -159,7 +159,7 @@ class _Lane:
 
     @property
     def guard(self) -> GuardState:
-        """What judges the times of the events that were not taken yet."""
+        """Guard of the times of the events that were not taken yet."""
         return self.chunks[0].before if self.chunks else self._guard
 
     @property

@@ -104,7 +104,7 @@ class Pipeline:
         self._row_of = answer_rows(columns.keep) if columns.keep else None
         self.tally = Tally()
         self.reasons: dict[str, int] = {}
-        """How many events were rejected, by the kind of the reason (`streamcal.run.outcome`)."""
+        """Number of events rejected, by the kind of the reason (`streamcal.run.outcome`)."""
 
     @property
     def counts(self) -> JoinCounts:
@@ -123,12 +123,12 @@ class Pipeline:
 
     @property
     def pending(self) -> int:
-        """How many predictions wait for their label."""
+        """Number of predictions that wait for their label."""
         return self._join.pending
 
     @property
     def delay(self) -> Delay:
-        """How long labels took, and how many may yet come."""
+        """Delays of the labels, and the number that may yet come."""
         return self.quality.delays.figures(self.counts.predictions, self.pending, self._join.longest_wait)
 
     @property
@@ -148,18 +148,18 @@ class Pipeline:
 
     @property
     def engines_in_memory(self) -> int:
-        """How many of them are in memory."""
+        """Number of engines in memory."""
         return self._engines.in_memory
 
     @property
     def quality(self) -> Quality:
-        """What the joined labels say of the forecasts; of a store from before it was kept, the later ones."""
+        """Quality of the forecasts by the joined labels; a store from before it was kept has the later ones."""
         self._rate()
         return self._quality
 
     @property
     def processed(self) -> int:
-        """How many events it has processed since it was made; any thread may ask, at any time."""
+        """Number of events processed since it was made; any thread may ask, at any time."""
         taken, batch = self._taken
         return taken - length_hint(batch)
 

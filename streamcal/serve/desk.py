@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from threading import Condition
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -20,7 +20,7 @@ from streamcal.events import Event, LabelEvent, Origin, PredictionEvent
 from streamcal.run.codec import JsonDecoder
 from streamcal.run.config import RunConfig
 from streamcal.run.doubts import Meanings
-from streamcal.run.event_fields import Fields, Malformed
+from streamcal.run.event_fields import Malformed
 from streamcal.run.order import MicroBatch
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import JournalStore, Position, Positions, Sink
@@ -72,26 +72,20 @@ class _Ticket(NamedTuple):
 class ServedPipeline(Pipeline):
     """The pipeline of a run that can tell what became of each event, and gives an answer again."""
 
-    def __init__(self, options: RunConfig, store: JournalStore, **others: Any) -> None:
+    def __init__(self, options: RunConfig, store: JournalStore) -> None:
         super().__init__(
             options.recalibrator,
             options.join,
             tables=store.tables,
             keys=options.keys,
             columns=options.columns,
-            **others,
+            keeps_answers=True,
         )
-        self._join.rows.keeps_answers = True
-        fields = Fields(options.columns, "target")
-        self._outcomes = Outcomes(store.tables, fields, self._row_of)
+        self._columns = options.columns
+        self._outcomes = Outcomes(store.tables, options.columns)
         self._events: Sequence[Event | Malformed] = ()
         self.results: list[Result] = []
         """Of the last micro-batch, one of each event."""
-
-    def restore(self, own: bytes, engines: Mapping[str | None, bytes]) -> None:
-        """Go on from what snapshots gave; see `Pipeline.restore`."""
-        super().restore(own, engines)
-        self._join.rows.keeps_answers = True
 
     def process(self, batch: MicroBatch) -> Outcome:
         """Take events of requests."""
@@ -102,11 +96,12 @@ class ServedPipeline(Pipeline):
         self.results = self._outcomes.of(self._events, raws, outcome.answers, refused)
         return outcome
 
-    def _understood(self, batch: MicroBatch, meanings: Meanings) -> Sequence[Event | Malformed]:
+    def understood(self, batch: MicroBatch, meanings: Meanings) -> Sequence[Event | Malformed]:
         """Return the events as they are: who sends labels or scores of another meaning is told so at once."""
         if meanings is not self.tally.deployment:
-            return super()._understood(batch, meanings)
-        events = batch.events if self._positive is None else meanings.decide(batch.events, self._positive)
+            return super().understood(batch, meanings)
+        positive = self._columns.positive
+        events = batch.events if positive is None else meanings.decide(batch.events, positive)
         self._events = [Malformed(each.reason) if isinstance(each, Malformed) else each for each in events]
         return self._events
 

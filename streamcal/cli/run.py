@@ -36,8 +36,8 @@ from streamcal.cli.options import Given, read_options, takes_options
 from streamcal.cli.page import serve_page
 from streamcal.cli.picture import FORMATS, is_picture
 from streamcal.cli.progress import Meter
-from streamcal.cli.report import is_summary, run_table
-from streamcal.cli.reporting import is_report, run_report, write_report
+from streamcal.cli.report import is_report, run_report, write_report
+from streamcal.cli.table import is_summary, run_table
 from streamcal.cli.terminal import (
     EXIT_DOUBTFUL,
     EXIT_INTERRUPTED,
@@ -54,19 +54,19 @@ from streamcal.cli.terminal import (
 )
 from streamcal.cli.whole import refuse_unwritable, write_whole
 from streamcal.errors import DamagedStateError, OutputError, StoreError
-from streamcal.page.board import Board
+from streamcal.page.latest_status import LatestStatus
 from streamcal.run.alarms import in_words
 from streamcal.run.closing import closing_words
 from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors, public_url
-from streamcal.run.course import Course
 from streamcal.run.endpoint import parse_address
 from streamcal.run.metrics import RunMetrics
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Source, StoppedError, Store
 from streamcal.run.reliability import NEEDED, can_draw, reliability_figure, saved
+from streamcal.run.run_history import RunHistory
 from streamcal.run.runner import Outputs, Runner
-from streamcal.run.stored import stored_course
+from streamcal.run.stored import stored_history
 from streamcal.run.summary import run_summary
 
 __all__ = ["run"]
@@ -218,13 +218,13 @@ def run(
         )
         board = None
         if server is not None:
-            board = Board(pipeline, options.shown(), lambda: closing_words(pipeline, sources))
+            board = LatestStatus(pipeline, options.shown(), lambda: closing_words(pipeline, sources))
             if state is not None:
                 board.take_maps(state.maps())
             server.show(board)
         log.info("%s", version_line())
         with Meter(pipeline, sources, live=not log_json) as meter:
-            course = Course() if report is not None and state is None else None
+            course = RunHistory() if report is not None and state is None else None
             after = _Watch(pipeline, meter, measured, board, course, show_rejects=rejects is None)
             _run(Runner(pipeline, inputs, outputs, state, clock=time.monotonic, stop=stop, after=after), stop)
         # While the store is open: it holds the engines that this run did not touch.
@@ -256,8 +256,8 @@ class _Watch:
         pipeline: Pipeline,
         meter: Meter,
         measured: RunMetrics | None,
-        board: Board | None,
-        course: Course | None,
+        board: LatestStatus | None,
+        course: RunHistory | None,
         *,
         show_rejects: bool,
     ) -> None:
@@ -313,7 +313,7 @@ def _open_outputs(
 def _write_report(
     asked: _Asked,
     pipeline: Pipeline,
-    course: Course | None,
+    course: RunHistory | None,
     state: Store | None,
     options: RunConfig,
     words: list[str],
@@ -321,7 +321,7 @@ def _write_report(
 ) -> None:
     """Write the report of a run: of what it went through, or with a store, of what that holds."""
     try:
-        past = stored_course(state) if state is not None else course or Course()
+        past = stored_history(state) if state is not None else course or RunHistory()
         names = [public_url(url) for url in asked.inputs]
         made = run_report(pipeline, past, names, options, words, _unknown(sources))
     except (StoreError, DamagedStateError) as error:

@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from streamcal.page.board import Board
+from streamcal.page.latest_status import LatestStatus
 from streamcal.page.routes import page_routes
 from streamcal.run.endpoint import is_loopback
 
@@ -21,7 +21,7 @@ _FAREWELL: Final = 2  # seconds for viewers to get the last record
 
 
 class PageServer:
-    """Shows a board until it is closed; on this machine only.
+    """Shows a latest until it is closed; on this machine only.
 
     Parameters
     ----------
@@ -53,9 +53,9 @@ class PageServer:
         """Where the page is."""
         return f"http://{f'[{self._host}]' if ':' in self._host else self._host}:{self.port}/"
 
-    def show(self, board: Board) -> None:
+    def show(self, latest: LatestStatus) -> None:
         """Answer from now on."""
-        routes = page_routes(board, lambda: self._server is None or self._server.should_exit)
+        routes = page_routes(latest, lambda: self._server is None or self._server.should_exit)
         config = uvicorn.Config(
             _OwnHosts(Starlette(routes=routes)),
             loop="asyncio",
@@ -74,7 +74,7 @@ class PageServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Listen no more; viewers get what is on the board first, but are not waited for long."""
+        """Listen no more; viewers get what is on the latest first, but are not waited for long."""
         if self._server is not None and self._thread is not None:
             self._server.should_exit = True
             self._thread.join(2.0 * _FAREWELL)

@@ -8,8 +8,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from streamcal.run.course import Course
 from streamcal.run.pipeline import Pipeline
+from streamcal.run.run_history import RunHistory
 from streamcal.run.status import Status
 from streamcal.run.summary import closing_rows
 
@@ -52,7 +52,7 @@ class Report(msgspec.Struct):
 
 def make_report(
     pipeline: Pipeline,
-    course: Course,
+    history: RunHistory,
     *,
     made: str,
     made_from: Sequence[str],
@@ -84,5 +84,5 @@ def make_report(
         list(made_from),
         [Figure(*row) for row in closing_rows(pipeline, unknown_fields)],
         [DelayQuantile(share, delays.quantile(share)) for share in shares],
-        course.status(pipeline, warnings, options),
+        history.status(pipeline, warnings, options),
     )

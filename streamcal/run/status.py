@@ -1,7 +1,7 @@
 """How a run stands, as one plain record: what the live page and the report show of it.
 
 All of it is bounded, however long the run and however many its keys. It holds no event: of a reject it has
-the place and the kind of the reason, for the raw text may be personal. `streamcal.run.course` makes it.
+the place and the kind of the reason, for the raw text may be personal. `streamcal.run.run_history` makes it.
 """
 
 from __future__ import annotations

@@ -21,11 +21,11 @@ from starlette.types import Message, Receive, Scope, Send
 
 from streamcal.run.columns import Columns
 from streamcal.serve import bodies
-from streamcal.serve.desk import Desk, Kind
+from streamcal.serve.http_problems import PROBLEM_TYPE, Problem, RefusedError
 from streamcal.serve.openapi import document
 from streamcal.serve.outcomes import Result
-from streamcal.serve.problems import PROBLEM_TYPE, Problem, RefusedError
 from streamcal.serve.queries import Queries
+from streamcal.serve.request_queue import Kind, RequestQueue
 from streamcal.serve.waiting import settle, within
 
 __all__ = ["NO_KEY", "App"]
@@ -60,7 +60,7 @@ class App:
 
     def __init__(
         self,
-        desk: Desk,
+        requests: RequestQueue,
         queries: Queries,
         columns: Columns,
         *,
@@ -68,7 +68,7 @@ class App:
         loopback: bool,
         pages: Sequence[BaseRoute] = (),
     ) -> None:
-        self._desk = desk
+        self._requests = requests
         self._queries = queries
         self._columns = columns
         self._columns_of: dict[Kind, Columns] = {
@@ -166,7 +166,7 @@ class App:
 
     async def _results(self, kind: Kind, lines: list[bytes]) -> list[Result]:
         waiting: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
-        self._desk.submit(kind, lines, lambda results: settle(waiting, results))
+        self._requests.submit(kind, lines, lambda results: settle(waiting, results))
         return await within(waiting)
 
     # What is known
@@ -183,7 +183,7 @@ class App:
         return Response(b'{"status":"alive"}', media_type=bodies.JSON)
 
     async def _ready(self, request: Request) -> Response:  # noqa: ARG002
-        if not self._desk.ready:
+        if not self._requests.ready:
             raise RefusedError(
                 503, "the server is starting: it reads its store and its source", retry_after=1
             )

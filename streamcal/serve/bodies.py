@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from streamcal.run.columns import Columns
-from streamcal.serve.problems import RefusedError
+from streamcal.serve.http_problems import RefusedError
 
 __all__ = [
     "BATCHES",

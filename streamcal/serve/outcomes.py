@@ -14,7 +14,7 @@ from streamcal.join.tables import Tables
 from streamcal.run.columns import Columns
 from streamcal.run.event_fields import Fields, Malformed
 from streamcal.run.rows import answer_rows
-from streamcal.serve.problems import Fault, Problem
+from streamcal.serve.http_problems import Fault, Problem
 
 __all__ = ["LabelAnswer", "Outcomes", "Result"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final, TypeVar
 
-from streamcal.serve.problems import RefusedError
+from streamcal.serve.http_problems import RefusedError
 
 __all__ = ["settle", "within"]
 

@@ -21,10 +21,10 @@ from typer.testing import CliRunner
 from streamcal.cli.app import app
 from streamcal.report.document import as_html
 from streamcal.report.record import Report, make_report
-from streamcal.run.course import Course
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.quality import Unrated
-from streamcal.run.stored import stored_course, stored_pipeline
+from streamcal.run.run_history import RunHistory
+from streamcal.run.stored import stored_history, stored_pipeline
 from tests.command_line import synthetic
 from tests.report.hostile import KEYS, hostile_store
 
@@ -104,7 +104,7 @@ def report_of(path: Path) -> Report:
         assert pipeline is not None
         return make_report(
             pipeline,
-            stored_course(store),
+            stored_history(store),
             made="2026-11-22T12:00:00+00:00",
             made_from=[str(path)],
             warnings=["<b>careful</b>"],
@@ -191,7 +191,7 @@ def test_there_may_be_little_to_report() -> None:
         return as_html(
             make_report(
                 pipeline,
-                Course(),
+                RunHistory(),
                 made="2026-11-22T12:00:00+00:00",
                 made_from=["x"],
                 warnings=[],

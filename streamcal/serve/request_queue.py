@@ -25,10 +25,10 @@ from streamcal.run.order import MicroBatch
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import JournalStore, Position, Positions, Sink
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
+from streamcal.serve.http_problems import Problem, RefusedError
 from streamcal.serve.outcomes import Outcomes, Result
-from streamcal.serve.problems import Problem, RefusedError
 
-__all__ = ["MOST_WAITING", "NAME", "Desk", "Kind", "ServedPipeline", "replay"]
+__all__ = ["MOST_WAITING", "NAME", "Kind", "RequestQueue", "ServedPipeline", "replay"]
 
 NAME: Final = "http"
 """The name of the source, in positions and rejects."""
@@ -176,7 +176,7 @@ class _Source:
         return made
 
 
-class Desk(_Source):
+class RequestQueue(_Source):
     """The requests that wait; any thread may call `submit`, `ask` and `close`.
 
     Parameters

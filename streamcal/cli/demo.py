@@ -11,11 +11,12 @@ from typing import Final
 from rich.console import Console
 
 from streamcal.cli.picture import Month, demo_picture, is_picture
-from streamcal.cli.report import is_report, run_report, write_report
+from streamcal.cli.report import is_report, write_report
 from streamcal.cli.table import run_table
 from streamcal.cli.terminal import EXIT_USAGE, fail
 from streamcal.cli.whole import refuse_unwritable, write_whole
 from streamcal.join.outcomes import Joined
+from streamcal.report.record import make_report
 from streamcal.run.closing import closing_words
 from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors
@@ -97,7 +98,10 @@ def run(picture: Path, report: Path, console: Console) -> None:
         _say(console, f"picture: {picture}")
     words = closing_words(pipeline, [calibration, predictions, labels])
     names = ["the flights from New York in 2013"]
-    write_report("the report", report, run_report(pipeline, course, names, RunConfig(), words, 0))
+    made = make_report(
+        pipeline, course, made_from=names, warnings=words, options=RunConfig().shown(), unknown_fields=0
+    )
+    write_report("the report", report, made)
     _say(console, f"report: {report}")
 
 

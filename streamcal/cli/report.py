@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 import typer
@@ -51,7 +50,7 @@ from streamcal.run.run_history import RunHistory
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from streamcal.run.stored import stored_history, stored_options, stored_pipeline
 
-__all__ = ["is_report", "report", "run_report", "write_report"]
+__all__ = ["is_report", "report", "write_report"]
 
 _HEAD_BYTES: Final = 4096  # in which a report says what it is
 
@@ -158,45 +157,6 @@ def write_report(option: str, path: Path | None, made: Report, *, as_json: bool 
         write_whole(option, path, data)
 
 
-def run_report(
-    pipeline: Pipeline,
-    history: RunHistory,
-    names: Sequence[str],
-    options: RunConfig,
-    words: Sequence[str],
-    unknown_fields: int,
-) -> Report:
-    """Return the report of a run that has ended.
-
-    Parameters
-    ----------
-    names
-        of its inputs.
-    words
-        of `closing_words`.
-    """
-    return _made(pipeline, history, names, options.shown(), words, unknown_fields)
-
-
-def _made(
-    pipeline: Pipeline,
-    history: RunHistory,
-    names: Sequence[str],
-    options: Mapping[str, Any],
-    words: Sequence[str],
-    unknown_fields: int | None,
-) -> Report:
-    return make_report(
-        pipeline,
-        history,
-        made=datetime.now(UTC).isoformat(timespec="seconds"),
-        made_from=names,
-        warnings=words,
-        options=options,
-        unknown_fields=unknown_fields,
-    )
-
-
 def _of_store(kept: Store, url: str) -> Report:
     try:
         pipeline = stored_pipeline(kept)
@@ -205,7 +165,14 @@ def _of_store(kept: Store, url: str) -> Report:
         # The join's options are not in a store: they may change from run to run.
         options = {"recalibrator": stored_options(kept).model_dump(mode="json")}
         words = closing_words(pipeline, [])
-        return _made(pipeline, stored_history(kept), [public_url(url)], options, words, None)
+        return make_report(
+            pipeline,
+            stored_history(kept),
+            made_from=[public_url(url)],
+            warnings=words,
+            options=options,
+            unknown_fields=None,
+        )
     except (StoreError, ValueError) as error:
         fail(str(error), EXIT_UNUSABLE)
 
@@ -234,5 +201,11 @@ def _of_inputs(inputs: Inputs, names: Sequence[str], options: RunConfig, stop: S
     refuse_damaged(sources)
     if pipeline.tally.events in (0, pipeline.tally.rejected):
         fail(f"no event could be read from {', '.join(names)}", EXIT_NOTHING_READ)
-    unknown = sum(sum(each.unknown_fields.values()) for each in sources)
-    return run_report(pipeline, history, names, options, closing_words(pipeline, sources), unknown)
+    return make_report(
+        pipeline,
+        history,
+        made_from=names,
+        warnings=closing_words(pipeline, sources),
+        options=options.shown(),
+        unknown_fields=sum(sum(each.unknown_fields.values()) for each in sources),
+    )

@@ -36,7 +36,7 @@ from streamcal.cli.options import Given, read_options, takes_options
 from streamcal.cli.page import serve_page
 from streamcal.cli.picture import FORMATS, is_picture
 from streamcal.cli.progress import Meter
-from streamcal.cli.report import is_report, run_report, write_report
+from streamcal.cli.report import is_report, write_report
 from streamcal.cli.table import is_summary, run_table
 from streamcal.cli.terminal import (
     EXIT_DOUBTFUL,
@@ -55,6 +55,7 @@ from streamcal.cli.terminal import (
 from streamcal.cli.whole import refuse_unwritable, write_whole
 from streamcal.errors import DamagedStateError, OutputError, StoreError
 from streamcal.page.latest_status import LatestStatus
+from streamcal.report.record import make_report
 from streamcal.run.alarms import in_words
 from streamcal.run.closing import closing_words
 from streamcal.run.config import RunConfig
@@ -323,7 +324,14 @@ def _write_report(
     try:
         past = stored_history(state) if state is not None else course or RunHistory()
         names = [public_url(url) for url in asked.inputs]
-        made = run_report(pipeline, past, names, options, words, _unknown(sources))
+        made = make_report(
+            pipeline,
+            past,
+            made_from=names,
+            warnings=words,
+            options=options.shown(),
+            unknown_fields=_unknown(sources),
+        )
     except (StoreError, DamagedStateError) as error:
         fail(str(error), EXIT_UNUSABLE)
     write_report("--report", asked.report, made)

@@ -16,16 +16,15 @@ from streamcal.certificates.first_claim import NO_CLAIM
 from streamcal.certificates.record import Bound, Certificate
 from streamcal.engine.engine import Engine
 from streamcal.events import DOMAINS
-from streamcal.join.id_table_c import WAITING
-from streamcal.join.join import Join
 from streamcal.join.outcomes import JoinCounts
 from streamcal.run.config import RunConfig
 from streamcal.run.delays import Delay
-from streamcal.run.pipeline import Pipeline, PipelineState
+from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import Store
-from streamcal.run.quality import Figures, Quality
+from streamcal.run.quality import Figures
 from streamcal.run.rows import MapRow
-from streamcal.run.runner import Inputs, NullSink, Outputs, Runner, pipeline_state
+from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
+from streamcal.run.stored import stored_pipeline
 from streamcal.run.summary import delay_rows, quality_rows
 from streamcal.run.tally import Tally
 from streamcal.sketch.decoding import decoded
@@ -118,15 +117,15 @@ def served(store: Store, keys: Sequence[str] = (), limit: int | None = None) -> 
         if the store has no such key.
     """
     checkpoint = store.load()
-    own = pipeline_state(checkpoint)
-    known = set(checkpoint.engines)
+    pipeline = stored_pipeline(store) or Pipeline()
+    known = pipeline.engines
     for name in keys:
         if name not in known:
             raise ValueError(f"the store has no key {name!r}; it has {len(known)} keys")
-    chosen = _in_order([*keys] or _first(checkpoint.engines))
+    chosen = _in_order([*keys] or _first(known))
     engines = []
     for key in chosen:
-        engine = Engine.from_bytes(checkpoint.engines[key])
+        engine = known[key]
         source, target, certificate = engine.source, engine.target, engine.certificate
         engines.append(
             ServedEngine(
@@ -148,25 +147,18 @@ def served(store: Store, keys: Sequence[str] = (), limit: int | None = None) -> 
             versions += 1
             rows.append(row)
     maps = [_served_map(row) for row in rows]
-    tally, join = (Tally(), JoinCounts()) if own is None else (own.tally, own.join.counts)
-    quality = Quality() if own is None or own.quality is None else Quality.restore(own.quality)
     return Served(
-        len(checkpoint.engines),
+        len(known),
         engines,
         versions - len(maps),
         maps,
-        tally,
-        quality.figures,
-        join,
-        store.tables.rows.count(WAITING),
-        _delay(store, own, quality),
+        pipeline.tally,
+        pipeline.quality.figures,
+        pipeline.counts,
+        pipeline.pending,
+        pipeline.delay,
         checkpoint.positions,
     )
-
-
-def _delay(store: Store, own: PipelineState | None, quality: Quality) -> Delay:
-    join = Join(None, store.tables, None if own is None else own.join)
-    return quality.delays.figures(join.counts.predictions, join.pending, join.longest_wait)
 
 
 def _served_map(row: MapRow) -> ServedMap:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, Final, Literal
 
@@ -54,18 +55,16 @@ def make_report(
     pipeline: Pipeline,
     history: RunHistory,
     *,
-    made: str,
     made_from: Sequence[str],
     warnings: Sequence[str],
     options: Mapping[str, Any],
     unknown_fields: int | None,
+    made: str | None = None,
 ) -> Report:
     """Return the report of a run, between two micro-batches or at its end.
 
     Parameters
     ----------
-    made
-        the moment, as ISO 8601.
     made_from
         what it is a report of, without secrets.
     warnings
@@ -74,13 +73,15 @@ def make_report(
         those of the run, as far as they are known, without secrets.
     unknown_fields
         as for `streamcal.run.summary.closing_rows`.
+    made
+        moment of the report, as ISO 8601; now if not given.
     """
     delays = pipeline.quality.delays
     shares = _SHARES if delays.labels else ()
     return Report(
         1,
         version("streamcal-engine"),
-        made,
+        made or datetime.now(UTC).isoformat(timespec="seconds"),
         list(made_from),
         [Figure(*row) for row in closing_rows(pipeline, unknown_fields)],
         [DelayQuantile(share, delays.quantile(share)) for share in shares],

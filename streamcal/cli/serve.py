@@ -36,7 +36,7 @@ from streamcal.cli.terminal import (
 )
 from streamcal.errors import OutputError, StoreError
 from streamcal.run.connectors import Connectors, public_url
-from streamcal.run.endpoint import is_loopback
+from streamcal.run.endpoint import is_loopback, listen
 from streamcal.run.ports import JournalStore, OutboxSink, Sink, StoppedError
 
 __all__ = ["serve"]
@@ -76,7 +76,7 @@ def serve(
     set_up_logging(as_json=log_json)
     if any(find_spec(name) is None for name in ("starlette", "uvicorn", "httptools", "uvloop")):
         fail(NEEDED, EXIT_USAGE)
-    from streamcal.serve.server import Server, listen
+    from streamcal.serve.server import BACKLOG, Server
 
     options = read_options(config, given)
     loopback = is_loopback(host)
@@ -100,7 +100,7 @@ def serve(
     )
     with ExitStack() as stack:
         try:
-            listener = stack.enter_context(listen(host, port))
+            listener = stack.enter_context(listen(host, port, BACKLOG))
         except OSError as error:
             fail(f"cannot listen at {host} port {port}: {error.strerror or error}", EXIT_USAGE)
         calibration = (

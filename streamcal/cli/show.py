@@ -33,10 +33,10 @@ from streamcal.times import show_time
 __all__ = ["SHOWN_KEYS", "SHOWN_MAPS", "Served", "replay_table", "served", "show_table"]
 
 SHOWN_KEYS: Final = 20
-"""How many keys are shown if none is asked for: the first that came."""
+"""Number of keys that are shown if none is asked for: the first that came."""
 
 SHOWN_MAPS: Final = 20
-"""How many map versions a table shows if no number is asked for: the newest."""
+"""Number of map versions that a table shows by default: the newest."""
 
 
 class ServedEngine(msgspec.Struct):
@@ -66,23 +66,23 @@ class ServedMap(msgspec.Struct):
 
 
 class Served(msgspec.Struct):
-    """What a store holds."""
+    """Contents of a store."""
 
     keys: int
-    """How many keys there are."""
+    """Number of all keys."""
     engines: list[ServedEngine]
     """The engines of the keys that are shown."""
     older_maps: int
-    """How many map versions of these keys are left out."""
+    """Number of map versions of these keys that are left out."""
     maps: list[ServedMap]
     """The others, in order."""
     tally: Tally
     quality: dict[str, Figures]
-    """How good the forecasts were, before and after recalibration."""
+    """Quality of the forecasts, before and after recalibration."""
     join: JoinCounts
     pending: int
     delay: Delay
-    """How long labels took, and how many may yet come."""
+    """Delay of the labels, and the share that may yet come."""
     positions: dict[str, dict[str, Any]]
 
 
@@ -92,7 +92,7 @@ _Object: Any = dict[str, Any] | None
 
 
 class _Shown(msgspec.Struct):
-    """What is shown of a map."""
+    """Fields of a map that are shown."""
 
     values: list[float] = []
     knots: list[float] = []

@@ -1,4 +1,4 @@
-"""The latest: where the run leaves a record of how it stands, for any thread to read.
+"""Latest status of a run, which the run's thread writes and any thread reads.
 
 The run writes, between two micro-batches, and never waits for a reader. Readers get the newest record, and
 may miss others. So no viewer, however slow, and no number of them holds up the run.
@@ -36,7 +36,7 @@ class Live(msgspec.Struct):
 
 
 class Posted(msgspec.Struct, frozen=True):
-    """What is on the latest."""
+    """Newest record, encoded."""
 
     number: int
     """Rises with every record; begins anew with each process."""
@@ -49,7 +49,7 @@ class Posted(msgspec.Struct, frozen=True):
 
 
 class LatestStatus:
-    """How one run stands.
+    """Latest status of one run, for any thread to read.
 
     Parameters
     ----------

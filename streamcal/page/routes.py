@@ -1,4 +1,4 @@
-"""What a browser asks for: the page, its parts, and the records of a latest; routes of starlette."""
+"""Routes of the page: its files, and the latest status of the run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streamcal.page.latest_status import LatestStatus
 
 __all__ = ["page_routes"]
 
-_LOOK: Final = 0.5  # seconds between two looks at the latest
+_LOOK: Final = 0.5  # seconds between two looks for a new record
 _SILENCE: Final = 15.0  # seconds after which a viewer is told that nothing is new: it may be gone
 _MOST_VIEWERS: Final = 50
 
@@ -42,7 +42,7 @@ _HEADERS: Final = {
 def page_routes(latest: LatestStatus, stopping: Callable[[], bool]) -> list[Route]:
     """Return the routes of the page: ``/``, and what lies below ``/page/``.
 
-    ``/page/events`` sends a record of the latest as a server-sent event whenever there is a new one,
+    ``/page/events`` sends the latest status as a server-sent event whenever there is a new one,
     ``/page/state`` returns the newest, and ``/page/rejects`` the latest rejects with their raw text. There is
     no access control: whoever mounts them decides who may ask.
 

@@ -1,4 +1,4 @@
-"""What a report says, as plain data: the JSON of ``streamcal report --json`` (docs/report.schema.json)."""
+"""Contents of a report as plain data: the JSON of ``streamcal report --json`` (docs/report.schema.json)."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class Report(msgspec.Struct):
     made: str
     """When, as ISO 8601."""
     made_from: list[str]
-    """What it is a report of: a store, or the inputs of a run."""
+    """Names of the store, or of the inputs of the run."""
     figures: list[Figure]
     """The table at the end of a run."""
     delays: list[DelayQuantile]
     """Empty where no times are known."""
     status: Status
-    """How the run stands."""
+    """Status of the run."""
 
 
 def make_report(

@@ -43,7 +43,7 @@ from streamcal.run.status import (
 __all__ = ["LATEST_REJECTS", "RunHistory"]
 
 LATEST_REJECTS: Final = 20
-"""How many of them are shown one by one."""
+"""Number of the latest rejects that are shown one by one."""
 
 _MOST_POINTS: Final = 128
 _MOST_ALARMS: Final = 50
@@ -73,7 +73,7 @@ class _Thinned(Generic[T]):
 
     @property
     def values(self) -> list[T]:
-        """What is left of them."""
+        """Values that are kept, and the latest."""
         if self.latest is None or (self._kept and self._kept[-1] is self.latest):
             return self._kept
         return [*self._kept, self.latest]
@@ -85,7 +85,7 @@ class _Risks(msgspec.Struct):
 
 
 class RunHistory:
-    """What a run went through, in so far as nothing else keeps it: map versions, priors, latest rejects."""
+    """History of a run that nothing else keeps: map versions, priors and the latest rejects."""
 
     def __init__(self) -> None:
         self._maps: dict[str | None, _Thinned[MapRow]] = {}

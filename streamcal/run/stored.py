@@ -1,4 +1,4 @@
-"""What a store holds, as a pipeline and its history: to be looked at, not to be gone on with."""
+"""Read-only view of a store: its pipeline and history."""
 
 from __future__ import annotations
 

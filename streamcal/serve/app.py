@@ -20,6 +20,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Message, Receive, Scope, Send
 
 from streamcal.run.columns import Columns
+from streamcal.run.endpoint import named_host
 from streamcal.serve import bodies
 from streamcal.serve.http_problems import PROBLEM_TYPE, Problem, RefusedError
 from streamcal.serve.openapi import document
@@ -31,10 +32,10 @@ from streamcal.serve.waiting import settle, within
 __all__ = ["NO_KEY", "App"]
 
 MOST_BYTES: Final = 8 << 20
-"""The body of a request may have so many."""
+"""Most bytes of a request's body."""
 _MOST_DROPPED: Final = 8 * MOST_BYTES
 READ_SECONDS: Final = 10.0
-"""So long may a request take to come."""
+"""Time limit for a request to arrive, in seconds."""
 
 NO_KEY: Final = "_"
 """The model of the V2 protocol that stands for events without a key."""
@@ -252,12 +253,13 @@ def _as_bearer(given: bytes) -> bytes:
         return b""
 
 
-def _is_local(host: str) -> bool:
-    name = host.rpartition(":")[0] if not host.endswith("]") and host.rpartition(":")[2].isdigit() else host
-    if name.lower() == "localhost":
+def _is_local(header: str) -> bool:
+    """Whether the header ``Host`` holds an address, or localhost: no name that another may let lead here."""
+    host = named_host(header)
+    if host.lower() == "localhost":
         return True
     try:
-        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+        ipaddress.ip_address(host)
     except ValueError:
         return False
     return True

@@ -1,4 +1,4 @@
-"""What the body of a request holds: events as JSON, JSON lines or CloudEvents; tensors of the V2 protocol."""
+"""Contents of a request's body: events as JSON, JSON lines or CloudEvents; tensors of the V2 protocol."""
 
 from __future__ import annotations
 

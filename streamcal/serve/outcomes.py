@@ -1,4 +1,4 @@
-"""What became of the events of a request: an answer, what a label met, or a problem."""
+"""Results of the events of a request: an answer, the outcome of a label, or a problem."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LabelAnswer(msgspec.Struct, frozen=True):
 
 
 Result: TypeAlias = Recalibrated | LabelAnswer | Problem
-"""What one event of a request is answered."""
+"""Answer to one event of a request."""
 
 
 class Outcomes:

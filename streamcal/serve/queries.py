@@ -1,4 +1,4 @@
-"""What a server tells of its state: maps, certificates, alarms and metrics, as of the last micro-batch.
+"""Queries for a server's state: maps, certificates, alarms and metrics, as of the last micro-batch.
 
 The run's thread is asked between two micro-batches. A certificate takes as long as thousands of events to
 work out, so it is worked out beside the run, from a copy of the engine, and one at a time.

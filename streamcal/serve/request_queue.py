@@ -1,4 +1,4 @@
-"""Where requests meet the run: their events wait here, and the run's thread takes all that wait.
+"""Queue of requests: their events wait here, and the run's thread takes all that wait.
 
 Whatever came while a micro-batch was processed is the next one, so that many small requests share a commit. A
 micro-batch is kept in the store's journal before it is answered. The state is committed as a whole every now
@@ -34,7 +34,7 @@ NAME: Final = "http"
 """The name of the source, in positions and rejects."""
 
 MOST_WAITING: Final = 65_536
-"""So many events may wait; a request beyond it is refused, and told to come again."""
+"""Most events that may wait; a request beyond it is refused, and told to come again."""
 
 _MOST_BYTES: Final = 64 << 20
 _SECONDS: Final = 0.5  # between two commits of the whole state …
@@ -56,9 +56,9 @@ class _Kept(msgspec.Struct, array_like=True):
     """A micro-batch in the journal."""
 
     first: int
-    """How many events came before it."""
+    """Number of events before it."""
     options: str
-    """Those of which its outcome depends, beside the engines', as JSON."""
+    """Options on which its outcome depends, beside the engines', as JSON."""
     groups: list[_Group]
 
 
@@ -85,7 +85,7 @@ class ServedPipeline(Pipeline):
         self._outcomes = Outcomes(store.tables, options.columns)
         self._events: Sequence[Event | Malformed] = ()
         self.results: list[Result] = []
-        """Of the last micro-batch, one of each event."""
+        """Results of the events of the last micro-batch, in order."""
 
     def process(self, batch: MicroBatch) -> Outcome:
         """Take events of requests."""
@@ -136,7 +136,7 @@ def _of_kind(event: Event | Malformed, kind: Kind) -> Event | Malformed:
 
 
 class _Source:
-    """What the sources here have in common; see `streamcal.run.ports.Source`."""
+    """Base of the sources here; see `streamcal.run.ports.Source`."""
 
     name = NAME
     endless = True
@@ -151,7 +151,7 @@ class _Source:
 
     @property
     def unknown_fields(self) -> Mapping[str, int]:
-        """How often a field was ignored because events have no such field, by its name."""
+        """Number of times that an unknown field was ignored, by its name."""
         one, other = (decoder.unknown_fields for decoder in self._decoders.values())
         return one + other
 

@@ -30,16 +30,16 @@ from streamcal.serve.app import READ_SECONDS, App
 from streamcal.serve.queries import Queries
 from streamcal.serve.request_queue import RequestQueue, ServedPipeline, replay
 
-__all__ = ["Server", "listen"]
+__all__ = ["BACKLOG", "Server"]
 
 MOST_CONNECTIONS: Final = 800
-"""So many connections may be open; one beyond it is closed. A process may usually open 1,024 files."""
+"""Most open connections; one beyond it is closed. A process may usually open 1,024 files."""
 
 _HEAD_BYTES: Final = 64 << 10
 
 _KEEP_ALIVE: Final = 60  # seconds that a connection may be idle
 _STOP_SECONDS: Final = 30  # for requests to be answered when the server is asked to stop
-_BACKLOG: Final = 2048
+BACKLOG: Final = 2048
 
 log = logging.getLogger("streamcal")
 
@@ -185,7 +185,7 @@ class Server:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            backlog=_BACKLOG,
+            backlog=BACKLOG,
             timeout_keep_alive=_KEEP_ALIVE,
             timeout_graceful_shutdown=_STOP_SECONDS,
         )
@@ -226,18 +226,6 @@ class Server:
 
         if answering and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(answer)
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; port 0 takes a free one.
-
-    Raises
-    ------
-    OSError
-        if it cannot.
-    """
-    family, *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
 
 
 def _warm_up(config: RecalibratorConfig) -> None:

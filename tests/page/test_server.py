@@ -1,4 +1,4 @@
-"""The board and the server: what is sent, to whom, and that no viewer holds up the run."""
+"""The latest status and its server: what is sent, to whom, and that no viewer holds up the run."""
 
 from __future__ import annotations
 

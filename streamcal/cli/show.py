@@ -118,14 +118,14 @@ def served(store: Store, keys: Sequence[str] = (), limit: int | None = None) -> 
     """
     checkpoint = store.load()
     pipeline = stored_pipeline(store) or Pipeline()
-    known = pipeline.engines
+    known = set(checkpoint.engines)
     for name in keys:
         if name not in known:
             raise ValueError(f"the store has no key {name!r}; it has {len(known)} keys")
-    chosen = _in_order([*keys] or _first(known))
+    chosen = _in_order([*keys] or _first(checkpoint.engines))
     engines = []
     for key in chosen:
-        engine = known[key]
+        engine = pipeline.engines[key]
         source, target, certificate = engine.source, engine.target, engine.certificate
         engines.append(
             ServedEngine(

@@ -32,7 +32,7 @@ from streamcal.cli.options import (
     option,
     takes_options,
 )
-from streamcal.cli.reporting import report
+from streamcal.cli.report import report
 from streamcal.cli.run import run
 from streamcal.cli.serve import serve
 from streamcal.cli.show import SHOWN_MAPS, replay_table, served, show_table

@@ -11,18 +11,19 @@ from typing import Final
 from rich.console import Console
 
 from streamcal.cli.picture import Month, demo_picture, is_picture
-from streamcal.cli.report import run_table
-from streamcal.cli.reporting import is_report, run_report, write_report
+from streamcal.cli.report import is_report, write_report
+from streamcal.cli.table import run_table
 from streamcal.cli.terminal import EXIT_USAGE, fail
 from streamcal.cli.whole import refuse_unwritable, write_whole
 from streamcal.join.outcomes import Joined
+from streamcal.report.record import make_report
 from streamcal.run.closing import closing_words
 from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors
-from streamcal.run.course import Course
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import SourceOptions
 from streamcal.run.reliability import NEEDED, can_draw
+from streamcal.run.run_history import RunHistory
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 
 __all__ = ["copy_files", "data_folder", "run"]
@@ -85,7 +86,7 @@ def run(picture: Path, report: Path, console: Console) -> None:
     predictions, labels = (connectors.source(str(folder / name)) for name in FILES[1:])
     console.print("Late flights from New York, 2013: calibrating on March and April …")
     console.print("… recalibrating May to December, each label at the actual arrival …")
-    inputs, course = Inputs([calibration], [predictions, labels]), Course()
+    inputs, course = Inputs([calibration], [predictions, labels]), RunHistory()
 
     def after(outcome: Outcome, seconds: float) -> None:  # noqa: ARG001  # the signature of an `after`
         course.take(outcome)
@@ -97,7 +98,10 @@ def run(picture: Path, report: Path, console: Console) -> None:
         _say(console, f"picture: {picture}")
     words = closing_words(pipeline, [calibration, predictions, labels])
     names = ["the flights from New York in 2013"]
-    write_report("the report", report, run_report(pipeline, course, names, RunConfig(), words, 0))
+    made = make_report(
+        pipeline, course, made_from=names, warnings=words, options=RunConfig().shown(), unknown_fields=0
+    )
+    write_report("the report", report, made)
     _say(console, f"report: {report}")
 
 

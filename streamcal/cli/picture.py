@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "Month", "demo_picture", "is_picture"]
 
 FORMATS: Final = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
-"""What a picture can be: the end of its file's name, and how its content begins."""
+"""File formats of a picture: the file name's suffix, and the first bytes of the content."""
 
 _FEWEST_LABELS: Final = 1000  # a month with fewer is not drawn
 

@@ -1,4 +1,4 @@
-"""How far a run is: a line that moves on a terminal, a log message every few seconds elsewhere.
+"""Progress of a run: a moving line on a terminal, a log message every few seconds elsewhere.
 
 The line is drawn ten times a second by a thread. It counts events one by one; how far the files are read is
 known after each micro-batch, and in between from the events that were processed since.
@@ -28,15 +28,15 @@ log = logging.getLogger("streamcal")
 
 
 class Advance(msgspec.Struct, frozen=True):
-    """How far a run is."""
+    """Progress of a run at one moment."""
 
     events: int
     """Events processed by this run."""
     events_per_second: float
     share: float | None = None
-    """Of the bytes to be read, in [0, 1]; None where that is unknown, as for a pipe."""
+    """Share of the bytes that is read, in [0, 1]; None if unknown, as for a pipe."""
     seconds_left: float | None = None
-    """None where that is unknown."""
+    """Estimated seconds to the end; None if unknown."""
 
     def __str__(self) -> str:
         parts = [] if self.share is None else [f"{self.share:.0%}"]
@@ -171,7 +171,7 @@ class Meter:
 
     @property
     def advance(self) -> Advance:
-        """How far the run is now."""
+        """Progress of the run now."""
         return self._pace.at(self._pipeline.processed, time.monotonic())
 
     def _left(self) -> float | None:

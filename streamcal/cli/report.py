@@ -1,31 +1,177 @@
-"""The end of a run on a terminal: its figures as a table; and whether a file is such a summary."""
+"""``streamcal report``: a report of a store, or of a run over files that writes nothing else."""
+
+# ruff: noqa: RUF009  # `option` gives a field
 
 from __future__ import annotations
 
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
 import msgspec
-from rich.table import Table
-from rich.text import Text
+import typer
+from rich.console import Console
 
-from streamcal.run.pipeline import Pipeline
-from streamcal.run.summary import closing_rows
+from streamcal.cli.opening import begin, ending, open_inputs, open_store, refuse_damaged
+from streamcal.cli.options import (
+    InputOptions,
+    LearningOptions,
+    Named,
+    option,
+    takes_options,
+)
+from streamcal.cli.progress import Meter
+from streamcal.cli.terminal import (
+    EXIT_NOTHING_READ,
+    EXIT_UNUSABLE,
+    EXIT_USAGE,
+    Stop,
+    fail,
+    set_up_logging,
+    stop_status,
+)
+from streamcal.cli.whole import refuse_unwritable, write_whole
+from streamcal.errors import StoreError
+from streamcal.report.document import MARK, as_html
+from streamcal.report.record import Report, make_report
+from streamcal.run.closing import closing_words
+from streamcal.run.config import RunConfig
+from streamcal.run.connectors import public_url
+from streamcal.run.pipeline import Outcome, Pipeline
+from streamcal.run.ports import Source, Store
+from streamcal.run.run_history import RunHistory
+from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
+from streamcal.run.stored import stored_history, stored_options, stored_pipeline
 
-__all__ = ["is_summary", "run_table"]
+__all__ = ["is_report", "report", "write_report"]
+
+_HEAD_BYTES: Final = 4096  # in which a report says what it is
 
 
-def run_table(pipeline: Pipeline, unknown_fields: int) -> Table:
-    """Return the table at the end of a run."""
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column(justify="right")
-    for row in closing_rows(pipeline, unknown_fields):
-        table.add_row(*map(Text, row))  # Text: a key is not markup
-    return table
+@dataclass(frozen=True, kw_only=True)
+class _ReportOptions(LearningOptions, InputOptions):
+    events: list[str] = option(
+        "Without a store: predictions, as for `streamcal run`; may be repeated.", (), role="read"
+    )
 
 
-def is_summary(data: bytes) -> bool:
-    """Whether a file has the content of a summary."""
+@takes_options
+def report(
+    store: Annotated[
+        str | None, typer.Argument(help="The store of a run, which may still be running.", show_default=False)
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Where the report goes: report.html if not given; with --json, standard output.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a page.")] = False,
+    *,
+    given: _ReportOptions,
+) -> None:
+    """Write a report: how good the forecasts are, what is certified, what is doubtful, in one HTML file.
+
+    Of a store, as of its last commit. Or of predictions and labels: they are run through as by `streamcal
+    run`, and nothing but the report is written.
+    """
+    set_up_logging(as_json=False)
+    if (store is None) == (not given.events):
+        fail("give either a store, or --events with --labels", EXIT_USAGE)
+    if store is not None and any(astuple(given)):
+        fail("a store has its inputs and options: give others with --events, and no store", EXIT_USAGE)
+    path = output if output is not None or as_json else Path("report.html")
+    more = [Named("the store", store, "store"), Named("--output", path, "written")]
+    options, stop, connectors = begin(given, more)
+    if path is not None:
+        refuse_unwritable("--output", path, "a report", is_report)
+    with ExitStack() as stack:
+        if store is not None:
+            kept = open_store(connectors, store, stack, read_only=True)
+            made = _of_store(kept, store)
+        else:
+            inputs = open_inputs(connectors, options.columns, stack, given)
+            made = _of_inputs(inputs, [*map(public_url, given.urls)], options, stop)
+    write_report("--output", path, made, as_json=as_json)
+    if path is not None:
+        Console().print(f"report: {path}", markup=False, highlight=False, soft_wrap=True)
+
+
+def is_report(data: bytes) -> bool:
+    """Whether a file has the content of a report, as HTML or as JSON."""
+    if f'<meta name="generator" content="{MARK}'.encode() in data[:_HEAD_BYTES]:
+        return True
     try:
-        found = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+        return set(Report.__struct_fields__) <= set(msgspec.json.decode(data, type=dict[str, msgspec.Raw]))
     except (ValueError, RecursionError):
         return False
-    return {"events", "remarks"} <= set(found)
+
+
+def write_report(option: str, path: Path | None, made: Report, *, as_json: bool = False) -> None:
+    """Write a report as a whole; without a path, to standard output."""
+    data = (
+        msgspec.json.format(msgspec.json.encode(made), indent=2) + b"\n"
+        if as_json
+        else as_html(made).encode()
+    )
+    if path is None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    else:
+        write_whole(option, path, data)
+
+
+def _of_store(kept: Store, url: str) -> Report:
+    try:
+        pipeline = stored_pipeline(kept)
+        if pipeline is None:
+            fail(f"{url} holds nothing yet: no run has committed an event to it", EXIT_NOTHING_READ)
+        # The join's options are not in a store: they may change from run to run.
+        options = {"recalibrator": stored_options(kept).model_dump(mode="json")}
+        words = closing_words(pipeline, [])
+        return make_report(
+            pipeline,
+            stored_history(kept),
+            made_from=[public_url(url)],
+            warnings=words,
+            options=options,
+            unknown_fields=None,
+        )
+    except (StoreError, ValueError) as error:
+        fail(str(error), EXIT_UNUSABLE)
+
+
+def _of_inputs(inputs: Inputs, names: Sequence[str], options: RunConfig, stop: Stop) -> Report:
+    sources: list[Source] = [*inputs.calibration, *inputs.deployment]
+    pipeline = Pipeline(options.recalibrator, options.join, keys=options.keys, columns=options.columns)
+    history = RunHistory()
+    with Meter(pipeline, sources, live=True) as meter:
+
+        def after(outcome: Outcome, seconds: float) -> None:  # noqa: ARG001  # the signature of an `after`
+            meter.show()
+            history.take(outcome)
+
+        runner = Runner(
+            pipeline, inputs, Outputs(NullSink()), None, clock=time.monotonic, stop=stop, after=after
+        )
+        with ending(stop):
+            runner.run()
+    if stop():
+        fail("interrupted: no report was written", stop_status(stop) or EXIT_NOTHING_READ)
+    refuse_damaged(sources)
+    if pipeline.tally.events in (0, pipeline.tally.rejected):
+        fail(f"no event could be read from {', '.join(names)}", EXIT_NOTHING_READ)
+    return make_report(
+        pipeline,
+        history,
+        made_from=names,
+        warnings=closing_words(pipeline, sources),
+        options=options.shown(),
+        unknown_fields=sum(sum(each.unknown_fields.values()) for each in sources),
+    )

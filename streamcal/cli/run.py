@@ -36,8 +36,8 @@ from streamcal.cli.options import (
 from streamcal.cli.page import serve_page
 from streamcal.cli.picture import FORMATS, is_picture
 from streamcal.cli.progress import Meter
-from streamcal.cli.report import is_summary, run_table
-from streamcal.cli.reporting import is_report, run_report, write_report
+from streamcal.cli.report import is_report, write_report
+from streamcal.cli.table import is_summary, run_table
 from streamcal.cli.terminal import (
     EXIT_DOUBTFUL,
     EXIT_NOTHING_READ,
@@ -51,18 +51,19 @@ from streamcal.cli.terminal import (
 )
 from streamcal.cli.whole import is_map, refuse_unwritable, write_maps, write_whole
 from streamcal.errors import DamagedStateError, StoreError
-from streamcal.page.board import Board
+from streamcal.page.latest_status import LatestStatus
+from streamcal.report.record import make_report
 from streamcal.run.alarms import in_words
 from streamcal.run.closing import closing_words
 from streamcal.run.connectors import Connectors, public_url
-from streamcal.run.course import Course
 from streamcal.run.endpoint import parse_address
 from streamcal.run.metrics import RunMetrics
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Source
 from streamcal.run.reliability import NEEDED, can_draw, reliability_figure, saved
+from streamcal.run.run_history import RunHistory
 from streamcal.run.runner import Outputs, Runner
-from streamcal.run.stored import stored_course
+from streamcal.run.stored import stored_history
 from streamcal.run.summary import run_summary
 
 __all__ = ["run"]
@@ -129,12 +130,12 @@ def run(given: _RunOptions) -> None:
         )
         board = None
         if server is not None:
-            board = Board(pipeline, options.shown(), lambda: closing_words(pipeline, sources))
+            board = LatestStatus(pipeline, options.shown(), lambda: closing_words(pipeline, sources))
             if state is not None:
                 board.take_maps(state.maps())
             server.show(board)
         log.info("%s", version_line())
-        course = Course() if given.report is not None and state is None else None
+        course = RunHistory() if given.report is not None and state is None else None
         refused = RejectLog() if given.rejects is None else None
         with Meter(pipeline, sources, live=not given.log_json) as meter, ending(stop):
 
@@ -156,9 +157,16 @@ def run(given: _RunOptions) -> None:
         words = closing_words(pipeline, sources)
         try:
             if given.report is not None:
-                past = course or (Course() if state is None else stored_course(state))
+                past = course or (RunHistory() if state is None else stored_history(state))
                 names = [public_url(url) for url in given.urls]
-                made = run_report(pipeline, past, names, options, words, _unknown(sources))
+                made = make_report(
+                    pipeline,
+                    past,
+                    made_from=names,
+                    warnings=words,
+                    options=options.shown(),
+                    unknown_fields=_unknown(sources),
+                )
                 write_report("--report", given.report, made)
             doubtful = _report(given, connectors, pipeline, sources, words)
         except (StoreError, DamagedStateError) as error:  # of an engine that is in the store

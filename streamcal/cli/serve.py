@@ -30,7 +30,7 @@ from streamcal.cli.terminal import (
     version_line,
 )
 from streamcal.run.connectors import Connectors, public_url
-from streamcal.run.endpoint import is_loopback
+from streamcal.run.endpoint import is_loopback, listen
 from streamcal.run.ports import JournalStore, OutboxSink, Sink
 
 __all__ = ["serve"]
@@ -72,7 +72,7 @@ def serve(
     set_up_logging(as_json=given.log_json)
     if any(find_spec(name) is None for name in ("starlette", "uvicorn", "httptools", "uvloop")):
         fail(NEEDED, EXIT_USAGE)
-    from streamcal.serve.server import Server, listen
+    from streamcal.serve.server import BACKLOG, Server
 
     loopback = is_loopback(host)
     if token_file is None and not loopback:
@@ -86,7 +86,7 @@ def serve(
     options, stop, connectors = begin(given, more)
     with ExitStack() as stack:
         try:
-            listener = stack.enter_context(listen(host, port))
+            listener = stack.enter_context(listen(host, port, BACKLOG))
         except OSError as error:
             fail(f"cannot listen at {host} port {port}: {error.strerror or error}", EXIT_USAGE)
         calibration = []

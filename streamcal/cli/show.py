@@ -16,17 +16,16 @@ from streamcal.certificates.first_claim import NO_CLAIM
 from streamcal.certificates.record import Bound, Certificate
 from streamcal.engine.engine import Engine
 from streamcal.events import DOMAINS
-from streamcal.join.id_table_c import WAITING
-from streamcal.join.join_c import Join
 from streamcal.join.outcomes import JoinCounts
 from streamcal.run.config import RunConfig
 from streamcal.run.delays import Delay
 from streamcal.run.outcome import Tally
-from streamcal.run.pipeline import Pipeline, PipelineState
+from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import Store
-from streamcal.run.quality import Figures, Quality
+from streamcal.run.quality import Figures
 from streamcal.run.rows import MapRow
-from streamcal.run.runner import Inputs, NullSink, Outputs, Runner, pipeline_state
+from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
+from streamcal.run.stored import stored_pipeline
 from streamcal.run.summary import delay_rows, quality_rows
 from streamcal.sketch.decoding import decoded
 from streamcal.times import show_time
@@ -34,10 +33,10 @@ from streamcal.times import show_time
 __all__ = ["SHOWN_KEYS", "SHOWN_MAPS", "Served", "replay_table", "served", "show_table"]
 
 SHOWN_KEYS: Final = 20
-"""How many keys are shown if none is asked for: the first that came."""
+"""Number of keys that are shown if none is asked for: the first that came."""
 
 SHOWN_MAPS: Final = 20
-"""How many map versions a table shows if no number is asked for: the newest."""
+"""Number of map versions that a table shows by default: the newest."""
 
 
 class ServedEngine(msgspec.Struct):
@@ -67,23 +66,23 @@ class ServedMap(msgspec.Struct):
 
 
 class Served(msgspec.Struct):
-    """What a store holds."""
+    """Contents of a store."""
 
     keys: int
-    """How many keys there are."""
+    """Number of all keys."""
     engines: list[ServedEngine]
     """The engines of the keys that are shown."""
     older_maps: int
-    """How many map versions of these keys are left out."""
+    """Number of map versions of these keys that are left out."""
     maps: list[ServedMap]
     """The others, in order."""
     tally: Tally
     quality: dict[str, Figures]
-    """How good the forecasts were, before and after recalibration."""
+    """Quality of the forecasts, before and after recalibration."""
     join: JoinCounts
     pending: int
     delay: Delay
-    """How long labels took, and how many may yet come."""
+    """Delay of the labels, and the share that may yet come."""
     positions: dict[str, dict[str, Any]]
 
 
@@ -93,7 +92,7 @@ _Object: Any = dict[str, Any] | None
 
 
 class _Shown(msgspec.Struct):
-    """What is shown of a map."""
+    """Fields of a map that are shown."""
 
     values: list[float] = []
     knots: list[float] = []
@@ -118,7 +117,7 @@ def served(store: Store, keys: Sequence[str] = (), limit: int | None = None) -> 
         if the store has no such key.
     """
     checkpoint = store.load()
-    own = pipeline_state(checkpoint)
+    pipeline = stored_pipeline(store) or Pipeline()
     known = set(checkpoint.engines)
     for name in keys:
         if name not in known:
@@ -126,7 +125,7 @@ def served(store: Store, keys: Sequence[str] = (), limit: int | None = None) -> 
     chosen = _in_order([*keys] or _first(checkpoint.engines))
     engines = []
     for key in chosen:
-        engine = Engine.from_bytes(checkpoint.engines[key])
+        engine = pipeline.engines[key]
         source, target, certificate = engine.source, engine.target, engine.certificate
         engines.append(
             ServedEngine(
@@ -148,25 +147,18 @@ def served(store: Store, keys: Sequence[str] = (), limit: int | None = None) -> 
             versions += 1
             rows.append(row)
     maps = [_served_map(row) for row in rows]
-    tally, join = (Tally(), JoinCounts()) if own is None else (own.tally, own.join.counts)
-    quality = Quality() if own is None or own.quality is None else Quality.restore(own.quality)
     return Served(
-        len(checkpoint.engines),
+        len(known),
         engines,
         versions - len(maps),
         maps,
-        tally,
-        quality.figures,
-        join,
-        store.tables.rows.count(WAITING),
-        _delay(store, own, quality),
+        pipeline.tally,
+        pipeline.quality.figures,
+        pipeline.counts,
+        pipeline.pending,
+        pipeline.delay,
         checkpoint.positions,
     )
-
-
-def _delay(store: Store, own: PipelineState | None, quality: Quality) -> Delay:
-    join = Join(None, store.tables, None if own is None else own.join)
-    return quality.delays.figures(join.counts.predictions, join.pending, join.longest_wait)
 
 
 def _served_map(row: MapRow) -> ServedMap:

@@ -1,4 +1,4 @@
-"""What a browser asks for: the page, its parts, and the records of a board; routes of starlette."""
+"""Routes of the page: its files, and the latest status of the run."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from streamcal.page.board import Board
+from streamcal.page.latest_status import LatestStatus
 
 __all__ = ["page_routes"]
 
-_LOOK: Final = 0.5  # seconds between two looks at the board
+_LOOK: Final = 0.5  # seconds between two looks for a new record
 _SILENCE: Final = 15.0  # seconds after which a viewer is told that nothing is new: it may be gone
 _MOST_VIEWERS: Final = 50
 
@@ -39,16 +39,16 @@ _HEADERS: Final = {
 }
 
 
-def page_routes(board: Board, stopping: Callable[[], bool]) -> list[Route]:
+def page_routes(latest: LatestStatus, stopping: Callable[[], bool]) -> list[Route]:
     """Return the routes of the page: ``/``, and what lies below ``/page/``.
 
-    ``/page/events`` sends a record of the board as a server-sent event whenever there is a new one,
+    ``/page/events`` sends the latest status as a server-sent event whenever there is a new one,
     ``/page/state`` returns the newest, and ``/page/rejects`` the latest rejects with their raw text. There is
     no access control: whoever mounts them decides who may ask.
 
     Parameters
     ----------
-    board
+    latest
         what is shown.
     stopping
         whether the server is to stop, and waits for its viewers to go: within a second they do.
@@ -56,10 +56,10 @@ def page_routes(board: Board, stopping: Callable[[], bool]) -> list[Route]:
     viewers = 0
 
     async def state(_: Request) -> Response:
-        return Response(board.posted.record, media_type="application/json", headers=_HEADERS)
+        return Response(latest.posted.record, media_type="application/json", headers=_HEADERS)
 
     async def rejects(_: Request) -> Response:
-        return Response(board.posted.rejects, media_type="application/json", headers=_HEADERS)
+        return Response(latest.posted.rejects, media_type="application/json", headers=_HEADERS)
 
     async def sent() -> AsyncIterator[bytes]:
         nonlocal viewers
@@ -68,7 +68,7 @@ def page_routes(board: Board, stopping: Callable[[], bool]) -> list[Route]:
             yield b"retry: 2000\n\n"
             number, silent = -1, 0.0
             while True:
-                posted = board.posted
+                posted = latest.posted
                 if posted.number != number:
                     number, silent = posted.number, 0.0
                     yield b"data: " + posted.record + b"\n\n"

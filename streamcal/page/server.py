@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from threading import Thread
 from typing import Final
 
@@ -11,17 +10,18 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from streamcal.page.board import Board
+from streamcal.page.latest_status import LatestStatus
 from streamcal.page.routes import page_routes
-from streamcal.run.endpoint import is_loopback
+from streamcal.run.endpoint import is_loopback, listen, named_host
 
 __all__ = ["PageServer"]
 
+_BACKLOG: Final = 128
 _FAREWELL: Final = 2  # seconds for viewers to get the last record
 
 
 class PageServer:
-    """Shows a board until it is closed; on this machine only.
+    """Shows the latest status of a run until it is closed; on this machine only.
 
     Parameters
     ----------
@@ -42,8 +42,7 @@ class PageServer:
                 f"the page has no password, and {host!r} is no loopback address such as 127.0.0.1; to see it"
                 " from elsewhere, use an SSH tunnel, a port-forward, or `streamcal serve` with --token-file"
             )
-        family, *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        self._socket = socket.create_server((host, port), family=family)
+        self._socket = listen(host, port, _BACKLOG)
         self._host, self.port = host, int(self._socket.getsockname()[1])
         self._server: uvicorn.Server | None = None
         self._thread: Thread | None = None
@@ -53,9 +52,9 @@ class PageServer:
         """Where the page is."""
         return f"http://{f'[{self._host}]' if ':' in self._host else self._host}:{self.port}/"
 
-    def show(self, board: Board) -> None:
+    def show(self, latest: LatestStatus) -> None:
         """Answer from now on."""
-        routes = page_routes(board, lambda: self._server is None or self._server.should_exit)
+        routes = page_routes(latest, lambda: self._server is None or self._server.should_exit)
         config = uvicorn.Config(
             _OwnHosts(Starlette(routes=routes)),
             loop="asyncio",
@@ -74,7 +73,7 @@ class PageServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Listen no more; viewers get what is on the board first, but are not waited for long."""
+        """Listen no more; viewers get the last record first, but are not waited for long."""
         if self._server is not None and self._thread is not None:
             self._server.should_exit = True
             self._thread.join(2.0 * _FAREWELL)
@@ -92,8 +91,7 @@ class _OwnHosts:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         named = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
-        host = named.rpartition(":")[0] if not named.endswith("]") and ":" in named else named
-        if is_loopback(host.removeprefix("[").removesuffix("]")):
+        if is_loopback(named_host(named)):
             await self._app(scope, receive, send)
         else:
             text = f"this page answers to its own address, such as 127.0.0.1, not to {named!r}\n"

@@ -1,39 +1,47 @@
-"""The report as one HTML file: no script, no request, nothing but itself."""
+"""The report as one HTML file, which asks for nothing but itself.
+
+Its text and its tables are written here. The charts are those of the live page: their script is in the file,
+with the figures they draw.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
+import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from importlib.resources import files
 from typing import Any, Final
 
-from streamcal.report.markup import Markup, tag
-from streamcal.report.pictures import (
-    data_table,
-    delay_figure,
-    over_time,
-    reliability_figures,
-    version_figures,
-)
+import msgspec
+
+from streamcal.report.markup import Markup, data_table, tag
 from streamcal.report.record import Report
 from streamcal.run.config import RunConfig
 from streamcal.run.quality import ECE_BINS, RATED_KEYS
 from streamcal.run.status import INTERVAL, Served, View
 from streamcal.run.summary import delay_rows
-from streamcal.times import show_time
+from streamcal.times import show_duration, show_time
 
 __all__ = ["MARK", "as_html"]
 
 MARK: Final = "streamcal report"
 """The content of the meta element ``generator``, with the version behind it: by it, a report is known."""
 
-_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+_STATIC: Final = files("streamcal") / "page" / "static"
+_SCRIPTS: Final = ("uPlot.LICENSE", "uPlot.iife.min.js", "words.js", "charts.js", "report.js")
 _FEW: Final = 100  # labels from which no verdict follows
 
 
 def as_html(report: Report) -> str:
     """Return the page."""
     style = Markup((files("streamcal.report") / "style.css").read_text("utf-8"))
+    style = Markup(f"{(_STATIC / 'uPlot.min.css').read_text('utf-8')}\n{style}")
+    script = _script()
+    hashed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{hashed}'; img-src data:"
     parts = [(id_, title, part) for id_, title, part in _sections(report) if part is not None]
     links = tag("ul", *(tag("li", tag("a", title, href=f"#{id_}")) for id_, title, _ in parts))
     body = tag(
@@ -55,12 +63,14 @@ def as_html(report: Report) -> str:
             ),
         ),
         _footer(),
+        tag("script", _record(report.status.views), type="application/json", id="record"),
+        tag("script", script, type="module"),
     )
     head = tag(
         "head",
         Markup('<meta charset="utf-8">'),
         Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
-        Markup(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'),
+        Markup(f'<meta http-equiv="Content-Security-Policy" content="{policy}">'),
         Markup(f'<meta name="generator" content="{MARK} {report.streamcal}">'),
         Markup('<link rel="icon" href="data:,">'),
         tag("title", "Calibration report"),
@@ -69,13 +79,32 @@ def as_html(report: Report) -> str:
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
 
 
+def _script() -> Markup:
+    """Return the script of the charts: the modules of the live page as one."""
+    licence, *modules = ((_STATIC / name).read_text("utf-8") for name in _SCRIPTS)
+    joined = re.sub(r"^(import .*\n|export )", "", "\n".join(modules), flags=re.MULTILINE)
+    return Markup(f"/*!\n{licence}*/\n{joined}")
+
+
+def _record(views: list[View]) -> Markup:
+    """Return the figures that the charts draw, as JSON that cannot end the element it stands in."""
+    found = json.loads(msgspec.json.encode(views), parse_float=lambda text: float(f"{float(text):.10g}"))
+    return Markup(json.dumps(found, separators=(",", ":")).replace("<", "\\u003c"))
+
+
+def _charts(number: int) -> Markup:
+    """Return the place of the charts of a view; the script fills it."""
+    return tag(
+        "div", tag("noscript", tag("p", "The charts need JavaScript.")), class_="figures", data_view=number
+    )
+
+
 def _sections(report: Report) -> Iterator[tuple[str, str, Markup | None]]:
     """Return the parts: an id, a title, the content; None where there is nothing to say."""
     status = report.status
     everything, *by_key = status.views
     yield "doubts", "What is doubtful", _doubts(report)
-    yield "reliability", "Reliability", _reliability(everything)
-    yield "time", "Over time", _over_time(everything)
+    yield "charts", "Reliability, and over time", _pictures(everything)
     yield "certified", "What is certified", _certified([everything, *by_key])
     yield "labels", "Labels and predictions", _labels(report)
     yield "rejects", "Rejected events", _rejects(report)
@@ -199,26 +228,17 @@ def _of_key(key: str | None) -> list[object]:
     return [] if key is None else [", key ", tag("bdi", key)]
 
 
-def _reliability(view: View) -> Markup | None:
-    figures = reliability_figures(view)
-    if not figures:
+def _pictures(view: View) -> Markup | None:
+    if not view.labels:
         return None
+    windows = view.windows
     words = (
-        f"The labels in at most {ECE_BINS} bins of equal size, by their forecast. On the dashed line, what"
-        f" was forecast came true. The {INTERVAL:.0%} intervals are of each bin alone, and no certificate."
+        f"Reliability: the labels in at most {ECE_BINS} bins of equal size, by their forecast. On the"
+        f" diagonal, what was forecast came true. The {INTERVAL:.0%} intervals are of each bin alone, and no"
+        " certificate."
+        + (f" Over time: each point is a window of {windows.width:,} labels." if windows.labels else "")
     )
-    return tag("div", tag("p", words), tag("div", *figures, class_="figures"))
-
-
-def _over_time(view: View) -> Markup | None:
-    figures = [*over_time(view), *version_figures(view)]
-    if not figures:
-        return None
-    width = view.windows.width
-    words = (
-        f"Each point is a window of {width:,} labels, one behind the other." if view.windows.labels else ""
-    )
-    return tag("div", tag("p", words), tag("div", *figures, class_="figures"))
+    return tag("div", tag("p", words), _charts(0))
 
 
 def _certified(views: list[View]) -> Markup | None:
@@ -277,11 +297,11 @@ def _labels(report: Report) -> Markup:
         ["predictions that counted as 0 without one", f"{join.implied:,}"],
         *map(list, delay_rows(report.status.delay)),
     ]
-    figure = delay_figure(report.delays)
+    delays = [[f"{each.share:.0%}", show_duration(each.seconds)] for each in report.delays]
     return tag(
         "div",
         data_table(["what became of them", "how many"], rows),
-        None if figure is None else tag("div", figure, class_="figures"),
+        data_table(["share of the labels", "came within"], delays) if delays else None,
         class_="columns",
     )
 
@@ -330,14 +350,8 @@ def _by_key(views: list[View], keys: int) -> Markup | None:
         for view in views
     ]
     parts = [
-        tag(
-            "section",
-            tag("h3", "Key ", tag("bdi", view.key)),
-            tag(
-                "div", *reliability_figures(view), *over_time(view), *version_figures(view), class_="figures"
-            ),
-        )
-        for view in views
+        tag("section", tag("h3", "Key ", tag("bdi", view.key)), _charts(number))
+        for number, view in enumerate(views, 1)
     ]
     words = f"The first {len(views):,} of {keys:,} keys." if keys > RATED_KEYS else None
     return tag(

@@ -1,10 +1,11 @@
-"""Elements of HTML and SVG as text: whatever is not markup already is escaped."""
+"""Elements of HTML as text: whatever is not markup already is escaped."""
 
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 
-__all__ = ["Markup", "escaped", "tag"]
+__all__ = ["Markup", "data_table", "escaped", "tag"]
 
 
 class Markup(str):
@@ -53,3 +54,16 @@ def tag(name: str, *children: object, **attributes: object) -> Markup:
     )
     inner = "".join(escaped(child) for child in children if child is not None)
     return Markup(f"<{name}{given}>{inner}</{name}>")
+
+
+def data_table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], *, kind: str | None = None
+) -> Markup:
+    """Return a table; the first column names the row."""
+    head = tag("tr", *(tag("th", name, scope="col") for name in columns))
+    body = [
+        tag("tr", tag("th", first, scope="row"), *(tag("td", value) for value in rest))
+        for first, *rest in rows
+    ]
+    table = tag("table", tag("thead", head), tag("tbody", *body), class_=kind)
+    return tag("div", table, class_="scroll", tabindex=0, role="region", aria_label=", ".join(columns))

@@ -1,15 +1,16 @@
-"""What a report says, as plain data: the JSON of ``streamcal report --json`` (docs/report.schema.json)."""
+"""Contents of a report as plain data: the JSON of ``streamcal report --json`` (docs/report.schema.json)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, Final, Literal
 
 import msgspec
 
-from streamcal.run.course import Course
 from streamcal.run.pipeline import Pipeline
+from streamcal.run.run_history import RunHistory
 from streamcal.run.status import Status
 from streamcal.run.summary import closing_rows
 
@@ -41,31 +42,29 @@ class Report(msgspec.Struct):
     made: str
     """When, as ISO 8601."""
     made_from: list[str]
-    """What it is a report of: a store, or the inputs of a run."""
+    """Names of the store, or of the inputs of the run."""
     figures: list[Figure]
     """The table at the end of a run."""
     delays: list[DelayQuantile]
     """Empty where no times are known."""
     status: Status
-    """How the run stands."""
+    """Status of the run."""
 
 
 def make_report(
     pipeline: Pipeline,
-    course: Course,
+    history: RunHistory,
     *,
-    made: str,
     made_from: Sequence[str],
     warnings: Sequence[str],
     options: Mapping[str, Any],
     unknown_fields: int | None,
+    made: str | None = None,
 ) -> Report:
     """Return the report of a run, between two micro-batches or at its end.
 
     Parameters
     ----------
-    made
-        the moment, as ISO 8601.
     made_from
         what it is a report of, without secrets.
     warnings
@@ -74,15 +73,17 @@ def make_report(
         those of the run, as far as they are known, without secrets.
     unknown_fields
         as for `streamcal.run.summary.closing_rows`.
+    made
+        moment of the report, as ISO 8601; now if not given.
     """
     delays = pipeline.quality.delays
     shares = _SHARES if delays.labels else ()
     return Report(
         1,
         version("streamcal-engine"),
-        made,
+        made or datetime.now(UTC).isoformat(timespec="seconds"),
         list(made_from),
         [Figure(*row) for row in closing_rows(pipeline, unknown_fields)],
         [DelayQuantile(share, delays.quantile(share)) for share in shares],
-        course.status(pipeline, warnings, options),
+        history.status(pipeline, warnings, options),
     )

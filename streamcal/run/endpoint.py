@@ -15,12 +15,12 @@ from contextlib import suppress
 from threading import Thread
 from typing import Final
 
-__all__ = ["SECONDS", "THREADS", "Endpoint", "is_loopback", "parse_address"]
+__all__ = ["SECONDS", "THREADS", "Endpoint", "is_loopback", "listen", "named_host", "parse_address"]
 
 THREADS: Final = 4
-"""How many requests are answered at a time."""
+"""Number of requests that are answered at a time."""
 SECONDS: Final = 5.0
-"""How long one may take."""
+"""Time limit of a request, in seconds."""
 
 _WAITING: Final = 16
 _HEAD_BYTES: Final = 8192
@@ -46,8 +46,7 @@ class Endpoint:
     """
 
     def __init__(self, host: str, port: int, answer: Callable[[str], tuple[bytes, str]]) -> None:
-        family, *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        self._listener = socket.create_server((host, port), family=family, backlog=_WAITING)
+        self._listener = listen(host, port, _WAITING)
         self._answer = answer
         self.port = int(self._listener.getsockname()[1])
         self._threads = [
@@ -127,6 +126,24 @@ def parse_address(text: str) -> tuple[str, int]:
     if not (digits.isascii() and digits.isdigit() and int(digits[:6]) <= 65_535 and len(digits) <= 5):
         raise ValueError(f"a port is a number from 0 to 65535, got {digits!r} in {text!r}")
     return bare or "127.0.0.1", int(digits)
+
+
+def listen(host: str, port: int, backlog: int) -> socket.socket:
+    """Return a socket that listens at an address of IPv4 or IPv6; port 0 takes a free one.
+
+    Raises
+    ------
+    OSError
+        if it cannot listen there.
+    """
+    family, *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    return socket.create_server((host, port), family=family, backlog=backlog)
+
+
+def named_host(header: str) -> str:
+    """Return the host in the header ``Host`` of a request, without its port and brackets."""
+    host = header.rpartition(":")[0] if ":" in header and not header.endswith("]") else header
+    return host.removeprefix("[").removesuffix("]")
 
 
 def is_loopback(host: str) -> bool:

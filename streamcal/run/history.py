@@ -1,4 +1,4 @@
-"""How good forecasts were over time.
+"""Quality of forecasts over time.
 
 What is kept is bounded, and depends on the order of the labels alone, as in `streamcal.run.quality`: sums are
 of multiples of `GRAIN`, and so are the same however labels come in parts.
@@ -18,11 +18,11 @@ from streamcal.sketch.decoding import Count
 __all__ = ["GRAIN", "LIMITS", "MOST_WINDOWS", "WIDTH", "Curve", "History", "HistoryState", "Totals"]
 
 GRAIN: Final = 2.0**-24
-"""What is summed is rounded to multiples of it. Such sums of values in [0, 1] are exact in every order up to
+"""Grain to which summands are rounded. Sums of such values in [0, 1] are exact in every order up to
 2²⁹ of them; of more, the last digits are rounded."""
 
 MOST_WINDOWS: Final = 64
-"""How many windows there may be. At so many, every two neighbours become one, of twice the width."""
+"""Most windows. At this number, every two neighbours become one, of twice the width."""
 
 WIDTH: Final = 256
 """Labels of a window at first."""
@@ -40,7 +40,7 @@ Values = npt.NDArray[np.float64]
 
 
 class Curve(NamedTuple):
-    """Of one side, before or after recalibration: a value for each window."""
+    """Quality of one side, before or after recalibration: a value for each window."""
 
     forecast: Values
     """Mean forecast."""
@@ -51,7 +51,7 @@ class Curve(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """Of one side, all labels: by the bins between `LIMITS` that have some, in order, and in all."""
+    """Sums of one side over all labels, for each bin between `LIMITS` that has labels, and in all."""
 
     labels: Values
     forecasts: Values
@@ -77,11 +77,11 @@ class HistoryState(msgspec.Struct):
     width: Count
     labels: Count
     windows: bytes
-    """Of the full ones, float32[m, 25]."""
+    """Sums of the full windows, float32[m, 25]."""
     times: bytes
     """float64[m]: of the latest label of each."""
     open: bytes
-    """Of the window that is not full: float64[25], then the time."""
+    """Sums of the window that is not full, float64[25], then its time."""
     totals: bytes
     """float64[2, 3, bins]: labels, forecasts, positives."""
     losses: bytes
@@ -89,7 +89,7 @@ class HistoryState(msgspec.Struct):
 
 
 class History:
-    """How good the forecasts of one stream were, over time.
+    """Quality of the forecasts of one stream, over time.
 
     Examples
     --------
@@ -104,9 +104,9 @@ class History:
         self.width = WIDTH
         """Labels of a full window."""
         self.labels = 0
-        """How many labels there were."""
+        """Number of labels."""
         self.times: Values = np.empty(0)
-        """Of each full window, the latest event time of its labels; NaN where none has one."""
+        """Latest event time of the labels of each full window; NaN where none has one."""
         self._windows = np.empty((0, _COLUMNS), np.float32)
         self._open, self._open_time = np.zeros(_COLUMNS), float("nan")
         self._totals = np.zeros((2, 3, _BINS))
@@ -114,12 +114,12 @@ class History:
 
     @property
     def ends(self) -> npt.NDArray[np.int64]:
-        """Of each full window, how many labels there had been at its end."""
+        """Number of labels up to the end of each full window."""
         return np.arange(1, len(self._windows) + 1, dtype=np.int64) * self.width
 
     @property
     def rates(self) -> Values:
-        """Of each full window, the rate of label 1."""
+        """Rate of label 1 in each full window."""
         return self._windows[:, 0] / np.float64(self.width)
 
     @property

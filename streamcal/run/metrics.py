@@ -49,7 +49,7 @@ _OUTCOMES: Final = (
 
 
 class _Risks(msgspec.Struct):
-    """What is exported of a certificate."""
+    """Fields of a certificate that are exported."""
 
     risk: float | None = None
     calibration_risk: float | None = None
@@ -141,7 +141,7 @@ class RunMetrics(Collector):
         yield CounterMetricFamily("streamcal_predictions", "Predictions answered.", counts.predictions)
         yield CounterMetricFamily("streamcal_labels", "Labels read.", counts.labels)
         outcomes = CounterMetricFamily(
-            "streamcal_join_outcomes", "What became of predictions and labels.", labels=["outcome"]
+            "streamcal_join_outcomes", "Outcomes of predictions and labels.", labels=["outcome"]
         )
         for outcome in _OUTCOMES:
             outcomes.add_metric([outcome], getattr(counts, outcome))

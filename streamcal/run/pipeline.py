@@ -70,6 +70,8 @@ class Pipeline:
         whether anyone reads `Outcome.maps`. If not, versions get neither a row nor a certificate, which
         takes longer than all else of a version; their maps are the same. What their certificates
         would have refuted is told by `close`.
+    keeps_answers
+        whether the join keeps each answer with its prediction, so that it can be given again.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Pipeline:
         columns: Columns | None = None,
         *,
         tells_maps: bool = True,
+        keeps_answers: bool = False,
     ) -> None:
         self._tells_maps = tells_maps
         join = join or JoinConfig()
@@ -90,6 +93,7 @@ class Pipeline:
         self._observer = observer
         self._tables = tables
         self._join = Join(join, tables)
+        self._join.rows.keeps_answers = self._keeps_answers = keeps_answers
         self._keys = keys or KeysConfig()
         self._engines: KeyedEngines = KeyedEngines(self._keys, self._make)
         self._unpublished: dict[str | None, None] = {}
@@ -153,7 +157,7 @@ class Pipeline:
 
     @property
     def quality(self) -> Quality:
-        """Quality of the forecasts by the joined labels; a store from before it was kept has the later ones."""
+        """Quality of the forecasts by joined labels; of an old store, by those since it was kept."""
         self._rate()
         return self._quality
 
@@ -182,7 +186,7 @@ class Pipeline:
         run: tuple[str | None, Domain, list[float], list[int], list[float | None], list[float | None]]
         run = (None, "source", [], [], [], [])
         timed, meanings = self._timed, self.tally.calibration
-        events = self._understood(batch, meanings)
+        events = self.understood(batch, meanings)
         if isinstance(events, Block) and self._learns_whole(events):
             self._begin(batch, events)
             self._taken = self._taken[0], iter(())
@@ -239,7 +243,7 @@ class Pipeline:
     def process(self, batch: MicroBatch) -> Outcome:
         """Take events of the deployment: answer predictions, join labels, learn. Raises as `calibrate`."""
         meanings = self.tally.deployment
-        events = self._understood(batch, meanings)
+        events = self.understood(batch, meanings)
         plain = self._join.takes_blocks and not self._timed and self._observer is None
         in_columns = plain and isinstance(events, Block)
         if self._tables is not None:
@@ -411,6 +415,21 @@ class Pipeline:
                 self._raise(outcome, key, engine, alarms)
         return outcome
 
+    def understood(self, batch: MicroBatch, meanings: Meanings) -> Sequence[Event | Malformed]:
+        """Return the events of a batch, with their labels decided; a subclass may read them in its own way.
+
+        Raises
+        ------
+        MeaningError
+            if labels or scores do not mean what they were taken for. Nothing has changed then.
+        """
+        events = batch.events
+        if self._positive is not None:
+            events = meanings.decide(events, self._positive)
+        if not meanings.settled:
+            meanings.take(events, batch.origin, self._positive)
+        return events
+
     # State
 
     def snapshot(self) -> tuple[bytes, dict[str | None, bytes]]:
@@ -452,6 +471,7 @@ class Pipeline:
                     f" {self._positive_class!r}"
                 )
             self._join = Join(self._join.config, self._tables, state.join)
+            self._join.rows.keeps_answers = self._keeps_answers
             self._taking = None
             self.tally = state.tally
             self.reasons = state.reasons
@@ -468,15 +488,6 @@ class Pipeline:
             self._engines[key]
 
     # Inside
-
-    def _understood(self, batch: MicroBatch, meanings: Meanings) -> Sequence[Event | Malformed]:
-        """Return the events of a batch, their labels looked at; nothing has changed if that raises."""
-        events = batch.events
-        if self._positive is not None:
-            events = meanings.decide(events, self._positive)
-        if not meanings.settled:
-            meanings.take(events, batch.origin, self._positive)
-        return events
 
     @property
     def _positive_class(self) -> str:

@@ -1,7 +1,7 @@
-"""How a run stands, as one plain record: what the live page and the report show of it.
+"""Status of a run as one plain record, which the live page and the report show.
 
 All of it is bounded, however long the run and however many its keys. It holds no event: of a reject it has
-the place and the kind of the reason, for the raw text may be personal. `streamcal.run.course` makes it.
+the place and the kind of the reason, for the raw text may be personal. `streamcal.run.run_history` makes it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 INTERVAL: Final = 0.95
-"""How often the interval of a bin contains the rate, for one bin at one moment: it is no certificate."""
+"""Coverage of the interval of one bin at one moment; no certificate."""
 
 
 class Bins(msgspec.Struct):
@@ -47,7 +47,7 @@ class Bins(msgspec.Struct):
 
 
 class Rating(msgspec.Struct):
-    """How good the forecasts of one side were, over all labels; None without labels."""
+    """Quality of the forecasts of one side, over all labels; None without labels."""
 
     brier: float | None
     log_loss: float | None
@@ -59,7 +59,7 @@ class Rating(msgspec.Struct):
 
 
 class CurveColumns(msgspec.Struct):
-    """How good the forecasts of one side were, window by window: `streamcal.run.history.Curve`."""
+    """Quality of the forecasts of one side, window by window: `streamcal.run.history.Curve`."""
 
     forecast: list[float]
     brier: list[float]
@@ -90,7 +90,7 @@ class Versions(msgspec.Struct):
     risk: list[float | None]
     """Certified upper bound on the risk of h; None where nothing is claimed."""
     target_risk: list[float | None]
-    """That on the risk of the served map in the target."""
+    """Certified upper bound on the risk of the served map in the target."""
     weights: dict[str, list[float]]
     """Mode ``auto``: of each candidate."""
 
@@ -106,7 +106,7 @@ class Priors(msgspec.Struct):
 
 
 class Certified(msgspec.Struct):
-    """What is claimed of the served map."""
+    """Claims of the certificate of the served map."""
 
     version: int
     domain: str
@@ -124,7 +124,7 @@ class Served(msgspec.Struct):
 
     version: int
     bins: int | None
-    """None: identity."""
+    """Number of bins; None: identity."""
     source_labels: int
     source_prior: float | None
     target_labels: int
@@ -137,10 +137,10 @@ class Served(msgspec.Struct):
 
 
 class View(msgspec.Struct):
-    """What is shown of all events, or of those with one key."""
+    """Figures of all events, or of those with one key."""
 
     key: str | None
-    """None: all."""
+    """Key of the events; None: all events."""
     labels: int
     """Joined ones."""
     positives: int
@@ -148,7 +148,7 @@ class View(msgspec.Struct):
     after: Rating
     windows: Windows
     served: Served | None
-    """None of all events, if they have keys."""
+    """Served map; None in the view of all events, if they have keys."""
     versions: Versions
     priors: Priors
 
@@ -172,7 +172,7 @@ class Alarm(msgspec.Struct):
 
 
 class Status(msgspec.Struct):
-    """How a run stands."""
+    """Status of a run."""
 
     format: int
     clock: float | None
@@ -181,7 +181,7 @@ class Status(msgspec.Struct):
     source_labels: int
     rejected: int
     reasons: dict[str, int]
-    """How many events were rejected, by the kind of the reason."""
+    """Number of rejected events, by the kind of the reason."""
     rejects: list[RejectPlace]
     """The latest, newest first."""
     join: JoinCounts

@@ -1,4 +1,4 @@
-"""Read-only view of a store: its pipeline and its course."""
+"""Read-only view of a store: its pipeline and history."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import msgspec
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.engine import Engine
 from streamcal.run.columns import Columns
-from streamcal.run.course import Course
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import Store
+from streamcal.run.run_history import RunHistory
 from streamcal.run.runner import pipeline_state
 
-__all__ = ["stored_course", "stored_options", "stored_pipeline"]
+__all__ = ["stored_history", "stored_options", "stored_pipeline"]
 
 
 def stored_pipeline(store: Store) -> Pipeline | None:
@@ -45,9 +45,9 @@ def stored_options(store: Store) -> RecalibratorConfig:
     return RecalibratorConfig()
 
 
-def stored_course(store: Store) -> Course:
+def stored_history(store: Store) -> RunHistory:
     """Return the map versions and the latest rejects of a store. Raises as `stored_pipeline`."""
-    course = Course()
-    course.take_maps(store.maps())
-    course.rejects.extend(store.rejects())
-    return course
+    history = RunHistory()
+    history.take_maps(store.maps())
+    history.rejects.extend(store.rejects())
+    return history

@@ -20,21 +20,22 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Message, Receive, Scope, Send
 
 from streamcal.run.columns import Columns
+from streamcal.run.endpoint import named_host
 from streamcal.serve import bodies
-from streamcal.serve.desk import Desk, Kind
+from streamcal.serve.http_problems import PROBLEM_TYPE, Problem, RefusedError
 from streamcal.serve.openapi import document
 from streamcal.serve.outcomes import Result
-from streamcal.serve.problems import PROBLEM_TYPE, Problem, RefusedError
 from streamcal.serve.queries import Queries
+from streamcal.serve.request_queue import Kind, RequestQueue
 from streamcal.serve.waiting import settle, within
 
 __all__ = ["NO_KEY", "App"]
 
 MOST_BYTES: Final = 8 << 20
-"""The body of a request may have so many."""
+"""Most bytes of a request's body."""
 _MOST_DROPPED: Final = 8 * MOST_BYTES
 READ_SECONDS: Final = 10.0
-"""So long may a request take to come."""
+"""Time limit for a request to arrive, in seconds."""
 
 NO_KEY: Final = "_"
 """The model of the V2 protocol that stands for events without a key."""
@@ -60,7 +61,7 @@ class App:
 
     def __init__(
         self,
-        desk: Desk,
+        requests: RequestQueue,
         queries: Queries,
         columns: Columns,
         *,
@@ -68,7 +69,7 @@ class App:
         loopback: bool,
         pages: Sequence[BaseRoute] = (),
     ) -> None:
-        self._desk = desk
+        self._requests = requests
         self._queries = queries
         self._columns = columns
         self._columns_of: dict[Kind, Columns] = {
@@ -166,7 +167,7 @@ class App:
 
     async def _results(self, kind: Kind, lines: list[bytes]) -> list[Result]:
         waiting: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
-        self._desk.submit(kind, lines, lambda results: settle(waiting, results))
+        self._requests.submit(kind, lines, lambda results: settle(waiting, results))
         return await within(waiting)
 
     # What is known
@@ -183,7 +184,7 @@ class App:
         return Response(b'{"status":"alive"}', media_type=bodies.JSON)
 
     async def _ready(self, request: Request) -> Response:  # noqa: ARG002
-        if not self._desk.ready:
+        if not self._requests.ready:
             raise RefusedError(
                 503, "the server is starting: it reads its store and its source", retry_after=1
             )
@@ -252,12 +253,13 @@ def _as_bearer(given: bytes) -> bytes:
         return b""
 
 
-def _is_local(host: str) -> bool:
-    name = host.rpartition(":")[0] if not host.endswith("]") and host.rpartition(":")[2].isdigit() else host
-    if name.lower() == "localhost":
+def _is_local(header: str) -> bool:
+    """Whether the header ``Host`` holds an address, or localhost: no name that another may let lead here."""
+    host = named_host(header)
+    if host.lower() == "localhost":
         return True
     try:
-        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+        ipaddress.ip_address(host)
     except ValueError:
         return False
     return True

@@ -1,4 +1,4 @@
-"""What the body of a request holds: events as JSON, JSON lines or CloudEvents; tensors of the V2 protocol."""
+"""Contents of a request's body: events as JSON, JSON lines or CloudEvents; tensors of the V2 protocol."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from streamcal.run.columns import Columns
-from streamcal.serve.problems import RefusedError
+from streamcal.serve.http_problems import RefusedError
 
 __all__ = [
     "BATCHES",

@@ -11,8 +11,8 @@ from streamcal.engine.emissions import Recalibrated
 from streamcal.run.columns import Columns
 from streamcal.run.status import Alarm
 from streamcal.serve.bodies import CLOUD_EVENT, CLOUD_EVENTS, JSON, JSON_LINES, InferRequest
+from streamcal.serve.http_problems import PROBLEM_TYPE, Problem
 from streamcal.serve.outcomes import LabelAnswer
-from streamcal.serve.problems import PROBLEM_TYPE, Problem
 from streamcal.sketch.weighing import HEAVIEST, LIGHTEST
 
 __all__ = ["document"]

@@ -1,18 +1,20 @@
-"""What became of the events of a request: an answer, what a label met, or a problem."""
+"""Results of the events of a request: an answer, the outcome of a label, or a problem."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 from streamcal.engine.emissions import Recalibrated
-from streamcal.events import Event, Kept, LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.events import Event, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.join.entries import Early, Pending, Settled
 from streamcal.join.tables import Tables
+from streamcal.run.columns import Columns
 from streamcal.run.event_fields import Fields, Malformed
-from streamcal.serve.problems import Fault, Problem
+from streamcal.run.rows import answer_rows
+from streamcal.serve.http_problems import Fault, Problem
 
 __all__ = ["LabelAnswer", "Outcomes", "Result"]
 
@@ -28,7 +30,7 @@ class LabelAnswer(msgspec.Struct, frozen=True):
 
 
 Result: TypeAlias = Recalibrated | LabelAnswer | Problem
-"""What one event of a request is answered."""
+"""Answer to one event of a request."""
 
 
 class Outcomes:
@@ -38,18 +40,14 @@ class Outcomes:
     ----------
     tables
         of the join.
-    fields
-        to name the field at fault.
-    row_of
-        makes the row of an answer where values pass through.
+    columns
+        names of the fields of events, and which of them rows of answers keep.
     """
 
-    def __init__(
-        self, tables: Tables, fields: Fields, row_of: Callable[[Recalibrated, Kept], Recalibrated] | None
-    ) -> None:
+    def __init__(self, tables: Tables, columns: Columns) -> None:
         self._tables = tables
-        self._fields = fields
-        self._row_of = row_of
+        self._fields = Fields(columns, "target")
+        self._row_of = answer_rows(columns.keep) if columns.keep else None
 
     def of(
         self,

@@ -1,4 +1,4 @@
-"""What a server tells of its state: maps, certificates, alarms and metrics, as of the last micro-batch.
+"""Queries for a server's state: maps, certificates, alarms and metrics, as of the last micro-batch.
 
 The run's thread is asked between two micro-batches. A certificate takes as long as thousands of events to
 work out, so it is worked out beside the run, from a copy of the engine, and one at a time.
@@ -20,8 +20,8 @@ from streamcal.engine.engine import Engine
 from streamcal.run.alarms import advised
 from streamcal.run.metrics import RunMetrics
 from streamcal.run.pipeline import Pipeline
-from streamcal.serve.desk import Desk
-from streamcal.serve.problems import RefusedError
+from streamcal.serve.http_problems import RefusedError
+from streamcal.serve.request_queue import RequestQueue
 from streamcal.serve.waiting import settle, within
 
 __all__ = ["Queries"]
@@ -38,8 +38,8 @@ class Queries:
     A question that names a key the run has not seen raises `RefusedError`.
     """
 
-    def __init__(self, desk: Desk, pipeline: Pipeline, metrics: RunMetrics) -> None:
-        self._desk = desk
+    def __init__(self, requests: RequestQueue, pipeline: Pipeline, metrics: RunMetrics) -> None:
+        self._requests = requests
         self._pipeline = pipeline
         self._metrics = metrics
         self._registry = CollectorRegistry()
@@ -115,7 +115,7 @@ class Queries:
             else:
                 loop.call_soon_threadsafe(settle, waiting, found)
 
-        self._desk.ask(answer)
+        self._requests.ask(answer)
         return await within(waiting)
 
 

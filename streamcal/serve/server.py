@@ -17,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.engine import Engine
-from streamcal.page.board import Board
+from streamcal.page.latest_status import LatestStatus
 from streamcal.page.routes import page_routes
 from streamcal.run.alarms import in_words
 from streamcal.run.closing import closing_words
@@ -27,19 +27,19 @@ from streamcal.run.pipeline import Outcome
 from streamcal.run.ports import JournalStore, Sink, Source
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from streamcal.serve.app import READ_SECONDS, App
-from streamcal.serve.desk import Desk, ServedPipeline, replay
 from streamcal.serve.queries import Queries
+from streamcal.serve.request_queue import RequestQueue, ServedPipeline, replay
 
-__all__ = ["Server", "listen"]
+__all__ = ["BACKLOG", "Server"]
 
 MOST_CONNECTIONS: Final = 800
-"""So many connections may be open; one beyond it is closed. A process may usually open 1,024 files."""
+"""Most open connections; one beyond it is closed. A process may usually open 1,024 files."""
 
 _HEAD_BYTES: Final = 64 << 10
 
 _KEEP_ALIVE: Final = 60  # seconds that a connection may be idle
 _STOP_SECONDS: Final = 30  # for requests to be answered when the server is asked to stop
-_BACKLOG: Final = 2048
+BACKLOG: Final = 2048
 
 log = logging.getLogger("streamcal")
 
@@ -123,39 +123,41 @@ class Server:
         self._store = store
         self._loop: asyncio.AbstractEventLoop | None = None
         pipeline = ServedPipeline(options, store)
-        self._desk = desk = Desk(options, store, pipeline, self._deliver)
-        sources: list[Source] = [*calibration, desk]
+        self._requests = requests = RequestQueue(options, store, pipeline, self._deliver)
+        sources: list[Source] = [*calibration, requests]
         metrics = RunMetrics(sources)
-        self._board = board = Board(pipeline, options.shown(), lambda: closing_words(pipeline, sources))
+        self._latest = latest = LatestStatus(
+            pipeline, options.shown(), lambda: closing_words(pipeline, sources)
+        )
         self._app = App(
-            desk,
-            Queries(desk, pipeline, metrics),
+            requests,
+            Queries(requests, pipeline, metrics),
             options.columns,
             token=token,
             loopback=loopback,
-            pages=page_routes(board, self._stopping),
+            pages=page_routes(latest, self._stopping),
         )
         self._error: BaseException | None = None
         self._server: uvicorn.Server | None = None
 
         def after(outcome: Outcome, seconds: float) -> None:
-            desk.answer(outcome, seconds)
+            requests.answer(outcome, seconds)
             for alarm in outcome.alarms:
                 log.warning("%s", in_words(alarm))
             if seconds:  # else it is idle
                 metrics.batch(seconds, outcome)
-            board.take(outcome)
+            latest.take(outcome)
 
         self._runner = Runner(
             pipeline,
-            Inputs(calibration, [desk]),
+            Inputs(calibration, [requests]),
             Outputs(NullSink(), alarms=None if alarms is None else alarms()),
             store,
             clock=time.monotonic,
-            stop=desk.done,
+            stop=requests.done,
             after=after,
             linger=0.0,
-            due=desk.due,
+            due=requests.due,
         )
 
     def run(self, listener: socket.socket) -> None:
@@ -183,7 +185,7 @@ class Server:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            backlog=_BACKLOG,
+            backlog=BACKLOG,
             timeout_keep_alive=_KEEP_ALIVE,
             timeout_graceful_shutdown=_STOP_SECONDS,
         )
@@ -194,7 +196,7 @@ class Server:
         try:
             await self._server.serve(sockets=[listener])
         finally:
-            self._desk.close()
+            self._requests.close()
             await asyncio.to_thread(worker.join)
 
     def _stopping(self) -> bool:
@@ -209,11 +211,11 @@ class Server:
                 log.info(
                     "%s events that were answered before a server was killed are part of the state now", count
                 )
-            self._board.take_maps(self._store.maps())  # those of the journal among them
+            self._latest.take_maps(self._store.maps())  # those of the journal among them
             self._runner.run()
         except BaseException as error:
             self._error = error
-            self._desk.fail("the server has failed, and ends: what it has answered is kept")
+            self._requests.fail("the server has failed, and ends: what it has answered is kept")
         if self._server is not None:
             self._server.should_exit = True
 
@@ -224,18 +226,6 @@ class Server:
 
         if answering and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(answer)
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; port 0 takes a free one.
-
-    Raises
-    ------
-    OSError
-        if it cannot.
-    """
-    family, *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
 
 
 def _warm_up(config: RecalibratorConfig) -> None:

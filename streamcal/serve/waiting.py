@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Final, TypeVar
 
-from streamcal.serve.problems import RefusedError
+from streamcal.serve.http_problems import RefusedError
 
 __all__ = ["settle", "within"]
 
 ANSWER_SECONDS: Final = 30.0
-"""So long may an answer take."""
+"""Time limit of an answer, in seconds."""
 
 T = TypeVar("T")
 
@@ -36,6 +36,6 @@ async def within(waiting: asyncio.Future[T]) -> T:
 
 
 def settle(waiting: asyncio.Future[T], value: T) -> None:
-    """Let it be done, if nobody has given it up."""
+    """Set the result unless the waiter was cancelled."""
     if not waiting.done():
         waiting.set_result(value)

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from streamcal.page.board import Live
+from streamcal.page.latest_status import Live
 from tests.command_line import GOOD, STREAMCAL, streamcal
 
 pytestmark = pytest.mark.slow  # each test calls the command line

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pytest
 
-from streamcal.page.board import Board
+from streamcal.page.latest_status import LatestStatus
 from streamcal.page.server import PageServer
 from streamcal.run.pipeline import Pipeline
 from tests.page.flights import LiveFlights
@@ -179,14 +179,14 @@ def test_it_goes_on_after_a_restart_and_shows_what_was_last_after_the_end(chromi
     pipeline = Pipeline()
     processed(pipeline, labelled(300))
     first = PageServer("127.0.0.1", 0)
-    first.show(Board(pipeline, {}))
+    first.show(LatestStatus(pipeline, {}))
     with viewing(chromium, first.url) as viewer:
         page = viewer.page
         page.wait_for_selector("#state[data-state=running]")
         first.close()
         page.wait_for_selector("#state[data-state=lost]")
         assert "trying again" in viewer.text("#announced")
-        board = Board(pipeline, {})
+        board = LatestStatus(pipeline, {})
         second = PageServer("127.0.0.1", first.port)
         second.show(board)
         page.wait_for_selector("#state[data-state=running]")
@@ -203,7 +203,7 @@ def test_each_key_has_its_figures(chromium: Browser) -> None:
     pipeline = Pipeline()
     processed(pipeline, [*labelled(600, "a", key="north"), *labelled(400, "b", key="<b>south")])
     server = PageServer("127.0.0.1", 0)
-    server.show(Board(pipeline, {}))
+    server.show(LatestStatus(pipeline, {}))
     with viewing(chromium, server.url) as viewer:
         page = viewer.page
         page.wait_for_selector("#choice:visible")

@@ -1,4 +1,4 @@
-"""The board and the server: what is sent, to whom, and that no viewer holds up the run."""
+"""The latest status and its server: what is sent, to whom, and that no viewer holds up the run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
-from streamcal.page.board import Board, Live
+from streamcal.page.latest_status import LatestStatus, Live
 from streamcal.page.server import PageServer
 from streamcal.run.endpoint import is_loopback
 from streamcal.run.pipeline import Outcome, Pipeline
@@ -22,14 +22,14 @@ from tests.page.streams import labelled, processed
 
 
 @pytest.fixture
-def board() -> Board:
+def board() -> LatestStatus:
     pipeline = Pipeline()
     processed(pipeline, labelled(300))
-    return Board(pipeline, {"keys": {"limit": 7}}, lambda: ["Mind this."])
+    return LatestStatus(pipeline, {"keys": {"limit": 7}}, lambda: ["Mind this."])
 
 
 @pytest.fixture
-def server(board: Board) -> Iterator[PageServer]:
+def server(board: LatestStatus) -> Iterator[PageServer]:
     server = PageServer("127.0.0.1", 0)
     server.show(board)
     yield server
@@ -75,7 +75,7 @@ def test_all_parts_are_there_and_none_is_from_elsewhere(server: PageServer) -> N
     assert content(server, "/page/state", "POST")[0] == 405
 
 
-def test_a_viewer_gets_each_record_and_the_last_one(server: PageServer, board: Board) -> None:
+def test_a_viewer_gets_each_record_and_the_last_one(server: PageServer, board: LatestStatus) -> None:
     answer, connection = asked(server, "/page/events")
     with closing(connection):
         first = data(answer)
@@ -89,7 +89,7 @@ def test_a_viewer_gets_each_record_and_the_last_one(server: PageServer, board: B
         assert answer.read().strip() == b""
 
 
-def test_a_viewer_that_does_not_read_holds_up_nobody(server: PageServer, board: Board) -> None:
+def test_a_viewer_that_does_not_read_holds_up_nobody(server: PageServer, board: LatestStatus) -> None:
     with ExitStack() as stack:
         for _ in range(3):
             idle = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
@@ -151,7 +151,7 @@ def test_an_address_of_version_6_has_brackets() -> None:
     server.close()
 
 
-def test_rejects_are_apart_from_the_record_and_cut(server: PageServer, board: Board) -> None:
+def test_rejects_are_apart_from_the_record_and_cut(server: PageServer, board: LatestStatus) -> None:
     row = RejectRow("labels.jsonl", 3, "not JSON: 'x'", "Jane Doe " + 1_000 * "x")
     board.take(Outcome([], [row], []))
     board.end()
@@ -160,7 +160,7 @@ def test_rejects_are_apart_from_the_record_and_cut(server: PageServer, board: Bo
     assert shown["raw"] == row.raw[:300] + "…"
 
 
-def test_records_are_at_most_one_a_second(board: Board) -> None:
+def test_records_are_at_most_one_a_second(board: LatestStatus) -> None:
     start = time.monotonic()
     for _ in range(2_000):
         board.take(Outcome([], [], []))

@@ -307,14 +307,17 @@ def test_many_keys_are_shown_without_making_all_engines(tmp_path: Path) -> None:
     assert shown.keys == 40
     assert [engine.key for engine in shown.engines] == sorted(first, key=lambda key: key or "")
     assert {row.key for row in shown.maps} <= set(first)
-    assert len(read) == 20
+    assert set(read) == set(first)
+    assert len(read) <= len(first) + 2  # the options and the check of them read the first engine
     console = Console(width=200, file=io.StringIO())
     console.print(show_table(shown))
     assert "20 more keys: --key KEY" in console.file.getvalue()  # type: ignore[attr-defined]
     last = keys[-1]
+    read.clear()
     one = served(spied, [last])
     assert [engine.key for engine in one.engines] == [last]
-    assert len(read) == 21
+    assert len(read) <= 3
+    assert last in read
     with pytest.raises(ValueError, match="the store has no key 'nobody'; it has 40 keys"):
         served(spied, ["nobody"])
     store.close()

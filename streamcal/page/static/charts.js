@@ -4,11 +4,13 @@ import { count, element, figure, moment, share } from "./words.js";
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const TABLE_ROWS = 64;
+const LAST_TIME = 8.64e12; // seconds: what a calendar of JavaScript can hold
 const WALL = matchMedia("(min-width: 960px)"); // where the first chart stands beside two rows of others
 
 // Of all charts over time: the event time if it is known, and else how many labels had joined.
 function abscissa(columns) {
-  const timed = columns.time.some((time) => time != null);
+  const known = columns.time.filter((time) => time != null);
+  const timed = known.length > 0 && known.every((time) => Math.abs(time) < LAST_TIME);
   if (!timed) return { timed, values: columns.labels ?? columns.version };
   // What has no time stands at that of the next, as the map of the calibration before the first event.
   let next = columns.time.findLast((time) => time != null);

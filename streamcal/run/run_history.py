@@ -1,4 +1,4 @@
-"""The course of a run: what it went through, from which the record of how it stands is made.
+"""History of a run, from which its status record is made.
 
 A record is made between two micro-batches. What is kept is bounded, however long the run and however many
 its keys.
@@ -39,14 +39,14 @@ from streamcal.run.status import (
     Windows,
 )
 
-__all__ = ["LATEST_REJECTS", "Course"]
+__all__ = ["LATEST_REJECTS", "RunHistory"]
 
 LATEST_REJECTS: Final = 20
-"""How many of them are shown one by one."""
+"""Number of the latest rejects that are shown one by one."""
 
 _MOST_POINTS: Final = 128
 _MOST_ALARMS: Final = 50
-_MOST_KEYS: Final = 128  # whose course is kept: far more than are shown
+_MOST_KEYS: Final = 128  # whose history is kept: far more than are shown
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ class _Thinned(Generic[T]):
 
     @property
     def values(self) -> list[T]:
-        """What is left of them."""
+        """Values that are kept, and the latest."""
         if self.latest is None or (self._kept and self._kept[-1] is self.latest):
             return self._kept
         return [*self._kept, self.latest]
@@ -83,8 +83,8 @@ class _Risks(msgspec.Struct):
     target_risk: float | None
 
 
-class Course:
-    """What a run went through, in so far as nothing else keeps it: map versions, priors, latest rejects."""
+class RunHistory:
+    """History of a run that nothing else keeps: map versions, priors and the latest rejects."""
 
     def __init__(self) -> None:
         self._maps: dict[str | None, _Thinned[MapRow]] = {}
@@ -197,7 +197,7 @@ class Course:
         """Return the map versions of an engine, and its priors up to now."""
         if engine is None:
             return [], Priors([], [], [], [])
-        self._moments.setdefault(key, _Thinned())  # whatever is shown is among those whose course is kept
+        self._moments.setdefault(key, _Thinned())  # a shown key always keeps its history
         self._take_moment(key, Moment.of(engine, pipeline.clock))
         maps, moments = self._maps.get(key), self._moments[key].values
         columns: list[list[Any]] = [list(column) for column in zip(*moments, strict=True)]

@@ -14,9 +14,9 @@ from streamcal_connectors.sqlite.store import SqliteStore
 from streamcal.join.id_table_c import EARLY, ENDED, WAITING
 from streamcal.run.config import RunConfig
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
-from streamcal.serve import desk as desk_module
-from streamcal.serve.desk import Desk, Kind, ServedPipeline, replay
+from streamcal.serve import request_queue as desk_module
 from streamcal.serve.outcomes import Result
+from streamcal.serve.request_queue import Kind, RequestQueue, ServedPipeline, replay
 
 pytestmark = pytest.mark.slow
 
@@ -53,7 +53,7 @@ def serve(path: Path, batches: list[Requests], *, kill: bool = False) -> list[Re
     with closing(SqliteStore(path)) as store:
         replay(OPTIONS, store)
         pipeline = ServedPipeline(OPTIONS, store)
-        desk = Desk(OPTIONS, store, pipeline, lambda answering: [each() for each in answering])  # type: ignore[arg-type,return-value]
+        desk = RequestQueue(OPTIONS, store, pipeline, lambda answering: [each() for each in answering])  # type: ignore[arg-type,return-value]
         left = iter(batches)
 
         def feed(*_: Any) -> None:
@@ -119,7 +119,7 @@ def test_commits_and_kills_change_nothing(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_requests_that_wait_share_a_micro_batch(tmp_path: Path) -> None:
     with closing(SqliteStore(tmp_path / "store.db")) as store:
-        desk = Desk(OPTIONS, store, ServedPipeline(OPTIONS, store), lambda answering: None)
+        desk = RequestQueue(OPTIONS, store, ServedPipeline(OPTIONS, store), lambda answering: None)
         desk.seek({})
         desk.ready = True
         for number in range(16):

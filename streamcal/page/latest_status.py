@@ -1,4 +1,4 @@
-"""The board: where the run leaves a record of how it stands, for any thread to read.
+"""Latest status of a run, which the run's thread writes and any thread reads.
 
 The run writes, between two micro-batches, and never waits for a reader. Readers get the newest record, and
 may miss others. So no viewer, however slow, and no number of them holds up the run.
@@ -12,12 +12,12 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from streamcal.run.course import Course
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.rows import MapRow, RejectRow
+from streamcal.run.run_history import RunHistory
 from streamcal.run.status import Status
 
-__all__ = ["Board", "Live", "Posted"]
+__all__ = ["LatestStatus", "Live", "Posted"]
 
 _EVERY: Final = 1.0  # seconds between two records
 _SHARE: Final = 0.01  # of the run's time that may go into them
@@ -36,7 +36,7 @@ class Live(msgspec.Struct):
 
 
 class Posted(msgspec.Struct, frozen=True):
-    """What is on the board."""
+    """Newest record, encoded."""
 
     number: int
     """Rises with every record; begins anew with each process."""
@@ -48,8 +48,8 @@ class Posted(msgspec.Struct, frozen=True):
     ended: bool
 
 
-class Board:
-    """How one run stands.
+class LatestStatus:
+    """Latest status of one run, for any thread to read.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class Board:
         warnings: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         self._pipeline, self._options, self._warnings = pipeline, options, warnings
-        self._course = Course()
+        self._history = RunHistory()
         self._counted: tuple[float, int] | None = None  # moment and events of the latest record
         self._due = 0.0
         self.posted = self._post(0, "running")
@@ -76,11 +76,11 @@ class Board:
 
     def take_maps(self, rows: Iterable[MapRow]) -> None:
         """Take note of the map versions in the store, which earlier runs have served."""
-        self._course.take_maps(rows)
+        self._history.take_maps(rows)
 
     def take(self, outcome: Outcome) -> None:
         """Take note of a micro-batch; put up a new record if one is due."""
-        self._course.take(outcome)
+        self._history.take(outcome)
         if time.monotonic() >= self._due:
             self.posted = self._post(self.posted.number + 1, "running")
 
@@ -94,9 +94,9 @@ class Board:
         if self._counted is not None:
             rate = (events - self._counted[1]) / max(start - self._counted[0], 1e-9)
         self._counted = start, events
-        status = self._course.status(self._pipeline, self._warnings(), self._options)
+        status = self._history.status(self._pipeline, self._warnings(), self._options)
         live = Live(state, time.time(), rate, status)
-        rejects = [_shortened(row) for row in reversed(self._course.rejects)]
+        rejects = [_shortened(row) for row in reversed(self._history.rejects)]
         posted = Posted(
             number, msgspec.json.encode(live), msgspec.json.encode(rejects), ended=state == "ended"
         )

@@ -1,4 +1,4 @@
-"""Where requests meet the run: their events wait here, and the run's thread takes all that wait.
+"""Queue of requests: their events wait here, and the run's thread takes all that wait.
 
 Whatever came while a micro-batch was processed is the next one, so that many small requests share a commit. A
 micro-batch is kept in the store's journal before it is answered. The state is committed as a whole every now
@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from threading import Condition
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -20,21 +20,21 @@ from streamcal.events import Event, LabelEvent, Origin, PredictionEvent
 from streamcal.run.codec import JsonDecoder
 from streamcal.run.config import RunConfig
 from streamcal.run.doubts import Meanings
-from streamcal.run.event_fields import Fields, Malformed
+from streamcal.run.event_fields import Malformed
 from streamcal.run.order import MicroBatch
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import JournalStore, Position, Positions, Sink
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
+from streamcal.serve.http_problems import Problem, RefusedError
 from streamcal.serve.outcomes import Outcomes, Result
-from streamcal.serve.problems import Problem, RefusedError
 
-__all__ = ["MOST_WAITING", "NAME", "Desk", "Kind", "ServedPipeline", "replay"]
+__all__ = ["MOST_WAITING", "NAME", "Kind", "RequestQueue", "ServedPipeline", "replay"]
 
 NAME: Final = "http"
 """The name of the source, in positions and rejects."""
 
 MOST_WAITING: Final = 65_536
-"""So many events may wait; a request beyond it is refused, and told to come again."""
+"""Most events that may wait; a request beyond it is refused, and told to come again."""
 
 _MOST_BYTES: Final = 64 << 20
 _SECONDS: Final = 0.5  # between two commits of the whole state …
@@ -56,9 +56,9 @@ class _Kept(msgspec.Struct, array_like=True):
     """A micro-batch in the journal."""
 
     first: int
-    """How many events came before it."""
+    """Number of events before it."""
     options: str
-    """Those of which its outcome depends, beside the engines', as JSON."""
+    """Options on which its outcome depends, beside the engines', as JSON."""
     groups: list[_Group]
 
 
@@ -72,26 +72,20 @@ class _Ticket(NamedTuple):
 class ServedPipeline(Pipeline):
     """The pipeline of a run that can tell what became of each event, and gives an answer again."""
 
-    def __init__(self, options: RunConfig, store: JournalStore, **others: Any) -> None:
+    def __init__(self, options: RunConfig, store: JournalStore) -> None:
         super().__init__(
             options.recalibrator,
             options.join,
             tables=store.tables,
             keys=options.keys,
             columns=options.columns,
-            **others,
+            keeps_answers=True,
         )
-        self._join.rows.keeps_answers = True
-        fields = Fields(options.columns, "target")
-        self._outcomes = Outcomes(store.tables, fields, self._row_of)
+        self._columns = options.columns
+        self._outcomes = Outcomes(store.tables, options.columns)
         self._events: Sequence[Event | Malformed] = ()
         self.results: list[Result] = []
-        """Of the last micro-batch, one of each event."""
-
-    def restore(self, own: bytes, engines: Mapping[str | None, bytes]) -> None:
-        """Go on from what snapshots gave; see `Pipeline.restore`."""
-        super().restore(own, engines)
-        self._join.rows.keeps_answers = True
+        """Results of the events of the last micro-batch, in order."""
 
     def process(self, batch: MicroBatch) -> Outcome:
         """Take events of requests."""
@@ -102,11 +96,12 @@ class ServedPipeline(Pipeline):
         self.results = self._outcomes.of(self._events, raws, outcome.answers, refused)
         return outcome
 
-    def _understood(self, batch: MicroBatch, meanings: Meanings) -> Sequence[Event | Malformed]:
+    def understood(self, batch: MicroBatch, meanings: Meanings) -> Sequence[Event | Malformed]:
         """Return the events as they are: who sends labels or scores of another meaning is told so at once."""
         if meanings is not self.tally.deployment:
-            return super()._understood(batch, meanings)
-        events = batch.events if self._positive is None else meanings.decide(batch.events, self._positive)
+            return super().understood(batch, meanings)
+        positive = self._columns.positive
+        events = batch.events if positive is None else meanings.decide(batch.events, positive)
         self._events = [Malformed(each.reason) if isinstance(each, Malformed) else each for each in events]
         return self._events
 
@@ -141,7 +136,7 @@ def _of_kind(event: Event | Malformed, kind: Kind) -> Event | Malformed:
 
 
 class _Source:
-    """What the sources here have in common; see `streamcal.run.ports.Source`."""
+    """Base of the sources here; see `streamcal.run.ports.Source`."""
 
     name = NAME
     endless = True
@@ -156,7 +151,7 @@ class _Source:
 
     @property
     def unknown_fields(self) -> Mapping[str, int]:
-        """How often a field was ignored because events have no such field, by its name."""
+        """Number of times that an unknown field was ignored, by its name."""
         one, other = (decoder.unknown_fields for decoder in self._decoders.values())
         return one + other
 
@@ -181,7 +176,7 @@ class _Source:
         return made
 
 
-class Desk(_Source):
+class RequestQueue(_Source):
     """The requests that wait; any thread may call `submit`, `ask` and `close`.
 
     Parameters

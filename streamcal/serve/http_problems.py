@@ -1,4 +1,4 @@
-"""What a request is told when it is not answered: RFC 9457, the field at fault with it."""
+"""Problems that refuse a request, as in RFC 9457, with the field at fault."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     title: str = ""
     type: str = "about:blank"
     id: str | None = None
-    """That of the event."""
+    """Id of the event."""
     outcome: str | None = None
-    """Of a label: ``late`` or ``conflicting``."""
+    """Outcome of a label: ``late`` or ``conflicting``."""
     line: int | None = None
-    """Of a batch: the line of the event, from 1."""
+    """Line of the event in a batch, from 1."""
     errors: tuple[Fault, ...] = ()
     retry_after: int | None = None
     """Seconds after which the same request may be answered; it is also a header."""

@@ -11,11 +11,11 @@ import pytest
 from streamcal.certificates.record import LABEL_SHIFT_REFUTED, MONOTONE_REFUTED
 from streamcal.engine.emissions import DriftAlarm
 from streamcal.events import Event, LabelEvent, PredictionEvent
-from streamcal.run.course import LATEST_REJECTS, Course
 from streamcal.run.order import MicroBatch, TimesRead
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.quality import RATED_KEYS
 from streamcal.run.rows import RejectRow
+from streamcal.run.run_history import LATEST_REJECTS, RunHistory
 from streamcal.run.status import Status
 
 
@@ -32,21 +32,21 @@ def labelled(count: int, seed: int = 5, key: str | None = None) -> list[Event]:
     return events
 
 
-def taken(pipeline: Pipeline, course: Course, events: list[Event], step: int = 512) -> None:
+def taken(pipeline: Pipeline, course: RunHistory, events: list[Event], step: int = 512) -> None:
     for start in range(0, len(events), step):
         part = events[start : start + step]
         course.take(pipeline.process(MicroBatch(part, {}, {}, {}, TimesRead(), (), (), None)))
 
 
 @pytest.fixture(scope="module")
-def run() -> tuple[Pipeline, Course]:
-    pipeline, course = Pipeline(), Course()
+def run() -> tuple[Pipeline, RunHistory]:
+    pipeline, course = Pipeline(), RunHistory()
     taken(pipeline, course, labelled(4_000))
     return pipeline, course
 
 
 @pytest.mark.slow
-def test_its_figures_are_those_of_the_table(run: tuple[Pipeline, Course]) -> None:
+def test_its_figures_are_those_of_the_table(run: tuple[Pipeline, RunHistory]) -> None:
     pipeline, course = run
     status = course.status(pipeline, ["Mind this."], {"keys": {"limit": 3}})
     (view,) = status.views
@@ -86,7 +86,7 @@ def test_its_figures_are_those_of_the_table(run: tuple[Pipeline, Course]) -> Non
 def test_a_bin_has_the_interval_of_clopper_and_pearson() -> None:
     """Of 10 labels, 0, 5 or 10 positive: the values of any table of them."""
     for positives, low, high in ((0, 0.0, 0.30850), (5, 0.18709, 0.81291), (10, 0.69150, 1.0)):
-        pipeline, course = Pipeline(), Course()
+        pipeline, course = Pipeline(), RunHistory()
         events: list[Event] = []
         for number in range(10):
             events += [PredictionEvent(f"{number}", 0.4), LabelEvent(f"{number}", int(number < positives))]
@@ -97,7 +97,7 @@ def test_a_bin_has_the_interval_of_clopper_and_pearson() -> None:
 
 
 def test_it_can_be_made_before_the_first_event() -> None:
-    status = Course().status(Pipeline())
+    status = RunHistory().status(Pipeline())
     assert msgspec.json.decode(msgspec.json.encode(status), type=Status) == status
     assert (status.views[0].labels, status.views[0].before.bins.labels) == (0, [])
     assert (status.delay.median, status.alarms, status.keys) == (None, [], 0)
@@ -105,12 +105,12 @@ def test_it_can_be_made_before_the_first_event() -> None:
 
 @pytest.mark.slow
 def test_the_first_keys_have_views_of_their_own() -> None:
-    pipeline, course = Pipeline(), Course()
+    pipeline, course = Pipeline(), RunHistory()
     alone = {}
     for seed in range(RATED_KEYS + 2):
         events = labelled(300 + seed, seed, f"key {seed}")
         taken(pipeline, course, events)
-        other, unkeyed = Pipeline(), Course()
+        other, unkeyed = Pipeline(), RunHistory()
         taken(other, unkeyed, events)
         alone[f"key {seed}"] = unkeyed.status(other).views[0]
     status = course.status(pipeline)
@@ -129,7 +129,7 @@ def test_the_first_keys_have_views_of_their_own() -> None:
         assert (view.windows, view.served) == (expected.windows, expected.served)
 
 
-def test_a_run_that_was_stored_shows_the_same(run: tuple[Pipeline, Course]) -> None:
+def test_a_run_that_was_stored_shows_the_same(run: tuple[Pipeline, RunHistory]) -> None:
     pipeline, course = run
     again = Pipeline()
     again.restore(*pipeline.snapshot())
@@ -138,9 +138,9 @@ def test_a_run_that_was_stored_shows_the_same(run: tuple[Pipeline, Course]) -> N
     assert before.views[0].windows.width == 256
 
 
-def test_it_is_bounded_however_many_versions_and_rejects(run: tuple[Pipeline, Course]) -> None:
+def test_it_is_bounded_however_many_versions_and_rejects(run: tuple[Pipeline, RunHistory]) -> None:
     pipeline, _ = run
-    course = Course()
+    course = RunHistory()
     first = Pipeline()
     outcome = first.process(MicroBatch(labelled(64), {}, {}, {}, TimesRead(), (), (), None))
     row, moment = outcome.maps[-1], outcome.moments[-1]
@@ -162,14 +162,14 @@ def test_it_is_bounded_however_many_versions_and_rejects(run: tuple[Pipeline, Co
 
 @pytest.mark.parametrize("assumption", [LABEL_SHIFT_REFUTED, MONOTONE_REFUTED])
 def test_every_alarm_says_what_to_do(assumption: str) -> None:
-    course, alarm = Course(), DriftAlarm(assumption, "it was refuted", 12, "north")
+    course, alarm = RunHistory(), DriftAlarm(assumption, "it was refuted", 12, "north")
     course.take(Outcome([], [], [], [alarm]))
     (shown,) = course.status(Pipeline()).alarms
     assert (shown.key, shown.assumption, shown.target_labels) == ("north", assumption, 12)
     assert len(shown.advice) > 50
 
 
-def test_json_has_no_numbers_that_json_lacks(run: tuple[Pipeline, Course]) -> None:
+def test_json_has_no_numbers_that_json_lacks(run: tuple[Pipeline, RunHistory]) -> None:
     def look(value: Any) -> None:
         for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
             look(each)

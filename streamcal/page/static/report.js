@@ -1,0 +1,16 @@
+// The charts of a report: of each view in the file, those that have something to show.
+
+import { CHARTS, Chart } from "./charts.js";
+
+const views = JSON.parse(document.getElementById("record").textContent);
+const drawn = [...document.querySelectorAll("[data-view]")].flatMap((place) => {
+  const number = place.dataset.view;
+  return CHARTS.map((about) => {
+    const chart = new Chart({ ...about, id: `${about.id}-${number}`, open: false }, place);
+    chart.show(views[number]);
+    if (!chart.plot) chart.figure.remove();
+    return chart;
+  }).filter((chart) => chart.plot);
+});
+const redraw = () => drawn.forEach((chart) => chart.redraw());
+for (const query of ["(prefers-color-scheme: dark)", "print"]) matchMedia(query).addEventListener("change", redraw);

@@ -139,11 +139,6 @@ class Claims:
         of the labels of the version's domain, as of this version or an earlier one; None if there are none.
     windowed
         whether the cells are those of a sliding window.
-
-    Raises
-    ------
-    DamagedStateError
-        if the bytes of the cells are not a sketch.
     """
 
     def __init__(

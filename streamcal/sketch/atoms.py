@@ -12,10 +12,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.errors import DamagedStateError
 from streamcal.sketch import grid
 from streamcal.sketch.arrays import Cells, Counts, Scores
 from streamcal.sketch.cells import run_starts, sum_runs
+from streamcal.sketch.decoding import require
 
 __all__ = ["EMPTY", "joined", "note", "pack_atoms", "unpack_atoms"]
 
@@ -79,23 +79,20 @@ def pack_atoms(atoms: Scores, level: int) -> bytes:
 def unpack_atoms(data: bytes, cells: Cells, level: int) -> Scores:
     """Return the atoms of these cells, int32[m], from `pack_atoms`; −0.0 has become the 0.0 that it equals.
 
-    Raises
-    ------
-    DamagedStateError
-        if the bytes do not hold them.
+    Raises ValueError if the bytes do not hold them.
     """
     if data == bytes(-(-len(cells) // 8)):
         return np.full(len(cells), np.nan)
     flags, width = data[: -(-len(cells) // 8)], _width(level)
     single = np.unpackbits(np.frombuffer(flags, np.uint8), count=len(cells)).astype(bool)
     places = np.frombuffer(data[len(flags) :], np.uint8)
-    if np.packbits(single).tobytes() != flags or len(places) != width * np.count_nonzero(single):
-        raise DamagedStateError(f"{len(data)} bytes do not hold the atoms of {len(cells)} cells")
+    whole = np.packbits(single).tobytes() == flags and len(places) == width * np.count_nonzero(single)
+    require(whole, f"{len(data)} bytes do not hold the atoms of {len(cells)} cells")
     offsets = np.zeros((len(places) // width, 8), np.uint8)
     offsets[:, :width] = places.reshape(-1, width)
     keys = (cells[single].astype(np.int64) << level) + offsets.view("<i8").ravel().astype(np.int64)
-    if ((keys >> level != cells[single]) | (keys > grid.LAST_KEY)).any():
-        raise DamagedStateError("the atoms of a sketch lie outside their cells")
+    inside = (keys >> level == cells[single]) & (keys <= grid.LAST_KEY)
+    require(inside.all(), "the atoms of a sketch lie outside their cells")
     atoms = np.full(len(cells), np.nan)
     atoms[single] = np.where(keys == grid.LAST_KEY, 1.0, grid.left_edges(keys, 0))
     return atoms

@@ -28,7 +28,7 @@ def test_the_corpus_has_labels_that_are_held_back_and_a_burst() -> None:
     some, many, burst = (found(unpack(data), f"{VERSIONS}/auto/mixture") for data in corpus()[-3:])
     assert [held["first_labels"]["fair"] for held in (some, many)] == [True, False]
     assert all(held["first_labels"]["one_class_late"] for held in (some, many))
-    assert many["first_labels"]["labels"] == many["labels"] > 0
+    assert many["first_labels"]["labels"] == many["counts"]["n"] > 0
     assert burst["first_labels"]["fair"]
     assert burst["arrival"] is not None
 
@@ -126,9 +126,9 @@ WRONG = [
     ({}, f"{ENGINE}/source/log/positives", 0, "counts"),
     (WINDOWED, f"{ENGINE}/source/log/window/n", 0, "sliding window"),
     (WINDOWED, f"{ENGINE}/source/log/window/current/index", 2**64 - 1, "index"),
-    ({"prior": "both"}, f"{ENGINE}/priors/2/scores/prior", float("nan"), "prior"),
-    ({"prior": "both"}, f"{ENGINE}/priors/2/scores/history/observed", 2**63, "observed"),
-    ({"prior": "both"}, f"{ENGINE}/priors/2/waiting/last", [2**63, 0.5], "last"),
+    ({"prior": "both"}, f"{ENGINE}/priors/scores/prior", float("nan"), "prior"),
+    ({"prior": "both"}, f"{ENGINE}/priors/scores/history/observed", 2**63, "observed"),
+    ({"prior": "both"}, f"{ENGINE}/priors/waiting/last", [2**63, 0.5], "last"),
     ({}, f"{JOIN}/counts/labels", 2**64 - 1, "labels"),
     ({}, f"{JOIN}/counts/joined", -1, "joined"),
     ({}, f"{JOIN}/pending/p299/1", 7.5, "pending"),

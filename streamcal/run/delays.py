@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.errors import DamagedStateError
+from streamcal.sketch.decoding import require
 
 __all__ = ["Delay", "Delays", "Trend"]
 
@@ -71,8 +71,8 @@ class Delays:
         self._counts = _binned(counts or [0] * _BINS)
         self._positives = _binned(positives or [0] * _BINS)
         self._by_class = not self.labels or bool(positives)
-        if (self._positives > self._counts).any():
-            raise DamagedStateError("more labels are positive than there are, by their delays")
+        fewer = (self._positives <= self._counts).all()
+        require(fewer, "more labels are positive than there are, by their delays")
 
     @property
     def labels(self) -> int:
@@ -162,6 +162,5 @@ class Delays:
 
 
 def _binned(counts: list[int]) -> npt.NDArray[np.int64]:
-    if len(counts) != _BINS:
-        raise DamagedStateError(f"delays are counted in {_BINS} bins, got {len(counts)}")
+    require(len(counts) == _BINS, f"delays are counted in {_BINS} bins, got {len(counts)}")
     return np.array(counts, np.int64)

@@ -119,7 +119,7 @@ WRONG = [
     ({}, f"{VERSIONS}/auto/mixture/first_labels/labels", -1, "labels"),
     ({}, f"{VERSIONS}/auto/mixture/first_labels/scores", float("nan"), "scores"),
     ({}, f"{VERSIONS}/auto/mixture/online", bytes(8), "expected"),
-    ({}, f"{ENGINE}/source/newest/packed", bytes(7), "newest"),
+    ({}, f"{VERSIONS}/auto/mixture/windows/newest/packed", bytes(7), "newest"),
     ({}, f"{VERSIONS}/auto/mixture/recent_labels/0", -1, "recent_labels"),
     ({}, f"{VERSIONS}/auto/mixture/snapshots/1/1", 10**9, "scores|order"),
     ({}, f"{ENGINE}/source/log/n", -1, "n"),

@@ -423,7 +423,7 @@ def test_the_watch_is_the_same_however_labels_are_cut() -> None:
         start = end
     assert watches[0].refuted
     assert watches[0].labels == 20_000
-    assert len(watches[0].to_bytes()) < 1000, "it keeps counts, not labels"
+    assert len(bytes_of(watches[0])) < 1000, "it keeps counts, not labels"
 
 
 def test_the_watch_of_a_later_source_chooses_no_bins_from_that_sources_scores() -> None:

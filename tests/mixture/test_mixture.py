@@ -632,7 +632,7 @@ def test_merging_counts_the_other_s_labels_as_the_later_ones() -> None:
     assert other.to_bytes() == state
     assert one.n == sum(n)
     assert each_of(one) == pytest.approx(share * before[0] + (1.0 - share) * before[1])
-    assert state_of(one).counts.latest == state_of(other).latest
+    assert state_of(one).counts.latest == state_of(other).counts.latest
     assert state_of(one).recent_labels[0] == recent
     assert state_of(one).windows.n == sum(n)
     mixed = one.step(5000)

@@ -141,11 +141,6 @@ class Claims:
         are none.
     windowed
         whether the cells are those of a sliding window.
-
-    Raises
-    ------
-    DamagedStateError
-        if the bytes of the cells are not a sketch.
     """
 
     def __init__(

@@ -6,19 +6,20 @@ Every forecast is strictly between 0 and 1.
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Final, NamedTuple, Self
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.errors import DamagedStateError
 from streamcal.maps.binning import bin_sums, cube_root, uniform_mass
 from streamcal.maps.isotonic_c import isotonic
 from streamcal.maps.platt import apply_platt, expit, fit_platt, logit
 from streamcal.sketch import grid
 from streamcal.sketch.arrays import Cells
 from streamcal.sketch.cells import coarsen
+from streamcal.sketch.decoding import ascending, require, within
 from streamcal.sketch.score_sketch import ScoreSketch
 
 __all__ = ["FORECASTERS", "Forecasters", "ForecastersState", "Levels", "log_likelihoods", "log_marginal"]
@@ -64,12 +65,15 @@ class Levels(NamedTuple):
 Parameter = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]  # the priors of its fits keep it far below
 
 
+_FARTHEST: Final = sys.float_info.max
+
+
 class ForecastersState(msgspec.Struct):
     """Fitted maps of m bins: float64[m] each, and m − 1 edges."""
 
-    knots: bytes
-    means: bytes
-    starts: bytes
+    knots: Reals
+    means: Reals
+    starts: Reals
     platt: tuple[Parameter, Parameter]
 
 
@@ -117,38 +121,18 @@ class Forecasters:
     def to_state(self) -> ForecastersState:
         """Return the state."""
         slope, intercept = self._platt[0].tolist()
-        knots, means, starts = (
-            each.astype("<f8").tobytes() for each in (self._knots, self._means, self._starts)
-        )
-        return ForecastersState(knots, means, starts, (slope, intercept))
+        return ForecastersState(self._knots, self._means, self._starts, (slope, intercept))
 
     @classmethod
     def from_state(cls, state: ForecastersState, labels: int) -> Self:
-        """Return the forecasters whose state `to_state` returned, fitted to ``labels`` labels.
-
-        Raises
-        ------
-        DamagedStateError
-            if there are none.
-        """
-        least = _least(labels)
-        try:
-            knots, means, starts = (
-                np.frombuffer(each, "<f8").astype(np.float64)
-                for each in (state.knots, state.means, state.starts)
-            )
-        except ValueError as error:
-            raise DamagedStateError(f"not the state of forecasters: {error}") from None
-        if not len(knots) == len(means) == len(starts) + 1 or not (
-            np.isfinite(knots).all()
-            and ((means > 0.0) & (means < 1.0)).all()
-            and (np.diff(starts) > 0.0).all()
-        ):
-            raise DamagedStateError(f"not the state of forecasters of {len(means)} bins")
+        """Return the forecasters of a state, fitted to so many labels."""
+        knots, means, starts = state.knots, state.means, ascending(state.starts, "forecasters")
+        require(len(knots) == len(means) == len(starts) + 1, f"forecasters of {len(means)} bins")
+        require(((means > 0.0) & (means < 1.0)).all(), "means of forecasters are not inside (0, 1)")
         made = cls.__new__(cls)
         made._set_means(means)
-        made._knots, made._starts = knots, starts
-        made._platt, made._least = np.array([state.platt]), least
+        made._knots, made._starts = within(knots, -_FARTHEST, _FARTHEST, "knots of forecasters"), starts
+        made._platt, made._least = np.array([state.platt]), _least(labels)
         return made
 
     def _set_means(self, means: Reals) -> None:

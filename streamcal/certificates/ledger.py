@@ -16,7 +16,7 @@ import numpy as np
 from streamcal.certificates.claims import Claims, Formed, Spending, Target
 from streamcal.certificates.first_claim import NO_CLAIM, doubled, first_claim
 from streamcal.certificates.inequalities import prior_limits
-from streamcal.certificates.prequential import LEVELS, LogLikelihood, Prequential
+from streamcal.certificates.prequential import LEVELS, LogLikelihood, Prequential, PrequentialState
 from streamcal.certificates.record import (
     IMPLIED,
     LABEL_SHIFT_REFUTED,
@@ -27,18 +27,17 @@ from streamcal.certificates.record import (
     assumptions,
     implied_zeros,
 )
-from streamcal.certificates.shift_watch import LabelShiftWatch
+from streamcal.certificates.shift_watch import LabelShiftWatch, WatchState
 from streamcal.certificates.source import version_delta
 from streamcal.certificates.target import Counted
 from streamcal.certificates.theorems import theorem1, theorem2
-from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import NO_SHIFT
-from streamcal.sketch.decoding import MOST, Count, Number, decoded
+from streamcal.sketch.decoding import Count, Number, Positive, ascending, require
 from streamcal.sketch.score_sketch import ScoreSketch
 
-__all__ = ["MOST_CERTIFICATES", "DriftAlarm", "Ledger", "Scope"]
+__all__ = ["MOST_CERTIFICATES", "DriftAlarm", "Ledger", "LedgerState", "Scope"]
 
 MOST_CERTIFICATES: Final = 64
 """Number of certificates that the history keeps. When there are more, every second one is dropped."""
@@ -83,21 +82,23 @@ class DriftAlarm(msgspec.Struct, frozen=True):
 class _FormedState(msgspec.Struct, omit_defaults=True):
     cells: bytes
     splits: list[Count]
-    choices: Annotated[int, msgspec.Meta(ge=1, le=MOST)]
+    choices: Positive
     versions_before: Number
     domain: Domain
     log_likelihoods: Annotated[list[LogLikelihood], msgspec.Meta(max_length=len(LEVELS))]
     predictions: bytes | None = None
 
 
-class _State(msgspec.Struct):
+class LedgerState(msgspec.Struct):
+    """The state of a `Ledger`."""
+
     formed: list[_FormedState]
     version: Number
     on_schedule: bool
     alarms: list[DriftAlarm]
     generation: Count
-    watch: bytes | None
-    forecasts: dict[Domain, bytes]
+    watch: WatchState | None
+    forecasts: dict[Domain, PrequentialState]
     contradicted: Count = 0
 
 
@@ -215,13 +216,7 @@ class Ledger:
         self._forecasts[domain].update(sketch)
 
     def check_forecasts(self, domain: Domain, sketch: ScoreSketch) -> None:
-        """Check, after `restore`, that the labels of a domain include the forecast ones.
-
-        Raises
-        ------
-        DamagedStateError
-            if they do not.
-        """
+        """Raise ValueError, after `restore`, if the labels of a domain do not hold those forecast."""
         if domain in self._forecasts:
             self._forecasts[domain].check(sketch)
 
@@ -454,8 +449,8 @@ class Ledger:
             pending=of_target.pending if matured else 0,
         )
 
-    def to_bytes(self) -> bytes:
-        """Return the state. Equal states give equal bytes.
+    def to_state(self) -> LedgerState:
+        """Return the state.
 
         The history is not part of it: it depends on when certificates were asked for.
         """
@@ -471,63 +466,35 @@ class Ledger:
             )
             for domain, each in sorted(self._formed.items())
         ]
-        forecasts = {domain: each.to_bytes() for domain, each in sorted(self._forecasts.items())}
-        watch = None if self.watch is None else self.watch.to_bytes()
-        return msgspec.msgpack.encode(
-            _State(
-                formed,
-                self._version,
-                self._on_schedule,
-                self._alarms,
-                self.generation,
-                watch,
-                forecasts,
-                self.contradicted,
-            )
+        return LedgerState(
+            formed,
+            self._version,
+            self._on_schedule,
+            self._alarms,
+            self.generation,
+            None if self.watch is None else self.watch.to_state(),
+            {domain: each.to_state() for domain, each in sorted(self._forecasts.items())},
+            self.contradicted,
         )
 
-    def restore(self, data: bytes) -> Self:
-        """Replace the state by one that `to_bytes` returned.
-
-        Raises
-        ------
-        DamagedStateError
-            if the bytes are not such a state.
-        """
-        state = decoded(data, _State, "a ledger of certificates")
+    def restore(self, state: LedgerState) -> Self:
+        """Replace the state by another."""
         for known in state.formed:
-            sketch = labels = ScoreSketch.from_bytes(known.cells)
-            predictions = None
-            if not sketch.labelled or sketch.max_cells != self._max_cells:
-                raise DamagedStateError(
-                    "not the state of a ledger of certificates: its cells do not fit the options"
-                )
-            of_cohorts = known.predictions is not None
-            if of_cohorts != (self._matured and known.domain == "target"):
-                raise DamagedStateError(
-                    "not the state of a ledger of certificates: its cohorts do not fit the options"
-                )
+            sketch = labels = ScoreSketch.from_bytes(known.cells).checked_as(ScoreSketch(self._max_cells))
+            predictions, matured = None, self._matured and known.domain == "target"
+            require((known.predictions is not None) == matured, "cohorts do not fit the options")
             if known.predictions is not None:
                 sketch = predictions = ScoreSketch.from_bytes(known.predictions)
-                if sketch.labelled or sketch.max_cells != self._max_cells or not sketch.n:
-                    raise DamagedStateError(
-                        "not the state of a ledger of certificates: its cohorts do not fit the options"
-                    )
-            splits = np.array(known.splits, np.int64)
-            if len(splits) < 2 or splits[0] or splits[-1] != len(sketch.cells) or (np.diff(splits) < 1).any():
-                raise DamagedStateError(
-                    "not the state of a ledger of certificates: the bins do not fit the cells"
-                )
-            if len(known.log_likelihoods) not in (0, len(LEVELS)):
-                raise DamagedStateError(
-                    "not the state of a ledger of certificates: forecasts of too few levels"
-                )
+                sketch.checked_as(ScoreSketch(self._max_cells, labelled=False))
+            splits = ascending(np.array(known.splits, np.int64), "bins")
+            ends = len(splits) > 1 and (int(splits[0]), int(splits[-1]))
+            require(ends == (0, len(sketch.cells)), "the bins do not fit the cells")
+            require(len(known.log_likelihoods) in (0, len(LEVELS)), "forecasts of too few levels")
             formed = Formed.of(
                 labels, splits, known.choices, known.versions_before, known.domain, predictions=predictions
             )
             self.count(formed._replace(log_likelihoods=tuple(known.log_likelihoods)))
-        if not state.forecasts.keys() <= self._forecasts.keys():
-            raise DamagedStateError("not the state of a ledger of certificates: forecasts under a window")
+        require(state.forecasts.keys() <= self._forecasts.keys(), "forecasts under a window")
         self._forecasts = {
             domain: Prequential().restore(each) for domain, each in sorted(state.forecasts.items())
         }

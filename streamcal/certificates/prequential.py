@@ -22,11 +22,10 @@ from streamcal.certificates.forecasters import (
     log_likelihoods,
     log_marginal,
 )
-from streamcal.errors import DamagedStateError
-from streamcal.sketch.decoding import Count, decoded
+from streamcal.sketch.decoding import Count, require, within
 from streamcal.sketch.score_sketch import ScoreSketch
 
-__all__ = ["LEVELS", "MOST_CELLS", "LogLikelihood", "Prequential"]
+__all__ = ["LEVELS", "MOST_CELLS", "LogLikelihood", "Prequential", "PrequentialState"]
 
 Reals = npt.NDArray[np.float64]
 
@@ -39,19 +38,18 @@ MOST_CELLS: Final = 2048
 _ROWS: Final = len(LEVELS)
 _LEVELS: Final = np.array(LEVELS, np.int32)
 
-LogLikelihood = Annotated[float, msgspec.Meta(ge=-1e300, le=0.0)]
+_LEAST: Final = -1e300
+
+LogLikelihood = Annotated[float, msgspec.Meta(ge=_LEAST, le=0.0)]
 
 
-Sums = Annotated[
-    list[LogLikelihood], msgspec.Meta(min_length=_ROWS * FORECASTERS, max_length=_ROWS * FORECASTERS)
-]
+class PrequentialState(msgspec.Struct):
+    """The state of a `Prequential`."""
 
-
-class _State(msgspec.Struct):
     labels: Count
-    opening: Annotated[list[LogLikelihood], msgspec.Meta(min_length=_ROWS, max_length=_ROWS)]
-    sums: Sums
-    earlier: Sums
+    opening: Reals
+    sums: Reals
+    earlier: Reals
     forecasters: ForecastersState | None
 
 
@@ -135,15 +133,9 @@ class Prequential:
         self._earlier[rows] = log_likelihoods(self._forecasters.at(labels), labels)
 
     def check(self, sketch: ScoreSketch) -> None:
-        """Check that a sketch may hold all labels that were scored.
-
-        Raises
-        ------
-        DamagedStateError
-            if it has too few.
-        """
-        if self.labels > sketch.n:
-            raise DamagedStateError(f"forecasts of {self.labels} labels, of which there are {sketch.n}")
+        """Raise ValueError if a sketch has too few labels to hold all that were scored."""
+        known = self.labels <= sketch.n
+        require(known, f"forecasts of {self.labels} labels, of which there are {sketch.n}")
 
     def merge(self, other: Self) -> None:
         """Add the scored labels of another; `fit` must follow."""
@@ -162,28 +154,27 @@ class Prequential:
         )
         return copy
 
-    def to_bytes(self) -> bytes:
-        """Return the state; equal states give equal bytes."""
+    def to_state(self) -> PrequentialState:
+        """Return the state."""
         forecasters = None if self._forecasters is None else self._forecasters.to_state()
-        sums, earlier = self._sums.ravel().tolist(), self._earlier.ravel().tolist()
-        return msgspec.msgpack.encode(_State(self.labels, self._opening.tolist(), sums, earlier, forecasters))
+        return PrequentialState(self.labels, self._opening, self._sums, self._earlier, forecasters)
 
-    def restore(self, data: bytes) -> Self:
-        """Replace the state by one from `to_bytes`.
-
-        Raises
-        ------
-        DamagedStateError
-            if the bytes are not such a state.
-        """
-        state = decoded(data, _State, "the forecasts of a certificate")
-        if (state.forecasters is None) != (not state.labels):
-            raise DamagedStateError(f"forecasts after {state.labels} labels, or none")
+    def restore(self, state: PrequentialState) -> Self:
+        """Replace the state by another."""
+        fitted = state.forecasters is not None
+        require(fitted == (state.labels > 0), f"forecasts after {state.labels} labels, or none")
         self.labels = state.labels
         self._forecasters = None
         if state.forecasters is not None:
             self._forecasters = Forecasters.from_state(state.forecasters, state.labels)
-        self._opening = np.array(state.opening)
-        self._sums = np.array(state.sums).reshape(_ROWS, FORECASTERS)
-        self._earlier = np.array(state.earlier).reshape(_ROWS, FORECASTERS)
+        opening, sums, earlier = (
+            within(values, _LEAST, 0.0, "log likelihoods", _ROWS * columns)
+            for values, columns in (
+                (state.opening, 1),
+                (state.sums, FORECASTERS),
+                (state.earlier, FORECASTERS),
+            )
+        )
+        self._opening = opening
+        self._sums, self._earlier = (each.reshape(_ROWS, FORECASTERS) for each in (sums, earlier))
         return self

@@ -9,14 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.certificates.e_process import LabelShiftTest
-from streamcal.errors import DamagedStateError
 from streamcal.maps.binning import uniform_mass
 from streamcal.sketch.arrays import Cells
-from streamcal.sketch.decoding import Count, decoded
+from streamcal.sketch.decoding import Count, ascending, require, within
 from streamcal.sketch.grid import LAST_KEY, MIN_LEVEL, left_edges
 from streamcal.sketch.score_sketch import ScoreSketch
 
-__all__ = ["LabelShiftWatch"]
+__all__ = ["LabelShiftWatch", "WatchState"]
 
 Counts = npt.NDArray[np.int64]
 
@@ -38,11 +37,13 @@ class _TestState(msgspec.Struct):
     positives: list[Count]
 
 
-class _State(msgspec.Struct):
+class WatchState(msgspec.Struct):
+    """The state of a `LabelShiftWatch`."""
+
     refuted: bool
     labels: Count
     next_look: Count
-    cells: list[Count]
+    cells: Cells
     test: _TestState | None
 
 
@@ -176,37 +177,23 @@ class LabelShiftWatch:
         """Largest cell at which a bin may begin: the one after the last."""
         return (LAST_KEY >> self._level) + 1
 
-    def to_bytes(self) -> bytes:
-        """Return the state as JSON. Equal states give equal bytes."""
+    def to_state(self) -> WatchState:
+        """Return the state."""
         test = None if self._test is None else _TestState(**self._test.to_dict())
-        return msgspec.json.encode(
-            _State(self.refuted, self.labels, self.next_look, self._cells.tolist(), test)
-        )
+        return WatchState(self.refuted, self.labels, self.next_look, self._cells, test)
 
-    def restore(self, data: bytes) -> Self:
-        """Replace the state by one that `to_bytes` returned.
-
-        Raises
-        ------
-        DamagedStateError
-            if the bytes are not such a state.
-        """
-        state = decoded(data, _State, "a label-shift watch", json=True)
-        cells, test = np.array(state.cells, np.int64), state.test
-        if (np.diff(cells) <= 0).any() or (len(cells) and not 0 < cells[0] <= cells[-1] <= self._last_edge):
-            raise DamagedStateError("not the state of a label-shift watch: its bins are out of order")
-        if not state.labels <= state.next_look <= state.labels + _MAX_STRIDE:
-            raise DamagedStateError(
-                f"not the state of a label-shift watch: after {state.labels} labels, it looks at"
-                f" {state.next_look} next"
-            )
+    def restore(self, state: WatchState) -> Self:
+        """Replace the state by another."""
+        cells, test, due = ascending(state.cells, "bins of the watch"), state.test, state.next_look
+        self._cells = within(cells, 1, self._last_edge, "bins of the watch")
+        in_time = state.labels <= due <= state.labels + _MAX_STRIDE
+        require(in_time, f"after {state.labels} labels, the next look is at {due}")
         if test is not None:
             counts = test.source_negatives, test.source_positives, test.negatives, test.positives
-            if test.alpha != self._alpha or any(len(each) != len(cells) + 1 for each in counts):
-                raise DamagedStateError("not the state of a label-shift watch: its test is another's")
-            if not sum(map(sum, counts[:2])) or sum(map(sum, counts[2:])) > state.labels:
-                raise DamagedStateError("not the state of a label-shift watch: it counts other labels")
+            own = test.alpha == self._alpha and all(len(each) == len(cells) + 1 for each in counts)
+            require(own, "the test of label shift is another's")
+            (source, target) = sum(map(sum, counts[:2])), sum(map(sum, counts[2:]))
+            require(source and target <= state.labels, "the test of label shift counts other labels")
         self._test = None if test is None else LabelShiftTest.from_dict(msgspec.structs.asdict(test))
-        self._cells = cells.astype(np.int32)
         self.refuted, self.labels, self.next_look = state.refuted, state.labels, state.next_look
         return self

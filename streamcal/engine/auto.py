@@ -12,32 +12,33 @@ import msgspec
 import numpy as np
 
 from streamcal.engine.domain_labels import DomainLabels
-from streamcal.errors import DamagedStateError
 from streamcal.exposure.estimate import LEVEL
-from streamcal.exposure.exposure import Exposure
+from streamcal.exposure.exposure import Exposure, ExposureState
 from streamcal.mixture.evidence import Evidence
 from streamcal.mixture.forecasts import Points
 from streamcal.mixture.mixture import Mixed, Mixing, Mixture, Observed
 from streamcal.mixture.names import EXPOSURES, NAMES, NAMES_BY_SCORES
 from streamcal.sketch import grid
-from streamcal.sketch.decoding import Number, decoded
-from streamcal.sketch.label_log import LabelLog
+from streamcal.sketch.decoding import Number, require
+from streamcal.sketch.label_log import LabelLog, LogState
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.traffic import Traffic
 
-__all__ = ["GENERATION", "Auto"]
+__all__ = ["GENERATION", "Auto", "AutoState"]
 
 GENERATION: Final = 4096
 """Number of target labels after an alarm that make the next generation of the source."""
 
 
-class _State(msgspec.Struct, omit_defaults=True):
+class AutoState(msgspec.Struct, omit_defaults=True):
+    """The state of `Auto`."""
+
     steps: Number
     mixing: Mixing | None
-    mixture: bytes | None
+    mixture: Mixture | None
     uncounted: int
-    generation: tuple[bytes, int] | None
-    exposure: bytes | None = None
+    generation: tuple[LogState, int] | None
+    exposure: ExposureState | None = None
 
 
 class Auto:
@@ -216,47 +217,37 @@ class Auto:
 
     # State
 
-    def to_bytes(self) -> bytes:
-        """Return the state; equal states give equal bytes."""
+    def to_state(self) -> AutoState:
+        """Return the state."""
         self.gather()
         generation = None
         if self._generation is not None:
-            generation = self._generation.to_bytes(), self._target.end - self._gathered
-        return msgspec.msgpack.encode(
-            _State(
-                self.steps,
-                self.mixing,
-                None if self._mixture is None else self._mixture.to_bytes(),
-                self._target.end - self._counted if self.begun else 0,
-                generation,
-                None if self._exposure is None else self._exposure.to_bytes(),
-            )
+            generation = self._generation.to_state(), self._target.end - self._gathered
+        return AutoState(
+            self.steps,
+            self.mixing,
+            self._mixture,
+            self._target.end - self._counted if self.begun else 0,
+            generation,
+            None if self._exposure is None else self._exposure.to_state(),
         )
 
-    def restore(self, data: bytes) -> Self:
-        """Replace the state by one from `to_bytes`; restore the target's labels first.
-
-        Raises
-        ------
-        DamagedStateError
-            if the bytes are not such a state.
-        """
-        state = decoded(data, _State, "mode auto")
-        if state.mixing is not None and not (
-            {state.mixing.leader, *state.mixing.weights} <= {*NAMES, *NAMES_BY_SCORES, *EXPOSURES}
-        ):
-            raise DamagedStateError("not the state of mode auto: it mixes candidates that do not exist")
-        self.steps = state.steps
-        self._mixture = None if state.mixture is None else Mixture.from_bytes(state.mixture)
-        if (state.exposure is None) != (self._exposure is None) or (
-            self._mixture is not None and self._mixture.exposed != (self._exposure is not None)
-        ):
-            raise DamagedStateError("not the state of mode auto with these options: its exposures do not fit")
+    def restore(self, state: AutoState) -> Self:
+        """Replace the state by another; the target's labels must be restored before."""
+        if state.mixing is not None:
+            mixed = {state.mixing.leader, *state.mixing.weights}
+            known = {*NAMES, *NAMES_BY_SCORES, *EXPOSURES}
+            require(mixed <= known, "candidates are mixed that do not exist")
+        self.steps, self._mixture, exposed = state.steps, state.mixture, self._exposure is not None
+        require(
+            exposed == (state.exposure is not None)
+            and (self._mixture is None or self._mixture.exposed == exposed),
+            "exposures do not fit the options",
+        )
         if self._exposure is not None and state.exposure is not None:
             self._exposure.restore(state.exposure)
         self.begun = self._target.n > 0
-        if self.begun and self._mixture is None:
-            raise DamagedStateError(f"not the state of mode auto after {self._target.n} labels")
+        require(self._mixture or not self.begun, f"nothing is mixed after {self._target.n} labels")
         if state.mixing is not None and self._mixture is not None:
             self.mixed = self._mixture.mixed(state.mixing)
         self._counted = self._target.number_back(state.uncounted)

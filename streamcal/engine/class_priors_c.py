@@ -8,11 +8,10 @@ import numpy as np
 
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels
-from streamcal.errors import DamagedStateError
 from streamcal.events import Domain
 from streamcal.maps import shift_c
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.priors.factory import make_tracker
+from streamcal.priors.factory import TrackerState, make_tracker
 from streamcal.priors.tracker import NO_LIMIT, PriorTracker
 from streamcal.sketch.arrays import AT_ONCE, Scores
 
@@ -110,22 +109,16 @@ class ClassPriors:
         if self._tracker is not None and other._tracker is not None:
             self._tracker.merge(other._tracker)
 
-    def to_bytes(self) -> bytes:
-        """Return the state, all labels read; equal states give equal bytes."""
+    def to_state(self) -> TrackerState | None:
+        """Return the state, all labels read; None where labels are only counted."""
         self.read_labels()
-        return b"" if self._tracker is None else self._tracker.to_bytes()
+        return None if self._tracker is None else self._tracker.to_state()
 
-    def restore(self, data: bytes) -> Self:
-        """Replace the state by one from `to_bytes`; restore the target's labels first.
-
-        Raises
-        ------
-        DamagedStateError
-            if the bytes are not such a state.
-        """
+    def restore(self, state: TrackerState | None) -> Self:
+        """Replace the state by another; the target's labels must be restored before."""
         if self._tracker is not None:
-            self._tracker.restore(data)
-        elif data:
-            raise DamagedStateError("the state of a prior, where labels are only counted")
+            self._tracker.restore(state)
+        elif state is not None:
+            raise ValueError("the state of a prior, where labels are only counted")
         self._read = self._target.end
         return self

@@ -17,18 +17,17 @@ from typing import NamedTuple, Self
 import msgspec
 import numpy as np
 
-from streamcal.errors import DamagedStateError
 from streamcal.sketch import buffers_c, checks
 from streamcal.sketch.arrays import AT_ONCE, IN_CALL, Counts, Labels, Scores, Units
 from streamcal.sketch.cohorts import Cohorts
-from streamcal.sketch.decoding import MOST, decoded
-from streamcal.sketch.label_log import LabelLog
-from streamcal.sketch.newest import Newest
+from streamcal.sketch.decoding import MOST, require, within
+from streamcal.sketch.label_log import LabelLog, LogState
+from streamcal.sketch.newest import Newest, NewestState
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.traffic import BUFFERED
 from streamcal.sketch.weighing import NONE, ONE, Mass, check_units
 
-__all__ = ["DomainLabels", "LabelRun"]
+__all__ = ["DomainLabels", "DomainState", "LabelRun"]
 
 
 class LabelRun(NamedTuple):
@@ -45,14 +44,16 @@ class LabelRun(NamedTuple):
     """Weights in units of 1/256, int64[k]; None: all are 1."""
 
 
-class _State(msgspec.Struct, omit_defaults=True):
-    log: bytes
-    scores: bytes
-    labels: bytes
-    seen: bytes
-    newest: bytes | None
-    units: bytes = b""
-    mass: tuple[int, int, int] = NONE
+class DomainState(msgspec.Struct, omit_defaults=True):
+    """The state of `DomainLabels`."""
+
+    log: LogState
+    scores: Scores
+    labels: Labels
+    seen: Counts
+    newest: NewestState | None
+    units: Units | None = None
+    mass: Mass = NONE
 
 
 class DomainLabels(buffers_c.LabelBuffer):
@@ -148,11 +149,10 @@ class DomainLabels(buffers_c.LabelBuffer):
 
         Raises
         ------
-        DamagedStateError
-            if fewer are kept.
+        ValueError
+            if not so many are kept.
         """
-        if not 0 <= unread <= self._held:
-            raise DamagedStateError(f"{unread} labels are to be read, of {self._held} that are kept")
+        require(0 <= unread <= self._held, f"{unread} labels are to be read, of {self._held} that are kept")
         return self.end - unread
 
     # Appending
@@ -364,49 +364,27 @@ class DomainLabels(buffers_c.LabelBuffer):
 
     # State
 
-    def to_bytes(self) -> bytes:
-        """Return the state, with the labels that a reader has not read yet; all must be settled."""
-        run = self.since(self.start)
-        state = _State(
-            self.log.to_bytes(),
-            run.scores.astype("<f8").tobytes(),
-            run.labels.tobytes(),
-            run.seen.astype("<i8").tobytes(),
-            None if self._newest is None else self._newest.to_bytes(),
-            b"" if run.units is None else run.units.astype("<i8").tobytes(),
-            self.mass,
+    def to_state(self) -> DomainState:
+        """Return the state, with the labels that not everybody has read; all must be settled."""
+        run, newest = self.since(self.start), None if self._newest is None else self._newest.to_state()
+        return DomainState(
+            self.log.to_state(), run.scores, run.labels, run.seen, newest, run.units, self.mass
         )
-        return msgspec.msgpack.encode(state)
 
-    def restore(self, data: bytes) -> Self:
-        """Replace the state by one from `to_bytes`.
-
-        Raises
-        ------
-        DamagedStateError
-            if the bytes are not such a state.
-        """
-        state = decoded(data, _State, "the labels of a domain")
-        try:
-            scores = checks.as_scores(np.frombuffer(state.scores, "<f8"))
-            labels = checks.as_labels(np.frombuffer(state.labels, np.int8))
-            seen = np.frombuffer(state.seen, "<i8").astype(np.int64)
-            units = np.frombuffer(state.units, "<i8").astype(np.int64) if state.units else None
-            if units is not None:
-                check_units(units, len(labels))
-        except ValueError as error:
-            raise DamagedStateError(f"labels of a domain are damaged: {error}") from None
+    def restore(self, state: DomainState) -> Self:
+        """Replace the state by another."""
+        scores, labels, units = checks.as_scores(state.scores), checks.as_labels(state.labels), state.units
+        require(len(scores) == len(labels), f"{len(scores)} scores of {len(labels)} labels")
         expected = len(labels) if self._keeps_seen else 0
-        if len(scores) != len(labels) or len(seen) != expected or ((seen < IN_CALL) | (seen > MOST)).any():
-            raise DamagedStateError(f"{len(labels)} labels of a domain do not fit their predictions")
+        seen = within(state.seen, IN_CALL, MOST, "scores seen before predictions", expected)
+        if units is not None:
+            check_units(units, len(labels))
+        require(self._newest is not None or state.newest is None, "newest labels where they are not kept")
         if self._newest is not None:
             self._newest = None if state.newest is None else self._newest.restore(state.newest)
-        elif state.newest is not None:
-            raise DamagedStateError("the newest labels of a domain where they are not kept")
         self.replace(self.log.restore(state.log))
-        if not self.windowed and self.mass != state.mass:
-            raise DamagedStateError("the weights of the labels of a domain do not fit its log")
-        self.mass = Mass(*state.mass)
+        require(self.windowed or self.mass == state.mass, "the weights of labels do not fit their log")
+        self.mass = state.mass
         if units is not None:
             heavy = np.flatnonzero(units != ONE)
             self._heavy.frombytes((heavy + self.start).tobytes())

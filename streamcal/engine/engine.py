@@ -18,25 +18,25 @@ import numpy as np
 from streamcal.certificates.record import Certificate
 from streamcal.engine.class_priors_c import ClassPriors
 from streamcal.engine.config import RecalibratorConfig
-from streamcal.engine.domain_labels import DomainLabels
+from streamcal.engine.domain_labels import DomainLabels, DomainState
 from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Mixing
 from streamcal.engine.event_rules_c import EventRules
-from streamcal.engine.map_versions import MapVersions
+from streamcal.engine.map_versions import MapVersions, VersionsState
 from streamcal.engine.schedule import FIRST_LABELS
 from streamcal.engine.state import compressed, expanded, pack, unpack
-from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain
 from streamcal.join.outcomes import Contradicted, Joined, Relabelled, Told
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture.mixture import EARLIER
+from streamcal.priors.factory import TrackerState
 from streamcal.priors.tracker import BLOCK
 from streamcal.sketch.arrays import AT_ONCE, IN_CALL, Counts, Labels, Scores, Units
-from streamcal.sketch.cohorts import Cohorts
-from streamcal.sketch.decoding import Finite, decoded
+from streamcal.sketch.cohorts import Cohorts, CohortsState
+from streamcal.sketch.decoding import Finite, decoded, encoded, require, restoring
 from streamcal.sketch.label_log import LabelLog
 from streamcal.sketch.newest import Newest
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.sketch.traffic import Traffic
+from streamcal.sketch.traffic import Traffic, TrafficState
 from streamcal.sketch.weighing import units_of
 
 __all__ = ["DomainSummary", "Engine"]
@@ -57,12 +57,12 @@ class DomainSummary(msgspec.Struct, frozen=True):
 
 class _State(msgspec.Struct, omit_defaults=True):
     time: Finite | None
-    source: bytes
-    target: bytes
-    traffic: bytes
-    priors: bytes
-    versions: bytes
-    cohorts: bytes | None = None
+    source: DomainState
+    target: DomainState
+    traffic: TrafficState
+    priors: TrackerState | None
+    versions: VersionsState
+    cohorts: CohortsState | None = None
 
 
 class Engine(EventRules):
@@ -349,15 +349,15 @@ class Engine(EventRules):
             self._versions.settle(domain)
         state = _State(
             self._time,
-            self._source.to_bytes(),
-            self._target.to_bytes(),
-            self._traffic.to_bytes(),
-            self._priors.to_bytes(),
-            self._versions.to_bytes(),
-            None if self._cohorts is None else self._cohorts.to_bytes(),
+            self._source.to_state(),
+            self._target.to_state(),
+            self._traffic.to_state(),
+            self._priors.to_state(),
+            self._versions.to_state(),
+            None if self._cohorts is None else self._cohorts.to_state(),
         )
         config = self.config.model_dump_json().encode()
-        return pack([config, compressed(msgspec.msgpack.encode(state))])
+        return pack([config, compressed(encoded(state))])
 
     @classmethod
     def from_bytes(
@@ -372,24 +372,22 @@ class Engine(EventRules):
         """
         options, body = unpack(data, 2)
         state = decoded(expanded(body), _State, "an engine")
-        try:
+        with restoring("not the state of an engine"):
             engine = cls(RecalibratorConfig.model_validate_json(options), key, certifies)
-        except ValueError as error:
-            raise DamagedStateError(f"not the state of an engine: its options are wrong: {error}") from None
-        engine._latest = -math.inf if state.time is None else state.time
-        engine._source.restore(state.source)
-        engine._target.restore(state.target)
-        engine._traffic.restore(state.traffic)
-        engine._priors.restore(state.priors)
-        engine._versions.restore(state.versions)
-        if engine._cohorts is not None and state.cohorts is not None:
-            engine._cohorts.restore(state.cohorts)
-        if (engine._cohorts is None) != (state.cohorts is None) or (
-            engine._cohorts is not None and engine._cohorts.n != engine._traffic.n
-        ):
-            raise DamagedStateError("not the state of an engine: its cohorts do not fit its scores")
-        engine._set_stops()
+            engine._restore(state)
         return engine
+
+    def _restore(self, state: _State) -> None:
+        self._latest = -math.inf if state.time is None else state.time
+        for name in ("source", "target", "traffic", "priors", "versions", "cohorts"):
+            part = getattr(self, f"_{name}")
+            with restoring(name):
+                if part is not None:
+                    part.restore(getattr(state, name))
+        observed = None if state.cohorts is None else state.cohorts.n
+        expected = None if self._cohorts is None else self._traffic.n
+        require(observed == expected, f"cohorts of {observed} scores, not {expected}")
+        self._set_stops()
 
     # Inside
 

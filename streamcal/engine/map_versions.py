@@ -13,17 +13,16 @@ import msgspec
 import numpy as np
 
 from streamcal.certificates.claims import Formed, Target
-from streamcal.certificates.ledger import Ledger, Scope
+from streamcal.certificates.ledger import Ledger, LedgerState, Scope
 from streamcal.certificates.record import Certificate
 from streamcal.certificates.target import Counted
-from streamcal.engine.auto import Auto
+from streamcal.engine.auto import Auto, AutoState
 from streamcal.engine.class_priors_c import ClassPriors
 from streamcal.engine.config import Mode, RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.engine.emissions import DriftAlarm, Mixing
 from streamcal.engine.schedule import NEVER, Schedule, Versions
 from streamcal.engine.served_map_c import ServedMap
-from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain
 from streamcal.maps.curves import fit_curve
 from streamcal.maps.recalibration_map import RecalibrationMap
@@ -31,11 +30,11 @@ from streamcal.maps.uniform_mass import form
 from streamcal.mixture.evidence import Evidence
 from streamcal.mixture.mixture import Mixed
 from streamcal.sketch.cohorts import Cohorts
-from streamcal.sketch.decoding import Number, decoded
+from streamcal.sketch.decoding import Number, require, restoring
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.traffic import Traffic
 
-__all__ = ["MapVersions"]
+__all__ = ["MapVersions", "VersionsState"]
 
 _MOVED: Final = 0.1  # log odds: mode auto mixes anew when scores have moved the prior by so much
 
@@ -50,12 +49,14 @@ _SCOPES: Final[dict[Mode, Scope]] = {
 }
 
 
-class _State(msgspec.Struct):
+class VersionsState(msgspec.Struct):
+    """The state of `MapVersions`."""
+
     off_schedule: Number
     begun: dict[Domain, Number]
     base: bytes | None
-    ledger: bytes
-    auto: bytes | None
+    ledger: LedgerState
+    auto: AutoState | None
     mixed_prior: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)] | None
 
 
@@ -339,47 +340,35 @@ class MapVersions:
         """Add the versions that another has begun, after the labels were merged."""
         self._versions.merge(other._versions, {"source": self._source.n, "target": self._target.n})
 
-    def to_bytes(self) -> bytes:
-        """Return the state, all labels settled; equal states give equal bytes."""
-        state = _State(
+    def to_state(self) -> VersionsState:
+        """Return the state, all labels settled."""
+        return VersionsState(
             self._versions.off_schedule,
             self._versions.begun,
             self.served.base.model_dump_json().encode() if self._auto is None else None,
-            self._ledger.to_bytes(),
-            None if self._auto is None else self._auto.to_bytes(),
+            self._ledger.to_state(),
+            None if self._auto is None else self._auto.to_state(),
             self._mixed_prior,
         )
-        return msgspec.msgpack.encode(state)
 
-    def restore(self, data: bytes) -> None:
-        """Replace the state by one from `to_bytes`; restore labels, traffic and priors first.
-
-        Raises
-        ------
-        DamagedStateError
-            if the bytes are not such a state.
-        """
-        state = decoded(data, _State, "map versions")
+    def restore(self, state: VersionsState) -> None:
+        """Replace the state by another; labels, traffic and priors must be restored before."""
         base, mixed = RecalibrationMap(version=0), None
         if self._auto is None:
-            try:
-                base = RecalibrationMap.model_validate_json(state.base or b"")
-            except ValueError as error:
-                raise DamagedStateError(f"map versions are damaged: {error}") from None
-        if not {"source", "target"} <= state.begun.keys():
-            raise DamagedStateError(f"map versions of {sorted(state.begun)} only")
+            base = RecalibrationMap.model_validate_json(state.base or b"")
         self._mixed_prior, self._watched = state.mixed_prior, self._target.end
         self._versions.restore(state.off_schedule, state.begun, self._source.n, self._target.n)
-        self._ledger.restore(state.ledger)
+        with restoring("certificates"):
+            self._ledger.restore(state.ledger)
         self._source.closed = self._ledger.generation > 0
         self._ledger.check_forecasts("source", self._source.log.sketch)
         self._ledger.check_forecasts("target", self._target.log.sketch)
-        if self._auto is not None:
-            mixed = self._auto.restore(state.auto or b"").mixed
-            if self._auto.observed > self._traffic.n:
-                raise DamagedStateError(
-                    f"map versions after {self._auto.observed} scores, of {self._traffic.n} observed"
-                )
+        require((state.auto is None) == (self._auto is None), "a mixture where none is served, or none")
+        if self._auto is not None and state.auto is not None:
+            with restoring("the mixture"):
+                mixed = self._auto.restore(state.auto).mixed
+            before, observed = self._auto.observed, self._traffic.n
+            require(before <= observed, f"map versions after {before} scores, of {observed} observed")
         self._serve(mixed or base)
 
     # Versions

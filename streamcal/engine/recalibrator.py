@@ -14,7 +14,6 @@ from typing import Any, Self, Unpack
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from pydantic import ValidationError
 
 from streamcal.certificates.record import Certificate
 from streamcal.engine.checked_c import checked, lacks_time, refuses_weight
@@ -28,11 +27,11 @@ from streamcal.engine.emissions import DriftAlarm, Emission, Mixing, Rejected
 from streamcal.engine.engine import DomainSummary, Engine
 from streamcal.engine.state import pack, unpack
 from streamcal.engine.stepping_c import emitted, step
-from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain, Event
 from streamcal.join.join_c import Join, JoinConfig
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch import checks
+from streamcal.sketch.decoding import restoring
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import ONE, as_units, check_weight, units_of
 from streamcal.times import Time, as_times, check_time
@@ -535,10 +534,8 @@ class Recalibrator:
             if the bytes are not such a state; the message says what is wrong.
         """
         engine, join_options, join = unpack(data, 3)
-        try:
+        with restoring("not the state of a recalibrator"):
             join_config = JoinConfig.model_validate_json(join_options)
-        except ValidationError as error:
-            raise DamagedStateError(f"engine state is damaged: {error}") from None
         restored = cls.__new__(cls)
         restored._use(Engine.from_bytes(engine), Join.from_bytes(join, join_config))
         return restored

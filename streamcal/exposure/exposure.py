@@ -12,20 +12,18 @@ from __future__ import annotations
 
 import math
 from array import array
-from typing import Final, Self
+from typing import Annotated, Final, Self
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.errors import DamagedStateError
 from streamcal.exposure.delays import BINS, PANES, fit_delays
 from streamcal.exposure.estimate import LEVEL, Estimate, estimate
-from streamcal.exposure.tables import Table
+from streamcal.exposure.tables import Table, TableState
 from streamcal.sketch import grid
-from streamcal.sketch.decoding import decoded
 
-__all__ = ["Exposure"]
+__all__ = ["Exposure", "ExposureState"]
 
 Counts = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -38,12 +36,13 @@ _WAITING: Final = 4096  # events that may wait before they are counted
 _MOST_PANE: Final = 1 << 40
 
 
-class _State(msgspec.Struct):
-    pane: int | None
-    predicted: tuple[bytes, bytes]
-    told: tuple[bytes, bytes]
-    delays: tuple[bytes, bytes]
-    settled: tuple[tuple[bytes, bytes], tuple[bytes, bytes]]
+class ExposureState(msgspec.Struct):
+    """The state of an `Exposure`."""
+
+    pane: Annotated[int, msgspec.Meta(ge=-_MOST_PANE, le=_MOST_PANE)] | None
+    """The open one; None before the first event."""
+    tables: tuple[TableState, TableState, TableState, TableState, TableState]
+    """Predictions and positives by pane and cell, delays, and those older by cell."""
 
 
 class Exposure:
@@ -146,37 +145,24 @@ class Exposure:
             self._begin(other._pane)
         self._settle()
 
-    def to_bytes(self) -> bytes:
-        """Return the state; equal states give equal bytes."""
+    def to_state(self) -> ExposureState:
+        """Return the state."""
         self._count()
-        predicted, told, delays, *settled = (table.to_state() for table in self._tables)
-        return msgspec.msgpack.encode(_State(self._pane, predicted, told, delays, (settled[0], settled[1])))
+        predicted, told, delays, *settled = (TableState(table.keys, table.counts) for table in self._tables)
+        return ExposureState(self._pane, (predicted, told, delays, settled[0], settled[1]))
 
-    def restore(self, data: bytes) -> Self:
-        """Replace the state by one from `to_bytes`.
-
-        Raises
-        ------
-        DamagedStateError
-            if the bytes are not such a state.
-        """
-        state = decoded(data, _State, "exposures")
-        sizes = _CELLS, _CELLS, _OCTAVES * BINS
-        tables = [Table.restored(part) for part in (state.predicted, state.told, state.delays)]
-        settled = [Table.restored(part) for part in state.settled]
-        if state.pane is not None and abs(state.pane) > _MOST_PANE:
-            raise DamagedStateError(f"exposures in pane {state.pane}")
-        for table, size in zip(tables, sizes, strict=True):
-            ends = (table.keys[[0, -1]] // size).tolist() if len(table.keys) else list[int]()
-            first = 0 if state.pane is None else state.pane - (_KEPT if size != _CELLS else PANES)
-            if ends and not (state.pane is not None and first <= ends[0] <= ends[1] <= state.pane + 1):
-                raise DamagedStateError(f"exposures of the panes {ends[0]} to {ends[1]}, of {state.pane}")
-        if any(len(part.keys) and not 0 <= part.keys[0] <= part.keys[-1] < _CELLS for part in settled):
-            raise DamagedStateError("exposures of cells that do not exist")
-        self._predicted, self._told, self._delays = tables
+    def restore(self, state: ExposureState) -> Self:
+        """Replace the state by another."""
+        pane = state.pane
+        ends = [(0, 0)] * 3
+        if pane is not None:
+            sizes = (PANES, _CELLS), (PANES, _CELLS), (_KEPT, _OCTAVES * BINS)
+            ends = [((pane - kept) * size, (pane + 2) * size) for kept, size in sizes]
+            self._begin(pane)
+        ends += [(0, _CELLS)] * 2
+        tables = [Table.restored(part, *each) for part, each in zip(state.tables, ends, strict=True)]
+        self._predicted, self._told, self._delays, *settled = tables
         self._settled = settled[0], settled[1]
-        if state.pane is not None:
-            self._begin(state.pane)
         return self
 
     @property

@@ -5,19 +5,25 @@ Memory: 16 bytes for each key that occurs.
 
 from __future__ import annotations
 
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.errors import DamagedStateError
-from streamcal.sketch.decoding import MOST
+from streamcal.sketch.decoding import MOST, ascending, require
 
-__all__ = ["Table"]
+__all__ = ["Table", "TableState"]
 
 Counts = npt.NDArray[np.int64]
 
 _NONE: Final = np.zeros(0, np.int64)
+
+
+class TableState(NamedTuple):
+    """The state of a `Table`."""
+
+    keys: Counts
+    counts: Counts
 
 
 class Table:
@@ -51,22 +57,11 @@ class Table:
         self.keys, self.counts = self.keys[cut:], self.counts[cut:]
         return taken
 
-    def to_state(self) -> tuple[bytes, bytes]:
-        """Return the state."""
-        return self.keys.astype("<i8").tobytes(), self.counts.astype("<i8").tobytes()
-
     @classmethod
-    def restored(cls, state: tuple[bytes, bytes]) -> Self:
-        """Return the table of a state.
-
-        Raises
-        ------
-        DamagedStateError
-            if it is not such a state.
-        """
-        if len(state[0]) % 8 or len(state[0]) != len(state[1]):
-            raise DamagedStateError(f"counts by key of {len(state[0])} and {len(state[1])} bytes")
-        keys, counts = (np.frombuffer(part, "<i8").astype(np.int64) for part in state)
-        if (np.diff(keys) <= 0).any() or (counts <= 0).any() or not counts.sum(dtype=float) <= MOST:
-            raise DamagedStateError("counts by key are out of order or out of range")
+    def restored(cls, state: TableState, low: int, end: int) -> Self:
+        """Return the table of a state; raise ValueError unless its keys lie in [low, end)."""
+        keys, counts = ascending(state.keys, "keys"), state.counts
+        require(not len(keys) or low <= keys[0] <= keys[-1] < end, f"keys are not all in [{low}, {end})")
+        require(len(keys) == len(counts), f"{len(counts)} counts of {len(keys)} keys")
+        require((counts > 0).all() and counts.sum(dtype=float) <= MOST, "counts by key are out of range")
         return cls(keys, counts)

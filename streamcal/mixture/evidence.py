@@ -14,11 +14,11 @@ from typing import Final, NamedTuple, Self
 
 import numpy as np
 
-from streamcal.errors import DamagedStateError
 from streamcal.maps.platt import IDENTITY
 from streamcal.mixture.fits import Floats
 from streamcal.mixture.forecasts import Points
 from streamcal.mixture.names import EXPOSURES
+from streamcal.sketch.decoding import require, within
 
 __all__ = ["NO_EVIDENCE", "Evidence"]
 
@@ -71,21 +71,13 @@ class Evidence(NamedTuple):
 
     @classmethod
     def restored(cls, state: Floats) -> Self:
-        """Return the evidence of a state.
-
-        Raises
-        ------
-        DamagedStateError
-            if it is not such a state.
-        """
-        if len(state) < _HEAD or (len(state) - _HEAD) % 3:
-            raise DamagedStateError(f"{len(state)} numbers for the evidence of a mixture")
-        scores, exposures, positives = state[_HEAD:].reshape(3, -1)
+        """Return the evidence of a state."""
+        require(len(state) >= _HEAD, f"{len(state)} numbers for the evidence")
+        scores, exposures, positives = within(state, -_MOST, _MOST, "evidence")[_HEAD:].reshape(3, -1)
         trust = float(state[0])
-        if not 0.0 <= trust <= 1.0 or (abs(state) > _MOST).any():
-            raise DamagedStateError("the evidence of a mixture is out of range")
-        if (exposures < 0.0).any() or (positives < 0.0).any() or not ((scores >= 0) & (scores <= 1)).all():
-            raise DamagedStateError("the evidence of a mixture is out of range")
+        within(state[:1], 0.0, 1.0, "trust in the evidence")
+        within(scores, 0.0, 1.0, "scores of the evidence")
+        within(state[_HEAD:], 0.0, _MOST, "counts of the evidence")
         return cls(state[1:_HEAD].reshape(_OWN, 2), Points.of(scores), exposures, positives, trust)
 
 

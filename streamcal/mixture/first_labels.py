@@ -19,8 +19,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.errors import DamagedStateError
-from streamcal.sketch.decoding import MOST, Count, Finite
+from streamcal.sketch.decoding import MOST, Count, Finite, require
 
 __all__ = ["FirstLabels", "Observed"]
 
@@ -71,13 +70,10 @@ class FirstLabels(msgspec.Struct):
         self.positives += int(np.count_nonzero(labels))
 
     def check(self) -> None:
-        """Raise `DamagedStateError` if these cannot be the counts of any labels."""
-        if (
-            max(self.positives, self.before) > self.labels
-            or not -1 <= self.newest <= MOST
-            or not 0.0 <= self.scores <= self.labels
-        ):
-            raise DamagedStateError(f"the first labels of a mixture are damaged: {self}")
+        """Raise ValueError if these cannot be the counts of any labels."""
+        most = max(self.positives, self.before)
+        right = most <= self.labels and -1 <= self.newest <= MOST and 0.0 <= self.scores <= self.labels
+        require(right, f"the first labels are damaged: {self}")
 
     @property
     def unfair(self) -> bool:

@@ -7,20 +7,30 @@ from __future__ import annotations
 
 from typing import Self
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.errors import DamagedStateError
 from streamcal.maps.shift import shift_weights
 from streamcal.mixture.fits import Floats
 from streamcal.mixture.names import RECENT_PRIOR
-from streamcal.mixture.state import pack_units, unpack_units
 from streamcal.sketch.arrays import Units
-from streamcal.sketch.weighing import NONE, ONE, Mass
+from streamcal.sketch.decoding import Count, require
+from streamcal.sketch.weighing import NONE, ONE, Mass, check_units
 
-__all__ = ["LabelCounts", "shared"]
+__all__ = ["CountsState", "LabelCounts", "shared"]
 
 Labels = npt.NDArray[np.int8]
+
+
+class CountsState(msgspec.Struct, omit_defaults=True):
+    """The state of `LabelCounts`."""
+
+    n: Count
+    positives: Count
+    latest: bytes
+    mass: Mass = NONE
+    units: Units | None = None
 
 
 class LabelCounts:
@@ -90,29 +100,21 @@ class LabelCounts:
         self._mass = mass if any(mass) else NONE
         self._keep(other._latest, other._units)
 
-    def to_state(self) -> tuple[int, int, bytes, Mass, bytes]:
-        """Return the state: labels, positives, the latest labels, the mass, and units of the latest."""
-        units = b"" if self._units is None else pack_units(self._units)
-        return self.n, self._positives, self._latest, self._mass, units
+    def to_state(self) -> CountsState:
+        """Return the state."""
+        return CountsState(self.n, self._positives, self._latest, self._mass, self._units)
 
-    def restore(
-        self, n: int, positives: int, latest: bytes, mass: tuple[int, int, int], units: bytes
-    ) -> None:
-        """Set the state.
-
-        Raises
-        ------
-        DamagedStateError
-            If it is not such a state.
-        """
-        if positives > n or len(latest) != min(n, RECENT_PRIOR) or {*latest} - {0, 1}:
-            raise DamagedStateError(f"{positives} positives among {n} labels of a mixture")
-        self.n, self._positives, self._latest = n, positives, latest
-        self._mass = Mass(*mass) if any(mass) else NONE
-        if not self._mass.labels + ONE * n >= n or self._mass.squares + ONE * n < n:
-            raise DamagedStateError(f"the weights of {n} labels of a mixture are damaged")
-        if units:
-            self._units = unpack_units(units, len(latest))
+    def restore(self, state: CountsState) -> None:
+        """Set the state."""
+        n, positives, latest, units = state.n, state.positives, state.latest, state.units
+        right = positives <= n and len(latest) == min(n, RECENT_PRIOR) and {*latest} <= {0, 1}
+        require(right, f"{positives} positives among {n} labels of a mixture")
+        self.n, self._positives, self._latest, self._units = n, positives, latest, units
+        self._mass = state.mass if any(state.mass) else NONE
+        least = min(self._mass.labels, self._mass.squares) + ONE * n
+        require(least >= n, f"the weights of {n} labels of a mixture are damaged")
+        if units is not None:
+            check_units(units, len(latest))
 
     def _keep(self, told: bytes, units: Units | None) -> None:
         """Add later labels to the latest ones."""

@@ -21,7 +21,6 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.errors import DamagedStateError
 from streamcal.maps.logistic import FEATURES
 from streamcal.maps.platt import logit
 from streamcal.maps.recalibration_map import RecalibrationMap
@@ -42,7 +41,7 @@ from streamcal.mixture.table import ServedTable
 from streamcal.mixture.weights import Weights, by_source
 from streamcal.mixture.windows import Fits, Windows
 from streamcal.sketch.arrays import AT_ONCE, Units
-from streamcal.sketch.decoding import MOST
+from streamcal.sketch.decoding import MOST, decoded, encoded, require, restoring, within
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import Mass
 
@@ -337,32 +336,27 @@ class Mixture:
         snapshots, maps = codec.pack_snapshots([*self._snapshots.held, *arrivals, (0, now)])
         chosen_at, source_edges, partition = self._table.to_state()
         losses, recent_labels = self._recent.to_state()
-        n, positives, latest, mass, latest_units = self._counts.to_state()
-        return codec.encode(
+        return encoded(
             codec.MixtureState(
-                labels=n,
-                positives=positives,
-                latest=latest,
+                counts=self._counts.to_state(),
                 windows=self._windows.to_state(),
                 maps=maps,
                 snapshots=snapshots[: len(self._snapshots.held)],
                 arrival=snapshots[-2] if arrivals else None,
                 now=snapshots[-1],
-                online=codec.pack_floats(self._online.to_state()),
+                online=self._online.to_state(),
                 first_labels=self._first_labels,
-                source_edges=codec.pack_cells(source_edges),
-                partition=codec.pack_cells(partition),
+                source_edges=source_edges,
+                partition=partition,
                 chosen_at=chosen_at,
                 next_step=self._next_step,
                 at_once=self._at_once,
                 shift_allowed=self._weights.shift_allowed,
-                weights=codec.pack_floats(self._weights.to_state()),
+                weights=self._weights.to_state(),
                 leader=self._leader,
-                recent=codec.pack_floats(losses),
+                recent=losses,
                 recent_labels=recent_labels,
-                mass=mass,
-                latest_units=latest_units,
-                evidence=None if self._evidence is None else codec.pack_floats(self._evidence.to_state()),
+                evidence=None if self._evidence is None else self._evidence.to_state(),
             )
         )
 
@@ -375,43 +369,39 @@ class Mixture:
         DamagedStateError
             If the bytes are not such a state; the message says what is wrong.
         """
-        state = codec.decode(data)
+        state = decoded(data, codec.MixtureState, "a mixture")
         mixture = cls(exposed=state.evidence is not None)
-        candidates = len(mixture._weights.active)
-        if state.leader >= candidates:
-            raise DamagedStateError(f"a mixture led by candidate {state.leader}, of {candidates}")
-        if state.evidence is not None:
-            mixture._evidence = Evidence.restored(codec.unpack_floats(state.evidence, -MOST, MOST))
-        *snapshots, (_, arrival), (_, now) = codec.unpack_snapshots(state)
-        mixture._source, mixture._leader = now.source, state.leader
-        n = state.labels
-        mixture._counts.restore(n, state.positives, state.latest, state.mass, state.latest_units)
-        mixture._windows.restore(state.windows, Fits(now.isotonic, now.logistic[:_HINGES], now.curve))
-        first = mixture._first_labels = state.first_labels
-        first.check()
-        fewer = n > mixture._windows.n and not first.one_class_late
-        if fewer or not -1 <= state.chosen_at <= mixture._windows.n:
-            raise DamagedStateError(f"a mixture of {n} labels, with windows of {mixture._windows.n}")
-        if not 0 < state.next_step <= next_step(n, at_once=False):
-            raise DamagedStateError(f"a mixture of {n} labels with the next step at {state.next_step}")
-        mixture._next_step, mixture._at_once = state.next_step, state.at_once
-        online = codec.unpack_floats(state.online, -newton.MOST, newton.MOST, 5 * len(DISCOUNTS))
-        if not mixture._online.restore(online):
-            raise DamagedStateError("online Platt scalings of a mixture are damaged")
-        mixture._snapshots = Snapshots(snapshots)
-        mixture._arrival = mixture._snapshots.latest if state.arrival is None else arrival
-        weights = codec.unpack_floats(state.weights, -MOST, MOST, 2 * candidates + 4)
-        if not mixture._weights.restore(
-            weights, sourced=now.source is not None, shift_allowed=state.shift_allowed
-        ):
-            raise DamagedStateError("the weights of a mixture are damaged")
-        mixture._recent.restore(codec.unpack_floats(state.recent, 0.0, float(MOST)), state.recent_labels)
-        mixture._table.restore(
-            state.chosen_at,
-            codec.unpack_cells(state.source_edges),
-            codec.unpack_partition(state.partition),
-        )
+        with restoring("not the state of a mixture"):
+            mixture._restore(state)
         return mixture
+
+    def _restore(self, state: codec.MixtureState) -> None:
+        n, candidates = state.counts.n, len(self._weights.active)
+        require(state.leader < candidates, f"led by candidate {state.leader}, of {candidates}")
+        self._leader, self._next_step, self._at_once = state.leader, state.next_step, state.at_once
+        require(state.next_step <= next_step(n, at_once=False), f"the next step at {state.next_step} of {n}")
+        if state.evidence is not None:
+            self._evidence = Evidence.restored(state.evidence)
+        *snapshots, (_, arrival), (_, now) = codec.unpack_snapshots(state)
+        self._source = now.source
+        self._snapshots = Snapshots(snapshots)
+        self._arrival = self._snapshots.latest if state.arrival is None else arrival
+        self._counts.restore(state.counts)
+        self._windows.restore(state.windows, Fits(now.isotonic, now.logistic[:_HINGES], now.curve))
+        first = self._first_labels = state.first_labels
+        first.check()
+        known = self._windows.n
+        require(n <= known or first.one_class_late, f"{n} labels, with windows of {known}")
+        require(state.chosen_at <= known, f"a partition chosen at {state.chosen_at}, of {known} labels")
+        online = within(state.online, -newton.MOST, newton.MOST, "scalings", 5 * len(DISCOUNTS))
+        require(self._online.restore(online), "online Platt scalings are damaged")
+        weights = within(state.weights, -MOST, MOST, "weights", 2 * candidates + 4)
+        sourced = now.source is not None
+        right = self._weights.restore(weights, sourced=sourced, shift_allowed=state.shift_allowed)
+        require(right, "the weights of the candidates are damaged")
+        self._recent.restore(state.recent, state.recent_labels)
+        partition = codec.checked_partition(state.partition)
+        self._table.restore(state.chosen_at, codec.checked_edges(state.source_edges), partition)
 
     def _snapshot(self, observed: int, prior: float | None) -> Snapshot:
         """Return the snapshot that is served from now on."""

@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from streamcal.errors import DamagedStateError
 from streamcal.mixture.fits import Floats
 from streamcal.mixture.weights_c import add_up
+from streamcal.sketch.decoding import MOST, within
 
 __all__ = ["RecentLosses"]
 
@@ -68,13 +68,7 @@ class RecentLosses:
         return self._sums.ravel(), list(self._labels)
 
     def restore(self, sums: Floats, labels: list[int]) -> None:
-        """Set the state.
-
-        Raises
-        ------
-        DamagedStateError
-            Unless there are sums and a number of labels for both stretches.
-        """
-        if len(sums) != 2 * len(self._names) or len(labels) != 2:
-            raise DamagedStateError(f"{len(sums)} sums of losses over {labels} labels")
-        self._sums, self._labels = sums.reshape(2, -1), list(labels)
+        """Set the state: of both stretches."""
+        self._sums = within(sums, 0.0, MOST, "sums of losses", 2 * len(self._names)).reshape(2, -1)
+        before, now = labels
+        self._labels = [before, now]

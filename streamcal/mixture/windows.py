@@ -11,7 +11,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.errors import DamagedStateError
 from streamcal.maps.logistic import IDENTITY_ROW
 from streamcal.maps.platt import cell_logits
 from streamcal.mixture.fits import (
@@ -26,8 +25,8 @@ from streamcal.mixture.names import WINDOWS
 from streamcal.mixture.partition import quantile_edges
 from streamcal.sketch import grid
 from streamcal.sketch.arrays import Units
-from streamcal.sketch.decoding import Count
-from streamcal.sketch.newest import Newest
+from streamcal.sketch.decoding import Count, require
+from streamcal.sketch.newest import Newest, NewestState
 from streamcal.sketch.score_sketch import ScoreSketch
 
 __all__ = ["Fits", "Windows", "WindowsState"]
@@ -60,8 +59,8 @@ class WindowsState(msgspec.Struct):
     """State of `Windows` without the maps."""
 
     n: Count
-    newest: bytes
-    all: bytes
+    newest: NewestState
+    all: ScoreSketch
     fitted_at: list[int]
 
 
@@ -152,27 +151,19 @@ class Windows:
 
     def to_state(self) -> WindowsState:
         """Return the state without the maps."""
-        return WindowsState(self.n, self._newest.to_bytes(), self._all.to_bytes(), list(self._fitted_at))
+        return WindowsState(self.n, self._newest.to_state(), self._all, list(self._fitted_at))
 
     def restore(self, state: WindowsState, fits: Fits) -> None:
-        """Set the state.
-
-        Raises
-        ------
-        DamagedStateError
-            If it is not such a state, or the maps are of other labels.
-        """
-        n, fitted_at = state.n, state.fitted_at
+        """Set the state; raise ValueError if the maps are of other labels."""
+        n, fitted_at, windows = state.n, state.fitted_at, f"windows of {state.n} labels"
         self._newest.restore(state.newest)
-        self._all = ScoreSketch.from_bytes(state.all)
-        if not self._all.labelled or self._all.max_cells != _MAX_CELLS or not 0 <= n - self._all.n < _WAITING:
-            raise DamagedStateError(f"a sketch of {self._all.n} labels for windows of {n}")
-        if len(self._newest) != min(n, WINDOWS[-1]):
-            raise DamagedStateError(f"the newest {len(self._newest)} labels for windows of {n}")
-        if len(fitted_at) != len(self._fitted_at) or not all(-n <= at <= n for at in fitted_at):
-            raise DamagedStateError(f"windows of {n} labels were fitted at {fitted_at}")
-        if (fits.curve is None) != (not fits.isotonic) or (fits.isotonic and not n):
-            raise DamagedStateError(f"{len(fits.isotonic)} maps of windows of {n} labels")
+        self._all = state.all.checked_as(self._all)
+        require(0 <= n - self._all.n < _WAITING, f"a sketch of {self._all.n} labels for {windows}")
+        require(len(self._newest) == min(n, WINDOWS[-1]), f"{len(self._newest)} newest labels for {windows}")
+        fitting = len(fitted_at) == len(self._fitted_at) and all(-n <= at <= n for at in fitted_at)
+        require(fitting, f"{windows} were fitted at {fitted_at}")
+        known = (fits.curve is None) == (not fits.isotonic) and (n or not fits.isotonic)
+        require(known, f"{len(fits.isotonic)} maps of {windows}")
         self.n, self._fitted_at, self.fits, self._due = n, list(fitted_at), fits, 0
 
     def _sort(self) -> None:

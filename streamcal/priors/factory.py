@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamcal.priors.label_trackers import AllLabels, LabelsSinceChange, RecentLabels
-from streamcal.priors.score_trackers import FusedTracker, ScoreTracker
+from streamcal.priors.label_trackers import (
+    AllLabels,
+    AllState,
+    ChangeState,
+    LabelsSinceChange,
+    RecentLabels,
+    RecentState,
+)
+from streamcal.priors.score_trackers import FusedState, FusedTracker, ScoreState, ScoreTracker
 from streamcal.priors.tracker import PriorKind, PriorTracker, PriorWindow
 
-__all__ = ["make_tracker"]
+__all__ = ["TrackerState", "make_tracker"]
+
+TrackerState = AllState | RecentState | ChangeState | ScoreState | FusedState
+"""The state of any tracker."""
 
 
 def make_tracker(

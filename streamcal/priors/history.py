@@ -16,12 +16,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.errors import DamagedStateError
 from streamcal.priors.adwin import change_point, grouped
 from streamcal.priors.tracker import BLOCK, PriorWindow
 from streamcal.sketch import grid
-from streamcal.sketch.cells import check_cells, coarsen, pack_counts, unpack_counts
-from streamcal.sketch.decoding import MOST, Count
+from streamcal.sketch.cells import check_cells, coarsen, pack_numbers, unpack_numbers
+from streamcal.sketch.decoding import MOST, Count, require, within
 
 __all__ = ["MAX_CELLS", "HistoryState", "PredictionHistory"]
 
@@ -49,8 +48,9 @@ class HistoryState(msgspec.Struct):
 
     observed: Count
     level: int
-    cells: bytes
-    panes: bytes
+    cells: Cells
+    panes: Counts
+    """Arrays of `_FIELDS`, one row after the other."""
     counts: bytes
 
 
@@ -234,43 +234,23 @@ class PredictionHistory:
     # State
 
     def to_state(self) -> HistoryState:
-        """Return the state; equal states are equal in every byte."""
-        return HistoryState(
-            self.observed,
-            self.level,
-            self.cells.astype("<i4").tobytes(),
-            self._panes.astype("<i8").tobytes(),
-            pack_counts(self._counts),
-        )
+        """Return the state."""
+        counts = pack_numbers(self._counts.ravel())
+        return HistoryState(self.observed, self.level, self.cells, self._panes, counts)
 
     def restore(self, state: HistoryState) -> None:
-        """Replace the state by one from `to_state`.
-
-        Raises
-        ------
-        DamagedStateError
-            if it is damaged; nothing has changed then.
-        """
-        if len(state.cells) % 4 or len(state.panes) % (8 * _FIELDS):
-            raise DamagedStateError(
-                f"a history of {len(state.cells)} bytes of cells and {len(state.panes)} of panes is cut"
-            )
-        cells = np.frombuffer(state.cells, "<i4").astype(np.int32)
+        """Replace the state by another."""
+        cells = state.cells
         check_cells(cells, state.level, MAX_CELLS)
-        panes = np.frombuffer(state.panes, "<i8").astype(np.int64).reshape(_FIELDS, -1)
+        panes = within(state.panes, 0, MOST, "counts of a history").reshape(_FIELDS, -1)
+        require(panes[1:].sum(dtype=np.float64) <= MOST, "a history of too many predictions")
         first, scores = panes[0], panes[1]
-        if (panes < 0).any() or (panes[0] > MOST).any() or panes[1:].sum(dtype=np.float64) > MOST:
-            raise DamagedStateError("counts of a history are out of range")
-        if (np.diff(first) < 0).any():
-            raise DamagedStateError("panes of a history are out of order")
-        counts = unpack_counts(state.counts, (2, len(scores), len(cells)))
-        observed, unlabelled = counts
-        if (observed > _LONGEST).any() or (observed.sum(axis=1) != scores).any():
-            raise DamagedStateError("scores of a history do not add up")
-        if (first + scores > state.observed).any():
-            raise DamagedStateError(f"scores of a history do not add up: more than {state.observed} observed")
-        if (unlabelled < 0).any() or (unlabelled > observed).any():
-            raise DamagedStateError("a history has more scores without a label than scores")
+        require((np.diff(first) >= 0).all(), "panes of a history are out of order")
+        counts = unpack_numbers(state.counts)[0].reshape(2, len(scores), len(cells))
+        observed, unlabelled = within(counts, 0, _LONGEST, "scores of a history")
+        right = (observed.sum(axis=1) == scores).all() and (first + scores <= state.observed).all()
+        require(right, f"scores of a history do not add up, of {state.observed} observed")
+        require((unlabelled <= observed).all(), "a history has more scores without a label than scores")
         self.observed, self.level, self.cells = state.observed, state.level, cells
         self._panes, self._counts = panes, counts.astype(np.int32)
 

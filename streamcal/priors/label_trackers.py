@@ -6,7 +6,7 @@ Memory: none for all labels, one byte per label of a window, and a `PredictionHi
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import msgspec
 import numpy as np
@@ -25,10 +25,10 @@ from streamcal.priors.tracker import (
 )
 from streamcal.sketch import checks, weighing
 from streamcal.sketch.arrays import Units
-from streamcal.sketch.decoding import Count
+from streamcal.sketch.decoding import Count, require
 from streamcal.sketch.weighing import NONE, ONE, Mass
 
-__all__ = ["AllLabels", "LabelsSinceChange", "RecentLabels"]
+__all__ = ["AllLabels", "AllState", "ChangeState", "LabelsSinceChange", "RecentLabels", "RecentState"]
 
 
 class _LabelTracker(PriorTracker):
@@ -76,10 +76,12 @@ class _LabelTracker(PriorTracker):
         """Add later labels, one byte each, with the units of their weights."""
 
 
-class _CountState(msgspec.Struct, omit_defaults=True):
+class AllState(msgspec.Struct, tag="all", omit_defaults=True):
+    """The state of `AllLabels`."""
+
     n: Count
     positives: Count
-    mass: tuple[int, int, int] = NONE
+    mass: Mass = NONE
 
 
 class AllLabels(_LabelTracker):
@@ -114,19 +116,21 @@ class AllLabels(_LabelTracker):
         self._positives += later.count(1)
         self._mass = self._mass.plus(_mass(later, units))
 
-    def _state(self) -> _CountState:
-        return _CountState(self._n, self._positives, self._mass if any(self._mass) else NONE)
+    def to_state(self) -> AllState:
+        """Return the state."""
+        return AllState(self._n, self._positives, self._mass if any(self._mass) else NONE)
 
-    def _set_state(self, data: msgspec.Raw) -> None:
-        state = msgspec.msgpack.decode(data, type=_CountState)
-        if state.positives > state.n:
-            raise ValueError(f"{state.positives} of {state.n} labels are 1")
-        self._n, self._positives, self._mass = state.n, state.positives, Mass(*state.mass)
+    def restore(self, state: AllState) -> None:
+        """Replace the state by another."""
+        require(state.positives <= state.n, f"{state.positives} of {state.n} labels are 1")
+        self._n, self._positives, self._mass = state.n, state.positives, state.mass
 
 
-class _RecentState(msgspec.Struct, omit_defaults=True):
-    labels: bytes
-    units: bytes = b""
+class RecentState(msgspec.Struct, tag="recent", omit_defaults=True):
+    """The state of `RecentLabels`."""
+
+    recent: bytes
+    units: Units | None = None
 
 
 class RecentLabels(_LabelTracker):
@@ -167,27 +171,27 @@ class RecentLabels(_LabelTracker):
         if self._units is not None or self._mass is not NONE:
             self._mass = _mass(labels, self._units)
 
-    def _state(self) -> _RecentState:
-        units = b"" if self._units is None else self._units.astype("<i8").tobytes()
-        return _RecentState(bytes(self._labels), units)
+    def to_state(self) -> RecentState:
+        """Return the state."""
+        return RecentState(bytes(self._labels), self._units)
 
-    def _set_state(self, data: msgspec.Raw) -> None:
-        state = msgspec.msgpack.decode(data, type=_RecentState)
-        labels, units = state.labels, None
-        if len(labels) > self._size:
-            raise ValueError(f"{len(labels)} labels in a window of {self._size}")
+    def restore(self, state: RecentState) -> None:
+        """Replace the state by another."""
+        labels, units = state.recent, state.units
+        require(len(labels) <= self._size, f"{len(labels)} labels in a window of {self._size}")
         checks.as_labels(np.frombuffer(labels, np.int8))
-        if state.units:
-            units = np.frombuffer(state.units, "<i8").astype(np.int64)
+        if units is not None:
             weighing.check_units(units, len(labels))
         self._labels, self._units = bytearray(labels), units
         self._n, self._positives, self._mass = len(labels), labels.count(1), _mass(labels, units)
 
 
-class _ChangeState(msgspec.Struct):
+class ChangeState(msgspec.Struct, tag="change"):
+    """The state of `LabelsSinceChange`."""
+
     changes: Count
     history: HistoryState
-    gathered: bytes
+    gathered: Annotated[bytes, msgspec.Meta(max_length=BLOCK - 1)]
 
 
 class LabelsSinceChange(_LabelTracker):
@@ -254,13 +258,12 @@ class LabelsSinceChange(_LabelTracker):
         self._positives = positives + self._gathered.count(1)
         self._n = negatives + positives + len(self._gathered)
 
-    def _state(self) -> _ChangeState:
-        return _ChangeState(self._changes, self._history.to_state(), bytes(self._gathered))
+    def to_state(self) -> ChangeState:
+        """Return the state."""
+        return ChangeState(self._changes, self._history.to_state(), bytes(self._gathered))
 
-    def _set_state(self, data: msgspec.Raw) -> None:
-        state = msgspec.msgpack.decode(data, type=_ChangeState)
-        if len(state.gathered) >= BLOCK:
-            raise ValueError(f"{len(state.gathered)} labels since the last look")
+    def restore(self, state: ChangeState) -> None:
+        """Replace the state by another."""
         checks.as_labels(np.frombuffer(state.gathered, np.int8))
         self._history.restore(state.history)
         self._changes, self._gathered = state.changes, bytearray(state.gathered)

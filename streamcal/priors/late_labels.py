@@ -13,9 +13,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.errors import DamagedStateError
 from streamcal.sketch import checks
-from streamcal.sketch.decoding import MOST, Count, Probability
+from streamcal.sketch.decoding import MOST, Count, Probability, require, within
 
 __all__ = ["WaitingLabels", "WaitingState"]
 
@@ -30,27 +29,34 @@ _UNOBSERVED: Final = -1.0  # score of a prediction whose score was never observe
 class WaitingState(msgspec.Struct):
     """The state of `WaitingLabels`."""
 
-    labels: bytes
-    scores: bytes
-    seen: bytes
+    labels: Labels
+    scores: Scores
+    seen: Seen
     last: tuple[Count, Probability] | None
+    """The latest score that was taken in, if it has no label: how many came before it, and its value."""
+
+
+NOTHING: Final = WaitingState(np.empty(0, np.int8), np.empty(0), np.empty(0, np.int64), None)
+"""The state where no label waits."""
 
 
 class WaitingLabels:
     """Labels with the scores and the ``seen`` of their predictions, in the order in which they came.
 
     ``seen`` is the number of scores observed before the prediction; −1 for a label that came at once, until
-    `match` finds its score.
+    `match` finds its score. They go on from a state.
     """
 
     __slots__ = ("_labels", "_last", "_scores", "_seen")
 
-    def __init__(self) -> None:
-        self._labels: Labels = np.empty(0, np.int8)
-        self._scores: Scores = np.empty(0)
-        self._seen: Seen = np.empty(0, np.int64)
-        # The latest score that was taken in, if it has no label: how many came before it, and its value.
-        self._last: tuple[int, float] | None = None
+    def __init__(self, state: WaitingState = NOTHING) -> None:
+        labels, scores = checks.as_labels(state.labels), state.scores
+        checks.as_scores(scores[scores != _UNOBSERVED])
+        require(len(scores) == len(labels), f"{len(labels)} labels wait, and {len(scores)} scores")
+        self._labels: Labels = labels
+        self._scores: Scores = scores
+        self._seen = within(state.seen, _UNKNOWN, MOST, "scores seen before waiting labels", len(labels))
+        self._last: tuple[int, float] | None = state.last
 
     def __len__(self) -> int:
         return len(self._labels)
@@ -138,36 +144,8 @@ class WaitingLabels:
         self._last = None if other._last is None else (other._last[0] + shift, other._last[1])
 
     def to_state(self) -> WaitingState:
-        """Return the state; equal states are equal in every byte."""
-        return WaitingState(
-            self._labels.tobytes(),
-            self._scores.astype("<f8").tobytes(),
-            self._seen.astype("<i8").tobytes(),
-            self._last,
-        )
-
-    def restore(self, state: WaitingState) -> Self:
-        """Replace the state by one from `to_state`.
-
-        Raises
-        ------
-        DamagedStateError
-            if it is damaged; nothing has changed then.
-        """
-        n = len(state.labels)
-        if len(state.scores) != 8 * n or len(state.seen) != 8 * n:
-            raise DamagedStateError(f"{n} labels wait, but not as many predictions")
-        scores = np.frombuffer(state.scores, "<f8").astype(np.float64)
-        seen = np.frombuffer(state.seen, "<i8").astype(np.int64)
-        try:
-            labels = checks.as_labels(np.frombuffer(state.labels, np.int8))
-            checks.as_scores(scores[scores != _UNOBSERVED])
-        except ValueError as error:
-            raise DamagedStateError(f"waiting labels are damaged: {error}") from None
-        if ((seen < _UNKNOWN) | (seen > MOST)).any():
-            raise DamagedStateError("a waiting label belongs to no prediction")
-        self._labels, self._scores, self._seen, self._last = labels, scores, seen, state.last
-        return self
+        """Return the state."""
+        return WaitingState(self._labels, self._scores, self._seen, self._last)
 
     def _keep(self, kept: npt.NDArray[np.bool_]) -> None:
         self._labels, self._scores, self._seen = self._labels[kept], self._scores[kept], self._seen[kept]

@@ -9,7 +9,7 @@ Memory: a `PredictionHistory`, and a few hundred labels that wait for their scor
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final, Self
+from typing import Annotated, Any, ClassVar, Final, Self
 
 import msgspec
 import numpy as np
@@ -30,9 +30,9 @@ from streamcal.priors.tracker import (
     Seen,
 )
 from streamcal.sketch.arrays import Units
-from streamcal.sketch.decoding import Count, Probability
+from streamcal.sketch.decoding import Count, Probability, encoded, require
 
-__all__ = ["FusedTracker", "ScoreTracker"]
+__all__ = ["FusedState", "FusedTracker", "ScoreState", "ScoreTracker"]
 
 _STEP: Final = 32  # labels are settled this many at a time; at first more often,
 _FEW: Final = 8  # when 1/8 of the predictions that count is new
@@ -40,7 +40,9 @@ _NEWS: Final = 64  # the prior is estimated again when 1/64 of the predictions t
 _PATIENCE: Final = 4 * BLOCK  # labels that may wait for their scores
 
 
-class _ScoreState(msgspec.Struct):
+class ScoreState(msgspec.Struct, tag="scores"):
+    """The state of a `ScoreTracker`."""
+
     history: HistoryState
     source: SourceState | None
     prior: Probability | None
@@ -101,7 +103,7 @@ class ScoreTracker(PriorTracker):
         """Replace the map of the source, see `PriorTracker.set_source`."""
         source = SourceMap(edges, values, prior) if len(values) else None
         known = self._source
-        if (source and source.to_state()) != (known and known.to_state()):
+        if encoded(source and source.to_state()) != encoded(known and known.to_state()):
             self._source = source
             self._settle()
             self._estimate()
@@ -195,28 +197,25 @@ class ScoreTracker(PriorTracker):
 
     # Inside: state
 
-    def _state(self) -> msgspec.Struct:
-        return self._score_state()
-
-    def _score_state(self) -> _ScoreState:
+    def to_state(self) -> Any:
+        """Return the state."""
         source = None if self._source is None else self._source.to_state()
-        return _ScoreState(self._history.to_state(), source, self._prior, self._news, self._changes)
+        return ScoreState(self._history.to_state(), source, self._prior, self._news, self._changes)
 
-    def _set_state(self, data: msgspec.Raw) -> None:
-        self._set_score_state(msgspec.msgpack.decode(data, type=_ScoreState))
-
-    def _set_score_state(self, state: _ScoreState) -> None:
-        source = None if state.source is None else SourceMap.from_state(state.source)
+    def restore(self, state: Any) -> None:
+        """Replace the state by another."""
         self._history.restore(state.history)
-        self._source, self._prior = source, state.prior
-        self._news, self._changes = state.news, state.changes
+        self._source = None if state.source is None else SourceMap(*msgspec.structs.astuple(state.source))
+        self._prior, self._news, self._changes = state.prior, state.news, state.changes
 
 
-class _FusedState(msgspec.Struct):
-    scores: _ScoreState
+class FusedState(msgspec.Struct, tag="both"):
+    """The state of a `FusedTracker`."""
+
+    scores: ScoreState
     waiting: WaitingState
-    unsettled: int
-    settle_at: int
+    unsettled: Annotated[int, msgspec.Meta(ge=0)]
+    settle_at: Annotated[int, msgspec.Meta(le=_STEP)]
 
 
 class FusedTracker(ScoreTracker):
@@ -295,16 +294,15 @@ class FusedTracker(ScoreTracker):
         self._waiting.merge(other._waiting, self._history.observed)
         super()._add(other)
 
-    def _state(self) -> msgspec.Struct:
-        scores, waiting = self._score_state(), self._waiting.to_state()
-        return _FusedState(scores, waiting, self._unsettled, self._settle_at)
+    def to_state(self) -> Any:
+        """Return the state."""
+        scores, waiting = super().to_state(), self._waiting.to_state()
+        return FusedState(scores, waiting, self._unsettled, self._settle_at)
 
-    def _set_state(self, data: msgspec.Raw) -> None:
-        state = msgspec.msgpack.decode(data, type=_FusedState)
-        if not 0 <= state.unsettled < state.settle_at <= _STEP:
-            raise ValueError(f"{state.unsettled} labels are unsettled, where {state.settle_at} are settled")
-        if len(state.waiting.labels) >= _PATIENCE + _STEP:
-            raise ValueError(f"{len(state.waiting.labels)} labels wait for their scores")
-        waiting = WaitingLabels().restore(state.waiting)
-        self._set_score_state(state.scores)
-        self._waiting, self._unsettled, self._settle_at = waiting, state.unsettled, state.settle_at
+    def restore(self, state: Any) -> None:
+        """Replace the state by another."""
+        unsettled, settle_at, waiting = state.unsettled, state.settle_at, state.waiting
+        require(unsettled < settle_at, f"{unsettled} labels are unsettled, where {settle_at} are settled")
+        require(len(waiting.labels) < _PATIENCE + _STEP, f"{len(waiting.labels)} labels wait for scores")
+        super().restore(state.scores)
+        self._waiting, self._unsettled, self._settle_at = WaitingLabels(waiting), unsettled, settle_at

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -18,9 +18,9 @@ Floats = npt.NDArray[np.float64]
 class SourceState(msgspec.Struct):
     """The state of a `SourceMap`."""
 
+    edges: Floats
+    values: Floats
     prior: float
-    edges: bytes
-    values: bytes
 
 
 class SourceMap:
@@ -67,21 +67,8 @@ class SourceMap:
         return self._means
 
     def to_state(self) -> SourceState:
-        """Return the state; equal states are equal in every byte."""
-        return SourceState(
-            self.prior, self._edges.astype("<f8").tobytes(), self._values.astype("<f8").tobytes()
-        )
-
-    @classmethod
-    def from_state(cls, state: SourceState) -> Self:
-        """Return the map that `to_state` was called on.
-
-        Raises
-        ------
-        ValueError
-            if the state is damaged.
-        """
-        return cls(np.frombuffer(state.edges, "<f8"), np.frombuffer(state.values, "<f8"), state.prior)
+        """Return the state: what the map is made of."""
+        return SourceState(self._edges, self._values, self.prior)
 
 
 def cell_means(edges: Floats, values: Floats, left: Floats, right: Floats) -> Floats:

@@ -13,7 +13,6 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.errors import DamagedStateError
 from streamcal.sketch.arrays import Units
 
 __all__ = ["BLOCK", "NO_LIMIT", "PriorEvidence", "PriorKind", "PriorTracker", "PriorWindow"]
@@ -56,7 +55,7 @@ class PriorTracker(ABC):
 
     1. Hand over labels when `room` of them have gathered, at the latest.
     2. Hand over a block of scores when it is full.
-    3. Before `take_scores`, `set_source`, `merge` and `to_bytes`, hand over all labels that have gathered. If
+    3. Before `take_scores`, `set_source`, `merge` and `to_state`, hand over all labels that have gathered. If
        `takes_scores` is False, do so before you read `prior` or `evidence` as well.
 
     Whether a label comes, and when, must not depend on its class. If ones come sooner than zeros, the latest
@@ -162,31 +161,16 @@ class PriorTracker(ABC):
         Labels of predictions made here before the merge keep their ``seen``.
         """
 
-    def to_bytes(self) -> bytes:
-        """Return the state; equal states give equal bytes."""
-        return msgspec.msgpack.encode((self.kind, self._window, self._state()))
+    @abstractmethod
+    def to_state(self) -> Any:
+        """Return the state; its type tells the strategies apart."""
 
-    def restore(self, data: bytes) -> Self:
-        """Replace the state by one from `to_bytes` of a tracker with the same options. Safe on any bytes.
+    @abstractmethod
+    def restore(self, state: Any) -> None:
+        """Replace the state by one of a tracker with the same options.
 
         Raises
         ------
-        DamagedStateError
-            if the bytes are not such a state; the tracker is then unchanged.
+        ValueError, AttributeError
+            if it is none.
         """
-        try:
-            kind, window, state = msgspec.msgpack.decode(data, type=tuple[str, int | str | None, msgspec.Raw])
-            if (kind, window) != (self.kind, self._window):
-                raise ValueError(f"it is from {kind!r} with window {window!r}")  # noqa: TRY301
-            self._set_state(state)
-        except (ValueError, RecursionError) as error:  # of msgspec, of UTF-8, of nesting
-            raise DamagedStateError(f"not the state of this prior: {error}") from None
-        return self
-
-    @abstractmethod
-    def _state(self) -> msgspec.Struct:
-        """Return the state."""
-
-    @abstractmethod
-    def _set_state(self, data: msgspec.Raw) -> None:
-        """Decode and check a whole state, then replace this one; raise ValueError where it is damaged."""

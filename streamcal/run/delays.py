@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
-from streamcal.errors import DamagedStateError
+from streamcal.sketch.decoding import require
 from streamcal.values import Counts, Floats, Labels
 
 __all__ = ["Delay", "Delays", "Trend"]
@@ -68,8 +68,8 @@ class Delays:
         self._counts = _binned(counts or [0] * _BINS)
         self._positives = _binned(positives or [0] * _BINS)
         self._by_class = not self.labels or bool(positives)
-        if (self._positives > self._counts).any():
-            raise DamagedStateError("more labels are positive than there are, by their delays")
+        fewer = (self._positives <= self._counts).all()
+        require(fewer, "more labels are positive than there are, by their delays")
 
     @property
     def labels(self) -> int:
@@ -159,6 +159,5 @@ class Delays:
 
 
 def _binned(counts: list[int]) -> Counts:
-    if len(counts) != _BINS:
-        raise DamagedStateError(f"delays are counted in {_BINS} bins, got {len(counts)}")
+    require(len(counts) == _BINS, f"delays are counted in {_BINS} bins, got {len(counts)}")
     return np.array(counts, np.int64)

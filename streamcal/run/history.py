@@ -6,14 +6,13 @@ of multiples of `GRAIN`, and so are the same however labels come in parts.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, Self
+from typing import Annotated, Any, Final, NamedTuple, Self, TypeVar
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.errors import DamagedStateError
-from streamcal.sketch.decoding import Count
+from streamcal.sketch.decoding import Count, require
 
 __all__ = ["GRAIN", "LIMITS", "MOST_WINDOWS", "WIDTH", "Curve", "History", "HistoryState", "Totals"]
 
@@ -37,6 +36,7 @@ _SQUARES, _LOSSES, _EXCESS = slice(1, 3), slice(3, 5), slice(5, 5 + 2 * _BINS)
 _COLUMNS: Final = _EXCESS.stop
 
 Values = npt.NDArray[np.float64]
+F = TypeVar("F", bound=npt.NDArray[Any])
 
 
 class Curve(NamedTuple):
@@ -72,20 +72,20 @@ class Totals(NamedTuple):
 
 
 class HistoryState(msgspec.Struct):
-    """All of a `History`; arrays are little-endian."""
+    """All of a `History`."""
 
-    width: Count
+    width: Annotated[int, msgspec.Meta(ge=WIDTH, multiple_of=WIDTH)]
     labels: Count
-    windows: bytes
-    """Sums of the full windows, float32[m, 25]."""
-    times: bytes
-    """float64[m]: of the latest label of each."""
-    open: bytes
-    """Sums of the window that is not full, float64[25], then its time."""
-    totals: bytes
-    """float64[2, 3, bins]: labels, forecasts, positives."""
-    losses: bytes
-    """float64[2, 2]: squares, log losses."""
+    windows: npt.NDArray[np.float32]
+    """Sums of the full windows, [m, 25]."""
+    times: Values
+    """Time of the latest label of each, [m]."""
+    open: Values
+    """Sums of the window that is not full, [25], then its time."""
+    totals: Values
+    """Labels, forecasts and positives: [2, 3, bins]."""
+    losses: Values
+    """Squares and log losses, [2, 2]."""
 
 
 class History:
@@ -165,37 +165,28 @@ class History:
         return HistoryState(
             self.width,
             self.labels,
-            self._windows.astype("<f4").tobytes(),
-            self.times.astype("<f8").tobytes(),
-            np.append(self._open, self._open_time).astype("<f8").tobytes(),
-            self._totals.astype("<f8").tobytes(),
-            self._losses.astype("<f8").tobytes(),
+            self._windows,
+            self.times,
+            np.append(self._open, self._open_time),
+            self._totals,
+            self._losses,
         )
 
     @classmethod
     def restore(cls, state: HistoryState) -> Self:
-        """Go on from a state.
-
-        Raises
-        ------
-        DamagedStateError
-            if it is none.
-        """
-        made = cls()
-        full = state.labels // state.width if state.width else MOST_WINDOWS
-        if full >= MOST_WINDOWS or state.width % WIDTH:
-            raise DamagedStateError(f"no history has {state.labels:,} labels in windows of {state.width:,}")
+        """Go on from a state; raise ValueError if it is none."""
+        made, full = cls(), state.labels // state.width
+        require(full < MOST_WINDOWS, f"no history has {state.labels:,} labels in windows of {state.width:,}")
         made.width, made.labels = state.width, state.labels
-        made._windows = _decoded(state.windows, "<f4", full, _COLUMNS).astype(np.float32)
-        made.times = _decoded(state.times, "<f8", full, nan=True).astype(np.float64)
-        *sums, made._open_time = _decoded(state.open, "<f8", _COLUMNS + 1, nan=True).tolist()
-        made._open = np.array(sums)
-        made._totals = totals = _decoded(state.totals, "<f8", 2, 3, _BINS).astype(np.float64)
-        if (totals[:, 0].sum(axis=1) != state.labels).any() or not (
-            np.isfinite(made._open).all() and (totals >= 0.0).all() and (totals[:, 1:] <= totals[:, :1]).all()
-        ):
-            raise DamagedStateError(f"the sums of a history are not those of {state.labels:,} labels")
-        made._losses = _decoded(state.losses, "<f8", 2, 2).astype(np.float64)
+        made._windows = _finite(state.windows).reshape(full, _COLUMNS)
+        made.times = state.times.reshape(full)
+        *_, made._open_time = state.open.tolist()
+        made._open = _finite(state.open[:-1]).reshape(_COLUMNS)
+        made._totals = totals = _finite(state.totals).reshape(2, 3, _BINS)
+        right = (totals[:, 0].sum(axis=1) == state.labels).all() and (totals >= 0.0).all()
+        right = right and (totals[:, 1:] <= totals[:, :1]).all()
+        require(right, f"the sums of a history are not those of {state.labels:,} labels")
+        made._losses = _finite(state.losses).reshape(2, 2)
         return made
 
     def _add(self, forecasts: Values, losses: Values, labels: Values, times: Values) -> None:
@@ -233,8 +224,6 @@ class History:
             self.times = np.fmax(self.times[::2], self.times[1::2])
 
 
-def _decoded(data: bytes, kind: str, *shape: int, nan: bool = False) -> npt.NDArray[np.floating]:
-    values = np.frombuffer(data, kind) if len(data) % int(kind[-1]) == 0 else np.empty(0)
-    if values.size != np.prod(shape, dtype=int) or not (nan or np.isfinite(values).all()):
-        raise DamagedStateError(f"a history of {shape} values cannot be {len(data)} bytes")
-    return values.reshape(shape)
+def _finite(values: F) -> F:
+    require(np.isfinite(values).all(), "the sums of a history are not finite")
+    return values

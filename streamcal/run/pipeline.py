@@ -40,7 +40,7 @@ from streamcal.run.quality import Quality, Unrated
 from streamcal.run.rows import AlarmRow, AnswerColumns, Answers, RejectRow, answer_rows, map_row, reject_row
 from streamcal.sketch import checks, weighing
 from streamcal.sketch.arrays import Labels, Scores
-from streamcal.sketch.decoding import decoded
+from streamcal.sketch.decoding import decoded, encoded, restoring
 from streamcal.values import class_name
 
 __all__ = ["Outcome", "Pipeline", "PipelineState"]
@@ -442,7 +442,7 @@ class Pipeline:
             self.quality.state,
             self._positive_class,
         )
-        return msgspec.json.encode(own), self._engines.snapshot()
+        return encoded(own, json=True), self._engines.snapshot()
 
     def restore(self, own: bytes, engines: Mapping[str | None, bytes]) -> None:
         """Go on from what snapshots gave, with the tables of the same moment.
@@ -477,7 +477,8 @@ class Pipeline:
             self.reasons = state.reasons
             self._unpublished = dict.fromkeys(state.unpublished)
             if state.quality is not None:
-                self._quality = Quality.restore(state.quality)
+                with restoring("not the state of a run"):
+                    self._quality = Quality.restore(state.quality)
         self._engines.restore(engines)
         if not self._unpublished.keys() <= self._engines.known.keys():
             raise DamagedStateError(

@@ -16,13 +16,12 @@ from typing import Final, NamedTuple, Self
 import msgspec
 import numpy as np
 
-from streamcal.errors import DamagedStateError
 from streamcal.maps import binning
 from streamcal.run.delays import Delays
 from streamcal.run.history import GRAIN, History, HistoryState
 from streamcal.run.reach import Reach, ReachState
 from streamcal.sketch import checks, grid
-from streamcal.sketch.decoding import Count, Finite
+from streamcal.sketch.decoding import MOST, Count, Finite, require, within
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import ONE, as_units
 from streamcal.values import Counts, Floats, Labels
@@ -76,9 +75,9 @@ class ForecastQualityState(msgspec.Struct, omit_defaults=True):
 
     squares: Finite
     log_losses: Finite
-    sketch: bytes
-    forecasts: bytes
-    """Sum of the forecasts of each cell of the sketch, little-endian float64."""
+    sketch: ScoreSketch
+    forecasts: Floats
+    """Sum of the forecasts of each cell of the sketch."""
     open_gap: Finite
     """Sum of forecast − label in the window that is not full yet."""
     worst_gap: Finite | None
@@ -200,8 +199,8 @@ class ForecastQuality:
         return ForecastQualityState(
             self._squares,
             self._log_losses,
-            self._sketch.to_bytes(),
-            self._forecasts.astype("<f8").tobytes(),
+            self._sketch,
+            self._forecasts,
             self._open_gap,
             self._worst_gap,
             self._latest_gap,
@@ -210,25 +209,14 @@ class ForecastQuality:
 
     @classmethod
     def restore(cls, state: ForecastQualityState) -> Self:
-        """Go on from a state.
-
-        Raises
-        ------
-        DamagedStateError
-            if it is none.
-        """
+        """Go on from a state; raise ValueError if it is none."""
         made = cls()
-        made._sketch = ScoreSketch.from_bytes(state.sketch)
-        totals = made._sketch.totals
-        if len(state.forecasts) != 8 * len(totals):
-            raise DamagedStateError(
-                f"{len(totals)} cells should have {8 * len(totals)} bytes of sums of forecasts, got"
-                f" {len(state.forecasts)}"
-            )
-        made._forecasts = np.frombuffer(state.forecasts, "<f8").astype(np.float64)
-        most = made._masses.sum(axis=0) if len(totals) else totals
-        if not ((made._forecasts >= 0.0) & (made._forecasts <= most)).all():
-            raise DamagedStateError("the sum of a cell's forecasts is not between 0 and their number")
+        made._sketch = state.sketch.checked_as(made._sketch)
+        cells = len(made._sketch.cells)
+        made._forecasts = within(state.forecasts, 0.0, MOST, "sums of forecasts", cells)
+        most = made._masses.sum(axis=0) if cells else made._forecasts
+        fewer = (made._forecasts <= most).all()
+        require(fewer, "the sum of a cell's forecasts is not between 0 and their number")
         made._squares, made._log_losses = state.squares, state.log_losses
         made._open_gap, made._open_weight = state.open_gap, state.open_weight
         made._worst_gap, made._latest_gap = state.worst_gap, state.latest_gap

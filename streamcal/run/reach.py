@@ -13,10 +13,9 @@ from typing import Any, Final, NamedTuple, Self
 import msgspec
 import numpy as np
 
-from streamcal.errors import DamagedStateError
 from streamcal.maps import binning
 from streamcal.sketch import grid
-from streamcal.sketch.decoding import Count
+from streamcal.sketch.decoding import Count, require
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Floats
 
@@ -49,7 +48,7 @@ class ReachState(msgspec.Struct):
     """All of a `Reach`."""
 
     width: Count = 1
-    panes: dict[int, bytes] = {}
+    panes: dict[int, ScoreSketch] = {}
     """By the number of the pane: its sketch."""
 
 
@@ -125,27 +124,17 @@ class Reach:
     def state(self) -> ReachState:
         """All of it, to be stored."""
         self._settle()
-        return ReachState(self._width, {pane: self._panes[pane].to_bytes() for pane in sorted(self._panes)})
+        return ReachState(self._width, dict(sorted(self._panes.items())))
 
     @classmethod
     def restore(cls, state: ReachState) -> Self:
-        """Go on from a state.
-
-        Raises
-        ------
-        DamagedStateError
-            if it is none.
-        """
-        made = cls()
+        """Go on from a state; raise ValueError if it is none."""
+        made, like = cls(), ScoreSketch(_CELLS)
         made._width = state.width
-        made._panes = {pane: ScoreSketch.from_bytes(data) for pane, data in state.panes.items()}
+        made._panes = {pane: sketch.checked_as(like) for pane, sketch in state.panes.items()}
         right = state.width and state.width & (state.width - 1) == 0 and state.width <= _WIDEST
-        if not right or _span(made._panes) > PANES:
-            raise DamagedStateError(
-                f"no panes of predictions are {state.width} seconds wide: {[*state.panes]}"
-            )
-        if any(each.max_cells != _CELLS or not each.labelled for each in made._panes.values()):
-            raise DamagedStateError(f"a pane of predictions has {_CELLS} cells, labels apart")
+        right = right and _span(made._panes) <= PANES
+        require(right, f"no panes of predictions are {state.width} seconds wide: {[*state.panes]}")
         return made
 
     def _add(self, scores: Floats, times: Floats, row: int) -> None:

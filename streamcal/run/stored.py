@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from itertools import islice
 
-import msgspec
-
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.engine import Engine
 from streamcal.run.columns import Columns
@@ -13,6 +11,7 @@ from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import Store
 from streamcal.run.run_history import RunHistory
 from streamcal.run.runner import pipeline_state
+from streamcal.sketch.decoding import encoded
 
 __all__ = ["stored_history", "stored_options", "stored_pipeline"]
 
@@ -33,7 +32,7 @@ def stored_pipeline(store: Store) -> Pipeline | None:
         return None
     positive = None if own.positive == "1" else own.positive
     pipeline = Pipeline(stored_options(store), tables=store.tables, columns=Columns(positive=positive))
-    pipeline.restore(msgspec.json.encode(own), checkpoint.engines)
+    pipeline.restore(encoded(own, json=True), checkpoint.engines)
     return pipeline
 
 

@@ -11,7 +11,6 @@ from typing import Final
 
 import numpy as np
 
-from streamcal.errors import DamagedStateError
 from streamcal.sketch.arrays import Cells, Scores
 from streamcal.sketch.keys_c import END, LAST_KEY, key_of, score_of
 
@@ -48,7 +47,7 @@ def unpack_atoms(data: bytes, cells: Cells, level: int) -> Scores:
 
     Raises
     ------
-    DamagedStateError
+    ValueError
         if the bytes do not hold them.
     """
     bits, width, size = data, _width(level), (len(cells) + 7) // 8
@@ -65,7 +64,7 @@ def unpack_atoms(data: bytes, cells: Cells, level: int) -> Scores:
             inside = inside and offset >> level == 0 and key <= _LAST_KEY
             out[i] = 1.0 if key == _LAST_KEY else score_of(key)
     if not inside or end != len(bits) or (len(cells) & 7 and bits[size - 1] & (255 >> (len(cells) & 7))):
-        raise DamagedStateError(f"{len(data)} bytes do not hold the atoms of {len(cells)} cells")
+        raise ValueError(f"{len(data)} bytes do not hold the atoms of {len(cells)} cells")
     return atoms
 
 

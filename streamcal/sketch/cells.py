@@ -6,26 +6,22 @@ The score sketch, the newest labels and the history of the prior use these funct
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from math import prod
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.errors import DamagedStateError
 from streamcal.sketch import grid
 from streamcal.sketch.arrays import Cells, Counts
+from streamcal.sketch.decoding import ascending, require, within
 
 __all__ = [
     "check_cells",
     "coarsen",
     "count_width",
-    "pack_counts",
     "pack_numbers",
     "run_starts",
     "sum_runs",
-    "unpack_counts",
     "unpack_numbers",
 ]
 
@@ -73,43 +69,21 @@ def check_cells(cells: Cells, level: int, most: int) -> None:
 
     Raises
     ------
-    DamagedStateError
+    ValueError
         if the level does not exist, there are more than ``most`` cells, or the cells are not strictly
         ascending cells of that level.
     """
-    m = len(cells)
-    if m > most or not grid.MIN_LEVEL <= level <= grid.MAX_LEVEL:
-        raise DamagedStateError(
-            f"{m} cells at level {level}, but at most {most} are allowed, "
-            f"at levels {grid.MIN_LEVEL} to {grid.MAX_LEVEL}"
-        )
-    if (np.diff(cells) <= 0).any() or (m and not 0 <= cells[0] <= cells[-1] <= grid.LAST_KEY >> level):
-        raise DamagedStateError("cells are out of order or out of range")
+    require(
+        len(cells) <= most and grid.MIN_LEVEL <= level <= grid.MAX_LEVEL,
+        f"{len(cells)} cells at level {level}, but at most {most} are allowed, "
+        f"at levels {grid.MIN_LEVEL} to {grid.MAX_LEVEL}",
+    )
+    within(ascending(cells, "cells"), 0, grid.LAST_KEY >> level, "cells")
 
 
 def count_width(largest: int) -> int:
     """Return the number of bytes, 1, 2, 4 or 8, that a count up to ``largest`` needs."""
     return next(width for width in (1, 2, 4, 8) if largest < 1 << (8 * width - 1))
-
-
-def pack_counts(counts: npt.NDArray[Any]) -> bytes:
-    """Return counts of any shape as bytes: the width of a count in one byte, then the counts."""
-    width = count_width(int(counts.max(initial=0)))
-    return bytes([width]) + counts.astype(f"<i{width}").tobytes()
-
-
-def unpack_counts(data: bytes, shape: Sequence[int]) -> Counts:
-    """Return counts from `pack_counts` as int64 of this shape.
-
-    Raises
-    ------
-    DamagedStateError
-        if the bytes do not hold that many counts.
-    """
-    size, width = prod(shape), data[0] if data else 0
-    if width not in (1, 2, 4, 8) or len(data) != 1 + size * width:
-        raise DamagedStateError(f"{len(data)} bytes do not hold counts of shape {tuple(shape)}")
-    return np.frombuffer(data, f"<i{width}", size, 1).astype(np.int64).reshape(shape)
 
 
 def pack_numbers(numbers: npt.NDArray[Any]) -> bytes:
@@ -129,22 +103,16 @@ def pack_numbers(numbers: npt.NDArray[Any]) -> bytes:
 def unpack_numbers(data: bytes) -> tuple[Counts, bytes]:
     """Return the numbers of `pack_numbers`, int64[k], none of them negative; and the bytes behind them.
 
-    Raises
-    ------
-    DamagedStateError
-        if the bytes do not begin with such numbers.
+    Raises ValueError if the bytes do not begin with such numbers.
     """
     count, width = _NUMBERS.unpack_from(data) if len(data) >= _NUMBERS.size else (0, 0)
     end = _NUMBERS.size + count * width
-    if width not in _FULL or len(data) < end:
-        raise DamagedStateError(f"{len(data)} bytes do not hold {count} numbers of {width} bytes or more")
+    held = len(data)
+    require(width in _FULL and held >= end, f"{held} bytes do not hold {count} numbers of {width} bytes")
     numbers = np.frombuffer(data, f"<u{width}", count, _NUMBERS.size).astype(np.int64)
     places = np.flatnonzero(numbers == _FULL[width])
     rest = end + 8 * len(places)
-    if len(data) < rest:
-        raise DamagedStateError(f"{len(data)} bytes do not hold {len(places)} large numbers of {count}")
+    require(held >= rest, f"{held} bytes do not hold {len(places)} large numbers of {count}")
     large = np.frombuffer(data, "<i8", len(places), end)
-    if (large < _FULL[width]).any():
-        raise DamagedStateError(f"a number marked as large, at least {_FULL[width]}, is {large.min()}")
-    numbers[places] = large
+    numbers[places] = within(large, _FULL[width], np.inf, "numbers marked as large")
     return numbers, data[rest:]

@@ -17,13 +17,12 @@ from typing import Annotated, Final, NamedTuple, Self
 import msgspec
 import numpy as np
 
-from streamcal.errors import DamagedStateError
 from streamcal.sketch.arrays import Counts, Labels, Scores
-from streamcal.sketch.decoding import MOST, Count, decoded
+from streamcal.sketch.decoding import MOST, Count, require
 from streamcal.sketch.number_set import NumberSet, NumberSetState
 from streamcal.sketch.score_sketch import ScoreSketch
 
-__all__ = ["PARTS", "REMEMBERED", "Cohorts", "Matured"]
+__all__ = ["PARTS", "REMEMBERED", "Cohorts", "CohortsState", "Matured"]
 
 PARTS: Final = 16
 """Parts that the horizon is divided into: a cohort is at least one of them."""
@@ -53,11 +52,14 @@ class _Cohort(NamedTuple):
     labels: ScoreSketch
 
 
-class _State(msgspec.Struct):
+class CohortsState(msgspec.Struct):
+    """The state of `Cohorts`."""
+
     number: Count
     end: Count
     n: Count
-    sketches: Annotated[list[tuple[bytes, bytes]], msgspec.Meta(min_length=1)]
+    sketches: Annotated[list[tuple[ScoreSketch, ScoreSketch]], msgspec.Meta(min_length=1)]
+    """Predictions and labels of the matured cohorts together, then of each other one."""
     labelled: NumberSetState = msgspec.field(default_factory=NumberSetState)
 
 
@@ -125,42 +127,27 @@ class Cohorts:
             if own.any():
                 cohort.labels.add_checked(scores[own], labels[own])
 
-    def to_bytes(self) -> bytes:
-        """Return the state; equal states give equal bytes."""
-        sketches = [
-            (each.predictions.to_bytes(), each.labels.to_bytes()) for each in (self._whole, *self._open)
-        ]
-        state = _State(self._number, self._end, self.n, sketches, self.labelled.to_state())
-        return msgspec.msgpack.encode(state)
+    def to_state(self) -> CohortsState:
+        """Return the state."""
+        sketches = [(each.predictions, each.labels) for each in (self._whole, *self._open)]
+        return CohortsState(self._number, self._end, self.n, sketches, self.labelled.to_state())
 
-    def restore(self, data: bytes) -> Self:
-        """Replace the state by one from `to_bytes`.
-
-        Raises
-        ------
-        DamagedStateError
-            if the bytes are not such a state.
-        """
-        state = decoded(data, _State, "cohorts of predictions")
+    def restore(self, state: CohortsState) -> Self:
+        """Replace the state by another."""
         self._number, self._end, self.n = state.number, state.end, state.n
-        end, cohorts = state.end, []
+        start, end, cohorts, like = 0, state.end, [], self._cohort(0)
         for predictions, labels in state.sketches:
-            cohort = _Cohort(end, ScoreSketch.from_bytes(predictions), ScoreSketch.from_bytes(labels))
-            for sketch, labelled in ((cohort.predictions, False), (cohort.labels, True)):
-                if sketch.labelled != labelled or sketch.max_cells != self._max_cells:
-                    raise DamagedStateError("cohorts of predictions: their sketches do not fit the options")
-            cohorts.append(cohort)
-            end = self._next_end(end)
+            predictions.checked_as(like.predictions)
+            cohorts.append(_Cohort(end, predictions, labels.checked_as(like.labels)))
+            expected = min(end, self.n) - start
+            require(predictions.n == expected, f"a cohort of {predictions.n} predictions, not {expected}")
+            start, end = start + expected, self._next_end(end)
+        require(
+            start == self.n and self._number <= self._end and (self._number == 0) == (self._end == 0),
+            f"{self._number} matured cohorts of {self._end} predictions, of {self.n}",
+        )
         self._whole, *self._open = cohorts
         self.labelled.restore(state.labelled)
-        start = 0
-        for cohort in cohorts:
-            expected = min(cohort.end, self.n) - start
-            if cohort.predictions.n != expected:
-                raise DamagedStateError(f"a cohort of {cohort.predictions.n} predictions, not {expected}")
-            start += expected
-        if start != self.n or self._number > self._end or (self._number == 0) != (self._end == 0):
-            raise DamagedStateError(f"{self._number} matured cohorts of {self._end} predictions, of {self.n}")
         return self
 
     def _next_end(self, end: int) -> int:

@@ -1,26 +1,51 @@
-"""Decoding of states: untrusted bytes become a checked value, or raise `DamagedStateError`.
+"""The state codec: trees of structs become bytes, and bytes from anywhere become checked values.
 
-The types below are for the fields of states: msgspec checks them while it decodes. NaN lies in no range.
+A state is a tree of msgspec structs. Its leaves may be numpy arrays, little-endian, and anything that has
+``to_bytes`` and ``from_bytes``, such as sketches. The types of its fields bound counts and lengths while it
+is decoded; NaN lies in no range. A class restores itself from its part of the tree with plain code, and
+raises any error that says what is wrong: `restoring` makes a `DamagedStateError` of it that names the place.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Final, TypeVar
+from base64 import b64decode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, Final, TypeVar, get_args, get_origin
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
 
-__all__ = ["MOST", "Count", "Finite", "Number", "Probability", "decoded"]
+__all__ = [
+    "MOST",
+    "Count",
+    "Finite",
+    "Number",
+    "Positive",
+    "Probability",
+    "ascending",
+    "decoded",
+    "encoded",
+    "require",
+    "restoring",
+    "within",
+]
 
 T = TypeVar("T")
+A = TypeVar("A", bound=npt.NDArray[Any])
 
 MOST: Final = 1 << 48
 """Upper limit on the labels or scores of a stream: a million a second for nine years."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 """Number of labels, scores or events."""
+
+Positive = Annotated[int, msgspec.Meta(ge=1, le=MOST)]
+"""Number of labels, at least one."""
 
 Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 """Number of a version: with a growth near 1, far more versions begin than there are labels."""
@@ -29,16 +54,78 @@ Probability = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 
 Finite = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 
+_WRONG: Final = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError)
+
+
+def encoded(state: object, *, json: bool = False) -> bytes:
+    """Return a state as bytes of MessagePack, or of JSON; equal states give equal bytes."""
+    encode = msgspec.json.encode if json else msgspec.msgpack.encode
+    return encode(state, enc_hook=_leaf)
+
 
 def decoded(data: bytes, kind: type[T], what: str, *, json: bool = False) -> T:
-    """Return bytes of MessagePack, or of JSON, as a value of a type that msgspec knows.
+    """Return the bytes of `encoded` as a value of a type that msgspec knows.
 
     Raises
     ------
     DamagedStateError
-        if they are not such a value; the message calls them the state of ``what``.
+        if they are no such bytes; it calls them the state of ``what``.
     """
     try:
-        return msgspec.json.decode(data, type=kind) if json else msgspec.msgpack.decode(data, type=kind)
-    except (ValueError, RecursionError) as error:  # of msgspec, of UTF-8, of nesting
+        if json:
+            return msgspec.json.decode(data, type=kind, dec_hook=_made)
+        return msgspec.msgpack.decode(data, type=kind, dec_hook=_made)
+    except (ValueError, RecursionError) as error:  # of msgspec, of UTF-8, of a leaf, of nesting
         raise DamagedStateError(f"not the state of {what}: {error}") from None
+
+
+@contextmanager
+def restoring(place: str) -> Iterator[None]:
+    """Turn whatever fails inside, while a state is restored, into a `DamagedStateError` that names the place.
+
+    Examples
+    --------
+    >>> with restoring("an engine"), restoring("its labels"):
+    ...     [1, 2].index(3)
+    Traceback (most recent call last):
+    streamcal.errors.DamagedStateError: an engine: its labels: 3 is not in list
+    """
+    try:
+        yield
+    except _WRONG as error:
+        raise DamagedStateError(f"{place}: {error}") from None
+
+
+def require(holds: object, what: str) -> None:
+    """Raise ``ValueError(what)`` unless it holds."""
+    if not holds:
+        raise ValueError(what)
+
+
+def within(values: A, low: float, high: float, what: str, size: int | None = None) -> A:
+    """Return an array; raise ValueError unless all lie in [low, high], and are so many, if that is given."""
+    require(size is None or values.size == size, f"{what}: {values.size} values, expected {size}")
+    require(((values >= low) & (values <= high)).all(), f"{what}: not all in [{low}, {high}]")
+    return values
+
+
+def ascending(values: A, what: str) -> A:
+    """Return an array[n]; raise ValueError unless it ascends strictly."""
+    require((values[1:] > values[:-1]).all(), f"{what}: out of order")
+    return values
+
+
+def _leaf(value: Any) -> bytes:
+    """Return a leaf as bytes."""
+    if isinstance(value, np.ndarray):
+        return value.astype(value.dtype.newbyteorder("<"), copy=False).tobytes()
+    return bytes(value.to_bytes())
+
+
+def _made(kind: Any, value: Any) -> Any:
+    """Return a leaf from its bytes, which JSON has as text."""
+    data = b64decode(value, validate=True) if isinstance(value, str) else value
+    if get_origin(kind) is not np.ndarray:
+        return kind.from_bytes(data)
+    (number,) = get_args(get_args(kind)[1])
+    return np.frombuffer(data, np.dtype(number).newbyteorder("<")).astype(number)

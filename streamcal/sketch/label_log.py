@@ -8,21 +8,22 @@ from typing import Self
 import msgspec
 import numpy as np
 
-from streamcal.errors import DamagedStateError
 from streamcal.sketch.arrays import Labels, Scores, Units
-from streamcal.sketch.decoding import Count, decoded
+from streamcal.sketch.decoding import Count, require
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.sketch.sliding_window import SlidingWindow
+from streamcal.sketch.sliding_window import SlidingWindow, WindowState
 from streamcal.sketch.weighing import Mass
 
-__all__ = ["LabelLog"]
+__all__ = ["LabelLog", "LogState"]
 
 
-class _State(msgspec.Struct):
+class LogState(msgspec.Struct):
+    """The state of a `LabelLog`."""
+
     n: Count
     positives: Count
-    window: bytes | None
-    all: bytes | None
+    window: WindowState | None
+    all: ScoreSketch | None
 
 
 class LabelLog:
@@ -120,37 +121,28 @@ class LabelLog:
         else:
             self._all.merge(other._all)
 
-    def to_bytes(self) -> bytes:
-        """Return the state; equal states give equal bytes."""
-        window = None if self._window is None else self._window.to_bytes()
-        whole = self._all.to_bytes() if self._window is None else None
-        return msgspec.msgpack.encode(_State(self.n, self.positives, window, whole))
+    def to_state(self) -> LogState:
+        """Return the state."""
+        if self._window is None:
+            return LogState(self.n, self.positives, None, self._all)
+        return LogState(self.n, self.positives, self._window.to_state(), None)
 
-    def restore(self, data: bytes) -> Self:
-        """Replace the state by one from `to_bytes`.
+    def restore(self, state: LogState) -> Self:
+        """Replace the state by another.
 
         A log whose window was configured may hold none: the labels gathered after an alarm are all kept.
-
-        Raises
-        ------
-        DamagedStateError
-            if the bytes are not such a state.
         """
-        state = decoded(data, _State, "a label log")
         if state.window is not None and self._window is not None:
             self._window.restore(state.window)
         elif state.all is not None:
-            sketch = ScoreSketch.from_bytes(state.all)
-            if not sketch.labelled or sketch.max_cells != self._all.max_cells:
-                raise DamagedStateError("not the state of a label log: its sketch does not fit the options")
-            self._all, self._window = sketch, None
+            self._all, self._window = state.all.checked_as(self._all), None
         else:
-            raise DamagedStateError("not the state of a label log: its window does not fit the options")
+            raise ValueError("the window of a label log does not fit the options")
         positives, n = self._held
-        if not (positives <= state.positives and n - positives <= state.n - state.positives):
-            raise DamagedStateError(
-                f"a label log holds {positives} positives of {n} labels, but counts {state.positives} of"
-                f" {state.n}"
-            )
+        require(
+            positives <= state.positives and n - positives <= state.n - state.positives,
+            f"a label log holds {positives} positives of {n} labels, but counts {state.positives} of"
+            f" {state.n}",
+        )
         self.n, self.positives = state.n, state.positives
         return self

@@ -9,19 +9,27 @@ from __future__ import annotations
 from array import array
 from typing import Final, Self
 
+import msgspec
 import numpy as np
 
-from streamcal.errors import DamagedStateError
 from streamcal.sketch import grid
 from streamcal.sketch.arrays import Cells, Counts, Labels, Scores, Units
 from streamcal.sketch.counting_c import count_sorted, pack
+from streamcal.sketch.decoding import require, within
 from streamcal.sketch.weighing import ONE, Weighed, check_units, squares, weighed
 
-__all__ = ["Newest"]
+__all__ = ["Newest", "NewestState"]
 
 _WAITING: Final = 512
+_LAST: Final = 2 * (grid.LAST_KEY >> grid.MIN_LEVEL) + 1  # the largest cell with its label
 _SPARE: Final = 2048  # labels for which there is room behind the packed ones, at most
-_MARK: Final = b"\xff\xff\xff\xff"  # before labels with weights: no label is packed as −1
+
+
+class NewestState(msgspec.Struct, omit_defaults=True):
+    """The state of `Newest`."""
+
+    packed: Cells
+    units: Cells | None = None
 
 
 class Newest:
@@ -107,35 +115,18 @@ class Newest:
         self._pack()
         self._keep(other._pack(), other._heavy)
 
-    def to_bytes(self) -> bytes:
-        """Return the state; equal states give equal bytes."""
-        packed = self._pack().astype("<i4").tobytes()
-        return packed if self._heavy is None else _MARK + packed + self._heavy.astype("<i4").tobytes()
+    def to_state(self) -> NewestState:
+        """Return the state."""
+        return NewestState(self._pack(), self._heavy)
 
-    def restore(self, data: bytes) -> Self:
-        """Replace the contents by a state from `to_bytes`.
-
-        Raises
-        ------
-        DamagedStateError
-            if the bytes are not such a state.
-        """
-        heavy = None
-        if data[:4] == _MARK:
-            data, units = data[4 : (len(data) + 4) // 2], data[(len(data) + 4) // 2 :]
-            heavy = np.frombuffer(units[: len(units) // 4 * 4], "<i4").astype(np.int32)
-            try:
-                check_units(heavy.astype(np.int64), len(data) // 4)
-            except ValueError as error:
-                raise DamagedStateError(f"among the newest, {error}") from None
-        if len(data) % 4 or len(data) > 4 * self._size:
-            raise DamagedStateError(f"the newest labels, at most {self._size}, in {len(data)} bytes")
-        packed = np.frombuffer(data, "<i4").astype(np.int32)
-        if ((packed < 0) | (packed >> 1 > grid.LAST_KEY >> grid.MIN_LEVEL)).any():
-            raise DamagedStateError("the newest labels have cells that do not exist")
-        self._set(packed)
+    def restore(self, state: NewestState) -> Self:
+        """Replace the contents by a state."""
+        require(len(state.packed) <= self._size, f"{len(state.packed)} newest labels, at most {self._size}")
+        if state.units is not None:
+            check_units(state.units.astype(np.int64), len(state.packed))
+        self._set(within(state.packed, 0, _LAST, "cells of the newest labels"))
         self._scores, self._labels = array("d"), bytearray()
-        self._heavy, self._units = heavy, None
+        self._heavy, self._units = state.units, None
         return self
 
     def _pack(self) -> Cells:

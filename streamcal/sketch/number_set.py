@@ -13,9 +13,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.errors import DamagedStateError
 from streamcal.sketch.arrays import Counts
-from streamcal.sketch.decoding import MOST
+from streamcal.sketch.decoding import MOST, require
 
 __all__ = ["NumberSet", "NumberSetState"]
 
@@ -101,17 +100,11 @@ class NumberSet:
         return NumberSetState(self._largest, bytes(self._bits))
 
     def restore(self, state: NumberSetState) -> Self:
-        """Replace the numbers by those of a state.
-
-        Raises
-        ------
-        DamagedStateError
-            if its bits are not as many as its largest number needs.
-        """
+        """Replace the numbers by those of a state."""
         start = self._first(state.largest)
         size = (state.largest - start) // 8 + 1 if state.largest >= 0 else 0
-        if len(state.bits) != size:
-            raise DamagedStateError(f"{len(state.bits)} bytes of numbers up to {state.largest}, not {size}")
+        held = len(state.bits)
+        require(held == size, f"{held} bytes of numbers up to {state.largest}, not {size}")
         self._largest, self._start, self._bits = state.largest, start, bytearray(state.bits)
         return self
 

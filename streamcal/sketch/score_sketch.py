@@ -19,7 +19,6 @@ from typing import Any, Final, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.errors import DamagedStateError
 from streamcal.sketch import checks, grid, weighing
 from streamcal.sketch.arrays import Cells, Counts, Labels, Scores, Units
 from streamcal.sketch.atoms_c import pack_atoms, unpack_atoms
@@ -30,7 +29,7 @@ from streamcal.sketch.cells import (
     sum_runs,
     unpack_numbers,
 )
-from streamcal.sketch.decoding import MOST
+from streamcal.sketch.decoding import MOST, require, restoring
 from streamcal.sketch.tally_c import Tally
 from streamcal.sketch.weighing import Mass, Weighed
 
@@ -329,47 +328,44 @@ class ScoreSketch:
         DamagedStateError
             if the bytes are not a valid state; the message says what is wrong.
         """
-        if len(data) < _HEADER.size + _CRC.size:
-            raise DamagedStateError(
-                f"a sketch has at least {_HEADER.size + _CRC.size} bytes, got {len(data)}"
-            )
+        with restoring("not a sketch"):
+            return cls._restored(data)
+
+    @classmethod
+    def _restored(cls, data: bytes) -> Self:
+        least = _HEADER.size + _CRC.size
+        require(len(data) >= least, f"it has at least {least} bytes, got {len(data)}")
         magic, version, rows, level, max_cells, m, n = _HEADER.unpack_from(data)
-        if magic != _MAGIC:
-            raise DamagedStateError(f"not a sketch: the bytes begin with {magic!r}, not {_MAGIC!r}")
-        if version not in (_FORMAT, _WEIGHTED):
-            raise DamagedStateError(
-                f"sketch format {version} is not supported, only {_FORMAT} and {_WEIGHTED}"
-            )
-        if zlib.crc32(data[: -_CRC.size]) != _CRC.unpack_from(data, len(data) - _CRC.size)[0]:
-            raise DamagedStateError("the checksum of the sketch does not match: its bytes were altered")
-        if max_cells < MIN_MAX_CELLS:
-            raise DamagedStateError(
-                f"max_cells of a sketch must be at least {MIN_MAX_CELLS}, got {max_cells}"
-            )
-        if rows not in (1, 2):
-            raise DamagedStateError(f"a sketch counts 1 or 2 kinds of scores, got {rows}")
+        require(magic == _MAGIC, f"the bytes begin with {magic!r}, not {_MAGIC!r}")
+        formats = _FORMAT, _WEIGHTED
+        require(version in formats, f"format {version} is not supported, only {formats[0]} and {formats[1]}")
+        checksum = _CRC.unpack_from(data, len(data) - _CRC.size)[0]
+        require(
+            zlib.crc32(data[: -_CRC.size]) == checksum, "the checksum does not match: its bytes were altered"
+        )
+        require(rows in (1, 2), f"it counts 1 or 2 kinds of scores, got {rows}")
+        sketch = cls(max_cells, labelled=rows == 2)
         steps, rest = unpack_numbers(data[_HEADER.size : -_CRC.size])
         counts, rest = unpack_numbers(rest)
-        if len(steps) != m or len(counts) != rows * m:
-            raise DamagedStateError(
-                f"a sketch of {m} cells has {len(steps)} of them with {len(counts)} counts"
-            )
+        cells_and_counts = len(steps), len(counts)
+        require(cells_and_counts == (m, rows * m), f"{m} cells, with {cells_and_counts} cells and counts")
         places, counts = np.minimum(steps, _BEYOND).cumsum(), counts.reshape(rows, m)
         check_cells(places, level, max_cells)
         cells = places.astype(np.int32)
         # A float: the sum of counts of any size, exact up to `MOST`.
-        if not counts.any(axis=0).all() or counts.sum(dtype=np.float64) != n:
-            raise DamagedStateError("the counts of the sketch are empty or do not add up")
-        if n > MOST:
-            raise DamagedStateError(f"a sketch holds at most {MOST:,} scores, got {n:,}")
-        extra = None
+        whole = counts.any(axis=0).all() and counts.sum(dtype=np.float64) == n
+        require(whole, "its counts are empty or do not add up")
+        require(n <= MOST, f"it holds at most {MOST:,} scores, got {n:,}")
         if version == _WEIGHTED:
-            extra, rest = weighing.unpack_extra(counts, rest)
-        sketch = cls(max_cells, labelled=rows == 2)
+            sketch._extra, rest = weighing.unpack_extra(counts, rest)
         sketch._level = level
         sketch._keep(cells, counts, unpack_atoms(rest, cells, level))
-        sketch._extra = extra
         return sketch
+
+    def checked_as(self, like: ScoreSketch) -> Self:
+        """Return this sketch, of a state; raise ValueError if it differs from the other in its options."""
+        self._check_alike(like)
+        return self
 
     def _check_alike(self, other: ScoreSketch) -> None:
         if (self._max_cells, self.labelled) != (other._max_cells, other.labelled):

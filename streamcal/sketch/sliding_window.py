@@ -17,13 +17,12 @@ from typing import Annotated, Final, Self
 
 import msgspec
 
-from streamcal.errors import DamagedStateError
 from streamcal.sketch.arrays import Labels, Scores, Units
-from streamcal.sketch.decoding import Count, decoded
+from streamcal.sketch.decoding import Count, require
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import NONE, Mass
 
-__all__ = ["PANES", "SlidingWindow"]
+__all__ = ["PANES", "SlidingWindow", "WindowState"]
 
 PANES: Final = 16
 """Number of panes that the length of a window is divided into."""
@@ -37,10 +36,12 @@ class _Pane(msgspec.Struct, omit_defaults=True):
     n: Count
     positives: Count
     cells: bytes
-    mass: tuple[int, int, int] = NONE
+    mass: Mass = NONE
 
 
-class _State(msgspec.Struct):
+class WindowState(msgspec.Struct):
+    """The state of a `SlidingWindow`."""
+
     n: Count
     closed: list[_Pane]
     current: _Pane
@@ -89,7 +90,7 @@ class SlidingWindow:
         """Weight of the labels in the window beyond one each."""
         mass = self._current.mass
         for pane in self._closed:
-            mass = mass.plus(Mass(*pane.mass))
+            mass = mass.plus(pane.mass)
         return mass
 
     @property
@@ -191,40 +192,28 @@ class SlidingWindow:
             # The next label opens a new pane, because the last one of the other window is not filled further.
             self._n = (self._index + 1) * self._labels
 
-    def to_bytes(self) -> bytes:
-        """Return the state as bytes. Equal states give equal bytes."""
+    def to_state(self) -> WindowState:
+        """Return the state."""
         *closed, current = self._panes()
-        return msgspec.msgpack.encode(_State(self._n, closed, current))
+        return WindowState(self._n, closed, current)
 
-    def restore(self, data: bytes) -> Self:
-        """Replace the contents by the state from `to_bytes`.
-
-        Raises
-        ------
-        DamagedStateError
-            if the bytes are not a valid state.
-        """
-        state = decoded(data, _State, "a sliding window")
+    def restore(self, state: WindowState) -> Self:
+        """Replace the contents by a state."""
         panes = [*state.closed, state.current]
         indices = [pane.index for pane in panes]
-        if indices != sorted(set(indices)) or indices[0] < indices[-1] - PANES:
-            raise DamagedStateError("not the state of a sliding window: its panes are out of order")
-        if self._labels and not (
-            0 <= self._labels * indices[-1] <= state.n and sum(pane.n for pane in panes) <= state.n
-        ):
-            raise DamagedStateError(
-                f"not the state of a sliding window: its panes are not of {state.n} labels"
-            )
+        require(
+            indices == sorted(set(indices)) and indices[0] >= indices[-1] - PANES,
+            "the panes of a sliding window are out of order",
+        )
+        held = sum(pane.n for pane in panes)
+        require(
+            not self._labels or (0 <= self._labels * indices[-1] <= state.n and held <= state.n),
+            f"the panes of a sliding window are not of {state.n} labels",
+        )
         for pane in panes:
-            sketch = ScoreSketch.from_bytes(pane.cells)
-            if (sketch.n, sketch.n_positives, sketch.max_cells, sketch.labelled, sketch.mass) != (
-                pane.n,
-                pane.positives,
-                self._max_cells,
-                True,
-                pane.mass,
-            ):
-                raise DamagedStateError("not the state of a sliding window: a pane contradicts its sketch")
+            sketch = ScoreSketch.from_bytes(pane.cells).checked_as(self._current)
+            same = _pane(pane.index, sketch) == pane
+            require(same, "a pane of a sliding window contradicts its sketch")
         self._n, self._closed, self._index = state.n, state.closed, state.current.index
         self._current = sketch  # of the last pane
         self._merged = None

@@ -9,24 +9,24 @@ from __future__ import annotations
 from typing import Final, Self
 
 import msgspec
-import numpy as np
 
-from streamcal.errors import DamagedStateError
 from streamcal.sketch import buffers_c, checks
 from streamcal.sketch.arrays import Scores
 from streamcal.sketch.cohorts import Cohorts
-from streamcal.sketch.decoding import decoded
+from streamcal.sketch.decoding import require
 from streamcal.sketch.score_sketch import ScoreSketch
 
-__all__ = ["BUFFERED", "Traffic"]
+__all__ = ["BUFFERED", "Traffic", "TrafficState"]
 
 BUFFERED: Final = 4096
 """Number of scores, or labels of a domain, that may wait before they are sorted into a sketch."""
 
 
-class _State(msgspec.Struct):
-    sketch: bytes
-    unread: bytes
+class TrafficState(msgspec.Struct):
+    """The state of `Traffic`."""
+
+    sketch: ScoreSketch
+    unread: Scores
 
 
 class Traffic(buffers_c.ScoreBuffer):
@@ -96,31 +96,17 @@ class Traffic(buffers_c.ScoreBuffer):
         self._set_room()
         return mine
 
-    def to_bytes(self) -> bytes:
-        """Return the state; equal states give equal bytes."""
-        unread = self._since(self._read).astype("<f8").tobytes() if self._block else b""
-        return msgspec.msgpack.encode(_State(self.sketch.to_bytes(), unread))
+    def to_state(self) -> TrafficState:
+        """Return the state."""
+        sketch = self.sketch  # sorts, and so lets go of scores
+        return TrafficState(sketch, self._since(self._read if self._block else self._held))
 
-    def restore(self, data: bytes) -> Self:
-        """Replace the state by one from `to_bytes`.
-
-        Raises
-        ------
-        DamagedStateError
-            if the bytes are not such a state.
-        """
-        state = decoded(data, _State, "the traffic")
-        try:
-            unread = checks.as_scores(np.frombuffer(state.unread, "<f8"))
-        except ValueError as error:
-            raise DamagedStateError(f"not the state of the traffic: {error}") from None
-        sketch = ScoreSketch.from_bytes(state.sketch)
-        if sketch.labelled or sketch.max_cells != self._sketch.max_cells:
-            raise DamagedStateError("not the state of the traffic: its sketch does not fit the options")
+    def restore(self, state: TrafficState) -> Self:
+        """Replace the state by another."""
+        unread = checks.as_scores(state.unread)
         # Less than a block waits; after a merge, which may pass the end of one, less than two.
-        if len(unread) >= max(2 * self._block, 1):
-            raise DamagedStateError(f"not the state of the traffic: {len(unread)} scores wait")
-        self._sketch, self.n = sketch, sketch.n
+        require(len(unread) < max(2 * self._block, 1), f"{len(unread)} scores wait")
+        self._sketch, self.n = state.sketch.checked_as(self._sketch), state.sketch.n
         self._drop(self._held)
         self._put(unread)
         self._read, self._sketched = 0, self._held

@@ -17,9 +17,9 @@ from typing import Any, Final, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.errors import DamagedStateError
 from streamcal.sketch.arrays import Counts, Labels, Units
 from streamcal.sketch.cells import pack_numbers, unpack_numbers
+from streamcal.sketch.decoding import require
 from streamcal.values import shown
 
 __all__ = [
@@ -154,17 +154,17 @@ def unpack_extra(counts: Counts, data: bytes) -> tuple[Counts, bytes]:
 
     Raises
     ------
-    DamagedStateError
-        if the bytes do not begin with extra weights that labels of these counts, int64[2, m], can have.
+    ValueError
+        if the bytes do not begin with what labels of these counts, int64[2, m], can count for.
     """
     numbers, rest = unpack_numbers(data)
-    if len(counts) != 2 or len(numbers) != 3 * counts.shape[1]:
-        raise DamagedStateError(f"{len(numbers)} sums of weights for {counts.shape[1]} cells")
+    rows, cells = counts.shape
+    require(rows == 2 and len(numbers) == 3 * cells, f"{len(numbers)} sums of weights for {cells} cells")
     extra: Counts = numbers.reshape(3, -1)
     extra[:2] -= ONE * counts
     extra[2] -= ONE * counts.sum(axis=0)
-    if not extra.any() or not fits(counts, extra):
-        raise DamagedStateError("the weights of the labels of a sketch do not fit their number")
+    fitting = extra.any() and fits(counts, extra)
+    require(fitting, "the weights of the labels of a sketch do not fit their number")
     return extra, rest
 
 

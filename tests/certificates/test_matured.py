@@ -11,6 +11,7 @@ from streamcal.certificates.target import Counted
 from streamcal.sketch.cohorts import Cohorts
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
+from tests.states import bytes_of, restored
 
 Counts = np.ndarray
 
@@ -104,5 +105,5 @@ def test_cohorts_end_where_the_options_say_and_hold_the_labels_of_their_predicti
     here.add(scores[known[known < ends[-2]]], labels[known[known < ends[-2]]])
     assert matured.labels == here
     assert here.level <= matured.predictions.level
-    again = Cohorts(256, 3200, 1.1).restore(cohorts.to_bytes())
-    assert again.to_bytes() == cohorts.to_bytes()
+    again = restored(Cohorts(256, 3200, 1.1), bytes_of(cohorts))
+    assert bytes_of(again) == bytes_of(cohorts)

@@ -50,6 +50,7 @@ from streamcal.maps.uniform_mass import form
 from streamcal.sketch.grid import left_edges
 from streamcal.sketch.score_sketch import ScoreSketch
 from tests.certificates.truths import TRUTHS, Truth, gaussian
+from tests.states import bytes_of, restored
 
 Reals = npt.NDArray[np.float64]
 Apply = Callable[[Reals], Reals]
@@ -160,15 +161,15 @@ def test_prequential_is_the_sum_of_its_parts_and_survives_its_bytes() -> None:
         later += log_likelihoods(Forecasters(before).at(cells), cells)[0]
     expected = log_marginal(at_level(opening, level))[0] + np.logaddexp.reduce(later) - np.log(FORECASTERS)
     assert whole.log_likelihoods[row] == pytest.approx(expected, rel=1e-12)
-    again = Prequential().restore(whole.to_bytes())
-    assert again.to_bytes() == whole.to_bytes()
-    with pytest.raises(DamagedStateError, match="forecasts of 600 labels, of which there are 64"):
+    again = restored(Prequential(), bytes_of(whole))
+    assert bytes_of(again) == bytes_of(whole)
+    with pytest.raises(ValueError, match="forecasts of 600 labels, of which there are 64"):
         whole.check(sketches[0])
     whole.check(sketches[-1])
     whole.update(sketches[-1])
-    assert again.to_bytes() == whole.to_bytes(), "no label, no change"
+    assert bytes_of(again) == bytes_of(whole), "no label, no change"
     with pytest.raises(DamagedStateError):
-        Prequential().restore(whole.to_bytes()[:-3])
+        restored(Prequential(), bytes_of(whole)[:-3])
 
 
 def test_merged_forecasts_multiply() -> None:
@@ -183,9 +184,9 @@ def test_merged_forecasts_multiply() -> None:
     both[0].merge(both[1])
     np.testing.assert_array_equal(both[0]._sums, sums)
     both[0].fit(sketches[0])
-    before = both[0].to_bytes()
+    before = bytes_of(both[0])
     both[0].update(sketches[0])
-    assert both[0].to_bytes() == before
+    assert bytes_of(both[0]) == before
 
 
 # --- lemma 16: masses --------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from xml.etree import ElementTree
 
@@ -33,6 +32,7 @@ from streamcal.maps.shift import shift_odds
 from streamcal.maps.uniform_mass import form
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
+from tests.states import bytes_of, restored
 
 SOURCE, TARGET = NormalPair(0.5), NormalPair(0.1)
 
@@ -416,14 +416,14 @@ def test_the_watch_is_the_same_however_labels_are_cut() -> None:
             watches[1].count(scores[a:b], labels[a:b])
         for i in range(start, end):
             watches[2].count(scores[i : i + 1], labels[i : i + 1])
-        watches[1] = LabelShiftWatch(0.01, 4096).restore(watches[1].to_bytes())
+        watches[1] = restored(LabelShiftWatch(0.01, 4096), bytes_of(watches[1]))
         assert len({watch.look(source, target) for watch in watches}) == 1
-        assert len({watch.to_bytes() for watch in watches}) == 1
+        assert len({bytes_of(watch) for watch in watches}) == 1
         assert len({watch.log_e for watch in watches}) == 1
         start = end
     assert watches[0].refuted
     assert watches[0].labels == 20_000
-    assert len(watches[0].to_bytes()) < 1000, "it keeps counts, not labels"
+    assert len(bytes_of(watches[0])) < 1000, "it keeps counts, not labels"
 
 
 def test_the_watch_of_a_later_source_chooses_no_bins_from_that_sources_scores() -> None:
@@ -440,7 +440,7 @@ def test_the_watch_of_a_later_source_chooses_no_bins_from_that_sources_scores() 
         first.count(scores[start:end], labels[start:end])
         first.look(source, target)
         start = end
-    bins = json.loads(first.to_bytes())["cells"]
+    bins = first.to_state().cells.tolist()
     generation = ScoreSketch()  # with other scores than those before the alarm
     later = NormalPair(0.9)
     generation.add(*later.sample(4096, rng))
@@ -451,11 +451,12 @@ def test_the_watch_of_a_later_source_chooses_no_bins_from_that_sources_scores() 
         target.add(scores, labels)
         watch.count(scores, labels)
         assert not watch.look(generation, target)
-        watch = LabelShiftWatch(0.01, 4096, first).restore(watch.to_bytes())
-        state = json.loads(watch.to_bytes())
-        assert state["cells"] == bins
-    assert state["test"]["restarts"] > 0
-    assert sum(state["test"]["source_negatives"] + state["test"]["source_positives"]) == 4096
+        watch = restored(LabelShiftWatch(0.01, 4096, first), bytes_of(watch))
+        state = watch.to_state()
+        assert state.cells.tolist() == bins
+    assert state.test is not None
+    assert state.test.restarts > 0
+    assert sum(state.test.source_negatives + state.test.source_positives) == 4096
 
 
 def test_a_certificate_is_a_frozen_record_that_round_trips_through_json() -> None:

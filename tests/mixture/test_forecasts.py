@@ -23,6 +23,7 @@ from streamcal.mixture.snapshots import Snapshots
 from streamcal.mixture.table import Table
 from streamcal.sketch import grid
 from streamcal.sketch.arrays import AT_ONCE, IN_CALL
+from streamcal.sketch.decoding import decoded
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
 from tests.mixture.plain import expit, hinge, isotonic, log_losses, logits_of, online_platt, shifted
@@ -50,7 +51,7 @@ def test_every_candidate_forecasts_what_its_name_says() -> None:
     for part in parts:
         mixture.learn(scores[part], labels[part], np.full(len(scores[part]), -1))
     mixture.step(0)
-    snapshot = codec.unpack_snapshots(codec.decode(mixture.to_bytes()))[-3][1]
+    snapshot = codec.unpack_snapshots(decoded(mixture.to_bytes(), codec.MixtureState, "a mixture"))[-3][1]
     z = np.linspace(0.0, 1.0, 301)
     table = dict(zip(NAMES, forecasts(snapshot, Points.of(z)), strict=True))
     assert np.array_equal(table.pop("identity"), z)

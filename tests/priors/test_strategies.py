@@ -27,6 +27,7 @@ from tests.priors.streams import (
     up_to_date,
     with_source,
 )
+from tests.states import bytes_of
 
 
 def take_labels(tracker: PriorTracker, labels: np.ndarray) -> None:
@@ -69,7 +70,7 @@ def test_a_window_of_labels_takes_a_byte_each() -> None:
     tracker = make_tracker("labels", 10_000)
     for seed in range(10):
         take_labels(tracker, np.random.default_rng(seed).random(9_000) < 0.3)
-    assert len(tracker.to_bytes()) < 10_100
+    assert len(bytes_of(tracker)) < 10_100
 
 
 # Each prediction once
@@ -261,10 +262,10 @@ def test_without_smoothing_it_is_the_likeliest() -> None:
 def test_a_source_that_is_no_map_changes_nothing(kind: str) -> None:
     tracker = with_source(kind)
     tracker.take_scores(VALUES.repeat(BLOCK))
-    before = tracker.to_bytes()
+    before = bytes_of(tracker)
     with pytest.raises(ValueError, match="ascend"):
         tracker.set_source((0.0, 0.5), (0.2,), 0.5)
-    assert tracker.to_bytes() == before
+    assert bytes_of(tracker) == before
 
 
 @pytest.mark.slow
@@ -276,9 +277,9 @@ def test_memory_is_bounded(kind: str) -> None:
     scores = 1.0 / (1.0 + np.exp(rng.normal(0.0, 8.0, 200_000)))
     tracker.take_scores(scores)
     assert tracker.evidence.scores == 200_000
-    assert len(tracker.to_bytes()) < 128 * 1024
+    assert len(bytes_of(tracker)) < 128 * 1024
     tracker.take_labels(np.zeros(20_000, np.int8), scores[:20_000], np.full(20_000, 10**9))  # never observed
-    assert len(tracker.to_bytes()) < 128 * 1024
+    assert len(bytes_of(tracker)) < 128 * 1024
 
 
 # On known truth

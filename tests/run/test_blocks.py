@@ -41,6 +41,7 @@ from streamcal.run.order import MicroBatch, TimesRead
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, Outputs, Runner
+from streamcal.sketch.decoding import encoded
 
 Stream = Sequence[Event | Malformed]
 
@@ -76,7 +77,7 @@ def run(events: Stream, cuts: Sequence[int], *, in_columns: bool, **options: Any
         outcomes.append((rows, outcome.rejects, *told))
         assert pipeline.processed == end
     engines = {key: engine.to_bytes() for key, engine in pipeline.engines.items()}
-    state = pipeline.tally, pipeline.reasons, pipeline.quality.state, pipeline._join.to_bytes()
+    state = pipeline.tally, pipeline.reasons, encoded(pipeline.quality.state), pipeline._join.to_bytes()
     return outcomes, pipeline.close(), pipeline.counts, *state, engines
 
 

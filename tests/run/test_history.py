@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from streamcal import DamagedStateError
 from streamcal.run.history import LIMITS, MOST_WINDOWS, WIDTH, History, HistoryState
+from streamcal.sketch.decoding import decoded, encoded
 
 GRAIN = 1e-6  # sums are of multiples of about a tenth of that, and windows are kept in single precision
 
@@ -30,8 +30,8 @@ def in_parts(columns: tuple[Any, Any, Any, Any], cuts: Sequence[int]) -> History
     made, ends = History(), [*cuts, len(columns[2])]
     for start, end in zip([0, *cuts], ends, strict=True):
         made.add(*(each[..., start:end] for each in columns))
-        stored = msgspec.json.encode(made.state)
-        made = History.restore(msgspec.json.decode(stored, type=HistoryState))
+        stored = encoded(made.state, json=True)
+        made = History.restore(decoded(stored, HistoryState, "it", json=True))
     return made
 
 
@@ -75,14 +75,14 @@ def test_it_does_not_depend_on_how_labels_come_in_parts(cuts: Sequence[int]) -> 
     """Nor on whether it was stored between them: equal to the last bit."""
     columns = drawn(COUNT)
     whole, parts = in_parts(columns, ()), in_parts(columns, cuts)
-    assert msgspec.json.encode(parts.state) == msgspec.json.encode(whole.state)
+    assert encoded(parts.state, json=True) == encoded(whole.state, json=True)
 
 
 def test_it_is_bounded() -> None:
     history, sizes = History(), []
     for _ in range(40):
         history.add(*drawn(50_000))
-        sizes.append(len(msgspec.json.encode(history.state)))
+        sizes.append(len(encoded(history.state, json=True)))
         assert MOST_WINDOWS // 2 <= len(history.ends) < MOST_WINDOWS
     assert max(sizes) < 11_000
 
@@ -93,18 +93,19 @@ def test_it_is_bounded() -> None:
         {"width": 0},
         {"width": 257},
         {"labels": 1 << 40},
-        {"windows": b"\0" * 99},
-        {"windows": b"\0\0\xc0\x7f" * 25},
-        {"times": b""},
-        {"open": b"\0" * 8},
-        {"open": b"\xff" * 8 * 26},
-        {"totals": b"\0"},
-        {"totals": b"\0" * 480},
-        {"losses": b"\xff" * 32},
+        {"windows": np.zeros(24, np.float32)},
+        {"windows": np.full(25, np.nan, np.float32)},
+        {"times": np.empty(0)},
+        {"open": np.zeros(1)},
+        {"open": np.full(26, np.nan)},
+        {"totals": np.zeros(1)},
+        {"totals": np.zeros(60)},
+        {"losses": np.full(4, np.nan)},
     ],
 )
 def test_what_is_no_state_is_refused(wrong: dict[str, Any]) -> None:
     history = History()
     history.add(*drawn(WIDTH + 1))
-    with pytest.raises(DamagedStateError):
-        History.restore(msgspec.structs.replace(history.state, **wrong))
+    state = encoded(msgspec.structs.replace(history.state, **wrong))
+    with pytest.raises(ValueError, match=r"history|reshape"):
+        History.restore(decoded(state, HistoryState, "a history"))

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamcal.errors import DamagedStateError
 from streamcal.sketch.cells import pack_numbers, unpack_numbers
 
 NUMBERS = st.one_of(st.integers(0, 300), st.integers(65_000, 66_000), st.integers(0, 2**63 - 1))
@@ -29,7 +28,7 @@ def test_small_numbers_take_one_byte_beside_a_large_one() -> None:
 def test_other_bytes_are_refused_or_numbers(data: bytes) -> None:
     try:
         numbers, _ = unpack_numbers(data)
-    except DamagedStateError:
+    except ValueError:
         return
     assert (numbers >= 0).all()
 
@@ -41,9 +40,9 @@ def test_other_bytes_are_refused_or_numbers(data: bytes) -> None:
         (b"\x01\0\0\0\x03abc", "8 bytes do not hold 1 numbers of 3 bytes"),
         (b"\x02\0\0\0\x01a", "6 bytes do not hold 2 numbers of 1 bytes"),
         (b"\x01\0\0\0\x01\xff1234567", "13 bytes do not hold 1 large numbers of 1"),
-        (b"\x01\0\0\0\x01\xff" + bytes(8), "a number marked as large, at least 255, is 0"),
+        (b"\x01\0\0\0\x01\xff" + bytes(8), "numbers marked as large: not all in"),
     ],
 )
 def test_damage_is_named(data: bytes, message: str) -> None:
-    with pytest.raises(DamagedStateError, match=message):
+    with pytest.raises(ValueError, match=message):
         unpack_numbers(data)

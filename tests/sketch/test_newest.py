@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamcal.errors import DamagedStateError
 from streamcal.sketch import grid
-from streamcal.sketch.newest import Newest
+from streamcal.sketch.newest import Newest, NewestState
+from tests.states import bytes_of, restored
 
 LAST = grid.LAST_KEY >> grid.MIN_LEVEL
 
@@ -49,12 +49,12 @@ def test_the_latest_are_kept_in_their_order(parts: list[int], size: int, seed: i
         start += part
         newest.add(scores[these], labels[these])
         check(newest, scores[:start], labels[:start], size)
-        newest = Newest(size).restore(newest.to_bytes())
+        newest = restored(Newest(size), bytes_of(newest))
         (left if place < len(parts) // 2 else right).add(scores[these], labels[these])
     check(newest, scores, labels, size)
-    assert len(newest.to_bytes()) == 4 * min(n, size)
+    assert len(newest.to_state().packed) == min(n, size)
     left.merge(right)
-    assert left.to_bytes() == newest.to_bytes()
+    assert bytes_of(left) == bytes_of(newest)
 
 
 def test_labels_wait_to_be_packed_until_there_are_many_or_somebody_reads_them() -> None:
@@ -69,23 +69,13 @@ def test_labels_wait_to_be_packed_until_there_are_many_or_somebody_reads_them() 
     check(newest, scores, labels, 1500)
     assert not newest._labels
     other.add(scores[:10], labels[:10])
-    assert other.restore(newest.to_bytes()).to_bytes() == newest.to_bytes()
+    assert bytes_of(restored(other, bytes_of(newest))) == bytes_of(newest)
 
 
-@pytest.mark.parametrize(
-    ("data", "why"),
-    [
-        (bytes(3), "in 3 bytes"),
-        (bytes(12), "at most 2, in 12 bytes"),
-        (np.array([-2], "<i4").tobytes(), "do not exist"),
-        (np.array([2 * (LAST + 1)], "<i4").tobytes(), "do not exist"),
-    ],
-)
-def test_what_cannot_be_a_state_is_refused(data: bytes, why: str) -> None:
+@pytest.mark.parametrize("packed", [[0, 0, 0], [-2], [2 * (LAST + 1)]])
+def test_what_cannot_be_a_state_is_refused(packed: list[int]) -> None:
     newest = Newest(2)
     newest.add(np.array([1.0]), np.array([1], np.int8))
-    assert Newest(2).restore(newest.to_bytes()).counts(1)[0].tolist() == [LAST]
-    before = newest.to_bytes()
-    with pytest.raises(DamagedStateError, match=why):
-        newest.restore(data)
-    assert newest.to_bytes() == before
+    assert restored(Newest(2), bytes_of(newest)).counts(1)[0].tolist() == [LAST]
+    with pytest.raises(ValueError, match="newest labels"):
+        newest.restore(NewestState(np.array(packed, np.int32)))

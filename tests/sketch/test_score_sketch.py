@@ -183,8 +183,8 @@ def test_any_bytes_are_safe(noise: bytes) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda s: s._cells.__setitem__(0, 99_999_999), "out of order or out of range"),
-        (lambda s: setattr(s, "_max_cells", 1), "max_cells of a sketch must be at least 64, got 1"),
+        (lambda s: s._cells.__setitem__(0, 99_999_999), "cells: not all in"),
+        (lambda s: setattr(s, "_max_cells", 1), "max_cells must be at least 64, got 1"),
         (lambda s: setattr(s, "_level", 60), "level 60"),
     ],
 )

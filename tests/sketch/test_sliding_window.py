@@ -17,6 +17,7 @@ from streamcal.maps.curves import fit_curve
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.sliding_window import PANES, SlidingWindow
 from tests.inside import labels_of
+from tests.states import restored
 
 CELLS = 64  # few, so that sketches are coarsened; a window kept by subtraction would stay coarse
 
@@ -180,8 +181,8 @@ def test_bad_times_and_windows_are_refused() -> None:
     with pytest.raises(ValueError, match="greater than or equal to 64"):
         Recalibrator(window=10)
     assert Recalibrator(window="P30D").config.window == timedelta(days=30)
-    with pytest.raises(DamagedStateError, match="not the state of a sliding window"):
-        SlidingWindow(100, CELLS).restore(b"nonsense")
+    with pytest.raises(DamagedStateError, match="not the state of this part"):
+        restored(SlidingWindow(100, CELLS), b"nonsense")
 
 
 def test_the_schedule_stops_growing_at_the_stride() -> None:

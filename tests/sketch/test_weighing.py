@@ -14,9 +14,10 @@ from streamcal import DamagedStateError, ScoreSketch
 from streamcal.events import Weight
 from streamcal.maps.uniform_mass import form
 from streamcal.sketch import weighing
-from streamcal.sketch.newest import Newest
+from streamcal.sketch.newest import Newest, NewestState
 from streamcal.sketch.score_sketch import MIN_MAX_CELLS
 from streamcal.sketch.weighing import HEAVIEST, LIGHTEST, NONE, ONE, Mass
+from tests.states import bytes_of, restored
 
 SCORES = st.one_of(
     st.floats(0.0, 1.0), st.floats(0.0, 45.0).map(lambda e: 2.0**-e), st.sampled_from([0.0, 0.1, 0.5, 1.0])
@@ -81,7 +82,7 @@ def test_weights_of_1_are_no_weights(events: Events) -> None:
     newest, alike = Newest(50), Newest(50)
     newest.add(np.array(scores), np.array(labels, np.int8))
     alike.add(np.array(scores), np.array(labels, np.int8), np.full(len(events), ONE))
-    assert alike.to_bytes() == newest.to_bytes()
+    assert bytes_of(alike) == bytes_of(newest)
 
 
 @given(st.lists(st.tuples(SCORES, st.integers(0, 1), st.integers(1, 6)), min_size=1), st.integers(1, 9))
@@ -114,7 +115,7 @@ def test_the_newest_keep_their_weights(events: Events, size: int, cut: int) -> N
         assert cells.tolist() == alone.cells.tolist()
         assert weighed.masses.tolist() == alone.weighed.masses.tolist()
         assert weighed.labels == pytest.approx(alone.weighed.labels)
-    assert Newest(size).restore(newest.to_bytes()).to_bytes() == newest.to_bytes()
+    assert bytes_of(restored(Newest(size), bytes_of(newest))) == bytes_of(newest)
 
 
 def test_weights_that_cancel_are_still_weights() -> None:
@@ -181,16 +182,17 @@ def test_bytes_from_anywhere_are_safe() -> None:
         np.where(np.arange(3)[:, None] == 2, extra - ONE // 2, extra),  # squares below what is possible
     ]
     for bad in wrong:
-        with pytest.raises(DamagedStateError):
+        with pytest.raises(ValueError, match="weights"):
             weighing.unpack_extra(
                 counts, weighing.pack_extra(counts, np.maximum(bad, -ONE * counts[0].max()))
             )
-    with pytest.raises(DamagedStateError):
+    with pytest.raises(ValueError, match="sums of weights"):
         weighing.unpack_extra(counts[:, :1], data)
     with pytest.raises(DamagedStateError):
         ScoreSketch.from_bytes(sketch.to_bytes()[:-1])
     newest = Newest(9)
     newest.add(np.array([0.1, 0.2]), np.array([0, 1], np.int8), np.array([256, 512]))
-    for bytes_ in (newest.to_bytes()[:-4], newest.to_bytes()[:-1], newest.to_bytes()[:12] + b"\0" * 8):
-        with pytest.raises(DamagedStateError):
-            Newest(9).restore(bytes_)
+    packed = newest.to_state().packed
+    for wrong_units in ([256], [256, 256], [256, 0]):
+        with pytest.raises(ValueError, match="damaged"):
+            Newest(9).restore(NewestState(packed, np.array(wrong_units, np.int32)))

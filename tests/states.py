@@ -1,0 +1,24 @@
+"""The state of one part of an engine, as bytes and back: in an engine it is a branch of one tree."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from streamcal.sketch.decoding import decoded, encoded, restoring
+
+__all__ = ["bytes_of", "restored"]
+
+T = TypeVar("T")
+
+
+def bytes_of(part: Any) -> bytes:
+    """Return the state of a part."""
+    return encoded(part.to_state())
+
+
+def restored(fresh: T, data: bytes) -> T:
+    """Return a new part with the state of these bytes put into it, as an engine does."""
+    part: Any = fresh
+    with restoring("not the state of this part"):
+        part.restore(decoded(data, type(part.to_state()), "this part"))
+    return fresh

@@ -50,18 +50,10 @@ nitpicky = True  # a name in single backticks is a reference, and must exist: se
 default_role = "py:obj"
 
 NAVIGATION = {
-    "Concepts": [
-        "recalibration",
-        "label-shift",
-        "certificates",
-        "drift",
-        "late-labels",
-        "operations",
-        "page",
-        "scale",
-        "glossary",
-    ],
-    "Reference": ["events", "store", "serve", "kafka", "spark", "river", "connectors", "api/README"],
+    "Tutorial": ["tutorial"],
+    "How-to": ["late-labels", "operations", "page", "serve", "kafka", "spark", "river", "scale"],
+    "Concepts": ["recalibration", "label-shift", "certificates", "drift", "glossary"],
+    "Reference": ["events", "store", "connectors", "api/README"],
     "Background": [
         "paper",
         "benchmarks",

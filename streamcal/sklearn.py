@@ -13,6 +13,7 @@ from streamcal.engine.recalibrator import Recalibrator
 from streamcal.events import Domain
 from streamcal.sketch import checks
 from streamcal.sketch.weighing import as_units
+from streamcal.values import Floats, Labels
 
 try:
     from sklearn.base import (  # type: ignore[import-untyped]
@@ -210,7 +211,7 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
             self.estimator_.partial_fit(X, labels, **self._fit_params(weights, "partial_fit"))
         return self
 
-    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
+    def predict_proba(self, X: Any) -> Floats:
         """Return the recalibrated probabilities, float64[n, 2], in the order of ``classes_``."""
         check_is_fitted(self)
         probabilities = self.engine_.predict_many(_scores(self.estimator_, self.classes_, X))
@@ -288,8 +289,8 @@ class StreamingCalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEst
 
 def _learn(
     engine: Recalibrator,
-    scores: npt.NDArray[np.float64],
-    labels: npt.NDArray[np.int8],
+    scores: Floats,
+    labels: Labels,
     domain: Domain,
     weights: npt.NDArray[Any] | None,
 ) -> None:
@@ -344,7 +345,7 @@ def _folds(cv: Any, labels: npt.NDArray[Any]) -> Any:
     return folds
 
 
-def _encode(labels: npt.NDArray[Any], classes: npt.NDArray[Any]) -> npt.NDArray[np.int8]:
+def _encode(labels: npt.NDArray[Any], classes: npt.NDArray[Any]) -> Labels:
     """Return 1 for labels of the second class and 0 for labels of the first, int8[n]."""
     positive = labels == classes[1]
     other = ~positive & (labels != classes[0])
@@ -362,13 +363,13 @@ def _method(estimator: Any) -> str:
     return "predict_proba" if hasattr(estimator, "predict_proba") else "decision_function"
 
 
-def _scores(estimator: Any, classes: npt.NDArray[Any], X: Any) -> npt.NDArray[np.float64]:
+def _scores(estimator: Any, classes: npt.NDArray[Any], X: Any) -> Floats:
     """Return the score of every row for the second class, float64[n]."""
     column = int(np.flatnonzero(estimator.classes_ == classes[1])[0])
     return _as_scores(getattr(estimator, _method(estimator))(X), column)
 
 
-def _as_scores(answers: npt.NDArray[Any], column: int) -> npt.NDArray[np.float64]:
+def _as_scores(answers: npt.NDArray[Any], column: int) -> Floats:
     """Return scores, float64[n], from probabilities, float[n, 2], or decision values, float[n]."""
     if answers.ndim == 1:
         return np.asarray(expit(answers.astype(np.float64)))

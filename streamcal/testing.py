@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import expit, logit
 
 from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.values import Floats, Labels
 
 __all__ = ["NormalPair", "Risk"]
 
@@ -51,16 +51,14 @@ class NormalPair:
             raise ValueError(f"prior must be in (0, 1), got {prior!r}")
         self.prior = prior
 
-    def sample(
-        self, n: int, rng: np.random.Generator
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int8]]:
+    def sample(self, n: int, rng: np.random.Generator) -> tuple[Floats, Labels]:
         """Return n independent scores, float64[n], and labels, int8[n]."""
         labels = (rng.random(n) < self.prior).astype(np.int8)
         return expit(rng.standard_normal(n) + (4.0 * labels - 2.0)), labels
 
-    def optimal(self, scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def optimal(self, scores: Floats) -> Floats:
         """Return the optimal recalibration h*(z) = P[Y=1 | f(X)=z] = sigmoid(4x + logit π)."""
-        probabilities: npt.NDArray[np.float64] = expit(4.0 * logit(scores) + logit(self.prior))
+        probabilities: Floats = expit(4.0 * logit(scores) + logit(self.prior))
         return probabilities
 
     def risk(self, recalibration: RecalibrationMap) -> Risk:

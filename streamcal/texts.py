@@ -12,10 +12,9 @@ from typing import Final, Self, overload
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["PADDING", "Bytes", "Indices", "Texts", "gathered"]
+from streamcal.values import Bytes, Counts
 
-Bytes = npt.NDArray[np.uint8]
-Indices = npt.NDArray[np.int64]
+__all__ = ["PADDING", "Texts", "gathered"]
 
 PADDING: Final = 8
 """Bytes behind the last text that can be read."""
@@ -37,7 +36,7 @@ class Texts(Sequence[str | None]):
     __slots__ = ("_from", "_listed", "data", "sizes", "starts")
 
     def __init__(
-        self, data: Bytes, starts: Indices, sizes: Indices, listed: list[str | None] | None = None
+        self, data: Bytes, starts: Counts, sizes: Counts, listed: list[str | None] | None = None
     ) -> None:
         self.data, self.starts, self.sizes = data, starts, sizes
         self._listed = listed  # the same, if there is a list already …
@@ -124,7 +123,7 @@ class Texts(Sequence[str | None]):
         return cls(data, np.cumsum(sizes) - sizes, sizes, listed)
 
 
-def gathered(texts: Texts) -> tuple[Bytes, Indices]:
+def gathered(texts: Texts) -> tuple[Bytes, Counts]:
     """Return the bytes of texts one behind the other, without padding, and their sizes."""
     starts, sizes, data = texts.starts, texts.sizes, texts.data
     if not len(sizes):

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.values import parse_number, shown
+from streamcal.values import Floats, parse_number, shown
 
 __all__ = [
     "LATEST",
@@ -60,7 +60,7 @@ def unit_of(number: float) -> int:
     return len(UNITS) if math.isnan(number) else bisect_right(_LIMITS, abs(number))
 
 
-def units_of(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
+def units_of(numbers: Floats) -> npt.NDArray[np.intp]:
     """Do the same for an array, float64[n]."""
     return np.where(np.isnan(numbers), len(UNITS), np.searchsorted(_LIMITS, np.abs(numbers), "right"))
 
@@ -95,7 +95,7 @@ def check_time(value: object) -> float | None:
     return None if value is None else seconds_of(read_time(value))
 
 
-def as_times(times: Any, n: int) -> npt.NDArray[np.float64]:
+def as_times(times: Any, n: int) -> Floats:
     """Return event times in seconds as float64[n], checked. A single time applies to all n events.
 
     Accepts numbers, datetimes and ISO 8601 text: numpy arrays, lists, and pandas, polars and Arrow columns.
@@ -172,7 +172,7 @@ def _from_date(moment: date) -> float | None:
     return seconds if abs(seconds) < LIMIT else None  # the others would be taken for another unit
 
 
-def seconds_of_moments(moments: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def seconds_of_moments(moments: npt.NDArray[Any]) -> Floats:
     """Return datetimes, datetime64[n], in seconds: NaN for what is none or beyond the year 5138."""
     unit, step = np.datetime_data(moments.dtype)
     if step != 1 or unit not in _TICKS:
@@ -184,7 +184,7 @@ def seconds_of_moments(moments: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     return seconds
 
 
-def _from_objects(column: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def _from_objects(column: npt.NDArray[Any]) -> Floats:
     numbers = np.empty(len(column))
     for index, value in enumerate(column.tolist()):
         try:

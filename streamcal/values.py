@@ -19,6 +19,8 @@ import numpy.typing as npt
 __all__ = [
     "MAX_NAME_BYTES",
     "MAX_NAME_CHARACTERS",
+    "Bytes",
+    "Cells",
     "Counts",
     "Flags",
     "Floats",
@@ -36,10 +38,16 @@ Floats = npt.NDArray[np.float64]
 """Scores, probabilities, times and other numbers."""
 
 Counts = npt.NDArray[np.int64]
-"""Counts, indices and units of weight."""
+"""Counts and indices; or weights of labels in units of 1/256 (`streamcal.sketch.weighing`)."""
 
 Labels = npt.NDArray[np.int8]
 """Labels, 0 or 1."""
+
+Cells = npt.NDArray[np.int32]
+"""Cells of the dyadic grid, all of one level."""
+
+Bytes = npt.NDArray[np.uint8]
+"""Bytes of texts."""
 
 Flags = npt.NDArray[np.bool_]
 """Yes or no of each."""

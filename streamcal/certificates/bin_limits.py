@@ -11,7 +11,6 @@ import math
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.certificates.inequalities import (
     bennett_factor,
@@ -20,6 +19,7 @@ from streamcal.certificates.inequalities import (
     largest_variance,
 )
 from streamcal.maps.binning import bin_sums
+from streamcal.values import Counts, Flags, Floats
 
 __all__ = [
     "LOG_GRID",
@@ -38,10 +38,6 @@ __all__ = [
     "version_limits",
 ]
 
-Counts = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
-Reals = npt.NDArray[np.float64]
-
 LOG_GRID: Final = 36.2
 """Log of the number of intervals of the grid at its finest level, rounded up."""
 
@@ -58,19 +54,19 @@ _GAUSS_LOSS: Final = 6.4e-5  # −log(1 − 2Φ̄(4)), rounded up
 class BinIntervals(NamedTuple):
     """Certified limits per bin, float64[B] each. They hold for all bins together."""
 
-    lower: Reals
+    lower: Floats
     """Lower limit on the mean of h* over the scores in the bin."""
-    upper: Reals
+    upper: Floats
     """Upper limit on the mean of h* over the scores in the bin."""
-    mean_lower: Reals
+    mean_lower: Floats
     """Lower limit on the population mean P[Y=1 | Z in bin]."""
-    mean_upper: Reals
+    mean_upper: Floats
     """Upper limit on the population mean."""
-    floor: Reals
+    floor: Floats
     """Lower limit on h* everywhere in the bin."""
-    ceiling: Reals
+    ceiling: Floats
     """Upper limit on h* everywhere in the bin."""
-    mass: Reals
+    mass: Floats
     """Upper limit on P[Z in bin]."""
     monotone: bool
     """False if the labels refute that h* is non-decreasing."""
@@ -110,18 +106,18 @@ class BinningLimits(NamedTuple):
 
     splits: Counts
     """First cell of each bin, then m, int64[B+1]."""
-    totals: Reals
+    totals: Floats
     """Scores per bin N_b, float64[B]."""
-    rates: Reals
+    rates: Floats
     """Least possible share μ̂_b of label 1 per bin, float64[B]: pending labels count as 0."""
-    most: Reals
+    most: Floats
     """Largest possible share of label 1 per bin, float64[B]: pending labels count as 1 (lemma 19)."""
     intervals: BinIntervals
-    ratio: Reals
+    ratio: Floats
     """Upper limit on the mass of a bin over its share N_b/n of the scores, float64[B]."""
-    shape: Reals
+    shape: Floats
     """Shape error τ_b of lemma 5, float64[B]."""
-    atom: Reals
+    atom: Floats
     """Share ε_b of lemma 8i, float64[B], see `atom_shares`."""
     squares: float
     """Upper bound on Σ mass_b (μ̂_b − μ̃_b)²."""
@@ -252,7 +248,7 @@ def binning_limits(version: VersionLimits, splits: Counts, choices: int) -> Binn
     )
 
 
-def atom_shares(version: VersionLimits, splits: Counts, mass: Reals) -> Reals:
+def atom_shares(version: VersionLimits, splits: Counts, mass: Floats) -> Floats:
     """Return ε_b (lemma 8i): the share of a bin's mass that may lie beside its score, if it holds only one.
 
     Parameters
@@ -278,8 +274,8 @@ def pool_widths(bins: int) -> list[int]:
 
 
 def mean_limits(
-    hits: Reals, totals: Reals, delta: float, most: Reals | None = None
-) -> tuple[Reals, Reals, bool]:
+    hits: Floats, totals: Floats, delta: float, most: Floats | None = None
+) -> tuple[Floats, Floats, bool]:
     """Return limits on the mean of h* over each bin's scores, from pools of 1, 4, 16, … bins (lemma 2).
 
     h* does not decrease. The mean of a pool that ends at bin b is therefore at most the mean of bin b, and
@@ -318,13 +314,13 @@ def mean_limits(
     return lower, upper, monotone
 
 
-def _pooled(hits: Reals, widths: list[int]) -> Reals:
+def _pooled(hits: Floats, widths: list[int]) -> Floats:
     """Return the sums over all pools of each width in turn."""
     sums = np.concatenate(([0.0], np.cumsum(hits)))
     return np.concatenate([sums[width:] - sums[:-width] for width in widths])
 
 
-def shape_error(totals: Reals, exponent: float) -> Reals:
+def shape_error(totals: Floats, exponent: float) -> Floats:
     """Return τ: the largest error of a bin's share of scores beyond a point against its mass (lemma 5).
 
     Parameters
@@ -341,10 +337,10 @@ def shape_error(totals: Reals, exponent: float) -> Reals:
 
 
 def squares_limit(
-    lower: Reals,
-    upper: Reals,
-    totals: Reals,
-    ratio: Reals,
+    lower: Floats,
+    upper: Floats,
+    totals: Floats,
+    ratio: Floats,
     noise: float,
     exponent: float,
     delta: float,
@@ -388,7 +384,7 @@ def squares_limit(
     return float(((math.log(len(_LAMBDAS) / delta) + total) / grid).min())
 
 
-def _knapsack(cost: Reals, caps: Reals, totals: Reals, noise: float) -> Reals:
+def _knapsack(cost: Floats, caps: Floats, totals: Floats, noise: float) -> Floats:
     """Return the largest Σ (cost_b/caps_b) v_b over 0 ≤ v_b ≤ caps_b with Σ N_b v_b ≤ noise, for each row."""
     weight = caps * totals
     order = np.argsort(-cost / weight, axis=1)

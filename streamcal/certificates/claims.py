@@ -12,7 +12,6 @@ from functools import cached_property, partial
 from typing import NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.certificates.bin_limits import BinIntervals, bin_intervals
 from streamcal.certificates.first_claim import doubled
@@ -27,12 +26,9 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import NO_SHIFT, shift_odds
 from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.values import Counts, Flags, Floats
 
 __all__ = ["Claims", "Formed", "Spending", "Target"]
-
-Counts = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
 
 
 class Formed(NamedTuple):

@@ -15,11 +15,9 @@ import numpy.typing as npt
 
 from streamcal.certificates.inequalities import log_kt
 from streamcal.certificates.shift_likelihood_c import entropy, largest_likelihood, shifted_likelihood
+from streamcal.values import Counts, Floats
 
 __all__ = ["LabelShiftTest"]
-
-Counts = npt.NDArray[np.int64]
-Reals = npt.NDArray[np.float64]
 
 _MULTIPLIERS: Final = (0.1, 0.4, 1.0)  # Lagrange multipliers λ that are tried
 _FIRST_RESTART: Final = 1024  # labels
@@ -217,5 +215,5 @@ def _deviance_radius(bins: int, log_inverse: float) -> float:
     return float(((log_inverse + bins * np.log((1 + _TILTS) / (1 - _TILTS))) / _TILTS).min())
 
 
-def _logit(rates: Reals) -> Reals:
+def _logit(rates: Floats) -> Floats:
     return np.asarray(np.log(rates / (1.0 - rates)))

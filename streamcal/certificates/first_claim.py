@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.maps.isotonic_c import isotonic
 from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.values import Counts
 
 __all__ = ["NO_CLAIM", "doubled", "first_claim"]
 
@@ -50,7 +50,7 @@ def doubled(sketch: ScoreSketch, doublings: int) -> ScoreSketch:
     return many
 
 
-def _expected(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _expected(counts: Counts) -> Counts:
     """Return the expected counts of as many scores again; of labels, without their noise."""
     if len(counts) == 1:
         return counts

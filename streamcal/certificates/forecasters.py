@@ -11,21 +11,17 @@ from typing import Annotated, Final, NamedTuple, Self
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.maps.binning import bin_sums, cube_root, uniform_mass
 from streamcal.maps.isotonic_c import isotonic
 from streamcal.maps.platt import apply_platt, expit, fit_platt, logit
 from streamcal.sketch import grid
-from streamcal.sketch.arrays import Cells
 from streamcal.sketch.cells import coarsen
 from streamcal.sketch.decoding import ascending, require, within
 from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.values import Cells, Counts, Floats
 
 __all__ = ["FORECASTERS", "Forecasters", "ForecastersState", "Levels", "log_likelihoods", "log_marginal"]
-
-Counts = npt.NDArray[np.int64]
-Reals = npt.NDArray[np.float64]
 
 FORECASTERS: Final = 4
 """Number of forecasters: linear, step, Platt, identity."""
@@ -41,9 +37,9 @@ _FITTED: Final = 512  # cells; more would only slow Platt scaling down
 class Levels(NamedTuple):
     """Labels per cell at several levels of the grid, one level behind the other."""
 
-    centres: Reals
+    centres: Floats
     """Score inside each cell, float64[M]."""
-    logits: Reals
+    logits: Floats
     """Logit of each of these scores, float64[M]."""
     counts: Counts
     """Labels by class, int64[2, M]; no cell is empty."""
@@ -71,9 +67,9 @@ _FARTHEST: Final = sys.float_info.max
 class ForecastersState(msgspec.Struct):
     """Fitted maps of m bins: float64[m] each, and m − 1 edges."""
 
-    knots: Reals
-    means: Reals
-    starts: Reals
+    knots: Floats
+    means: Floats
+    starts: Floats
     platt: tuple[Parameter, Parameter]
 
 
@@ -107,7 +103,7 @@ class Forecasters:
         self._platt = fit_platt(logit(_centres(cells, level)), by_label[1:], by_label.sum(axis=0)[None])
         self._least = _least(sketch.n)  # Platt scaling knows no more than so many labels show
 
-    def at(self, labels: Levels) -> Reals:
+    def at(self, labels: Levels) -> Floats:
         """Return the forecasts in the cells of labels, float64[FORECASTERS, M] in (0, 1)."""
         centres, logits = labels.centres, labels.logits
         forecasts = np.empty((FORECASTERS, len(centres)))
@@ -135,7 +131,7 @@ class Forecasters:
         made._platt, made._least = np.array([state.platt]), _least(labels)
         return made
 
-    def _set_means(self, means: Reals) -> None:
+    def _set_means(self, means: Floats) -> None:
         self._means, self._log_odds = means, np.log(means / (1.0 - means))
 
 
@@ -143,7 +139,7 @@ def _least(labels: int) -> float:
     return 0.5 / (labels + 1.0)
 
 
-def log_likelihoods(forecasts: Reals, labels: Levels) -> Reals:
+def log_likelihoods(forecasts: Floats, labels: Levels) -> Floats:
     """Return the log likelihood of labels at each of k levels by each row of forecasts, float64[f, M].
 
     The result is float64[k, f].
@@ -153,7 +149,7 @@ def log_likelihoods(forecasts: Reals, labels: Levels) -> Reals:
     return np.asarray(np.add.reduceat(each, labels.starts, axis=1).T)
 
 
-def log_marginal(labels: Levels) -> Reals:
+def log_marginal(labels: Levels) -> Floats:
     """Return the log of the mean likelihood of labels over a fixed grid of maps, float64[k], by level."""
     odds = (_SLOPES[:, None, None] * labels.logits + _INTERCEPTS[:, None]).reshape(-1, len(labels.logits))
     np.clip(odds, -_STEEPEST, _STEEPEST, out=odds)
@@ -163,7 +159,7 @@ def log_marginal(labels: Levels) -> Reals:
     return np.asarray(np.logaddexp.reduce(by_level, axis=0) - np.log(len(each)))
 
 
-def _centres(cells: Cells, level: int | Cells) -> Reals:
+def _centres(cells: Cells, level: int | Cells) -> Floats:
     """Return a score inside each cell: in the middle of its keys."""
     finer = np.int32(level) - np.int32(grid.MIN_LEVEL)
     keys = (cells << finer) + ((np.int32(1) << finer) >> np.int32(1))

@@ -14,6 +14,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.values import Counts, Flags, Floats
+
 __all__ = [
     "Masses",
     "bennett_factor",
@@ -26,15 +28,11 @@ __all__ = [
     "prior_limits_once",
 ]
 
-Counts = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
-Reals = npt.NDArray[np.float64]
-
 _NEWTON_STEPS: Final = 4
 _OUTWARD: Final = 1e-12  # far above the rounding of the last operations
 
 
-def chernoff_upper(rate: npt.ArrayLike, exponent: npt.ArrayLike) -> Reals:
+def chernoff_upper(rate: npt.ArrayLike, exponent: npt.ArrayLike) -> Floats:
     """Return the largest μ with kl(rate, μ) ≤ exponent, rounded outward (lemma 1).
 
     If N independent labels have the empirical rate ``rate`` and the mean expectation μ, then
@@ -80,7 +78,7 @@ def chernoff_upper(rate: npt.ArrayLike, exponent: npt.ArrayLike) -> Reals:
     return np.asarray(np.where(room > 0, np.clip(limit, p, 1.0), 1.0), dtype=np.float64)
 
 
-def kearns_saul(rate: npt.ArrayLike) -> Reals:
+def kearns_saul(rate: npt.ArrayLike) -> Floats:
     """Return s(μ) = (1 − 2μ) / (2 log((1 − μ)/μ)), the smallest sub-Gaussian proxy of a Bernoulli(μ).
 
     log E exp(θ(Y − μ)) ≤ s(μ) θ²/2 for every θ (Kearns and Saul 1998; Berend and Kontorovich 2013).
@@ -95,18 +93,18 @@ def kearns_saul(rate: npt.ArrayLike) -> Reals:
     return np.asarray(np.where((mu <= 0) | (mu >= 1), 0.0, proxy), dtype=np.float64)
 
 
-def largest_proxy(lower: npt.ArrayLike, upper: npt.ArrayLike) -> Reals:
+def largest_proxy(lower: npt.ArrayLike, upper: npt.ArrayLike) -> Floats:
     """Return the largest s(μ) over μ in [lower, upper]. It is at ½, or at the end nearest to ½."""
     return kearns_saul(_nearest_half(lower, upper))
 
 
-def largest_variance(lower: npt.ArrayLike, upper: npt.ArrayLike) -> Reals:
+def largest_variance(lower: npt.ArrayLike, upper: npt.ArrayLike) -> Floats:
     """Return the largest variance μ(1 − μ) over μ in [lower, upper]."""
     mu = _nearest_half(lower, upper)
     return np.asarray(mu * (1.0 - mu), dtype=np.float64)
 
 
-def bennett_factor(theta: npt.ArrayLike) -> Reals:
+def bennett_factor(theta: npt.ArrayLike) -> Floats:
     """Return φ(θ) = 2(e^θ − 1 − θ)/θ² for θ ≥ 0; it increases from φ(0) = 1 (lemma 7).
 
     A Bernoulli of variance v has log E exp(θ'(Y − μ)) ≤ v φ(θ) θ'²/2 wherever |θ'| ≤ θ (Bennett).
@@ -170,7 +168,7 @@ def log_kt(positives: int, negatives: int) -> float:
 class Masses:
     """Limits of lemma 4 or 11 on the masses p_b of B neighbouring intervals."""
 
-    caps: Reals
+    caps: Floats
     """Upper limits on the masses p_b, float64[B]."""
     below: Counts
     """Largest number of scores below each interval, int64[B], ascending."""
@@ -181,7 +179,7 @@ class Masses:
     exponent: float
     """Exponent x with n kl(N/n, p) ≤ x for all intervals of N scores together."""
 
-    def fill(self, values: Reals, caps: Reals | None = None) -> float:
+    def fill(self, values: Floats, caps: Floats | None = None) -> float:
         """Return the largest Σ p_b a_b that is allowed, for values a_b ≥ 0, float64[B] (lemma 8g).
 
         ``caps``, float64[B], replace the caps of the masses.
@@ -209,7 +207,7 @@ class Masses:
         return float(-(np.minimum(mass, 1.0) @ losses))
 
     @cached_property
-    def _unions(self) -> list[Reals]:
+    def _unions(self) -> list[Floats]:
         """Caps on unions of 2, 4, 8, … intervals; empty intervals make their number a power of 2."""
         size, counts = len(self.caps), []
         doublings = (size - 1).bit_length()
@@ -223,7 +221,7 @@ class Masses:
         limits = chernoff_upper(shares, self.exponent / self.n)
         return np.split(limits, np.cumsum([len(each) for each in counts])[:-1])
 
-    def fill_atoms(self, values: Reals, at: Reals, beside: Reals, single: Flags) -> float:
+    def fill_atoms(self, values: Floats, at: Floats, beside: Floats, single: Flags) -> float:
         """Return the same for intervals of which some hold one score only, if that is less (lemma 9).
 
         Parameters
@@ -255,9 +253,9 @@ def _rate_limits(positives: int, labels: int, exponent: float) -> tuple[float, f
     return 1.0 - misses_limit, limit
 
 
-def _xlogy(x: Reals, y: Reals) -> Reals:
+def _xlogy(x: Floats, y: Floats) -> Floats:
     return np.asarray(np.where(x > 0, x * np.log(np.where(x > 0, y, 1.0)), 0.0))
 
 
-def _nearest_half(lower: npt.ArrayLike, upper: npt.ArrayLike) -> Reals:
+def _nearest_half(lower: npt.ArrayLike, upper: npt.ArrayLike) -> Floats:
     return np.asarray(np.clip(0.5, lower, upper), dtype=np.float64)

@@ -13,15 +13,13 @@ import math
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.certificates.paths_c import plausible
 from streamcal.certificates.prequential import LEVELS
 from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.values import Floats
 
 __all__ = ["LikelihoodSet", "equal_points", "likelihood_set", "log_majorants", "usable_level"]
-
-Reals = npt.NDArray[np.float64]
 
 _INTERVALS: Final = 64  # between the points that the plausible ranges are made of
 _ROUNDING: Final = 1e-6  # nats; the sums of logarithms are computed to better than that
@@ -30,23 +28,23 @@ _ROUNDING: Final = 1e-6  # nats; the sums of logarithms are computed to better t
 class LikelihoodSet(NamedTuple):
     """Set of all non-decreasing sequences of m cell means with a likelihood beyond a threshold."""
 
-    negatives: Reals
+    negatives: Floats
     """Labels 0 per cell, float64[m]."""
-    positives: Reals
+    positives: Floats
     """Labels 1 per cell, float64[m]."""
-    largest: Reals
+    largest: Floats
     """Largest log likelihood of the labels of each cell, float64[m], in nats."""
     slack: float
     """Largest distance of the log likelihood below the sum of `best`, in nats."""
-    lowest: Reals
+    lowest: Floats
     """Smallest plausible mean of each cell, or less, float64[m]; it does not decrease."""
-    highest: Reals
+    highest: Floats
     """Largest plausible mean of each cell, or more, float64[m]; it does not decrease."""
     monotone: bool
     """False if the set is empty: the labels refute that h* is non-decreasing."""
 
     @property
-    def cells(self) -> Reals:
+    def cells(self) -> Floats:
         """Labels 1, labels 0, and the largest log likelihood of each cell, float64[3, m]."""
         return np.stack((self.positives, self.negatives, self.largest))
 
@@ -95,14 +93,14 @@ def likelihood_set(cells: ScoreSketch, log_likelihood: float, delta: float) -> L
     )
 
 
-def equal_points(intervals: int) -> Reals:
+def equal_points(intervals: int) -> Floats:
     """Return points from 0 to 1, float64[intervals+1], equally spaced in arcsin √v."""
     points = np.sin(np.linspace(0.0, np.pi / 2, intervals + 1)) ** 2
     points[-1] = 1.0
     return np.asarray(points)
 
 
-def log_majorants(points: Reals) -> tuple[Reals, Reals]:
+def log_majorants(points: Floats) -> tuple[Floats, Floats]:
     """Return values at points, ascending from 0 to 1, whose linear interpolations exceed log v and log(1−v).
 
     They are finite. Each is the larger of two tangents, one for each of the intervals that meet at the point.
@@ -110,7 +108,7 @@ def log_majorants(points: Reals) -> tuple[Reals, Reals]:
     return _majorant(points), np.ascontiguousarray(_majorant(1.0 - points[::-1])[::-1])
 
 
-def _majorant(points: Reals) -> Reals:
+def _majorant(points: Floats) -> Floats:
     left, right = points[:-1], points[1:]
     # The tangent that exceeds log v as much at one end as at the other; from 0 on, the one at the right end.
     touch = right.copy()
@@ -119,6 +117,6 @@ def _majorant(points: Reals) -> Reals:
     return np.asarray(np.maximum(np.append(at_left, -np.inf), np.append(-np.inf, at_right)))
 
 
-def _xlogy(x: Reals, total: Reals) -> Reals:
+def _xlogy(x: Floats, total: Floats) -> Floats:
     """Return x log(x/total), 0 for x = 0."""
     return np.asarray(x * np.log(np.where(x > 0.0, x, total) / total))

@@ -15,16 +15,13 @@ import math
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.certificates.likelihood_set import LikelihoodSet, log_majorants
 from streamcal.certificates.paths_c import best_paths, deviances, gains
 from streamcal.maps.shift import shift_odds
+from streamcal.values import Counts, Floats
 
 __all__ = ["NO_SHIFT", "TILTS", "MassLimits", "Shift", "largest_risk"]
-
-Counts = npt.NDArray[np.int64]
-Reals = npt.NDArray[np.float64]
 
 TILTS: Final = (0.12, 0.4, 1.2, 3.6)
 """Values of θ in lemma 16: a larger θ makes a mass cost less for each interval, and more for each score. The
@@ -46,9 +43,9 @@ class MassLimits(NamedTuple):
     before it ends; the last segment also contains what follows its cells.
     """
 
-    shares: Reals
+    shares: Floats
     """Share of all scores in each segment, or more, float64[s]."""
-    intervals: Reals
+    intervals: Floats
     """Exponent x/n for any interval of scores, by θ, float64[3]; the last of `TILTS` has none."""
     end: float
     """Exponent x/n for an interval that reaches to 0 or to 1, at any of `TILTS`."""
@@ -80,12 +77,12 @@ class MassLimits(NamedTuple):
 class _Lattice(NamedTuple):
     """Nodes: for each point of value in turn, the cells in which it is plausible, one after the other."""
 
-    points: Reals
+    points: Floats
     first: Counts
     """First cell of each point, int64[p]."""
     last: Counts
     """Cell after the last cell of each point, int64[p]."""
-    deviance: Reals
+    deviance: Floats
     """Deviance of each node, float64[nodes]."""
 
 
@@ -105,7 +102,7 @@ NO_SHIFT: Final = Shift(1.0, 1.0, 1.0)
 
 
 def largest_risk(
-    known: LikelihoodSet, lowest: Reals, highest: Reals, masses: MassLimits, shift: Shift = NO_SHIFT
+    known: LikelihoodSet, lowest: Floats, highest: Floats, masses: MassLimits, shift: Shift = NO_SHIFT
 ) -> float:
     """Return a bound in [0, 1] on the risk of a map, if the set contains h* (lemmas 17 and 18).
 
@@ -150,7 +147,7 @@ def _parts(shift: Shift) -> list[Shift]:
     ]
 
 
-def _multiplier(known: LikelihoodSet, lowest: Reals, highest: Reals, shift: Shift) -> float:
+def _multiplier(known: LikelihoodSet, lowest: Floats, highest: Floats, shift: Shift) -> float:
     """Return a λ at which likelihood and risk curve about equally, where most of the risk may be."""
     low, high = shift_odds(known.lowest, shift.low), shift_odds(known.highest, shift.high)
     kappa, middle = math.sqrt(shift.low * shift.high), (known.lowest + known.highest) / 2
@@ -161,7 +158,7 @@ def _multiplier(known: LikelihoodSet, lowest: Reals, highest: Reals, shift: Shif
     return float(weight @ bends / (weight.sum() * totals.sum()))
 
 
-def _lattice(known: LikelihoodSet, points: Reals) -> _Lattice:
+def _lattice(known: LikelihoodSet, points: Floats) -> _Lattice:
     """Return the nodes at points, ascending from 0 to 1: all that paths can be rounded to, by cell."""
     lower = np.searchsorted(points, known.lowest, "right") - 1
     upper = np.maximum(np.searchsorted(points, known.highest, "left"), lower)
@@ -173,7 +170,7 @@ def _lattice(known: LikelihoodSet, points: Reals) -> _Lattice:
     return _Lattice(points, first, last, deviance)
 
 
-def _points(known: LikelihoodSet, most: int) -> Reals:
+def _points(known: LikelihoodSet, most: int) -> Floats:
     """Return points from 0 to 1 that make about ``most`` nodes.
 
     The cost of rounding is the square of the distance between points, in arcsin √v, times the scores with
@@ -202,13 +199,13 @@ def _points(known: LikelihoodSet, most: int) -> Reals:
 def _bounds(
     known: LikelihoodSet,
     lattice: _Lattice,
-    lowest: Reals,
-    highest: Reals,
+    lowest: Floats,
+    highest: Floats,
     masses: MassLimits,
     shift: Shift,
     tilts: Counts,
-    multipliers: Reals,
-) -> Reals:
+    multipliers: Floats,
+) -> Floats:
     """Return the bound, in a part of the range of κ and over w₀, float64[tilts, multipliers].
 
     Parameters

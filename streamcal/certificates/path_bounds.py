@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.certificates.likelihood_set import LikelihoodSet, likelihood_set, usable_level
 from streamcal.certificates.monotone_maximum import NO_SHIFT, MassLimits, Shift, largest_risk
@@ -19,15 +18,14 @@ from streamcal.certificates.prequential import LEVELS, MOST_CELLS
 from streamcal.certificates.target import Counted, odds_limits
 from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.values import Floats
 
 __all__ = ["PathBounds", "Ranges", "observed_delta", "shift_limits"]
-
-Reals = npt.NDArray[np.float64]
 
 _ENOUGH: Final = 2  # observed scores for each label
 _HEAD_START: Final = 1 << 14  # observed scores
 
-Ranges = Callable[[Reals], tuple[Reals, Reals]]
+Ranges = Callable[[Floats], tuple[Floats, Floats]]
 """Function that returns the smallest and largest value of a map between edges, float64[m−1], and the ends 0
 and 1."""
 
@@ -99,7 +97,7 @@ class PathBounds:
             risk = min(risk, largest_risk(self._known, *ranges(edges), masses, shift))
         return risk
 
-    def _by_observed(self, scores: ScoreSketch) -> tuple[Reals, MassLimits]:
+    def _by_observed(self, scores: ScoreSketch) -> tuple[Floats, MassLimits]:
         """Return the inner edges of segments, and their mass limits by observed scores.
 
         Cells of one cell of the scores' sketch are one segment, as no score tells them apart.

@@ -7,23 +7,21 @@ A path is a non-decreasing sequence of points, one in each cell. Compiled where 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
+
+from streamcal.values import Counts, Floats
 
 __all__ = ["best_paths", "deviances", "gains", "plausible"]
 
-Counts = npt.NDArray[np.int64]
-Reals = npt.NDArray[np.float64]
-
 
 def plausible(
-    points: Reals,
-    hit: Reals,
-    miss: Reals,
-    cells: Reals,
+    points: Floats,
+    hit: Floats,
+    miss: Floats,
+    cells: Floats,
     slack: float,
     least: float,
-    lowest: Reals,
-    highest: Reals,
+    lowest: Floats,
+    highest: Floats,
 ) -> bool:
     """Find the least and the largest value of a plausible path in each cell; return whether there is any.
 
@@ -82,7 +80,7 @@ def plausible(
 
 
 def deviances(
-    first: Counts, last: Counts, hit: Reals, miss: Reals, cells: Reals, least: float, out: Reals
+    first: Counts, last: Counts, hit: Floats, miss: Floats, cells: Floats, least: float, out: Floats
 ) -> None:
     """Fill in the log likelihood of each node less the largest of its cell, in nats.
 
@@ -105,12 +103,12 @@ def deviances(
 def gains(
     first: Counts,
     last: Counts,
-    by_point: Reals,
-    by_cell: Reals,
-    by_tilt: Reals,
+    by_point: Floats,
+    by_cell: Floats,
+    by_tilt: Floats,
     top: int,
     bottom: int,
-    out: Reals,
+    out: Floats,
 ) -> None:
     """Fill in the risk that each node causes, at each θ (lemma 17).
 
@@ -150,7 +148,7 @@ def gains(
 
 
 def best_paths(
-    first: Counts, last: Counts, deviance: Reals, risk: Reals, multipliers: Reals, reached: Reals
+    first: Counts, last: Counts, deviance: Floats, risk: Floats, multipliers: Floats, reached: Floats
 ) -> None:
     """Find the largest sum of λ times deviance plus risk along any path, for each θ and each λ.
 

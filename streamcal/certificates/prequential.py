@@ -12,7 +12,6 @@ from typing import Annotated, Final, NamedTuple, Self
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.certificates.forecasters import (
     FORECASTERS,
@@ -24,10 +23,9 @@ from streamcal.certificates.forecasters import (
 )
 from streamcal.sketch.decoding import Count, require, within
 from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.values import Floats
 
 __all__ = ["LEVELS", "MOST_CELLS", "LogLikelihood", "Prequential", "PrequentialState"]
-
-Reals = npt.NDArray[np.float64]
 
 LEVELS: Final = (36, 40, *range(44, 53))
 """Levels that forecasts are kept for. At the last, each halving of the distance to 0 or 1 is a cell."""
@@ -47,9 +45,9 @@ class PrequentialState(msgspec.Struct):
     """The state of a `Prequential`."""
 
     labels: Count
-    opening: Reals
-    sums: Reals
-    earlier: Reals
+    opening: Floats
+    sums: Floats
+    earlier: Floats
     forecasters: ForecastersState | None
 
 
@@ -90,7 +88,7 @@ class Prequential:
         return max(1, self.labels + self.labels // 2)
 
     @property
-    def log_likelihoods(self) -> Reals:
+    def log_likelihoods(self) -> Floats:
         """Log likelihood of the mixture of all forecasters, one for each of `LEVELS`.
 
         Only values of levels that are not finer than the sketch of the last update are meaningful.

@@ -9,17 +9,16 @@ import math
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
+
+from streamcal.values import Floats
 
 __all__ = ["entropy", "largest_likelihood", "shifted_likelihood"]
-
-Reals = npt.NDArray[np.float64]
 
 _NEWTON_STEPS: Final = 25
 _SHIFT_STEPS: Final = 3
 
 
-def entropy(hits: Reals, totals: Reals) -> float:
+def entropy(hits: Floats, totals: Floats) -> float:
     """Return Σ N H(S/N) in nats for S labels 1 of N, float64[B] each; a bin with N = 0 adds nothing."""
     whole = 0.0
     for b in range(len(totals)):
@@ -29,7 +28,7 @@ def entropy(hits: Reals, totals: Reals) -> float:
     return whole
 
 
-def shifted_likelihood(source: Reals, misses: Reals, hits: Reals) -> float:
+def shifted_likelihood(source: Floats, misses: Floats, hits: Floats) -> float:
     """Return the log-likelihood that source logits give target labels under nearly the best shift of them.
 
     Parameters
@@ -64,7 +63,7 @@ def shifted_likelihood(source: Reals, misses: Reals, hits: Reals) -> float:
     return likelihood
 
 
-def largest_likelihood(source_hits: Reals, source_totals: Reals, hits: Reals, totals: Reals) -> float:
+def largest_likelihood(source_hits: Floats, source_totals: Floats, hits: Floats, totals: Floats) -> float:
     """Return an upper bound on the largest log-likelihood of both domains under one shift of the logits.
 
     The source has the logits m_b, the target m_b + t, and the bound is on the maximum over all m_b and t.

@@ -6,18 +6,15 @@ from typing import Annotated, Final, Self
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.certificates.e_process import LabelShiftTest
 from streamcal.maps.binning import uniform_mass
-from streamcal.sketch.arrays import Cells
 from streamcal.sketch.decoding import Count, ascending, require, within
 from streamcal.sketch.grid import LAST_KEY, MIN_LEVEL, left_edges
 from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.values import Cells, Counts, Floats, Labels
 
 __all__ = ["LabelShiftWatch", "WatchState"]
-
-Counts = npt.NDArray[np.int64]
 
 _BINS: Final = 8
 _FIRST_LOOK: Final = 256  # the first bins are chosen from this many target scores
@@ -99,7 +96,7 @@ class LabelShiftWatch:
         """Whether `look` would read the sketches that it is given: to begin a test, or to begin it anew."""
         return not self.refuted and (self._test is None or self._test.due)
 
-    def count(self, scores: npt.NDArray[np.float64], labels: npt.NDArray[np.int8]) -> None:
+    def count(self, scores: Floats, labels: Labels) -> None:
         """Count the next target labels. However they are cut into calls, the state is the same.
 
         The labels before the first look are not tested: the bins are chosen from their scores.

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.certificates.bin_limits import (
     BinningLimits,
@@ -32,6 +31,7 @@ from streamcal.certificates.inequalities import (
     largest_variance,
 )
 from streamcal.maps.binning import bin_sums, uniform_mass
+from streamcal.values import Counts, Flags, Floats
 
 __all__ = [
     "FINE_RATIO",
@@ -43,10 +43,6 @@ __all__ = [
     "default_candidates",
     "version_delta",
 ]
-
-Counts = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
-Reals = npt.NDArray[np.float64]
 
 FINE_RATIO: Final = 4
 """Smallest number k of fine bins per bin, if bins are cut at all; k = 1 is tried as well."""
@@ -208,9 +204,9 @@ class Centre(NamedTuple):
 
     starts: Counts
     """First cell of each group, int64[G]."""
-    values: Reals
+    values: Floats
     """Least possible value of ĥ in each group, float64[G]: pending labels count as 0."""
-    most: Reals
+    most: Floats
     """Largest possible value of ĥ in each group, float64[G]: pending labels count as 1 (lemma 19)."""
     masses: Masses
     """Limits on the masses of the groups."""
@@ -283,7 +279,7 @@ class Centre(NamedTuple):
         )
         return cls.of(negatives, positives, splits, bound, single, pending)
 
-    def bound_of(self, lowest: Reals, highest: Reals, at: Reals) -> float:
+    def bound_of(self, lowest: Floats, highest: Floats, at: Floats) -> float:
         """Return the bound (‖m − ĥ‖ + √C)² on R(m) of any map m, in [0, 1], where C is the bound of ĥ.
 
         It holds on the event on which the certificate of ĥ holds.
@@ -362,7 +358,7 @@ def _certify(version: VersionLimits, binning: BinningLimits, ratios: Sequence[in
     )
 
 
-def _filled(version: VersionLimits, binning: BinningLimits, masses: Masses, part: Reals) -> float:
+def _filled(version: VersionLimits, binning: BinningLimits, masses: Masses, part: Floats) -> float:
     """Return the largest Σ p_b part_b r_b², where r_b is the range of h in the bin (lemmas 8g, 8h).
 
     For a bin of one score, only the gaps beside it count, if that is less (lemma 8i).
@@ -432,7 +428,7 @@ def _fine(
     return fine, form + ends, form + ends + noise + cross
 
 
-def _linear_proxy(rates: Reals, highest: Reals, totals: Reals, exponent: float, delta: float) -> float:
+def _linear_proxy(rates: Floats, highest: Floats, totals: Floats, exponent: float, delta: float) -> float:
     """Return a proxy s for the linear term: Kearns and Saul's, or Bennett's at the tilt (lemma 7c)."""
     least = float(totals.min())
     worst, best = float(rates.min()), float(highest.max())
@@ -458,11 +454,11 @@ def _linear_proxy(rates: Reals, highest: Reals, totals: Reals, exponent: float, 
 def _end_terms(
     version: VersionLimits,
     binning: BinningLimits,
-    hits: Reals,
-    most: Reals,
-    totals: Reals,
-    mass: Reals,
-    atom: Reals,
+    hits: Floats,
+    most: Floats,
+    totals: Floats,
+    mass: Floats,
+    atom: Floats,
 ) -> float:
     """Return the most that the first and the last fine bin can add: no neighbour bounds h* there (lemma 8e).
 

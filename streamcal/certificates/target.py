@@ -12,18 +12,14 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.certificates.bin_limits import LOG_GRID, BinIntervals
 from streamcal.certificates.inequalities import Masses, chernoff_upper, prior_limits, prior_limits_once
 from streamcal.certificates.source import version_delta
 from streamcal.maps.shift import shift_odds
+from streamcal.values import Counts, Flags, Floats
 
 __all__ = ["Counted", "certify_target", "odds_limits"]
-
-Counts = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
-Reals = npt.NDArray[np.float64]
 
 
 class Counted(NamedTuple):
@@ -70,9 +66,9 @@ def odds_limits(source_labels: Counted, target_labels: Counted, delta: float) ->
 
 def certify_target(
     intervals: BinIntervals,
-    lowest: Reals,
-    highest: Reals,
-    at: Reals,
+    lowest: Floats,
+    highest: Floats,
+    at: Floats,
     below: Counts,
     upto: Counts,
     single: Flags,
@@ -139,7 +135,7 @@ def certify_target(
     return min(1.0, masses.fill_atoms(loss, at_score, moving, single))
 
 
-def _spread(value: Reals, mean: Reals, floor: Reals, ceiling: Reals) -> Reals:
+def _spread(value: Floats, mean: Floats, floor: Floats, ceiling: Floats) -> Floats:
     return np.asarray((value - mean) ** 2 + (ceiling - mean) * (mean - floor))
 
 

@@ -22,7 +22,7 @@ from streamcal.join.id_table_c import LABELLED
 from streamcal.join.join_c import Join
 from streamcal.join.outcomes import Joined
 from streamcal.join.rules_c import DONE, JoinRules
-from streamcal.sketch.arrays import Scores
+from streamcal.values import Counts, Floats
 
 __all__ = ["AT_MOST", "BlockSteps", "Taken"]
 
@@ -43,8 +43,6 @@ _LABELLED: Final = LABELLED
 _UNKNOWN: Final = -1
 _NO_TIME: Final = float("-inf")
 
-Indices = npt.NDArray[np.int64]
-
 
 class Taken(NamedTuple):
     """Events of a block that were taken, and their results."""
@@ -55,22 +53,22 @@ class Taken(NamedTuple):
     """Whether that event is one for `step`."""
     expires: bool
     """Whether something expires by its time, which is to be handled before it."""
-    at: Indices
+    at: Counts
     """Indices of the events that are predictions."""
-    probabilities: Scores
+    probabilities: Floats
     versions: list[int]
     """Versions of the maps that answered, one for each of `weights`."""
-    weights: Scores
+    weights: Floats
     """Weights of the shift correction, float64[m, 2]."""
     which: npt.NDArray[np.intp]
     """Index of its version and weights for each prediction."""
-    ends: Indices
+    ends: Counts
     """Indices of the events that are labels which met their prediction."""
-    scores: Scores
+    scores: Floats
     """Scores of the predictions that these labels met."""
-    forecasts: Scores
+    forecasts: Floats
     """Probabilities that were answered for these predictions."""
-    predicted_at: Scores
+    predicted_at: Floats
     """Event times of these predictions in seconds; NaN if there is none."""
     keys: Sequence[str | None]
     """Keys of these predictions."""

@@ -13,7 +13,8 @@ from streamcal.maps import shift_c
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.priors.factory import TrackerState, make_tracker
 from streamcal.priors.tracker import NO_LIMIT, PriorTracker
-from streamcal.sketch.arrays import AT_ONCE, Scores
+from streamcal.sketch.buffers_c import AT_ONCE
+from streamcal.values import Floats
 
 __all__ = ["ClassPriors"]
 
@@ -91,7 +92,7 @@ class ClassPriors:
             self._tracker.take_labels(run.labels, run.scores, np.maximum(run.seen, AT_ONCE), run.units)
             self._read = self._target.end
 
-    def read_scores(self, scores: Scores) -> None:
+    def read_scores(self, scores: Floats) -> None:
         """Read the scores of the latest predictions, float64[k]."""
         if self._tracker is not None:
             self.read_labels()

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from streamcal.sketch import buffers_c, checks
-from streamcal.sketch.arrays import AT_ONCE, IN_CALL, Counts, Labels, Scores, Units
+from streamcal.sketch.buffers_c import AT_ONCE, IN_CALL
 from streamcal.sketch.cohorts import Cohorts
 from streamcal.sketch.decoding import MOST, require, within
 from streamcal.sketch.label_log import LabelLog, LogState
@@ -26,6 +26,7 @@ from streamcal.sketch.newest import Newest, NewestState
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.traffic import BUFFERED
 from streamcal.sketch.weighing import NONE, ONE, Mass, check_units
+from streamcal.values import Counts, Floats, Labels
 
 __all__ = ["DomainLabels", "DomainState", "LabelRun"]
 
@@ -33,14 +34,14 @@ __all__ = ["DomainLabels", "DomainState", "LabelRun"]
 class LabelRun(NamedTuple):
     """Consecutive labels."""
 
-    scores: Scores
+    scores: Floats
     """Scores, float64[k] in [0, 1]."""
     labels: Labels
     """Labels, int8[k], 0 or 1."""
     seen: Counts
     """Numbers of target scores observed when each prediction was made, int64[k], or `AT_ONCE` or `IN_CALL`;
     empty if not kept."""
-    units: Units | None = None
+    units: Counts | None = None
     """Weights in units of 1/256, int64[k]; None: all are 1."""
 
 
@@ -48,11 +49,11 @@ class DomainState(msgspec.Struct, omit_defaults=True):
     """The state of `DomainLabels`."""
 
     log: LogState
-    scores: Scores
+    scores: Floats
     labels: Labels
     seen: Counts
     newest: NewestState | None
-    units: Units | None = None
+    units: Counts | None = None
     mass: Mass = NONE
 
 
@@ -166,7 +167,7 @@ class DomainLabels(buffers_c.LabelBuffer):
             self._weigh(np.array([label], np.int8), np.array([units]))
 
     def extend(
-        self, scores: Scores, labels: Labels, seen: Counts | int | None, units: Units | None = None
+        self, scores: Floats, labels: Labels, seen: Counts | int | None, units: Counts | None = None
     ) -> None:
         """Take checked labels, float64[k] and int8[k].
 
@@ -187,14 +188,14 @@ class DomainLabels(buffers_c.LabelBuffer):
         self.n += len(labels)
         self.positives += int(np.count_nonzero(labels))
 
-    def _weigh(self, labels: Labels, units: Units) -> None:
+    def _weigh(self, labels: Labels, units: Counts) -> None:
         """Note the units of the next labels, before they are appended."""
         heavy = np.flatnonzero(units != ONE)
         self._heavy.frombytes((heavy + self.end).tobytes())
         self._heavy_units.frombytes(units[heavy].tobytes())
         self.mass = self.mass.plus(Mass.of(labels, units))
 
-    def add(self, scores: Scores, labels: Labels, units: Units | None = None) -> None:
+    def add(self, scores: Floats, labels: Labels, units: Counts | None = None) -> None:
         """Take checked labels past the buffer, straight into the log; it must be empty, see `clear`.
 
         There must be no cohorts. ``units`` are those of their weights, int64[k]; None: all are 1.
@@ -229,7 +230,7 @@ class DomainLabels(buffers_c.LabelBuffer):
         pane = 0 if window is None else window.pane_of(time, self.end - self._settled)
         return None if window is None or (pane == self._pane and window.total) else pane
 
-    def pane_cuts(self, size: int, times: Scores | None) -> list[int]:
+    def pane_cuts(self, size: int, times: Floats | None) -> list[int]:
         """Cut the next ``size`` labels into runs of one pane; return the end of each run, ascending.
 
         Raises
@@ -276,7 +277,7 @@ class DomainLabels(buffers_c.LabelBuffer):
             self._units_since(first),
         )
 
-    def _units_since(self, first: int) -> Units | None:
+    def _units_since(self, first: int) -> Counts | None:
         """Return the units of the buffered labels from this place on; None if all weights are 1."""
         if not self._heavy:
             return None
@@ -395,7 +396,7 @@ class DomainLabels(buffers_c.LabelBuffer):
         self._pane = 0 if window is None else window.newest
         return self
 
-    def _sort(self, scores: Scores, labels: Labels, units: Units | None) -> None:
+    def _sort(self, scores: Floats, labels: Labels, units: Counts | None) -> None:
         """Add labels to the log, and to the newest."""
         self.log.add(scores, labels, self._pane, units)
         if self._newest is not None:

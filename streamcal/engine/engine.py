@@ -30,7 +30,7 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture.mixture import EARLIER
 from streamcal.priors.factory import TrackerState
 from streamcal.priors.tracker import BLOCK
-from streamcal.sketch.arrays import AT_ONCE, IN_CALL, Counts, Labels, Scores, Units
+from streamcal.sketch.buffers_c import AT_ONCE, IN_CALL
 from streamcal.sketch.cohorts import Cohorts, CohortsState
 from streamcal.sketch.decoding import Finite, decoded, encoded, require, restoring
 from streamcal.sketch.label_log import LabelLog
@@ -38,6 +38,7 @@ from streamcal.sketch.newest import Newest
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.traffic import Traffic, TrafficState
 from streamcal.sketch.weighing import units_of
+from streamcal.values import Counts, Floats, Labels
 
 __all__ = ["DomainSummary", "Engine"]
 
@@ -254,12 +255,12 @@ class Engine(EventRules):
 
     def learn_many(
         self,
-        scores: Scores,
+        scores: Floats,
         labels: Labels,
         domain: Domain,
-        times: Scores | None,
+        times: Floats | None,
         seen: int | None,
-        units: Units | None = None,
+        units: Counts | None = None,
     ) -> None:
         """Learn checked scores with their labels; ``units`` are weights in units of 1/256, None: all 1.
 
@@ -308,7 +309,7 @@ class Engine(EventRules):
         """Take target scores that were counted elsewhere; see `Recalibrator.observe_sketch`."""
         self._traffic.add_sketch(sketch)
 
-    def observe_many(self, scores: Scores) -> None:
+    def observe_many(self, scores: Floats) -> None:
         """Take checked target scores, their labels not known."""
         if len(scores) > self._traffic.room and not self._priors.takes_scores:
             self._traffic.add(scores)

@@ -13,7 +13,7 @@ from streamcal.engine.emissions import Emission, Recalibrated
 from streamcal.events import Domain, LabelledEvent, PredictionEvent
 from streamcal.join.outcomes import Joined
 from streamcal.sketch import buffers_c
-from streamcal.sketch.arrays import AT_ONCE
+from streamcal.sketch.buffers_c import AT_ONCE
 from streamcal.sketch.weighing import units_of
 
 __all__ = ["EventRules"]

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from typing import Any, Self, Unpack
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from streamcal.certificates.record import Certificate
 from streamcal.engine.checked_c import checked, lacks_time, refuses_weight
@@ -35,7 +33,7 @@ from streamcal.sketch.decoding import restoring
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import ONE, as_units, check_weight, units_of
 from streamcal.times import Time, as_times, check_time
-from streamcal.values import shown
+from streamcal.values import Floats, shown
 
 __all__ = ["DomainSummary", "Recalibrator"]
 
@@ -411,7 +409,7 @@ class Recalibrator:
         """
         return self._served.predict_one(score)
 
-    def predict_many(self, scores: Any) -> npt.NDArray[np.float64]:
+    def predict_many(self, scores: Any) -> Floats:
         """Return the probability of every score, float64[n], as n calls of `predict_one` would.
 
         Raises

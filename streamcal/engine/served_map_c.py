@@ -14,7 +14,7 @@ from streamcal.maps.steps_c import StepFunction
 from streamcal.mixture.mixed_c import MixedSteps
 from streamcal.mixture.mixture import Mixed
 from streamcal.sketch import checks
-from streamcal.sketch.arrays import Scores
+from streamcal.values import Floats
 
 __all__ = ["ServedMap"]
 
@@ -106,6 +106,6 @@ class ServedMap:
             return probability
         return shift_c.shift_correction_one(probability, self.weights_now())
 
-    def predict_many(self, scores: Scores) -> Scores:
+    def predict_many(self, scores: Floats) -> Floats:
         """Return the probabilities of checked scores, float64[n]."""
         return self.base.apply_checked(scores, self.weights_now())

@@ -12,12 +12,10 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+
+from streamcal.values import Counts, Floats
 
 __all__ = ["BINS", "LEAST", "PANES", "Delays", "fit_delays", "paces_of"]
-
-Floats = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.int64]
 
 PANES: Final = 64
 """Number of panes after which a label is final: longer delays do not count."""

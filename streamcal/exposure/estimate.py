@@ -11,16 +11,12 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.exposure.delays import LEAST, PANES, Delays, paces_of
 from streamcal.maps.platt import apply_platt, cell_logits, fit_platt
-from streamcal.sketch.arrays import Cells
+from streamcal.values import Cells, Counts, Floats
 
 __all__ = ["LEVEL", "MEMORIES", "Estimate", "dispersion", "estimate", "latest_change"]
-
-Floats = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.int64]
 
 LEVEL: Final = 50
 """Level of the grid of scores: four cells for each halving of the distance to 0 or to 1."""

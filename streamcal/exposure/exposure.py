@@ -16,17 +16,14 @@ from typing import Annotated, Final, Self
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.exposure.delays import BINS, PANES, fit_delays
 from streamcal.exposure.estimate import LEVEL, Estimate, estimate
 from streamcal.exposure.tables import Table, TableState
 from streamcal.sketch import grid
+from streamcal.values import Counts, Floats
 
 __all__ = ["Exposure", "ExposureState"]
-
-Counts = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 _CELLS: Final = (grid.LAST_KEY >> LEVEL) + 1
 _OCTAVE: Final = 52 - LEVEL

@@ -8,13 +8,11 @@ from __future__ import annotations
 from typing import Final, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.sketch.decoding import MOST, ascending, require
+from streamcal.values import Counts
 
 __all__ = ["Table", "TableState"]
-
-Counts = npt.NDArray[np.int64]
 
 _NONE: Final = np.zeros(0, np.int64)
 

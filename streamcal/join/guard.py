@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.times import LIMIT, SCALES, UNITS, seconds_of, show_duration, show_time, unit_of, units_of
+from streamcal.values import Floats
 
 __all__ = ["NEIGHBOURS", "SURE", "GuardState", "TimeGuard"]
 
@@ -82,7 +83,7 @@ class TimeGuard:
         """State, to continue from later."""
         return GuardState(self._begun, self._unit, self._votes, tuple(self._recent), self._spread)
 
-    def begin(self, times: npt.NDArray[np.float64]) -> None:
+    def begin(self, times: Floats) -> None:
         """Look at the first times of a stream before any of them is judged, float64[n] without NaN.
 
         They set the unit, and count as the neighbours before the first event: even that may be refused then.
@@ -117,7 +118,7 @@ class TimeGuard:
             raise ValueError(reason)
         return seconds
 
-    def take_many(self, times: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], dict[int, str]]:
+    def take_many(self, times: Floats) -> tuple[Floats, dict[int, str]]:
         """Judge the next events in turn, as one call of `take` for each.
 
         Parameters
@@ -169,9 +170,7 @@ class TimeGuard:
         self._votes = min(self._votes + 1, SURE)
         return seconds_of(time)
 
-    def _judge(
-        self, seconds: npt.NDArray[np.float64], timed: npt.NDArray[np.intp], reasons: dict[int, str]
-    ) -> None:
+    def _judge(self, seconds: Floats, timed: npt.NDArray[np.intp], reasons: dict[int, str]) -> None:
         """Take the times at some indices in turn, and replace refused ones by NaN."""
         if not len(timed):
             return

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.sketch.arrays import Counts
+from streamcal.values import Counts, Floats
 
 __all__ = [
     "BinRule",
@@ -96,9 +96,7 @@ def bin_sums(counts: npt.NDArray[_Number], splits: Counts) -> npt.NDArray[_Numbe
     return sums
 
 
-def leave_one_out_brier(
-    positives: Counts, totals: Counts, squares: npt.NDArray[np.float64] | None = None
-) -> float:
+def leave_one_out_brier(positives: Counts, totals: Counts, squares: Floats | None = None) -> float:
     """Return the leave-one-out Brier score of the bin means, in closed form.
 
     Σ_b [S_b (1 − (S_b−1)/(N_b−1))² + (N_b−S_b) (S_b/(N_b−1))²] / n, for positives S and totals N, both
@@ -109,15 +107,15 @@ def leave_one_out_brier(
 
 
 def leave_one_out_losses(
-    positives: npt.NDArray[Any], totals: npt.NDArray[Any], squares: npt.NDArray[np.float64] | None = None
-) -> npt.NDArray[np.float64]:
+    positives: npt.NDArray[Any], totals: npt.NDArray[Any], squares: Floats | None = None
+) -> Floats:
     """Return the sum of each bin's terms in `leave_one_out_brier`, float64[B].
 
     Weighted labels are treated as (Σw)² / Σw² labels of equal weight Σw² / Σw.
     """
     if squares is not None:
-        weight: npt.NDArray[np.float64] = squares / totals
-        losses: npt.NDArray[np.float64] = weight * leave_one_out_losses(positives / weight, totals / weight)
+        weight: Floats = squares / totals
+        losses: Floats = weight * leave_one_out_losses(positives / weight, totals / weight)
         return losses
     others = np.maximum(totals - 1, 1)
     misses = totals - positives
@@ -126,7 +124,7 @@ def leave_one_out_losses(
     return np.where(totals > 1, losses, 1.0)
 
 
-def effective(totals: Counts, squares: npt.NDArray[np.float64] | None) -> int:
+def effective(totals: Counts, squares: Floats | None) -> int:
     """Return the effective number of labels, rounded down, at least 1."""
     n = int(totals.sum())
     return n if squares is None else max(1, int(n * (n / float(squares.sum()))))
@@ -142,7 +140,7 @@ def candidate_bins(n: int, cells: int) -> list[int]:
     return sorted({min(largest, round(_RATIO**step)) for step in range(steps + 1)})
 
 
-def choose_bins(negatives: Counts, positives: Counts, squares: npt.NDArray[np.float64] | None = None) -> int:
+def choose_bins(negatives: Counts, positives: Counts, squares: Floats | None = None) -> int:
     """Return the candidate B with the lowest smoothed leave-one-out Brier score, the smallest of equals.
 
     The score of each candidate is first averaged over its neighbours, with Gaussian weights of standard
@@ -165,8 +163,8 @@ def _leave_one_out_brier_of_each(
     positives: Counts,
     totals: Counts,
     candidates: list[int],
-    squares: npt.NDArray[np.float64] | None = None,
-) -> npt.NDArray[np.float64]:
+    squares: Floats | None = None,
+) -> Floats:
     """Return `leave_one_out_brier` under `uniform_mass` for each candidate, to the last bit, float64[k]."""
     splits, first = uniform_mass_of_each(totals, candidates)
     # Skip the "bin" between the last edge of a candidate and the first edge of the next.

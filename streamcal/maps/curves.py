@@ -20,18 +20,15 @@ import math
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.maps import binning
 from streamcal.maps.isotonic_c import isotonic
 from streamcal.maps.platt import cell_logits, expit
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch import grid
-from streamcal.sketch.arrays import Cells, Counts
+from streamcal.values import Cells, Counts, Flags, Floats
 
 __all__ = ["Curve", "Interpolation", "fit_curve"]
-
-Floats = npt.NDArray[np.float64]
 
 Interpolation = Literal["auto", "none", "linear"]
 """Curves to compare: all, steps only, or lines only."""
@@ -54,12 +51,12 @@ class LabelsPerCell(NamedTuple):
     """Sums of squared weights, float64[m], in the squared unit of the counts; None if all weights are 1."""
 
     @property
-    def variances(self) -> npt.NDArray[np.int64] | Floats:
+    def variances(self) -> Counts | Floats:
         """Σw² per cell, or the number of labels if they have no weights: proportional to a sum's variance."""
         return self.totals if self.squares is None else self.squares
 
     @property
-    def numbers(self) -> npt.NDArray[np.int64] | Floats:
+    def numbers(self) -> Counts | Floats:
         """The effective number of labels."""
         return self.totals if self.squares is None else self.totals * (self.totals / self.squares)
 
@@ -133,7 +130,7 @@ class Line(NamedTuple):
         return forecasts, errors
 
     @property
-    def bends(self) -> npt.NDArray[np.bool_]:
+    def bends(self) -> Flags:
         """Needed knots, bool[k]: a knot inside a level stretch is not needed."""
         rises = np.diff(self.log_odds) != 0.0
         return np.concatenate((rises, [True])) | np.concatenate(([True], rises))

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
+
+from streamcal.values import Counts, Floats
 
 __all__ = ["isotonic", "pool"]
 
-Floats = npt.NDArray[np.float64]
-Indices = npt.NDArray[np.int64]
 
-
-def isotonic(values: Floats, weights: Floats) -> tuple[Indices, Floats]:
+def isotonic(values: Floats, weights: Floats) -> tuple[Counts, Floats]:
     """Return the blocks of the weighted least squares fit that does not descend, and their values.
 
     Parameters
@@ -29,7 +27,7 @@ def isotonic(values: Floats, weights: Floats) -> tuple[Indices, Floats]:
     return starts[: blocks + 1], means[:blocks]
 
 
-def pool(means: Floats, sizes: Floats, starts: Indices) -> int:
+def pool(means: Floats, sizes: Floats, starts: Counts) -> int:
     """Pool neighbours that do not ascend, in place; return how many blocks there are.
 
     Parameters

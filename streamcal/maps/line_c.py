@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
+
+from streamcal.values import Floats
 
 __all__ = ["LinearFunction"]
-
-Floats = npt.NDArray[np.float64]
 
 
 class LinearFunction:

@@ -15,9 +15,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.maps.logistic_c import group, minimise
+from streamcal.values import Floats
 
 __all__ = [
     "FEATURES",
@@ -28,8 +28,6 @@ __all__ = [
     "fit_logistic",
     "group_logits",
 ]
-
-Floats = npt.NDArray[np.float64]
 
 KNOTS: Final = np.array((-3.0, -1.5, 0.0, 1.5, 3.0))
 """Logits at which a hinge map may bend: scores of .05, .18, .5, .82 and .95."""

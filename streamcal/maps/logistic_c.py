@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
+
+from streamcal.values import Counts, Floats
 
 __all__ = ["group", "minimise"]
-
-Floats = npt.NDArray[np.float64]
 
 
 def minimise(
@@ -83,7 +82,7 @@ def loss_of(
     ridge: Floats,
     knots: Floats,
     logits: Floats,
-    places: npt.NDArray[np.int64],
+    places: Counts,
     positives: Floats,
     totals: Floats,
     lines: Floats,
@@ -114,7 +113,7 @@ def loss_of(
 
 def add_derivatives(
     logits: Floats,
-    places: npt.NDArray[np.int64],
+    places: Counts,
     positives: Floats,
     totals: Floats,
     rates: Floats,

@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.maps import platt_c
 from streamcal.maps.logistic import PLATT, fit_logistic
-from streamcal.sketch.arrays import Cells
+from streamcal.values import Cells, Floats
 
 __all__ = ["IDENTITY", "apply_platt", "cell_logits", "expit", "fit_platt", "inside", "logit"]
-
-Floats = npt.NDArray[np.float64]
 
 IDENTITY: Final = (1.0, 0.0)
 """(a, b) of the map that changes nothing."""

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-import numpy.typing as npt
+from streamcal.values import Cells, Counts, Floats
 
 __all__ = ["cell_logits"]
 
 
-def cell_logits(
-    cells: npt.NDArray[np.int32], level: int, out: npt.NDArray[np.float64], bits: npt.NDArray[np.int64]
-) -> None:
+def cell_logits(cells: Cells, level: int, out: Floats, bits: Counts) -> None:
     """Put the logit of the middle of every cell of the grid into ``out``, float64[m].
 
     Keys, and the limits to logits, are those of `streamcal.sketch.grid`.

@@ -12,7 +12,6 @@ from itertools import pairwise
 from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from streamcal.maps.line_c import LinearFunction
@@ -20,7 +19,7 @@ from streamcal.maps.platt import expit
 from streamcal.maps.shift import NO_SHIFT, shift_correction, shift_correction_one
 from streamcal.maps.steps_c import StepFunction
 from streamcal.sketch import checks, grid
-from streamcal.sketch.arrays import Scores
+from streamcal.values import Floats
 
 __all__ = ["RecalibrationMap"]
 
@@ -175,7 +174,7 @@ class RecalibrationMap(BaseModel):
         function = self.function
         return score if function is None else function.one(score)
 
-    def predict_many(self, scores: Any) -> npt.NDArray[np.float64]:
+    def predict_many(self, scores: Any) -> Floats:
         """Return the probability for each score: float[n] in [0, 1] to float64[n] in [0, 1].
 
         Raises
@@ -185,7 +184,7 @@ class RecalibrationMap(BaseModel):
         """
         return self.apply_checked(checks.as_scores(scores), self.weights)
 
-    def apply_checked(self, scores: Scores, weights: tuple[float, float]) -> Scores:
+    def apply_checked(self, scores: Floats, weights: tuple[float, float]) -> Floats:
         """Return g∘h of checked scores under these weights: a new array, float64[n]."""
         out = np.empty(len(scores))
         if self.values:

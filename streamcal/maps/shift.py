@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.maps.shift_c import class_prior, shift_correction_one, shift_weights
+from streamcal.values import Floats
 
 __all__ = [
     "NO_SHIFT",
@@ -24,8 +25,6 @@ __all__ = [
     "shift_odds",
     "shift_weights",
 ]
-
-Floats = npt.NDArray[np.float64]
 
 NO_SHIFT: Final = (1.0, 1.0)
 """Weights (w₀, w₁) of g that leave h unchanged."""

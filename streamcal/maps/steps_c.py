@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from streamcal.maps.shift import shift_correction
 from streamcal.sketch import keys_c
+from streamcal.values import Floats
 
 __all__ = ["StepFunction"]
 
@@ -82,9 +83,9 @@ class StepFunction:
 
     def apply(
         self,
-        scores: npt.NDArray[np.float64],
+        scores: Floats,
         weights: tuple[float, float],
-        out: npt.NDArray[np.float64],
+        out: Floats,
     ) -> None:
         """Put g(h(score)) of each checked score, float64[n], into ``out``, float64[n]."""
         self._count(len(scores))

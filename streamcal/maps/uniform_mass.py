@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.maps import binning
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch import checks, grid
 from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.values import Counts
 
 __all__ = ["UniformMass", "form", "uniform_mass_binning"]
 
@@ -20,7 +20,7 @@ class UniformMass(NamedTuple):
 
     map: RecalibrationMap
     """The map h (eq. 9), as version 0."""
-    splits: npt.NDArray[np.int64]
+    splits: Counts
     """First cell of each bin, then m: int64[B+1] from 0 to m."""
     choices: int
     """Number of binnings that were compared by their labels, at least 1."""

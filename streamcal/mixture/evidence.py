@@ -15,10 +15,10 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 
 from streamcal.maps.platt import IDENTITY
-from streamcal.mixture.fits import Floats
 from streamcal.mixture.forecasts import Points
 from streamcal.mixture.names import EXPOSURES
 from streamcal.sketch.decoding import require, within
+from streamcal.values import Floats
 
 __all__ = ["NO_EVIDENCE", "Evidence"]
 

@@ -17,9 +17,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.sketch.decoding import MOST, Count, Finite, require
+from streamcal.values import Counts, Floats, Labels
 
 __all__ = ["FirstLabels", "Observed"]
 
@@ -30,8 +30,6 @@ _DOUBT: Final = 2.0  # standard deviations of that number by which chance may ha
 _OVERTAKEN: Final = 0.25  # predictions without a label, as a part of the missing ones, that could be these
 _ALIKE: Final = 0.5  # of the difference between the two classes: less of it, and labels are missing at random
 _ERRORS: Final = 3.0  # standard errors for which the difference is taken for larger than it looks
-
-Floats = npt.NDArray[np.float64]
 
 
 class Observed(NamedTuple):
@@ -59,7 +57,7 @@ class FirstLabels(msgspec.Struct):
     labels: Count = 0
     positives: Count = 0
 
-    def add(self, scores: Floats, labels: npt.NDArray[np.int8], seen: npt.NDArray[np.int64]) -> None:
+    def add(self, scores: Floats, labels: Labels, seen: Counts) -> None:
         """Add labels, int8[k], with their scores and the number of scores observed before each."""
         newest = int(seen.max())
         if newest > self.newest:

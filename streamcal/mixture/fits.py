@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.maps.curves import fit_curve
 from streamcal.maps.logistic import HINGE, IDENTITY_ROW, KNOTS, PLATT, fit_logistic, group_logits
@@ -23,6 +22,7 @@ from streamcal.mixture import fits_c
 from streamcal.mixture.forecasts_c import Line
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import Weighed
+from streamcal.values import Cells, Counts, Floats
 
 __all__ = [
     "Source",
@@ -32,10 +32,6 @@ __all__ = [
     "fit_source",
     "grouped_labels",
 ]
-
-Cells = npt.NDArray[np.int32]
-Counts = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 _SMOOTHING: Final = 0.5  # Krichevsky–Trofimov: no prior is ever 0 or 1
 _QUARTER: Final = 0.25  # of a nat: between two knots an expit is straight to within 0.25² / (48√3)

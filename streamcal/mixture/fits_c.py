@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.maps import isotonic_c, logistic_c
+from streamcal.values import Counts, Floats
 
 __all__ = ["fit_hinge", "isotonic_knots", "put_labels"]
-
-Floats = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.int64]
 
 
 def isotonic_knots(

@@ -7,9 +7,9 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 
 from streamcal.maps.platt import logit
-from streamcal.mixture.fits import Floats
 from streamcal.mixture.forecasts_c import Snapshot, forecast
 from streamcal.mixture.names import DISCOUNTS, NAMES, WINDOWS
+from streamcal.values import Floats
 
 __all__ = ["LOGISTIC_ROWS", "Points", "Snapshot", "forecasts"]
 

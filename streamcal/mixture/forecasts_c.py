@@ -6,9 +6,9 @@ import math
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.maps.logistic import KNOTS
+from streamcal.values import Counts, Floats, Labels
 
 if TYPE_CHECKING:
     from array import array
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from streamcal.mixture.fits import Source
 
 __all__ = ["Line", "Snapshot", "forecast", "look", "lose", "mix", "put_rows", "served_at"]
-
-Floats = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.int64]
 
 _BENDS: Final = KNOTS
 _HINGES: Final = len(KNOTS)
@@ -339,7 +336,7 @@ def lose(
     which: Counts | None,
     cells: tuple[Floats, Floats, Floats] | None,
     scores: Floats,
-    labels: npt.NDArray[np.int8],
+    labels: Labels,
     least: float,
     counted: Floats | None,
     logits: Floats,

@@ -9,18 +9,14 @@ from typing import Self
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.maps.shift import shift_weights
-from streamcal.mixture.fits import Floats
 from streamcal.mixture.names import RECENT_PRIOR
-from streamcal.sketch.arrays import Units
 from streamcal.sketch.decoding import Count, require
 from streamcal.sketch.weighing import NONE, ONE, Mass, check_units
+from streamcal.values import Counts, Floats, Labels
 
 __all__ = ["CountsState", "LabelCounts", "shared"]
-
-Labels = npt.NDArray[np.int8]
 
 
 class CountsState(msgspec.Struct, omit_defaults=True):
@@ -30,7 +26,7 @@ class CountsState(msgspec.Struct, omit_defaults=True):
     positives: Count
     latest: bytes
     mass: Mass = NONE
-    units: Units | None = None
+    units: Counts | None = None
 
 
 class LabelCounts:
@@ -44,9 +40,9 @@ class LabelCounts:
         self._positives = 0
         self._mass = NONE  # what all labels count for beyond one each
         self._latest = b""  # the latest labels, for the more recent prior
-        self._units: Units | None = None  # of these; None: all weights are 1
+        self._units: Counts | None = None  # of these; None: all weights are 1
 
-    def shares(self, labels: Labels, units: Units | None) -> Floats | None:
+    def shares(self, labels: Labels, units: Counts | None) -> Floats | None:
         """Return the weights of the next labels, float64[k]; None: one each, as for all so far.
 
         The labels of all calls then count for their effective number together. `add` must follow.
@@ -57,7 +53,7 @@ class LabelCounts:
         own = np.full(len(labels), ONE) if units is None else units
         return shared(own, self._mass, self.n + len(labels))
 
-    def add(self, labels: Labels, units: Units | None) -> None:
+    def add(self, labels: Labels, units: Counts | None) -> None:
         """Add the next labels; ``units`` are their weights in units of 1/256, int64[k], None: all are 1."""
         told = labels.tobytes()
         self.n += len(told)
@@ -116,7 +112,7 @@ class LabelCounts:
         if units is not None:
             check_units(units, len(latest))
 
-    def _keep(self, told: bytes, units: Units | None) -> None:
+    def _keep(self, told: bytes, units: Counts | None) -> None:
         """Add later labels to the latest ones."""
         if units is not None or self._units is not None:
             parts = (len(self._latest), self._units), (len(told), units)
@@ -126,7 +122,7 @@ class LabelCounts:
         self._latest = (self._latest + told)[-RECENT_PRIOR:]
 
 
-def shared(units: Units, mass: Mass, labels: int) -> Floats:
+def shared(units: Counts, mass: Mass, labels: int) -> Floats:
     """Return the shares of labels with these weights, so that all count for their effective number together.
 
     ``mass`` and ``labels`` are the totals.

@@ -8,11 +8,11 @@ from functools import cached_property
 import msgspec
 
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.mixture.fits import Floats
 from streamcal.mixture.forecasts_c import Snapshot
 from streamcal.mixture.mixed_c import MixedSteps
 from streamcal.mixture.table import Table
 from streamcal.sketch.decoding import Probability
+from streamcal.values import Floats
 
 __all__ = ["Mixed", "Mixing"]
 

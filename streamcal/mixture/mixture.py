@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from typing import Final, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.maps.logistic import FEATURES
 from streamcal.maps.platt import logit
@@ -28,7 +27,7 @@ from streamcal.mixture import newton_c as newton
 from streamcal.mixture import state as codec
 from streamcal.mixture.evidence import NO_EVIDENCE, Evidence
 from streamcal.mixture.first_labels import FirstLabels, Observed
-from streamcal.mixture.fits import Counts, Floats, Source, fit_source
+from streamcal.mixture.fits import Source, fit_source
 from streamcal.mixture.forecasts import LOGISTIC_ROWS, forecasts
 from streamcal.mixture.forecasts_c import Snapshot, look, lose, put_rows
 from streamcal.mixture.label_counts import LabelCounts, shared
@@ -40,10 +39,11 @@ from streamcal.mixture.snapshots import STRIDE, STRIDE_AT_ONCE, Snapshots, next_
 from streamcal.mixture.table import ServedTable
 from streamcal.mixture.weights import Weights, by_source
 from streamcal.mixture.windows import Fits, Windows
-from streamcal.sketch.arrays import AT_ONCE, Units
+from streamcal.sketch.buffers_c import AT_ONCE
 from streamcal.sketch.decoding import MOST, decoded, encoded, require, restoring, within
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import Mass
+from streamcal.values import Counts, Floats, Labels
 
 __all__ = ["EARLIER", "STRIDE", "STRIDE_AT_ONCE", "Mixed", "Mixing", "Mixture", "Observed"]
 
@@ -164,7 +164,7 @@ class Mixture:
         """Remove the candidates that assume label shift, until there is a new generation of the source."""
         self._weights.refute_label_shift()
 
-    def continue_from(self, scores: Floats, labels: npt.NDArray[np.int8], units: Units | None = None) -> None:
+    def continue_from(self, scores: Floats, labels: Labels, units: Counts | None = None) -> None:
         """Take the source's newest labels for earlier labels of the target, before its first.
 
         Parameters
@@ -209,9 +209,9 @@ class Mixture:
     def learn(
         self,
         scores: Floats,
-        labels: npt.NDArray[np.int8],
+        labels: Labels,
         seen: Counts,
-        units: Units | None = None,
+        units: Counts | None = None,
         observed: Observed | None = None,
     ) -> None:
         """Score the candidates on the target's next labels, move the weights, and learn the labels.
@@ -446,7 +446,7 @@ class Mixture:
     def _losses(
         self,
         scores: Floats,
-        labels: npt.NDArray[np.int8],
+        labels: Labels,
         seen: Counts | None,
         shares: Floats | None,
         logits: Floats,

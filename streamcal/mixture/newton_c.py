@@ -16,14 +16,12 @@ import math
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.maps.platt import IDENTITY
 from streamcal.mixture.names import DISCOUNTS
+from streamcal.values import Floats, Labels
 
 __all__ = ["MOST", "OnlinePlatt", "compiled"]
-
-Floats = npt.NDArray[np.float64]
 
 compiled: Final = not __file__.endswith(".py")
 """Whether this module was compiled when the package was installed."""
@@ -52,7 +50,7 @@ class OnlinePlatt:
         """(a, b) of each discount, float64[G, 2], in an array that is never changed in place."""
         return self._fits[:, :2]
 
-    def learn(self, logits: Floats, labels: npt.NDArray[np.int8], shares: Floats | None = None) -> None:
+    def learn(self, logits: Floats, labels: Labels, shares: Floats | None = None) -> None:
         """Learn the next labels, int8[n], with the logits of their scores, float64[n].
 
         ``shares`` are the weights of the labels, float64[n]; None: one each.
@@ -89,7 +87,7 @@ class OnlinePlatt:
         return bool(((aa >= 0.0) & (bb >= 0.0) & (ab * ab <= aa * bb * (1.0 + 1e-9))).all())
 
 
-def learn_labels(fits: Floats, logits: Floats, labels: npt.NDArray[np.int8], shares: Floats | None) -> None:
+def learn_labels(fits: Floats, logits: Floats, labels: Labels, shares: Floats | None) -> None:
     """Let every scaling take its steps for the next labels, in place.
 
     Compiled where there is a C compiler: `newton_c.pxd` has the types.

@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 
 from streamcal.maps import binning
-from streamcal.mixture.fits import Cells, Counts
 from streamcal.sketch import grid
+from streamcal.values import Cells, Counts
 
 __all__ = ["LAST", "choose_partition", "quantile_edges"]
 

@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from streamcal.mixture.fits import Floats
 from streamcal.mixture.weights_c import add_up
 from streamcal.sketch.decoding import MOST, within
+from streamcal.values import Floats
 
 __all__ = ["RecentLosses"]
 

@@ -13,8 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from streamcal.mixture.fits import Counts
 from streamcal.mixture.forecasts_c import Snapshot, served_at
+from streamcal.values import Counts
 
 __all__ = ["STRIDE", "STRIDE_AT_ONCE", "Snapshots", "next_step"]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from streamcal.maps.logistic import FEATURES
 from streamcal.mixture.first_labels import FirstLabels
-from streamcal.mixture.fits import Cells, Floats, Source
+from streamcal.mixture.fits import Source
 from streamcal.mixture.forecasts import LOGISTIC_ROWS
 from streamcal.mixture.forecasts_c import Line, Snapshot
 from streamcal.mixture.label_counts import CountsState
@@ -19,6 +19,7 @@ from streamcal.mixture.partition import LAST
 from streamcal.mixture.windows import WindowsState
 from streamcal.sketch import grid
 from streamcal.sketch.decoding import Count, Positive, ascending, require, within
+from streamcal.values import Cells, Floats
 
 __all__ = [
     "Maps",

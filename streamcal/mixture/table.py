@@ -9,13 +9,13 @@ from typing import Final
 
 import numpy as np
 
-from streamcal.mixture.fits import Cells, Floats
 from streamcal.mixture.forecasts import Points, Snapshot
 from streamcal.mixture.forecasts_c import mix
 from streamcal.mixture.partition import LAST, choose_partition, quantile_edges
 from streamcal.mixture.windows import Windows
 from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.values import Cells, Floats
 
 __all__ = ["ServedTable", "Table"]
 

@@ -18,11 +18,11 @@ import math
 from typing import Final, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from streamcal.mixture.fits import Floats, Source
+from streamcal.mixture.fits import Source
 from streamcal.mixture.names import COMPOSITE, EXPOSURES, NAMES
 from streamcal.mixture.weights_c import move, trust
+from streamcal.values import Bytes, Flags, Floats
 
 __all__ = ["BLOCK", "RATE", "SHARE", "Weights", "by_source"]
 
@@ -58,11 +58,11 @@ _EXPOSED: Final = 0.05  # the weight of the exposures: told positives tilt it, f
 class _Roles(NamedTuple):
     """Candidates that can take part, and the first weights with and without composites; arrays of K."""
 
-    composite: npt.NDArray[np.bool_]
-    exposed: npt.NDArray[np.bool_]
+    composite: Flags
+    exposed: Flags
     first: Floats
     first_without_shift: Floats
-    asleep: npt.NDArray[np.uint8]
+    asleep: Bytes
     """Candidates that sleep while the source's labels are learned, 1 or 0."""
 
     @classmethod
@@ -77,9 +77,7 @@ class _Roles(NamedTuple):
         return cls(composite, exposed, shifted, without, (composite | exposed).view(np.uint8))
 
 
-def _with_composites(
-    weights: Floats, composite: npt.NDArray[np.bool_], exposed: npt.NDArray[np.bool_]
-) -> Floats:
+def _with_composites(weights: Floats, composite: Flags, exposed: Flags) -> Floats:
     """Return weights, float64[..., K], of which the composites have got their first part from the others."""
     kept: Floats = np.where(exposed, weights, (1.0 - _COMPOSITES) * np.where(composite, 0.0, weights))
     rest = 1.0 - kept.sum(axis=-1, keepdims=True)
@@ -126,7 +124,7 @@ class Weights:
         return self._shift_allowed
 
     @property
-    def active(self) -> npt.NDArray[np.bool_]:
+    def active(self) -> Flags:
         """Mask of the candidates that take part, bool[K]."""
         return self._first > 0.0
 

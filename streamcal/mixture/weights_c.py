@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
+
+from streamcal.values import Bytes, Floats
 
 __all__ = ["add_up", "move", "trust"]
-
-Floats = npt.NDArray[np.float64]
 
 
 def move(
@@ -20,7 +19,7 @@ def move(
     tracked: Floats,
     counted: Floats | None,
     first: Floats,
-    asleep: npt.NDArray[np.uint8],
+    asleep: Bytes,
     earlier: float,
     constants: Floats,
 ) -> float:

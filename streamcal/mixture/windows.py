@@ -9,25 +9,18 @@ from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.maps.logistic import IDENTITY_ROW
 from streamcal.maps.platt import cell_logits
-from streamcal.mixture.fits import (
-    Cells,
-    Floats,
-    fit_hinge,
-    fit_isotonic,
-    fit_line,
-)
+from streamcal.mixture.fits import fit_hinge, fit_isotonic, fit_line
 from streamcal.mixture.forecasts_c import Line
 from streamcal.mixture.names import WINDOWS
 from streamcal.mixture.partition import quantile_edges
 from streamcal.sketch import grid
-from streamcal.sketch.arrays import Units
 from streamcal.sketch.decoding import Count, require
 from streamcal.sketch.newest import Newest, NewestState
 from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.values import Cells, Counts, Floats, Labels
 
 __all__ = ["Fits", "Windows", "WindowsState"]
 
@@ -83,7 +76,7 @@ class Windows:
         self.fits = NO_FITS
         """Latest maps."""
 
-    def add(self, scores: Floats, labels: npt.NDArray[np.int8], units: Units | None = None) -> None:
+    def add(self, scores: Floats, labels: Labels, units: Counts | None = None) -> None:
         """Add labels, int8[n], with their scores, float64[n], as the latest.
 
         ``units`` are their weights in units of 1/256, int64[n]; None: all are 1.
@@ -93,7 +86,7 @@ class Windows:
         if self.n - self._all.n >= _WAITING:
             self._sort()
 
-    def newest(self) -> tuple[Floats, npt.NDArray[np.int8], Units | None]:
+    def newest(self) -> tuple[Floats, Labels, Counts | None]:
         """Return the labels of the longest window, the latest last, as `Newest.latest` does."""
         return self._newest.latest(min(self.n, WINDOWS[-1]))
 

@@ -22,7 +22,8 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
+
+from streamcal.values import Counts, Floats
 
 __all__ = ["change_point", "deviations", "grouped"]
 
@@ -31,10 +32,8 @@ _RESOLUTION: Final = (
 )
 _ROUNDING: Final = 1e-12  # the variance of equal values in [0, 1] is at most this, by rounding
 
-Floats = npt.NDArray[np.float64]
 
-
-def deviations(counts: npt.NDArray[np.int64], sums: Floats, squares: Floats) -> Floats:
+def deviations(counts: Counts, sums: Floats, squares: Floats) -> Floats:
     """Return how unlikely the difference is between the two parts on either side of each cut.
 
     Parameters
@@ -64,7 +63,7 @@ def deviations(counts: npt.NDArray[np.int64], sums: Floats, squares: Floats) -> 
     return exponent
 
 
-def change_point(counts: npt.NDArray[np.int64], sums: Floats, squares: Floats, delta: float) -> int:
+def change_point(counts: Counts, sums: Floats, squares: Floats, delta: float) -> int:
     """Return the index of the first pane after the last significant change of the mean; 0 if there is none.
 
     Parameters

@@ -14,13 +14,13 @@ from typing import Final, Self
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.priors.adwin import change_point, grouped
 from streamcal.priors.tracker import BLOCK, PriorWindow
 from streamcal.sketch import grid
 from streamcal.sketch.cells import check_cells, coarsen, pack_numbers, unpack_numbers
 from streamcal.sketch.decoding import MOST, Count, require, within
+from streamcal.values import Cells, Counts, Flags, Floats, Labels
 
 __all__ = ["MAX_CELLS", "HistoryState", "PredictionHistory"]
 
@@ -34,13 +34,6 @@ _DELTA: Final = 0.05  # nominal, see `adwin`; measured: less than one false alar
 
 # Rows of the panes: scores observed before the pane, its scores, its labels without a score, labels 0 and 1.
 _FIELDS: Final = 5
-
-Scores = npt.NDArray[np.float64]
-Labels = npt.NDArray[np.int8]
-Floats = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.int64]
-Cells = npt.NDArray[np.int32]
-CellCounts = npt.NDArray[np.int32]
 
 
 class HistoryState(msgspec.Struct):
@@ -90,7 +83,7 @@ class PredictionHistory:
         """Cells, int32[m], ascending; a new array whenever they change."""
         self._panes: Counts = np.zeros((_FIELDS, 0), np.int64)
         # Per pane and cell: all scores, and those without a label.
-        self._counts: CellCounts = np.zeros((2, 0, 0), np.int32)
+        self._counts: Cells = np.zeros((2, 0, 0), np.int32)
 
     @property
     def labels(self) -> Counts:
@@ -122,7 +115,7 @@ class PredictionHistory:
 
     # Adding
 
-    def observe(self, scores: Scores) -> None:
+    def observe(self, scores: Floats) -> None:
         """Add the scores of the next predictions, float64[n] in [0, 1]."""
         starts = np.arange(0, len(scores), self._finest)
         if not len(starts):
@@ -152,7 +145,7 @@ class PredictionHistory:
         panes[3] = panes[2] - panes[4]
         self._append(panes, np.zeros((2, len(starts), len(self.cells)), np.int32))
 
-    def settle(self, seen: Counts, labels: Labels, scores: Scores) -> None:
+    def settle(self, seen: Counts, labels: Labels, scores: Floats) -> None:
         """Count predictions by their labels from now on, and no longer by their scores.
 
         Parameters
@@ -256,7 +249,7 @@ class PredictionHistory:
 
     # Inside
 
-    def _columns(self, cells: Cells) -> tuple[Counts, npt.NDArray[np.bool_]]:
+    def _columns(self, cells: Cells) -> tuple[Counts, Flags]:
         """Return the column of each cell of this level, and whether it has one."""
         columns = np.searchsorted(self.cells, cells)
         if not len(self.cells):
@@ -264,7 +257,7 @@ class PredictionHistory:
         columns = np.minimum(columns, len(self.cells) - 1)
         return columns, self.cells[columns] == cells
 
-    def _append(self, panes: Counts, counts: CellCounts) -> None:
+    def _append(self, panes: Counts, counts: Cells) -> None:
         self._panes = np.concatenate((self._panes, panes), axis=1)
         self._counts = np.concatenate((self._counts, counts), axis=1)
 

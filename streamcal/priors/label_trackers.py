@@ -13,20 +13,11 @@ import numpy as np
 
 from streamcal.maps.shift import class_prior
 from streamcal.priors.history import HistoryState, PredictionHistory
-from streamcal.priors.tracker import (
-    BLOCK,
-    Labels,
-    PriorEvidence,
-    PriorKind,
-    PriorTracker,
-    PriorWindow,
-    Scores,
-    Seen,
-)
+from streamcal.priors.tracker import BLOCK, PriorEvidence, PriorKind, PriorTracker, PriorWindow
 from streamcal.sketch import checks, weighing
-from streamcal.sketch.arrays import Units
 from streamcal.sketch.decoding import Count, require
 from streamcal.sketch.weighing import NONE, ONE, Mass
+from streamcal.values import Counts, Floats, Labels
 
 __all__ = ["AllLabels", "AllState", "ChangeState", "LabelsSinceChange", "RecentLabels", "RecentState"]
 
@@ -58,21 +49,21 @@ class _LabelTracker(PriorTracker):
     def take_labels(
         self,
         labels: Labels,
-        scores: Scores,  # noqa: ARG002  # unlike others
-        seen: Seen,  # noqa: ARG002
-        units: Units | None = None,
+        scores: Floats,  # noqa: ARG002  # unlike others
+        seen: Counts,  # noqa: ARG002
+        units: Counts | None = None,
     ) -> None:
         """Take the next labels, int8[n] of 0 and 1, with the units of their weights."""
         self._add(labels.tobytes(), units)
 
-    def take_scores(self, scores: Scores) -> None:
+    def take_scores(self, scores: Floats) -> None:
         """Do nothing: scores are not used."""
 
     def set_source(self, edges: Any, values: Any, prior: float) -> None:
         """Do nothing: the source is not used."""
 
     @abstractmethod
-    def _add(self, later: bytes, units: Units | None) -> None:
+    def _add(self, later: bytes, units: Counts | None) -> None:
         """Add later labels, one byte each, with the units of their weights."""
 
 
@@ -111,7 +102,7 @@ class AllLabels(_LabelTracker):
         self._positives += other._positives
         self._mass = self._mass.plus(other._mass)
 
-    def _add(self, later: bytes, units: Units | None) -> None:
+    def _add(self, later: bytes, units: Counts | None) -> None:
         self._n += len(later)
         self._positives += later.count(1)
         self._mass = self._mass.plus(_mass(later, units))
@@ -130,7 +121,7 @@ class RecentState(msgspec.Struct, tag="recent", omit_defaults=True):
     """The state of `RecentLabels`."""
 
     recent: bytes
-    units: Units | None = None
+    units: Counts | None = None
 
 
 class RecentLabels(_LabelTracker):
@@ -150,13 +141,13 @@ class RecentLabels(_LabelTracker):
         super().__init__(window, smoothing)
         self._size = window
         self._labels = bytearray()
-        self._units: Units | None = None  # of the labels; None: all weights are 1
+        self._units: Counts | None = None  # of the labels; None: all weights are 1
 
     def merge(self, other: Self) -> None:
         """Add the other's labels as later ones."""
         self._add(bytes(other._labels), other._units)
 
-    def _add(self, later: bytes, units: Units | None) -> None:
+    def _add(self, later: bytes, units: Counts | None) -> None:
         labels, later = self._labels, later[-self._size :]
         excess = max(0, len(labels) + len(later) - self._size)
         if units is not None or self._units is not None:
@@ -229,7 +220,7 @@ class LabelsSinceChange(_LabelTracker):
         self._changes += other._changes
         self._look()
 
-    def _add(self, later: bytes, units: Units | None) -> None:
+    def _add(self, later: bytes, units: Counts | None) -> None:
         if units is not None:
             raise ValueError("labels with weights for a prior that looks for changes")
         start = 0
@@ -270,5 +261,5 @@ class LabelsSinceChange(_LabelTracker):
         self._count()
 
 
-def _mass(labels: bytes | bytearray, units: Units | None) -> Mass:
+def _mass(labels: bytes | bytearray, units: Counts | None) -> Mass:
     return NONE if units is None else Mass.of(np.frombuffer(labels, np.int8), units)

@@ -11,16 +11,12 @@ from typing import Final, Self
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.sketch import checks
 from streamcal.sketch.decoding import MOST, Count, Probability, require, within
+from streamcal.values import Counts, Flags, Floats, Labels
 
 __all__ = ["WaitingLabels", "WaitingState"]
-
-Scores = npt.NDArray[np.float64]
-Labels = npt.NDArray[np.int8]
-Seen = npt.NDArray[np.int64]
 
 _UNKNOWN: Final = -1  # ``seen`` of a label that came at once
 _UNOBSERVED: Final = -1.0  # score of a prediction whose score was never observed
@@ -30,8 +26,8 @@ class WaitingState(msgspec.Struct):
     """The state of `WaitingLabels`."""
 
     labels: Labels
-    scores: Scores
-    seen: Seen
+    scores: Floats
+    seen: Counts
     last: tuple[Count, Probability] | None
     """The latest score that was taken in, if it has no label: how many came before it, and its value."""
 
@@ -54,14 +50,14 @@ class WaitingLabels:
         checks.as_scores(scores[scores != _UNOBSERVED])
         require(len(scores) == len(labels), f"{len(labels)} labels wait, and {len(scores)} scores")
         self._labels: Labels = labels
-        self._scores: Scores = scores
+        self._scores: Floats = scores
         self._seen = within(state.seen, _UNKNOWN, MOST, "scores seen before waiting labels", len(labels))
         self._last: tuple[int, float] | None = state.last
 
     def __len__(self) -> int:
         return len(self._labels)
 
-    def append(self, labels: Labels, scores: Scores, seen: Seen) -> None:
+    def append(self, labels: Labels, scores: Floats, seen: Counts) -> None:
         """Add labels, int8[n], with the scores, float64[n], and ``seen``, int64[n], of their predictions."""
         if self._last is not None:
             # A label that comes at once may be the first after the block that ends with its score.
@@ -74,7 +70,7 @@ class WaitingLabels:
         self._scores = np.concatenate((self._scores, scores))
         self._seen = np.concatenate((self._seen, seen))
 
-    def match(self, scores: Scores, start: int) -> None:
+    def match(self, scores: Floats, start: int) -> None:
         """Find the scores of labels that came at once in the latest block.
 
         Labels whose score is not there belong to predictions whose scores were not observed.
@@ -109,7 +105,7 @@ class WaitingLabels:
         at_once: Labels = self._labels[self._seen == _UNKNOWN]
         return at_once
 
-    def take_ready(self, observed: int) -> tuple[Seen, Labels, Scores]:
+    def take_ready(self, observed: int) -> tuple[Counts, Labels, Floats]:
         """Remove the labels whose ``seen`` is known and less than ``observed``.
 
         Returns
@@ -147,5 +143,5 @@ class WaitingLabels:
         """Return the state."""
         return WaitingState(self._labels, self._scores, self._seen, self._last)
 
-    def _keep(self, kept: npt.NDArray[np.bool_]) -> None:
+    def _keep(self, kept: Flags) -> None:
         self._labels, self._scores, self._seen = self._labels[kept], self._scores[kept], self._seen[kept]

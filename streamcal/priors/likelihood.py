@@ -12,18 +12,17 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
+
+from streamcal.values import Counts, Floats
 
 __all__ = ["fused_prior"]
 
 _MOST_STEPS: Final = 1100  # as many bisections lead from 1 to the smallest float
 _CLOSE: Final = 1e-12  # relative: after a Newton step this short, the error is below double precision
 
-Floats = npt.NDArray[np.float64]
-
 
 def fused_prior(
-    masses: npt.NDArray[np.float64] | npt.NDArray[np.int64],
+    masses: Floats | Counts,
     means: Floats,
     source_prior: float,
     positives: float = 0.0,

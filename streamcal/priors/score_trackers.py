@@ -19,18 +19,9 @@ from streamcal.priors.history import HistoryState, PredictionHistory
 from streamcal.priors.late_labels import WaitingLabels, WaitingState
 from streamcal.priors.likelihood import fused_prior
 from streamcal.priors.source_map import SourceMap, SourceState
-from streamcal.priors.tracker import (
-    BLOCK,
-    Labels,
-    PriorEvidence,
-    PriorKind,
-    PriorTracker,
-    PriorWindow,
-    Scores,
-    Seen,
-)
-from streamcal.sketch.arrays import Units
+from streamcal.priors.tracker import BLOCK, PriorEvidence, PriorKind, PriorTracker, PriorWindow
 from streamcal.sketch.decoding import Count, Probability, encoded, require
+from streamcal.values import Counts, Floats, Labels
 
 __all__ = ["FusedState", "FusedTracker", "ScoreState", "ScoreTracker"]
 
@@ -88,10 +79,10 @@ class ScoreTracker(PriorTracker):
         scores = int(self._history.unlabelled.sum())
         return PriorEvidence(negatives + positives, positives, scores, self._changes)
 
-    def take_labels(self, labels: Labels, scores: Scores, seen: Seen, units: Units | None = None) -> None:
+    def take_labels(self, labels: Labels, scores: Floats, seen: Counts, units: Counts | None = None) -> None:
         """Do nothing: labels are not used."""
 
-    def take_scores(self, scores: Scores) -> None:
+    def take_scores(self, scores: Floats) -> None:
         """Take the target scores observed next, see `PriorTracker.take_scores`."""
         start = 0
         while start < len(scores):
@@ -121,7 +112,7 @@ class ScoreTracker(PriorTracker):
         """Labels of each class that count: negatives, positives."""
         return self._history.label_counts
 
-    def _take_block(self, scores: Scores) -> None:
+    def _take_block(self, scores: Floats) -> None:
         """Take at most one block of scores."""
         self._history.observe(scores)
         self._news += len(scores)
@@ -242,7 +233,7 @@ class FusedTracker(ScoreTracker):
         """Number of labels until they are counted."""
         return self._settle_at - self._unsettled
 
-    def take_labels(self, labels: Labels, scores: Scores, seen: Seen, units: Units | None = None) -> None:
+    def take_labels(self, labels: Labels, scores: Floats, seen: Counts, units: Counts | None = None) -> None:
         """Take the next target labels, see `PriorTracker.take_labels`: without weights."""
         if units is not None:
             raise ValueError("labels with weights for a prior from labels and scores")
@@ -266,7 +257,7 @@ class FusedTracker(ScoreTracker):
         ones = int(np.count_nonzero(waiting))
         return negatives + len(waiting) - ones, positives + ones
 
-    def _take_block(self, scores: Scores) -> None:
+    def _take_block(self, scores: Floats) -> None:
         self._waiting.match(scores, self._history.observed)
         super()._take_block(scores)
 

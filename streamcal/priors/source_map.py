@@ -6,13 +6,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.sketch import checks, grid
+from streamcal.values import Cells, Floats
 
 __all__ = ["SourceMap", "SourceState", "cell_means"]
-
-Floats = npt.NDArray[np.float64]
 
 
 class SourceState(msgspec.Struct):
@@ -48,7 +46,7 @@ class SourceMap:
         bins, ends = len(self._values), self._edges[[0, -1]].tolist() if len(self._edges) else None
         if len(self._edges) != bins + 1 or ends != [0.0, 1.0] or not (np.diff(self._edges) > 0.0).all():
             raise ValueError(f"{len(self._edges)} edges of {bins} bins do not ascend from 0 to 1")
-        self._cells: npt.NDArray[np.int32] | None = None
+        self._cells: Cells | None = None
         self._means: Floats = np.empty(0)
 
     @property
@@ -56,7 +54,7 @@ class SourceMap:
         """Whether scores are evidence of a target's prior: the source must have both classes."""
         return 0.0 < self.prior < 1.0
 
-    def means(self, cells: npt.NDArray[np.int32], level: int) -> Floats:
+    def means(self, cells: Cells, level: int) -> Floats:
         """Return the mean value of the map in each cell of a level, float64[m].
 
         The result is cached by the identity of the array of cells, int32[m]: never change that array.

@@ -10,10 +10,8 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Final, Literal, Self
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
-from streamcal.sketch.arrays import Units
+from streamcal.values import Counts, Floats, Labels
 
 __all__ = ["BLOCK", "NO_LIMIT", "PriorEvidence", "PriorKind", "PriorTracker", "PriorWindow"]
 
@@ -28,10 +26,6 @@ BLOCK: Final = 64
 
 NO_LIMIT: Final = 1 << 62
 """Value of `PriorTracker.room` for a tracker that takes labels at any time."""
-
-Scores = npt.NDArray[np.float64]
-Labels = npt.NDArray[np.int8]
-Seen = npt.NDArray[np.int64]
 
 
 class PriorEvidence(msgspec.Struct, frozen=True):
@@ -100,7 +94,7 @@ class PriorTracker(ABC):
         return NO_LIMIT
 
     @abstractmethod
-    def take_labels(self, labels: Labels, scores: Scores, seen: Seen, units: Units | None = None) -> None:
+    def take_labels(self, labels: Labels, scores: Floats, seen: Counts, units: Counts | None = None) -> None:
         """Take the next target labels. More than `room` are allowed: the tracker cuts them itself.
 
         Parameters
@@ -122,7 +116,7 @@ class PriorTracker(ABC):
         """
 
     @abstractmethod
-    def take_scores(self, scores: Scores) -> None:
+    def take_scores(self, scores: Floats) -> None:
         """Take the target scores observed next.
 
         Parameters

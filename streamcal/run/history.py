@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.sketch.decoding import Count, require
+from streamcal.values import Counts, Floats
 
 __all__ = ["GRAIN", "LIMITS", "MOST_WINDOWS", "WIDTH", "Curve", "History", "HistoryState", "Totals"]
 
@@ -35,28 +36,27 @@ _BINS: Final = len(LIMITS) + 1
 _SQUARES, _LOSSES, _EXCESS = slice(1, 3), slice(3, 5), slice(5, 5 + 2 * _BINS)
 _COLUMNS: Final = _EXCESS.stop
 
-Values = npt.NDArray[np.float64]
 F = TypeVar("F", bound=npt.NDArray[Any])
 
 
 class Curve(NamedTuple):
     """Quality of one side, before or after recalibration: a value for each window."""
 
-    forecast: Values
+    forecast: Floats
     """Mean forecast."""
-    brier: Values
-    log_loss: Values
-    ece: Values
+    brier: Floats
+    log_loss: Floats
+    ece: Floats
     """Mean |mean forecast − rate of label 1| over the bins between `LIMITS`, each counted with its labels."""
 
 
 class Totals(NamedTuple):
     """Sums of one side over all labels, for each bin between `LIMITS` that has labels, and in all."""
 
-    labels: Values
-    forecasts: Values
+    labels: Floats
+    forecasts: Floats
     """Their sums."""
-    positives: Values
+    positives: Floats
     brier: float
     log_loss: float
 
@@ -78,13 +78,13 @@ class HistoryState(msgspec.Struct):
     labels: Count
     windows: npt.NDArray[np.float32]
     """Sums of the full windows, [m, 25]."""
-    times: Values
+    times: Floats
     """Time of the latest label of each, [m]."""
-    open: Values
+    open: Floats
     """Sums of the window that is not full, [25], then its time."""
-    totals: Values
+    totals: Floats
     """Labels, forecasts and positives: [2, 3, bins]."""
-    losses: Values
+    losses: Floats
     """Squares and log losses, [2, 2]."""
 
 
@@ -105,7 +105,7 @@ class History:
         """Labels of a full window."""
         self.labels = 0
         """Number of labels."""
-        self.times: Values = np.empty(0)
+        self.times: Floats = np.empty(0)
         """Latest event time of the labels of each full window; NaN where none has one."""
         self._windows = np.empty((0, _COLUMNS), np.float32)
         self._open, self._open_time = np.zeros(_COLUMNS), float("nan")
@@ -113,12 +113,12 @@ class History:
         self._losses = np.zeros((2, 2))  # squares and log losses
 
     @property
-    def ends(self) -> npt.NDArray[np.int64]:
+    def ends(self) -> Counts:
         """Number of labels up to the end of each full window."""
         return np.arange(1, len(self._windows) + 1, dtype=np.int64) * self.width
 
     @property
-    def rates(self) -> Values:
+    def rates(self) -> Floats:
         """Rate of label 1 in each full window."""
         return self._windows[:, 0] / np.float64(self.width)
 
@@ -141,7 +141,7 @@ class History:
         )
         return before, after
 
-    def add(self, forecasts: Values, losses: Values, labels: Values, times: Values) -> None:
+    def add(self, forecasts: Floats, losses: Floats, labels: Floats, times: Floats) -> None:
         """Add forecasts with their labels, in the order in which the labels came.
 
         Parameters
@@ -189,7 +189,7 @@ class History:
         made._losses = _finite(state.losses).reshape(2, 2)
         return made
 
-    def _add(self, forecasts: Values, losses: Values, labels: Values, times: Values) -> None:
+    def _add(self, forecasts: Floats, losses: Floats, labels: Floats, times: Floats) -> None:
         """Add as many as there is room for before windows become wider."""
         rounded = np.rint(forecasts / GRAIN) * GRAIN
         squares, losses = (np.rint(each / GRAIN) * GRAIN for each in ((forecasts - labels) ** 2, losses))

@@ -28,6 +28,7 @@ from streamcal.join.guard import NEIGHBOURS, SURE, GuardState, TimeGuard
 from streamcal.run.event_fields import Malformed, OtherLabel
 from streamcal.run.ports import Batch, Position, Source
 from streamcal.times import LIMIT
+from streamcal.values import Floats
 
 __all__ = ["BACKWARDS", "LaneName", "Merge", "MicroBatch", "TimesRead", "watermark"]
 
@@ -101,11 +102,11 @@ class _Chunk(NamedTuple):
     first: int
     """Index of the first of them in the batch."""
     events: Sequence[Event | Malformed]
-    times: npt.NDArray[np.float64]
+    times: Floats
     """As they were given; NaN: none."""
-    seconds: npt.NDArray[np.float64]
+    seconds: Floats
     """As they were taken; NaN: none, or refused."""
-    keys: npt.NDArray[np.float64]
+    keys: Floats
     """The latest time of the lane up to each event."""
     before: GuardState
     """State of the lane before the first of them."""
@@ -217,7 +218,7 @@ class _Lane:
         for batch in ahead:
             self._take_in(batch)
 
-    def _first_times(self) -> npt.NDArray[np.float64]:
+    def _first_times(self) -> Floats:
         events = chain.from_iterable(batch.events for batch in self._ahead or ())
         return np.array([event.time for event in islice(events, _LOOKED_AT)], np.float64)
 
@@ -239,8 +240,8 @@ class _Lane:
         self.chunks.append(_Chunk(batch, 0, events, times, seconds, keys[1:], before))
 
     def _judge(
-        self, events: Sequence[Event | Malformed], times: npt.NDArray[np.float64]
-    ) -> tuple[Sequence[Event | Malformed], npt.NDArray[np.float64]]:
+        self, events: Sequence[Event | Malformed], times: Floats
+    ) -> tuple[Sequence[Event | Malformed], Floats]:
         """Return events with their times in seconds, those that are refused malformed; and these seconds."""
         guard = TimeGuard(self._max_jump, self._guard)
         seconds, reasons = guard.take_many(times)
@@ -408,7 +409,7 @@ class Merge:
         return _END, len(lanes)
 
 
-def _times(events: Sequence[Event | Malformed]) -> npt.NDArray[np.float64]:
+def _times(events: Sequence[Event | Malformed]) -> Floats:
     """Return the times of events, NaN where there is none."""
     return (
         events.times if isinstance(events, Block) else np.array([event.time for event in events], np.float64)
@@ -428,7 +429,7 @@ def _ordered(
 def _with_times(
     events: Sequence[Event | Malformed],
     indices: Iterable[int],
-    seconds: npt.NDArray[np.float64],
+    seconds: Floats,
     reasons: Mapping[int, str],
 ) -> Sequence[Event | Malformed]:
     """Return the events, those at some indices with their times in seconds, or malformed for a reason."""

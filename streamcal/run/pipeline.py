@@ -39,9 +39,8 @@ from streamcal.run.outcome import Moment, Outcome, PipelineState, Tally, count_r
 from streamcal.run.quality import Quality, Unrated
 from streamcal.run.rows import AlarmRow, AnswerColumns, Answers, RejectRow, answer_rows, map_row, reject_row
 from streamcal.sketch import checks, weighing
-from streamcal.sketch.arrays import Labels, Scores
 from streamcal.sketch.decoding import decoded, encoded, restoring
-from streamcal.values import class_name
+from streamcal.values import Floats, Labels, class_name
 
 __all__ = ["Outcome", "Pipeline", "PipelineState"]
 
@@ -538,7 +537,7 @@ class Pipeline:
         outcome: Outcome,
         key: str | None,
         domain: Domain,
-        scores: Sequence[float] | Scores,
+        scores: Sequence[float] | Floats,
         labels: Sequence[int] | Labels,
         times: Sequence[float | None],
         weights: Sequence[float | None],

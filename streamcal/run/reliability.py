@@ -8,10 +8,8 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-import numpy.typing as npt
-
 from streamcal.run.quality import ECE_BINS, Quality
+from streamcal.values import Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +33,7 @@ COLOURS: Final = {"before": "#c44e52", "after": "#2a6f97"}
 _SERIES: Final = {"before": ("score as it came", "o"), "after": ("recalibrated", "s")}
 
 
-def reliability(quality: Quality) -> dict[str, tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]]:
+def reliability(quality: Quality) -> dict[str, tuple[Floats, Floats]]:
     """Return the mean forecast and the rate of label 1 in bins of equal mass, of ``before`` and ``after``.
 
     The arrays of each are float64, one value for each of at most `ECE_BINS` bins. There has to be a label.

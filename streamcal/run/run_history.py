@@ -12,7 +12,6 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.certificates.first_claim import NO_CLAIM
 from streamcal.engine.emissions import DriftAlarm, Mixing
@@ -38,6 +37,7 @@ from streamcal.run.status import (
     View,
     Windows,
 )
+from streamcal.values import Floats
 
 __all__ = ["LATEST_REJECTS", "RunHistory"]
 
@@ -234,9 +234,7 @@ def _rated_by_totals(side: Totals) -> Rating:
     return Rating(side.brier, side.log_loss, side.ece, side.gap, bins)
 
 
-def _bins(
-    labels: npt.NDArray[np.float64], forecasts: npt.NDArray[np.float64], positives: npt.NDArray[np.float64]
-) -> Bins:
+def _bins(labels: Floats, forecasts: Floats, positives: Floats) -> Bins:
     from scipy.special import betaincinv  # takes a fifth of the time in which the command starts
 
     negatives, tail = labels - positives, (1.0 - INTERVAL) / 2.0

@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from streamcal.sketch.arrays import Cells, Scores
 from streamcal.sketch.keys_c import END, LAST_KEY, key_of, score_of
+from streamcal.values import Cells, Floats
 
 __all__ = ["pack_atoms", "unpack_atoms"]
 
@@ -20,7 +20,7 @@ _END: Final = END
 _LAST_KEY: Final = LAST_KEY
 
 
-def pack_atoms(atoms: Scores, level: int) -> bytes:
+def pack_atoms(atoms: Floats, level: int) -> bytes:
     """Return them as bytes: a bit for each cell, and of each atom where in its cell it lies, 4 to 8 bytes.
 
     Those that their key does not tell are left out.
@@ -42,7 +42,7 @@ def pack_atoms(atoms: Scores, level: int) -> bytes:
     return flags.tobytes() + places[:packed].tobytes()
 
 
-def unpack_atoms(data: bytes, cells: Cells, level: int) -> Scores:
+def unpack_atoms(data: bytes, cells: Cells, level: int) -> Floats:
     """Return the atoms of these cells, int32[m], from `pack_atoms`; −0.0 has become the 0.0 that it equals.
 
     Raises

@@ -8,9 +8,16 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.sketch.arrays import Counts, Labels, Scores
+from streamcal.values import Counts, Floats, Labels
 
-__all__ = ["LabelBuffer", "ScoreBuffer"]
+__all__ = ["AT_ONCE", "IN_CALL", "LabelBuffer", "ScoreBuffer"]
+
+AT_ONCE: Final = -1
+"""Stand-in for the number of scores observed before a prediction: its label came together with it."""
+
+IN_CALL: Final = -2
+"""Stand-in like `AT_ONCE` for a label that came in one call with the label before it: both were predicted
+before the call."""
 
 _FEWEST: Final = 16  # that there is memory for at first: of many keys most have few labels
 _HEAVY: Final = 64  # memory that is let go when nothing is buffered
@@ -44,21 +51,21 @@ class ScoreBuffer:
         self.room -= 1
         return self.room == 0
 
-    def extend(self, scores: Scores) -> bool:
+    def extend(self, scores: Floats) -> bool:
         """Take at most `room` checked scores, float64[k]; return whether there is no more room."""
         self._put(scores)
         self.n += len(scores)
         self.room -= len(scores)
         return self.room == 0
 
-    def _put(self, scores: Scores) -> None:
+    def _put(self, scores: Floats) -> None:
         """Append scores that `n` already counts."""
         if self._held + len(scores) > self._limit:
             self._widen(len(scores))
         self._score_column[self._held : self._held + len(scores)] = scores
         self._held += len(scores)
 
-    def _since(self, first: int) -> Scores:
+    def _since(self, first: int) -> Floats:
         """Return a copy of the buffered scores from this place on."""
         return self._score_column[first : self._held].copy()
 
@@ -74,7 +81,7 @@ class ScoreBuffer:
         limit = max(_FEWEST, self._limit + (self._limit >> 1), self._held + more)
         self._hold(_longer(self._score_column, limit))
 
-    def _hold(self, scores: Scores) -> None:
+    def _hold(self, scores: Floats) -> None:
         """Take a column as memory: as an array, and for single scores as a view, which is not made anew."""
         self._limit = len(scores)
         self._score_column = self._scores = scores
@@ -130,7 +137,7 @@ class LabelBuffer:
         self.n += 1
         return self.n
 
-    def _put(self, scores: Scores, labels: Labels, seen: Counts | int) -> None:
+    def _put(self, scores: Floats, labels: Labels, seen: Counts | int) -> None:
         """Append labels that `n` already counts."""
         if self._held + len(labels) > self._limit:
             self._widen(len(labels))
@@ -141,7 +148,7 @@ class LabelBuffer:
             self._seen_column[part] = seen
         self._held += len(labels)
 
-    def _held_scores(self, first: int) -> Scores:
+    def _held_scores(self, first: int) -> Floats:
         """Return a view of the buffered scores from this place on: do not keep it."""
         return self._score_column[first : self._held]
 
@@ -171,7 +178,7 @@ class LabelBuffer:
         seen = _longer(self._seen_column, limit) if self._keeps_seen else self._seen_column
         self._hold(_longer(self._score_column, limit), _longer(self._label_column, limit), seen)
 
-    def _hold(self, scores: Scores, labels: Labels, seen: Counts) -> None:
+    def _hold(self, scores: Floats, labels: Labels, seen: Counts) -> None:
         """Take columns as memory, as `ScoreBuffer._hold` does."""
         self._limit = len(scores)
         self._score_column = self._scores = scores

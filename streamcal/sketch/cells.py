@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.sketch import grid
-from streamcal.sketch.arrays import Cells, Counts
 from streamcal.sketch.decoding import ascending, require, within
+from streamcal.values import Cells, Counts
 
 __all__ = [
     "check_cells",
@@ -29,7 +29,7 @@ _NUMBERS: Final = struct.Struct("<IB")  # how many, width
 _FULL: Final = {1: (1 << 8) - 1, 2: (1 << 16) - 1}  # the largest value, by width
 
 
-def run_starts(cells: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def run_starts(cells: npt.NDArray[Any]) -> Counts:
     """Return the index at which each run of equal cells begins, int64[k], for ascending cells[m], m ≥ 1."""
     return np.flatnonzero(np.concatenate(([True], cells[1:] != cells[:-1])))
 

@@ -10,9 +10,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.sketch.arrays import Labels, Scores
 from streamcal.sketch.keys_c import first_bad_label, first_bad_score
-from streamcal.values import class_name, shown
+from streamcal.values import Floats, Labels, class_name, shown
 
 __all__ = ["as_labels", "as_scores", "check_label", "check_score", "clip_many", "clip_one"]
 
@@ -62,7 +61,7 @@ def check_label(label: object, positive: object = None) -> int:
     raise ValueError(_bad_label(label))
 
 
-def as_scores(scores: Any) -> Scores:
+def as_scores(scores: Any) -> Floats:
     """Return an array-like of scores as float64[n], checked.
 
     Accepts what `numpy.asarray` accepts: numpy arrays, lists, and pandas, polars and Arrow columns. float32
@@ -130,7 +129,7 @@ def clip_one(probability: float) -> float:
     return min(max(probability, 0.0), 1.0) if inside else probability
 
 
-def clip_many(probabilities: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def clip_many(probabilities: Floats) -> Floats:
     """Do the same for an array, float64[n]."""
     inside = np.abs(probabilities - 0.5) <= 0.5 + _ROUNDING
     return np.where(inside, np.clip(probabilities, 0.0, 1.0), probabilities)

@@ -17,10 +17,10 @@ from typing import Annotated, Final, NamedTuple, Self
 import msgspec
 import numpy as np
 
-from streamcal.sketch.arrays import Counts, Labels, Scores
 from streamcal.sketch.decoding import MOST, Count, require
 from streamcal.sketch.number_set import NumberSet, NumberSetState
 from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.values import Counts, Floats, Labels
 
 __all__ = ["PARTS", "REMEMBERED", "Cohorts", "CohortsState", "Matured"]
 
@@ -100,7 +100,7 @@ class Cohorts:
             return None
         return Matured(self._number, self._whole.predictions, self._whole.labels)
 
-    def predict(self, scores: Scores) -> None:
+    def predict(self, scores: Floats) -> None:
         """Take the checked scores of the next predictions, float64[k]."""
         start = 0
         while start < len(scores):
@@ -114,7 +114,7 @@ class Cohorts:
             while self._open and self._open[0].end + self._horizon <= self.n:
                 self._mature()
 
-    def label(self, scores: Scores, labels: Labels, numbers: Counts) -> None:
+    def label(self, scores: Floats, labels: Labels, numbers: Counts) -> None:
         """Take checked labels, int8[k], with the scores and the numbers of their predictions, int64[k].
 
         No number may come twice, see `labelled`. A label whose number is negative or not below `n` belongs to

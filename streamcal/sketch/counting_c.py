@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
 from streamcal.sketch.keys_c import key_of
+from streamcal.values import Bytes, Cells, Counts, Floats
 
 __all__ = ["count_sorted", "pack"]
 
 
-def count_sorted(
-    packed: npt.NDArray[np.int32], cells: npt.NDArray[np.int32], counts: npt.NDArray[np.int64]
-) -> int:
+def count_sorted(packed: Cells, cells: Cells, counts: Counts) -> int:
     """Count labels by cell and class; return how many cells there are.
 
     Parameters
@@ -33,7 +29,7 @@ def count_sorted(
     return last + 1
 
 
-def pack(scores: npt.NDArray[np.float64], labels: npt.NDArray[np.uint8], out: npt.NDArray[np.int32]) -> None:
+def pack(scores: Floats, labels: Bytes, out: Cells) -> None:
     """Put the cell of each score on the finest grid, with the label as the lowest bit, into ``out``.
 
     Scores, labels and ``out``: float64[n] in [0, 1], uint8[n] and int32[n].

@@ -11,11 +11,10 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.sketch import keys_c
-from streamcal.sketch.arrays import Cells, Scores
 from streamcal.sketch.keys_c import END, LAST_KEY
+from streamcal.values import Cells, Counts, Floats
 
 __all__ = [
     "CHUNK",
@@ -38,7 +37,7 @@ CHUNK: Final = 32_768
 """Number of scores to process at a time: their buffers fit into the second-level cache of a core."""
 
 
-def keys_of(scores: Scores) -> npt.NDArray[np.int64]:
+def keys_of(scores: Floats) -> Counts:
     """Return the key of each score.
 
     Parameters
@@ -55,13 +54,13 @@ def keys_of(scores: Scores) -> npt.NDArray[np.int64]:
     return keys
 
 
-def cells_of(scores: Scores, level: int) -> Cells:
+def cells_of(scores: Floats, level: int) -> Cells:
     """Return the cell of each score, int32[n]; see `keys_of`, and levels from `MIN_LEVEL` to `MAX_LEVEL`."""
     cells: Cells = (keys_of(scores) >> level).astype(np.int32)
     return cells
 
 
-def left_edges(cells: Cells | npt.NDArray[np.int64], level: int) -> Scores:
+def left_edges(cells: Cells | Counts, level: int) -> Floats:
     """Return the smallest score of each cell: float64[m], 0 for cell 0, 1 for cells after the last.
 
     At level 0 the cells are keys, and this is the score of each.

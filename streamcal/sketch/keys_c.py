@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
+
+from streamcal.values import Counts, Floats, Labels
 
 __all__ = [
     "END",
@@ -54,19 +55,19 @@ def score_of(key: int) -> float:
     return _REAL[0]  # type: ignore[no-any-return]
 
 
-def left_edges_of(cells: npt.NDArray[np.int64], level: int, edges: npt.NDArray[np.float64]) -> None:
+def left_edges_of(cells: Counts, level: int, edges: Floats) -> None:
     """Put the smallest score of each cell, int64[n], into ``edges``, float64[n]; 1 for those beyond."""
     for i in range(len(cells)):
         edges[i] = score_of(cells[i] << level) if cells[i] <= _LAST_KEY >> level else 1.0
 
 
-def keys_of(scores: npt.NDArray[np.float64], keys: npt.NDArray[np.int64]) -> None:
+def keys_of(scores: Floats, keys: Counts) -> None:
     """Put the key of each checked score, float64[n], into ``keys``, int64[n]."""
     for i in range(len(scores)):
         keys[i] = key_of(scores[i])
 
 
-def first_bad_score(scores: npt.NDArray[np.float64]) -> int:
+def first_bad_score(scores: Floats) -> int:
     """Return the index of the first number outside [0, 1]; -1 if there is none."""
     inside = True
     for i in range(len(scores)):
@@ -79,7 +80,7 @@ def first_bad_score(scores: npt.NDArray[np.float64]) -> int:
     return i
 
 
-def first_bad_label(labels: npt.NDArray[np.int8]) -> int:
+def first_bad_label(labels: Labels) -> int:
     """Return the index of the first number that is neither 0 nor 1; -1 if there is none."""
     bits = 0
     for i in range(len(labels)):

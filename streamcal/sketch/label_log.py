@@ -8,11 +8,11 @@ from typing import Self
 import msgspec
 import numpy as np
 
-from streamcal.sketch.arrays import Labels, Scores, Units
 from streamcal.sketch.decoding import Count, require
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.sliding_window import SlidingWindow, WindowState
 from streamcal.sketch.weighing import Mass
+from streamcal.values import Counts, Floats, Labels
 
 __all__ = ["LabelLog", "LogState"]
 
@@ -80,7 +80,7 @@ class LabelLog:
             return self._all.n_positives, self._all.n
         return self._window.positives, self._window.n
 
-    def add(self, scores: Scores, labels: Labels, pane: int = 0, units: Units | None = None) -> None:
+    def add(self, scores: Floats, labels: Labels, pane: int = 0, units: Counts | None = None) -> None:
         """Add checked labels, float64[k] and int8[k]; under a window, all of one pane.
 
         ``units`` are those of their weights, int64[k]; None: all are 1.

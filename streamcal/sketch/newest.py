@@ -13,10 +13,10 @@ import msgspec
 import numpy as np
 
 from streamcal.sketch import grid
-from streamcal.sketch.arrays import Cells, Counts, Labels, Scores, Units
 from streamcal.sketch.counting_c import count_sorted, pack
 from streamcal.sketch.decoding import require, within
 from streamcal.sketch.weighing import ONE, Weighed, check_units, squares, weighed
+from streamcal.values import Cells, Counts, Floats, Labels
 
 __all__ = ["Newest", "NewestState"]
 
@@ -79,7 +79,7 @@ class Newest:
         np.add.at(extra[2], columns, squares(units) - ONE)
         return cells, weighed(counts, extra if extra.any() else None)
 
-    def latest(self, length: int) -> tuple[Scores, Labels, Units | None]:
+    def latest(self, length: int) -> tuple[Floats, Labels, Counts | None]:
         """Return the latest ``length`` labels: scores, float64[m], labels, int8[m], and units of weights.
 
         The scores are the middles of their cells; the units int64[m], or None if all weights are 1.
@@ -93,7 +93,7 @@ class Newest:
             units = None if (units == ONE).all() else units
         return middles, (latest & np.int32(1)).astype(np.int8), units
 
-    def add(self, scores: Scores, labels: Labels, units: Units | None = None) -> None:
+    def add(self, scores: Floats, labels: Labels, units: Counts | None = None) -> None:
         """Add checked labels as the latest, float64[k] and int8[k].
 
         ``units`` are those of their weights, int64[k]; None: all are 1.

@@ -11,10 +11,9 @@ from typing import Annotated, Self
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from streamcal.sketch.arrays import Counts
 from streamcal.sketch.decoding import MOST, require
+from streamcal.values import Counts, Flags
 
 __all__ = ["NumberSet", "NumberSetState"]
 
@@ -62,7 +61,7 @@ class NumberSet:
         self._bits[place >> 3] |= 1 << (place & 7)
         return True
 
-    def take_many(self, numbers: Counts) -> npt.NDArray[np.bool_]:
+    def take_many(self, numbers: Counts) -> Flags:
         """Add numbers from 0 on in turn, int64[k]; return the result of `take` for each, bool[k]."""
         fresh = np.zeros(len(numbers), bool)
         fresh[np.unique(numbers, return_index=True)[1]] = True

@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.sketch import checks, grid, weighing
-from streamcal.sketch.arrays import Cells, Counts, Labels, Scores, Units
 from streamcal.sketch.atoms_c import pack_atoms, unpack_atoms
 from streamcal.sketch.cells import (
     check_cells,
@@ -32,6 +31,7 @@ from streamcal.sketch.cells import (
 from streamcal.sketch.decoding import MOST, require, restoring
 from streamcal.sketch.tally_c import Tally
 from streamcal.sketch.weighing import Mass, Weighed
+from streamcal.values import Cells, Counts, Floats, Labels
 
 __all__ = ["MIN_MAX_CELLS", "ScoreSketch"]
 
@@ -113,7 +113,7 @@ class ScoreSketch:
         return totals
 
     @property
-    def atoms(self) -> Scores:
+    def atoms(self) -> Floats:
         """The one score that each cell holds, float64[m]; NaN where it holds several that differ.
 
         A score within 2⁻⁴⁰ of an end that is not 0 or 1 counts as several.
@@ -185,7 +185,7 @@ class ScoreSketch:
         units = None if weights is None else weighing.as_units(weights, len(classes))
         self.add_checked(values, classes, units)
 
-    def add_checked(self, scores: Scores, labels: Labels | None, units: Units | None = None) -> None:
+    def add_checked(self, scores: Floats, labels: Labels | None, units: Counts | None = None) -> None:
         """Add scores and labels that are checked already: float64[n], and int8[n] if it is labelled.
 
         ``units`` are the labels' weights in units of 1/256, int64[n]; None: all weights are 1.
@@ -195,7 +195,7 @@ class ScoreSketch:
         else:
             self._add(scores, labels)
 
-    def _add_weighted(self, scores: Scores, labels: Labels | None, units: Units | None) -> None:
+    def _add_weighted(self, scores: Floats, labels: Labels | None, units: Counts | None) -> None:
         before = self._cells, self._level, self._extra
         self._extra = None
         self._add(scores, labels)
@@ -208,7 +208,7 @@ class ScoreSketch:
             parts.append((grid.cells_of(scores[heavy], self._level), self._level, extra))
         self._spread(*parts)
 
-    def _add(self, scores: Scores, labels: Labels | None) -> None:
+    def _add(self, scores: Floats, labels: Labels | None) -> None:
         tally = self._tally(len(scores))
         tally.add(scores, np.empty(0, np.int8) if labels is None else labels)
         self._take(tally)
@@ -397,7 +397,7 @@ class ScoreSketch:
                 np.add.at(row, columns, more)
         return total if total is not None and total.any() else None
 
-    def _keep(self, cells: Cells, counts: npt.NDArray[Any], atoms: Scores) -> None:
+    def _keep(self, cells: Cells, counts: npt.NDArray[Any], atoms: Floats) -> None:
         """Replace the contents by these cells; their counts in as few bytes as the largest needs."""
         self._cells = cells
         self._counts = counts.astype(f"i{count_width(int(counts.max(initial=0)))}")

@@ -17,10 +17,10 @@ from typing import Annotated, Final, Self
 
 import msgspec
 
-from streamcal.sketch.arrays import Labels, Scores, Units
 from streamcal.sketch.decoding import Count, require
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import NONE, Mass
+from streamcal.values import Counts, Floats, Labels
 
 __all__ = ["PANES", "SlidingWindow", "WindowState"]
 
@@ -144,7 +144,7 @@ class SlidingWindow:
         if pane > self._index or not self._n:
             self._slide(pane)
 
-    def add(self, scores: Scores, labels: Labels, pane: int, units: Units | None = None) -> None:
+    def add(self, scores: Floats, labels: Labels, pane: int, units: Counts | None = None) -> None:
         """Add checked scores, float64[n], and labels, int8[n], of one pane; drop it if it is too old.
 
         ``units`` are the labels' weights in units of 1/256, int64[n]; None: all weights are 1.
@@ -232,7 +232,7 @@ class SlidingWindow:
         self._current = ScoreSketch(self._max_cells)
         self._merged = None
 
-    def _add_late(self, scores: Scores, labels: Labels, index: int, units: Units | None) -> None:
+    def _add_late(self, scores: Floats, labels: Labels, index: int, units: Counts | None) -> None:
         sketch = ScoreSketch(self._max_cells)
         sketch.add_checked(scores, labels, units)
         self._merge_late(sketch, index)

@@ -6,8 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from streamcal.sketch.arrays import Cells, Counts, Labels, Scores
 from streamcal.sketch.keys_c import LAST_KEY, key_of
+from streamcal.values import Cells, Counts, Floats, Labels
 
 __all__ = ["Tally"]
 
@@ -34,7 +34,7 @@ class Tally:
     """
 
     def __init__(
-        self, cells: Cells, counts: Counts, atoms: Scores, level: int, max_cells: int, more: int
+        self, cells: Cells, counts: Counts, atoms: Floats, level: int, max_cells: int, more: int
     ) -> None:
         size, room = len(cells), min(max_cells, len(cells) + more)
         self.level = level
@@ -56,7 +56,7 @@ class Tally:
         self._index(size)
 
     @property
-    def contents(self) -> tuple[Cells, Counts, Scores]:
+    def contents(self) -> tuple[Cells, Counts, Floats]:
         """The cells, ascending, with their counts, int64[rows, m], and their atoms."""
         cells, atoms = np.asarray(self._cells)[: self._size], np.asarray(self._atoms)[: self._size]
         counts = np.asarray(self._counts)[: self._size]
@@ -65,7 +65,7 @@ class Tally:
             cells, counts, atoms = cells[order], counts[order], atoms[order]
         return cells.astype(np.int32), counts.T, atoms
 
-    def add(self, scores: Scores, labels: Labels) -> None:
+    def add(self, scores: Floats, labels: Labels) -> None:
         """Add checked scores, float64[n], with their labels, int8[n]; without labels, all count as 0."""
         labelled, size = len(labels) > 0, len(scores)
         slots, counts, atoms = self._slots, self._counts, self._atoms
@@ -82,7 +82,7 @@ class Tally:
             if atom == atom and atom != score:
                 atoms[place] = score if atom == _EMPTY else _SEVERAL
 
-    def merge(self, cells: Cells, counts: Counts, atoms: Scores, level: int) -> None:
+    def merge(self, cells: Cells, counts: Counts, atoms: Floats, level: int) -> None:
         """Add cells of any level, int32[m], with their counts, int64[rows, m], and atoms."""
         if level > self.level:
             self.coarsen(level)

@@ -11,10 +11,10 @@ from typing import Final, Self
 import msgspec
 
 from streamcal.sketch import buffers_c, checks
-from streamcal.sketch.arrays import Scores
 from streamcal.sketch.cohorts import Cohorts
 from streamcal.sketch.decoding import require
 from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.values import Floats
 
 __all__ = ["BUFFERED", "Traffic", "TrafficState"]
 
@@ -26,7 +26,7 @@ class TrafficState(msgspec.Struct):
     """The state of `Traffic`."""
 
     sketch: ScoreSketch
-    unread: Scores
+    unread: Floats
 
 
 class Traffic(buffers_c.ScoreBuffer):
@@ -58,7 +58,7 @@ class Traffic(buffers_c.ScoreBuffer):
         self.sort()
         return self._sketch
 
-    def add(self, scores: Scores) -> None:
+    def add(self, scores: Floats) -> None:
         """Take any number of checked scores, float64[k], where there is no second reader."""
         self.sort()
         self._enter(scores)
@@ -70,7 +70,7 @@ class Traffic(buffers_c.ScoreBuffer):
         self._sketch.merge(sketch)
         self.n += sketch.n
 
-    def settle(self) -> Scores | None:
+    def settle(self) -> Floats | None:
         """Make room; return the block of scores for the second reader, None if there is no such reader."""
         block = None
         if self._block:
@@ -81,7 +81,7 @@ class Traffic(buffers_c.ScoreBuffer):
         self._set_room()
         return block
 
-    def merge(self, other: Self) -> Scores:
+    def merge(self, other: Self) -> Floats:
         """Add the scores of the other; return the scores of this one that no block had taken.
 
         Scores of the other that no block has taken begin the next block here.
@@ -123,7 +123,7 @@ class Traffic(buffers_c.ScoreBuffer):
             self._set_room()
         self._read = 0
 
-    def _enter(self, scores: Scores) -> None:
+    def _enter(self, scores: Floats) -> None:
         self._sketch.add_checked(scores, None)
         if self._cohorts is not None:
             self._cohorts.predict(scores)

@@ -15,12 +15,10 @@ import math
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from streamcal.sketch.arrays import Counts, Labels, Units
 from streamcal.sketch.cells import pack_numbers, unpack_numbers
 from streamcal.sketch.decoding import require
-from streamcal.values import shown
+from streamcal.values import Counts, Floats, Labels, shown
 
 __all__ = [
     "HEAVIEST",
@@ -82,7 +80,7 @@ class Mass(NamedTuple):
         return number * ((self.positives + ONE * positives) / mass), number
 
     @classmethod
-    def of(cls, labels: Labels, units: Units | None) -> Self:
+    def of(cls, labels: Labels, units: Counts | None) -> Self:
         """Return the mass of labels, int8[n], with their units, int64[n]; None: all have weight 1."""
         if units is None:
             return cls(0, 0, 0)
@@ -99,7 +97,7 @@ class Weighed(NamedTuple):
 
     masses: Counts
     """Σw per class and cell, int64[2, m]: in labels if all are whole numbers, else in units."""
-    squares: npt.NDArray[np.float64] | None
+    squares: Floats | None
     """Σw² per cell, float64[m], in squares of the same; None: all weights are 1, and it equals Σw."""
 
     @property
@@ -168,7 +166,7 @@ def unpack_extra(counts: Counts, data: bytes) -> tuple[Counts, bytes]:
     return extra, rest
 
 
-def squares(units: Units) -> Units:
+def squares(units: Counts) -> Counts:
     """Return ⌈u² / 256⌉ of each, int64[n]."""
     return (units * units + (ONE - 1)) // ONE
 
@@ -209,7 +207,7 @@ def check_propensity(propensity: object) -> float:
     return min(1.0 / value, HEAVIEST)
 
 
-def as_units(weights: Any, count: int) -> Units | None:
+def as_units(weights: Any, count: int) -> Counts | None:
     """Return an array-like of weights in units, int64[n]; None if all are 1.
 
     Raises
@@ -233,7 +231,7 @@ def as_units(weights: Any, count: int) -> Units | None:
     return None if (units == ONE).all() else units
 
 
-def check_units(units: Units, count: int) -> None:
+def check_units(units: Counts, count: int) -> None:
     """Check units that were read from a state, which has none where all weights are 1.
 
     Raises

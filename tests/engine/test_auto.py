@@ -12,7 +12,7 @@ from streamcal.engine.emissions import DriftAlarm, MapPublished
 from streamcal.engine.engine import _seen_in_call
 from streamcal.events import Domain, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.mixture.mixture import STRIDE, STRIDE_AT_ONCE
-from streamcal.sketch.arrays import AT_ONCE
+from streamcal.sketch.buffers_c import AT_ONCE
 from streamcal.testing import NormalPair
 
 SOURCE, TARGET = NormalPair(0.5), NormalPair(0.1)

@@ -22,7 +22,7 @@ from streamcal.mixture.partition import LAST, choose_partition, quantile_edges
 from streamcal.mixture.snapshots import Snapshots
 from streamcal.mixture.table import Table
 from streamcal.sketch import grid
-from streamcal.sketch.arrays import AT_ONCE, IN_CALL
+from streamcal.sketch.buffers_c import AT_ONCE, IN_CALL
 from streamcal.sketch.decoding import decoded
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair

@@ -25,7 +25,7 @@ from streamcal.mixture.names import COMPOSITE, NAMES, NAMES_BY_SCORES, RECENT_PR
 from streamcal.mixture.newton_c import OnlinePlatt
 from streamcal.mixture.weights import Weights, by_source
 from streamcal.sketch import grid
-from streamcal.sketch.arrays import AT_ONCE, IN_CALL
+from streamcal.sketch.buffers_c import AT_ONCE, IN_CALL
 from streamcal.sketch.decoding import decoded, encoded
 from streamcal.sketch.newest import Newest
 from streamcal.sketch.score_sketch import ScoreSketch

@@ -20,7 +20,7 @@ from streamcal.mixture import weights as module
 from streamcal.mixture.mixture import Mixture
 from streamcal.mixture.names import EXPOSURES
 from streamcal.mixture.weights import Weights
-from streamcal.sketch.arrays import AT_ONCE
+from streamcal.sketch.buffers_c import AT_ONCE
 from tests.mixture.plain import log_losses
 
 Floats = npt.NDArray[np.float64]

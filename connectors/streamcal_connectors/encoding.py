@@ -1,9 +1,9 @@
 """Rows as text: JSON lines or CSV, plain or gzip; and whether a text is such rows.
 
-A spreadsheet takes a cell that begins with ``=``, ``+``, ``-`` or ``@`` for a formula, and runs it. So a
-text cell of CSV that begins with one of these, with a tab, a line break or a ``'``, gets a ``'`` in front.
-Numbers are left alone, also a number given as text (``-5``). To undo it: take one ``'`` from the front of
-every cell that begins with one.
+Texts are written as they are. Where formulas are to be escaped, for a spreadsheet that would run them, a
+text cell of CSV that begins with ``=``, ``+``, ``-``, ``@``, a tab, a line break or a ``'`` gets a ``'`` in
+front. Numbers are left alone, also a number given as text (``-5``). To undo it, take one ``'`` from the front
+of each cell that begins with one.
 """
 
 from __future__ import annotations
@@ -38,10 +38,13 @@ class RowEncoder:
     Parameters
     ----------
     name
-        of the file: with ``.csv`` CSV, else JSON lines; with ``.gz`` at the end gzip.
+        Name of the file: with ``.csv`` CSV, else JSON lines; with ``.gz`` at the end gzip.
+    escapes
+        Whether cells of CSV that a spreadsheet takes for formulas get a ``'`` in front.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, escapes: bool = False) -> None:
+        self._escapes = escapes
         self.is_csv = name.removesuffix(".gz").endswith(".csv")
         self.is_gzip = name.endswith(".gz")
         self._name = name
@@ -93,7 +96,8 @@ class RowEncoder:
                 f"cannot write: {self._name} has the columns {', '.join(self._header)}, but its rows now have"
                 f" {', '.join(header)}: move it away, or give another output"
             )
-        writer.writerows([_cell(getattr(row, column)) for column in columns] for row in rows)
+        escapes = self._escapes
+        writer.writerows([_cell(getattr(row, column), escapes) for column in columns] for row in rows)
         return "".join(text.lines).encode()
 
 
@@ -135,9 +139,10 @@ def unpacked(data: bytes, limit: int) -> bytes:
         raise ValueError(str(error)) from None
 
 
-def _cell(value: object) -> object:
+def _cell(value: object, escapes: bool) -> object:
     if type(value) is str:
-        return value if value[:1] not in _FORMULA or _NUMBER.fullmatch(value) else f"'{value}"
+        is_formula = escapes and value[:1] in _FORMULA and not _NUMBER.fullmatch(value)
+        return f"'{value}" if is_formula else value
     if isinstance(value, msgspec.Raw):
         return bytes(value).decode()
     if value is None or isinstance(value, bool | int | float):
@@ -145,4 +150,4 @@ def _cell(value: object) -> object:
     if isinstance(value, tuple):
         return msgspec.json.encode(value).decode()
     plain = msgspec.to_builtins(value)  # what passes through of a table: bytes, a time of day, a list
-    return _cell(plain) if isinstance(plain, str) else msgspec.json.encode(plain).decode()
+    return _cell(plain, escapes) if isinstance(plain, str) else msgspec.json.encode(plain).decode()

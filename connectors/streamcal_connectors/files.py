@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, cast
@@ -40,6 +40,19 @@ class FileConnector:
 
     def __init__(self) -> None:
         self._several: list[tuple[str, Path]] = []  # the patterns and directories that are read
+        self._escapes = False
+
+    def set_up(self, options: Mapping[str, Any], stop: Callable[[], bool]) -> None:  # noqa: ARG002
+        """Take the table ``[file]`` of a config; see `streamcal.run.ports.TunableConnector`."""
+        unknown = sorted(set(options) - {"escape_formulas"})
+        if unknown:
+            raise ValueError(f"[file] has no option {unknown[0]!r}, only escape_formulas")
+        escapes = options.get("escape_formulas", False)
+        if not isinstance(escapes, bool):
+            raise ValueError(  # noqa: TRY004  # as for every wrong option
+                f"[file] escape_formulas must be true or false, got {escapes!r}"
+            )
+        self._escapes = escapes
 
     def source(self, url: str, options: SourceOptions) -> Source:
         """Open a file to read, or the files of a pattern or a directory.
@@ -69,7 +82,8 @@ class FileConnector:
             if is_among(own, several):
                 raise ValueError(f"{path} would be one of the files that {pattern} reads: write it elsewhere")
         if kind not in TABLES.values():
-            return StreamSink(path, options) if is_stream else FileSink(path, options)
+            kind_of_sink = StreamSink if is_stream else FileSink
+            return kind_of_sink(path, options, escapes=self._escapes)
         if is_stream or options.rows != "answers":
             what = "a pipe" if is_stream else options.rows
             raise ValueError(f"{path}: {what} can be JSON lines or CSV only, not Parquet or Arrow")

@@ -50,11 +50,11 @@ class FileSink:
         if it cannot be opened.
     """
 
-    def __init__(self, path: Path, options: SinkOptions) -> None:
+    def __init__(self, path: Path, options: SinkOptions, *, escapes: bool = False) -> None:
         self.name = str(path.absolute())
         self._path = path
         self._rows = options.rows
-        self._encoder = RowEncoder(path.name)
+        self._encoder = RowEncoder(path.name, escapes=escapes)
         self._durable = self._ready = self._closed = False
         self._length, self._tail = 0, b""
         # To be read too, so that its end can be compared.
@@ -199,13 +199,13 @@ class StreamSink:
         of a pipe or a device; None: standard output, as JSON lines.
     """
 
-    def __init__(self, path: Path | None, options: SinkOptions) -> None:
+    def __init__(self, path: Path | None, options: SinkOptions, *, escapes: bool = False) -> None:
         self.name = "-" if path is None else str(path.absolute())
         self._path = path
         self._stop = options.stop or (lambda: False)
         self._descriptor = 1
         self._open = False
-        self._encoder = RowEncoder("" if path is None else path.name)
+        self._encoder = RowEncoder("" if path is None else path.name, escapes=escapes)
 
     def resume(self, job: str, position: Position | None) -> Mapping[str, Positions] | None:  # noqa: ARG002
         """Open it: of a named pipe, wait for a reader."""

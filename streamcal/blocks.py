@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal.events import Domain, Kept, LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.texts import Texts
+from streamcal.string_column import StringColumn
 from streamcal.values import Floats, Labels
 
 __all__ = ["FEWEST", "NO_LABEL", "Block"]
@@ -61,7 +61,7 @@ class Block(Sequence[Any]):
         kept: list[Kept] | None = None,
         others: Mapping[int, object] | None = None,
     ) -> None:
-        self.ids = Texts.of(ids)
+        self.ids = StringColumn.of(ids)
         self.scores, self.labels, self.times = scores, labels, times
         self.keys, self.domain, self.kept = keys, domain, kept
         self.others: Mapping[int, object] = others or {}
@@ -108,7 +108,7 @@ class Block(Sequence[Any]):
         if any(block.kept is not None for block in blocks):
             kept = [each for block in blocks for each in block.kept or [()] * len(block)]
         return cls(
-            Texts.joined([block.ids for block in blocks]),
+            StringColumn.joined([block.ids for block in blocks]),
             np.concatenate([block.scores for block in blocks]),
             np.concatenate([block.labels for block in blocks]),
             np.concatenate([block.times for block in blocks]),
@@ -171,7 +171,7 @@ class Block(Sequence[Any]):
         others = {**self.others, **others}
         return Block(ids, scores, labels, times, self.domain, self.keys, self.kept, others)
 
-    def _part(self, ids: Texts, where: slice | npt.NDArray[np.intp], indices: Sequence[int]) -> Self:
+    def _part(self, ids: StringColumn, where: slice | npt.NDArray[np.intp], indices: Sequence[int]) -> Self:
         """Return the events at some indices, given in two forms."""
         others = {}
         if self.others:

@@ -15,7 +15,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from streamcal.run.columns import WEIGHTS, Role
-from streamcal.texts import PADDING, Texts, gathered
+from streamcal.string_column import PADDING, StringColumn, gathered
 from streamcal.times import seconds_of_moments
 from streamcal.values import shown
 
@@ -169,7 +169,7 @@ def values_of(column: Any) -> list[Any]:
     return values
 
 
-def texts_of(column: Any) -> Texts | None:
+def texts_of(column: Any) -> StringColumn | None:
     """Return a column of texts, if none is missing and all bytes are printable characters."""
     types = pa.types
     if column.null_count or not (types.is_string(column.type) or types.is_large_string(column.type)):
@@ -183,7 +183,7 @@ def texts_of(column: Any) -> Texts | None:
     known = text[: last - first]
     if not ((known >= _PRINTABLE[0]) & (known <= _PRINTABLE[-1])).all():
         return None
-    return Texts(text, bounds[:-1] - first, np.diff(bounds))
+    return StringColumn(text, bounds[:-1] - first, np.diff(bounds))
 
 
 def numbers_of(column: Any) -> npt.NDArray[np.float64] | None:
@@ -212,7 +212,7 @@ def numbers_column(numbers: npt.NDArray[Any]) -> Any:
     return pa.Array.from_buffers(kind, len(known), [packed, pa.py_buffer(known)])
 
 
-def texts_column(texts: Texts) -> Any:
+def texts_column(texts: StringColumn) -> Any:
     """Return texts as a column, null in the place of None."""
     data, sizes = gathered(texts)
     if len(data) > _MOST_BYTES:

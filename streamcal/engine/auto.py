@@ -22,7 +22,7 @@ from streamcal.sketch import grid
 from streamcal.sketch.decoding import Number, require
 from streamcal.sketch.label_log import LabelLog, LogState
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.sketch.traffic import Traffic
+from streamcal.sketch.unlabelled_scores import UnlabelledScores
 
 __all__ = ["GENERATION", "Auto", "AutoState"]
 
@@ -50,7 +50,7 @@ class Auto:
         largest number of cells of the engine's sketches.
     source, target
         the labels of each domain, which the mixture reads.
-    traffic
+    unlabelled
         the target's scores.
     matured_after
         seconds after its prediction at which a label is final, and before which positives come; None: labels
@@ -67,7 +67,7 @@ class Auto:
         "_renewed",
         "_source",
         "_target",
-        "_traffic",
+        "_unlabelled",
         "begun",
         "mixed",
         "steps",
@@ -78,11 +78,11 @@ class Auto:
         max_cells: int,
         source: DomainLabels,
         target: DomainLabels,
-        traffic: Traffic,
+        unlabelled: UnlabelledScores,
         matured_after: float | None = None,
     ) -> None:
         self._max_cells = max_cells
-        self._source, self._target, self._traffic = source, target, traffic
+        self._source, self._target, self._unlabelled = source, target, unlabelled
         self._exposure = None if matured_after is None else Exposure(matured_after)
         self._mixture: Mixture | None = None  # none before there is a label: of many keys most have few
         self._counted = 0  # number of the first target label that is not in the mixture
@@ -148,7 +148,7 @@ class Auto:
         if self._mixture is not None:
             self.steps += self.begun and self.room <= 0
             self._learn(self._mixture)
-            self.mixed = self._mixture.step(self._traffic.n, prior, evidence)
+            self.mixed = self._mixture.step(self._unlabelled.n, prior, evidence)
 
     # Positives that are told before a label is final
 
@@ -270,7 +270,7 @@ class Auto:
     def _observed(self, mixture: Mixture) -> Observed:
         """Return the scores observed so far, with sums only if the mixture asks for them."""
         if not mixture.holds:
-            return Observed(self._traffic.n)
-        sketch = self._traffic.sketch
+            return Observed(self._unlabelled.n)
+        sketch = self._unlabelled.sketch
         scores, counts = grid.left_edges(2 * sketch.cells + np.int32(1), sketch.level - 1), sketch.totals
-        return Observed(self._traffic.n, float(scores @ counts), float(scores**2 @ counts))
+        return Observed(self._unlabelled.n, float(scores @ counts), float(scores**2 @ counts))

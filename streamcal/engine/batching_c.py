@@ -196,7 +196,7 @@ class BlockSteps:
                 break
             engine = self._engine
             if is_prediction:
-                seen = engine._traffic.n  # type: ignore[union-attr]
+                seen = engine._unlabelled.n  # type: ignore[union-attr]
                 served = engine.served  # type: ignore[union-attr]
                 probability = served.answer(score)
                 if engine is not answered or served.version != version or served.weights_now() is not weights:

@@ -22,9 +22,9 @@ from streamcal.sketch.buffers_c import AT_ONCE, IN_CALL
 from streamcal.sketch.cohorts import Cohorts
 from streamcal.sketch.decoding import MOST, require, within
 from streamcal.sketch.label_log import LabelLog, LogState
-from streamcal.sketch.newest import Newest, NewestState
+from streamcal.sketch.recent_labels import RecentLabels, RecentLabelsState
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.sketch.traffic import BUFFERED
+from streamcal.sketch.unlabelled_scores import BUFFERED
 from streamcal.sketch.weighing import NONE, ONE, Mass, check_units
 from streamcal.values import Counts, Floats, Labels
 
@@ -52,7 +52,7 @@ class DomainState(msgspec.Struct, omit_defaults=True):
     scores: Floats
     labels: Labels
     seen: Counts
-    newest: NewestState | None
+    newest: RecentLabelsState | None
     units: Counts | None = None
     mass: Mass = NONE
 
@@ -89,7 +89,7 @@ class DomainLabels(buffers_c.LabelBuffer):
         log: LabelLog,
         *,
         keeps_seen: bool = False,
-        newest: Newest | None = None,
+        newest: RecentLabels | None = None,
         cohorts: Cohorts | None = None,
     ) -> None:
         super().__init__(keeps_seen, None if cohorts is None else cohorts.labelled)
@@ -300,7 +300,7 @@ class DomainLabels(buffers_c.LabelBuffer):
                 self._again = array("q")
             self._settled = self.end
 
-    def take_newest(self) -> Newest | None:
+    def take_newest(self) -> RecentLabels | None:
         """Return the newest labels, all settled, and keep them no longer; None if they are not kept."""
         newest, self._newest = self._newest, None
         return newest

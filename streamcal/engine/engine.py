@@ -34,9 +34,9 @@ from streamcal.sketch.buffers_c import AT_ONCE, IN_CALL
 from streamcal.sketch.cohorts import Cohorts, CohortsState
 from streamcal.sketch.decoding import Finite, decoded, encoded, require, restoring
 from streamcal.sketch.label_log import LabelLog
-from streamcal.sketch.newest import Newest
+from streamcal.sketch.recent_labels import RecentLabels
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.sketch.traffic import Traffic, TrafficState
+from streamcal.sketch.unlabelled_scores import UnlabelledScores, UnlabelledState
 from streamcal.sketch.weighing import units_of
 from streamcal.values import Counts, Floats, Labels
 
@@ -60,7 +60,7 @@ class _State(msgspec.Struct, omit_defaults=True):
     time: Finite | None
     source: DomainState
     target: DomainState
-    traffic: TrafficState
+    unlabelled: UnlabelledState
     priors: TrackerState | None
     versions: VersionsState
     cohorts: CohortsState | None = None
@@ -91,18 +91,18 @@ class Engine(EventRules):
         self.config = config
         self._key, self._certifies = key, certifies
         cells = config.max_cells
-        newest = Newest(EARLIER) if config.mode == "auto" else None
+        newest = RecentLabels(EARLIER) if config.mode == "auto" else None
         horizon = config.label_horizon
         self._cohorts = cohorts = None if horizon is None else Cohorts(cells, horizon, config.growth)
         source = DomainLabels(LabelLog(cells, config.window_of("source")), newest=newest)
         target = DomainLabels(LabelLog(cells, config.window_of("target")), keeps_seen=True, cohorts=cohorts)
         self._priors = ClassPriors(config, source, target)
-        traffic = Traffic(cells, BLOCK if self._priors.takes_scores else 0, cohorts)
-        self._versions = MapVersions(config, source, target, traffic, self._priors, cohorts)
+        unlabelled = UnlabelledScores(cells, BLOCK if self._priors.takes_scores else 0, cohorts)
+        self._versions = MapVersions(config, source, target, unlabelled, self._priors, cohorts)
         super().__init__(
             source,
             target,
-            traffic,
+            unlabelled,
             self._versions.served,
             begins_by_scores=self._priors.takes_scores,
             exposed=config.matured_after is not None and config.mode == "auto",
@@ -119,7 +119,7 @@ class Engine(EventRules):
     @property
     def seen(self) -> int:
         """Number of target scores observed so far."""
-        return int(self._traffic.n)
+        return int(self._unlabelled.n)
 
     @property
     def map(self) -> RecalibrationMap:
@@ -145,7 +145,7 @@ class Engine(EventRules):
     def target(self) -> DomainSummary:
         """Counts and prior of the target."""
         prior = self._priors.of("target")
-        return DomainSummary(self._target.n, self._target.positives, prior, self._traffic.n)
+        return DomainSummary(self._target.n, self._target.positives, prior, self._unlabelled.n)
 
     @property
     def lacks_source(self) -> bool:
@@ -307,17 +307,17 @@ class Engine(EventRules):
 
     def observe_sketch(self, sketch: ScoreSketch) -> None:
         """Take target scores that were counted elsewhere; see `Recalibrator.observe_sketch`."""
-        self._traffic.add_sketch(sketch)
+        self._unlabelled.add_sketch(sketch)
 
     def observe_many(self, scores: Floats) -> None:
         """Take checked target scores, their labels not known."""
-        if len(scores) > self._traffic.room and not self._priors.takes_scores:
-            self._traffic.add(scores)
+        if len(scores) > self._unlabelled.room and not self._priors.takes_scores:
+            self._unlabelled.add(scores)
             return
         start = 0
         while start < len(scores):
-            end = start + self._traffic.room
-            if self._traffic.extend(scores[start:end]):
+            end = start + self._unlabelled.room
+            if self._unlabelled.extend(scores[start:end]):
                 self._settle_scores()
             start = end
 
@@ -332,7 +332,7 @@ class Engine(EventRules):
             for domain in DOMAINS:
                 self._versions.settle(domain)
                 other._versions.settle(domain)
-            self._priors.read_scores(self._traffic.merge(other._traffic))
+            self._priors.read_scores(self._unlabelled.merge(other._unlabelled))
             self._priors.merge(other._priors)
             self._versions.merge_forecasts(other._versions)
             self._versions.merge_mixture(other._versions)
@@ -352,7 +352,7 @@ class Engine(EventRules):
             self._time,
             self._source.to_state(),
             self._target.to_state(),
-            self._traffic.to_state(),
+            self._unlabelled.to_state(),
             self._priors.to_state(),
             self._versions.to_state(),
             None if self._cohorts is None else self._cohorts.to_state(),
@@ -380,13 +380,13 @@ class Engine(EventRules):
 
     def _restore(self, state: _State) -> None:
         self._latest = -math.inf if state.time is None else state.time
-        for name in ("source", "target", "traffic", "priors", "versions", "cohorts"):
+        for name in ("source", "target", "unlabelled", "priors", "versions", "cohorts"):
             part = getattr(self, f"_{name}")
             with restoring(name):
                 if part is not None:
                     part.restore(getattr(state, name))
         observed = None if state.cohorts is None else state.cohorts.n
-        expected = None if self._cohorts is None else self._traffic.n
+        expected = None if self._cohorts is None else self._unlabelled.n
         require(observed == expected, f"cohorts of {observed} scores, not {expected}")
         self._set_stops()
 
@@ -455,7 +455,7 @@ class Engine(EventRules):
 
     def _settle_scores(self) -> bool:
         """Make room for scores; return whether the prior has moved so far that a version begins."""
-        block = self._traffic.settle()
+        block = self._unlabelled.settle()
         if block is None:
             return False
         self._priors.read_scores(block)

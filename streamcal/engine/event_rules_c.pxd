@@ -9,7 +9,7 @@ cdef long long _AT_ONCE
 
 cdef class EventRules:
     cdef public buffers_c.LabelBuffer _source, _target
-    cdef public buffers_c.ScoreBuffer _traffic
+    cdef public buffers_c.ScoreBuffer _unlabelled
     cdef public served_map_c.ServedMap served
     cdef public double _latest
     cdef public long long _source_stop, _target_stop

@@ -29,7 +29,7 @@ class EventRules:
     ----------
     source, target
         the labels of each domain.
-    traffic
+    unlabelled
         the target's scores.
     served
         the map that is served.
@@ -43,14 +43,14 @@ class EventRules:
         self,
         source: buffers_c.LabelBuffer,
         target: buffers_c.LabelBuffer,
-        traffic: buffers_c.ScoreBuffer,
+        unlabelled: buffers_c.ScoreBuffer,
         served: served_map_c.ServedMap,
         begins_by_scores: bool,
         exposed: bool,
     ) -> None:
         self._source: Any = source
         self._target: Any = target
-        self._traffic: Any = traffic
+        self._unlabelled: Any = unlabelled
         self.served = served
         """Served map."""
         self._begins_by_scores, self._exposed = begins_by_scores, exposed
@@ -70,7 +70,7 @@ class EventRules:
         if it has: scores alone can move the prior, and time can move the exposures. That map comes without a
         certificate, which uses labels only.
         """
-        score, seen = event.score, self._traffic.n
+        score, seen = event.score, self._unlabelled.n
         probability = self.served.answer(score)
         answer = Recalibrated(
             event.id,
@@ -91,13 +91,13 @@ class EventRules:
 
     def observe_one(self, score: float) -> bool:
         """Note a checked target score; return whether that began a version."""
-        if self._traffic.append(score):
+        if self._unlabelled.append(score):
             return self._settle_scores()
         return False
 
     def may_begin(self, is_target: bool) -> bool:
         """Whether the next score may begin a version."""
-        return bool(is_target and self._begins_by_scores and self._traffic.room <= 1)
+        return bool(is_target and self._begins_by_scores and self._unlabelled.room <= 1)
 
     # A label
 

@@ -32,7 +32,7 @@ from streamcal.mixture.mixture import Mixed
 from streamcal.sketch.cohorts import Cohorts
 from streamcal.sketch.decoding import Number, require, restoring
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.sketch.traffic import Traffic
+from streamcal.sketch.unlabelled_scores import UnlabelledScores
 
 __all__ = ["MapVersions", "VersionsState"]
 
@@ -67,7 +67,7 @@ class MapVersions:
     ----------
     config
         options of the engine.
-    source, target, traffic, priors
+    source, target, unlabelled, priors
         labels, scores and priors of the engine.
     cohorts
         cohorts of the target's predictions; None: certificates rest on the labels that have arrived.
@@ -82,7 +82,7 @@ class MapVersions:
         "_priors",
         "_source",
         "_target",
-        "_traffic",
+        "_unlabelled",
         "_versions",
         "_watched",
         "served",
@@ -93,18 +93,18 @@ class MapVersions:
         config: RecalibratorConfig,
         source: DomainLabels,
         target: DomainLabels,
-        traffic: Traffic,
+        unlabelled: UnlabelledScores,
         priors: ClassPriors,
         cohorts: Cohorts | None = None,
     ) -> None:
         self._config, self._cohorts = config, cohorts
-        self._source, self._target, self._traffic, self._priors = source, target, traffic, priors
+        self._source, self._target, self._unlabelled, self._priors = source, target, unlabelled, priors
         mode = config.mode
         self.served = ServedMap(priors if mode in ("composite", "label_shift") else None)
         """Served map."""
         self._auto = None
         if mode == "auto":
-            self._auto = Auto(config.max_cells, source, target, traffic, config.matured_after)
+            self._auto = Auto(config.max_cells, source, target, unlabelled, config.matured_after)
         windowed = [domain for domain in DOMAINS if config.window_of(domain) is not None]
         self._ledger = Ledger(
             config.delta,
@@ -274,7 +274,7 @@ class MapVersions:
         self._watch_labels()
         self._priors.read_labels()
         if self._cohorts is not None:
-            self._traffic.sort()  # labels are of predictions that the cohorts hold
+            self._unlabelled.sort()  # labels are of predictions that the cohorts hold
         target.settle()
         if self._auto is not None:
             self._auto.gather()
@@ -352,7 +352,7 @@ class MapVersions:
         )
 
     def restore(self, state: VersionsState) -> None:
-        """Replace the state by another; labels, traffic and priors must be restored before."""
+        """Replace the state by another; labels, unlabelled scores and priors must be restored before."""
         base, mixed = RecalibrationMap(version=0), None
         if self._auto is None:
             base = RecalibrationMap.model_validate_json(state.base or b"")
@@ -367,7 +367,7 @@ class MapVersions:
         if self._auto is not None and state.auto is not None:
             with restoring("the mixture"):
                 mixed = self._auto.restore(state.auto).mixed
-            before, observed = self._auto.observed, self._traffic.n
+            before, observed = self._auto.observed, self._unlabelled.n
             require(before <= observed, f"map versions after {before} scores, of {observed} observed")
         self._serve(mixed or base)
 
@@ -502,8 +502,8 @@ class MapVersions:
         self._ledger.serve(self.served.version)
 
     def _target_scores(self) -> ScoreSketch:
-        if self._traffic.n >= self._target.n:
-            return self._traffic.sketch
+        if self._unlabelled.n >= self._target.n:
+            return self._unlabelled.sketch
         self.settle("target")
         return self._target.log.sketch
 

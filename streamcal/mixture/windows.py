@@ -18,7 +18,7 @@ from streamcal.mixture.names import WINDOWS
 from streamcal.mixture.partition import quantile_edges
 from streamcal.sketch import grid
 from streamcal.sketch.decoding import Count, require
-from streamcal.sketch.newest import Newest, NewestState
+from streamcal.sketch.recent_labels import RecentLabels, RecentLabelsState
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Cells, Counts, Floats, Labels
 
@@ -52,7 +52,7 @@ class WindowsState(msgspec.Struct):
     """State of `Windows` without the maps."""
 
     n: Count
-    newest: NewestState
+    newest: RecentLabelsState
     all: ScoreSketch
     fitted_at: list[int]
 
@@ -69,7 +69,7 @@ class Windows:
     def __init__(self) -> None:
         self.n = 0
         """Number of labels."""
-        self._newest = Newest(WINDOWS[-1])
+        self._newest = RecentLabels(WINDOWS[-1])
         self._all = ScoreSketch(_MAX_CELLS)  # the newest labels may wait
         self._fitted_at = [0] * (len(WINDOWS) + 1)  # the label count at which each was fitted
         self._due = 0  # the label count at which the next maps are
@@ -87,7 +87,7 @@ class Windows:
             self._sort()
 
     def newest(self) -> tuple[Floats, Labels, Counts | None]:
-        """Return the labels of the longest window, the latest last, as `Newest.latest` does."""
+        """Return the labels of the longest window, the latest last, as `RecentLabels.latest` does."""
         return self._newest.latest(min(self.n, WINDOWS[-1]))
 
     def relabel(self, score: float, label: int) -> bool:

@@ -15,8 +15,8 @@ from streamcal.engine.emissions import Recalibrated
 from streamcal.events import Kept, LabelEvent
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.run.config import problems
-from streamcal.run.doubts import Meanings
 from streamcal.run.event_fields import Malformed, OtherLabel
+from streamcal.run.input_checks import InputChecks
 from streamcal.run.ports import Batch, Feed, Source
 from streamcal.run.rows import AnswerColumns, Answers, MapRow, RejectRow, answer_rows, reject_row
 from streamcal.run.runner import MAX_EVENTS, PATIENCE, Outputs, writing
@@ -98,7 +98,7 @@ def apply_maps(
         if stop():
             return 0, 0
     source.seek({})
-    meanings = Meanings()
+    meanings = InputChecks()
     row_of = answer_rows(keep) if keep else None
     while not stop() and not source.ended:
         batches = source.poll(MAX_EVENTS, PATIENCE)
@@ -148,7 +148,7 @@ def _apply_at_once(maps: Maps, block: Block) -> Answers | None:
 def _apply(
     maps: Maps,
     batch: Batch,
-    meanings: Meanings,
+    meanings: InputChecks,
     row_of: Callable[[Recalibrated, Kept], Recalibrated] | None,
 ) -> tuple[Sequence[Recalibrated], list[RejectRow]]:
     if row_of is None and isinstance(batch.events, Block):

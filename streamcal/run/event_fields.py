@@ -62,7 +62,7 @@ class Malformed(msgspec.Struct, frozen=True, gc=False):
 class OtherLabel(Malformed, frozen=True, gc=False, kw_only=True):
     """An event with a label other than the positive one: of class 0, if the stream has no third label.
 
-    Only who takes all events in order can tell (`streamcal.run.doubts`); for all others it is malformed.
+    Only `streamcal.run.input_checks` takes all events in order, and can tell; for others it is malformed.
     """
 
     event: LabelEvent | LabelledEvent

@@ -15,7 +15,7 @@ import msgspec
 from streamcal.engine.emissions import Recalibrated
 from streamcal.engine.engine import Engine
 from streamcal.join.join_c import JoinState
-from streamcal.run.doubts import Meanings
+from streamcal.run.input_checks import InputChecks
 from streamcal.run.order import TimesRead
 from streamcal.run.quality import QualityState
 from streamcal.run.rows import AlarmRow, MapRow, RejectRow
@@ -82,9 +82,9 @@ class Tally(msgspec.Struct):
     """Rejected events whose key was one too many."""
     times: TimesRead = msgspec.field(default_factory=TimesRead)
     """Counts of event times by how they were taken."""
-    calibration: Meanings = msgspec.field(default_factory=Meanings)
+    calibration: InputChecks = msgspec.field(default_factory=InputChecks)
     """Meaning of labels and scores in the source of calibration."""
-    deployment: Meanings = msgspec.field(default_factory=Meanings)
+    deployment: InputChecks = msgspec.field(default_factory=InputChecks)
     """Meaning of labels and scores in the deployment."""
 
 

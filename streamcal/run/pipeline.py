@@ -31,9 +31,9 @@ from streamcal.run.alarms import alarm_row
 from streamcal.run.columns import Columns
 from streamcal.run.config import KeysConfig
 from streamcal.run.delays import Delay
-from streamcal.run.doubts import Meanings
 from streamcal.run.engines import KeyedEngines, check_options
 from streamcal.run.event_fields import Malformed
+from streamcal.run.input_checks import InputChecks
 from streamcal.run.order import MicroBatch
 from streamcal.run.outcome import Moment, Outcome, PipelineState, Tally, count_reasons
 from streamcal.run.quality import Quality, Unrated
@@ -414,7 +414,7 @@ class Pipeline:
                 self._raise(outcome, key, engine, alarms)
         return outcome
 
-    def understood(self, batch: MicroBatch, meanings: Meanings) -> Sequence[Event | Malformed]:
+    def understood(self, batch: MicroBatch, meanings: InputChecks) -> Sequence[Event | Malformed]:
         """Return the events of a batch, with their labels decided; a subclass may read them in its own way.
 
         Raises

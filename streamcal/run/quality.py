@@ -19,7 +19,7 @@ import numpy as np
 from streamcal.maps import binning
 from streamcal.run.delays import Delays
 from streamcal.run.history import GRAIN, History, HistoryState
-from streamcal.run.reach import Reach, ReachState
+from streamcal.run.label_coverage import CoverageState, LabelCoverage
 from streamcal.sketch import checks, grid
 from streamcal.sketch.decoding import MOST, Count, Finite, require, within
 from streamcal.sketch.score_sketch import ScoreSketch
@@ -282,7 +282,7 @@ class QualityState(msgspec.Struct):
     by_key: dict[str, HistoryState] = {}
     delays: list[Count] = []
     delayed_positives: list[Count] = []
-    reach: ReachState | None = None
+    reach: CoverageState | None = None
 
 
 class Quality(msgspec.Struct):
@@ -298,7 +298,7 @@ class Quality(msgspec.Struct):
     """History of each of the first `RATED_KEYS` keys; empty if events have none."""
     delays: Delays = msgspec.field(default_factory=Delays)
     """Event time from a prediction to its label."""
-    reach: Reach = msgspec.field(default_factory=Reach)
+    reach: LabelCoverage = msgspec.field(default_factory=LabelCoverage)
     """Which scores labels reach."""
 
     @property
@@ -353,7 +353,7 @@ class Quality(msgspec.Struct):
             History() if state.history is None else History.restore(state.history),
             {key: History.restore(each) for key, each in state.by_key.items()},
             Delays(state.delays, state.delayed_positives),
-            Reach() if state.reach is None else Reach.restore(state.reach),
+            LabelCoverage() if state.reach is None else LabelCoverage.restore(state.reach),
         )
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from streamcal.engine.emissions import MapPublished, Recalibrated
 from streamcal.events import Kept, KeptValue, Origin
-from streamcal.texts import Texts
+from streamcal.string_column import StringColumn
 from streamcal.values import Floats
 
 __all__ = [
@@ -31,7 +31,7 @@ __all__ = [
 class AnswerColumns(NamedTuple):
     """Answers as columns; what many of them share is numbered."""
 
-    ids: Texts
+    ids: StringColumn
     scores: Floats
     probabilities: Floats
     keys: Sequence[str | None] | None

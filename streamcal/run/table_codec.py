@@ -17,7 +17,7 @@ from streamcal.blocks import FEWEST, NO_LABEL, Block
 from streamcal.events import Domain, Event, Kept
 from streamcal.run.columns import MAX_KEPT_BYTES, Columns, Role
 from streamcal.run.event_fields import Malformed, TableFields, check_kept, malformed
-from streamcal.texts import Texts
+from streamcal.string_column import StringColumn
 from streamcal.times import LATEST
 from streamcal.values import MAX_NAME_CHARACTERS, Floats, check_domain, check_key, shown
 
@@ -101,7 +101,7 @@ class RowsDecoder(TableFields):
         ]
 
     def decode_arrays(
-        self, ids: Texts, scores: Floats | None, labels: Floats | None, times: Floats | None
+        self, ids: StringColumn, scores: Floats | None, labels: Floats | None, times: Floats | None
     ) -> Block | None:
         """Return the events of rows that have none but these columns, if none needs a closer look.
 

@@ -19,8 +19,8 @@ from streamcal.errors import StoreError
 from streamcal.events import Event, LabelEvent, Origin, PredictionEvent
 from streamcal.run.codec import JsonDecoder
 from streamcal.run.config import RunConfig
-from streamcal.run.doubts import Meanings
 from streamcal.run.event_fields import Malformed
+from streamcal.run.input_checks import InputChecks
 from streamcal.run.order import MicroBatch
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import JournalStore, Position, Positions, Sink
@@ -96,7 +96,7 @@ class ServedPipeline(Pipeline):
         self.results = self._outcomes.of(self._events, raws, outcome.answers, refused)
         return outcome
 
-    def understood(self, batch: MicroBatch, meanings: Meanings) -> Sequence[Event | Malformed]:
+    def understood(self, batch: MicroBatch, meanings: InputChecks) -> Sequence[Event | Malformed]:
         """Return the events as they are: who sends labels or scores of another meaning is told so at once."""
         if meanings is not self.tally.deployment:
             return super().understood(batch, meanings)

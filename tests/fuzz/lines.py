@@ -16,7 +16,7 @@ from streamcal.run import codec
 from streamcal.run.codec import CsvDecoder, JsonDecoder, Malformed
 from streamcal.run.config import KeysConfig
 from streamcal.run.connectors import Connectors
-from streamcal.run.doubts import MeaningError
+from streamcal.run.input_checks import MeaningError
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, Outputs, Runner

@@ -27,7 +27,7 @@ from streamcal.mixture.weights import Weights, by_source
 from streamcal.sketch import grid
 from streamcal.sketch.buffers_c import AT_ONCE, IN_CALL
 from streamcal.sketch.decoding import decoded, encoded
-from streamcal.sketch.newest import Newest
+from streamcal.sketch.recent_labels import RecentLabels
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
 from tests.mixture.plain import log_losses, logits_of
@@ -352,7 +352,7 @@ def test_windows_and_online_platt_continue_from_the_newest_labels_of_the_source(
     assert mixture.to_bytes() == same.to_bytes()
     windows = state_of(mixture).windows
     assert windows.n == EARLIER
-    newest = Newest(EARLIER).restore(windows.newest)
+    newest = RecentLabels(EARLIER).restore(windows.newest)
     assert newest.latest(EARLIER)[1].tolist() == labels[3000:].tolist()
     assert newest.latest(EARLIER)[0] == pytest.approx(scores[3000:], abs=1e-6)
     online = OnlinePlatt()

@@ -14,7 +14,7 @@ from streamcal import DamagedStateError, ScoreSketch
 from streamcal.events import Weight
 from streamcal.maps.uniform_mass import form
 from streamcal.sketch import weighing
-from streamcal.sketch.newest import Newest, NewestState
+from streamcal.sketch.recent_labels import RecentLabels, RecentLabelsState
 from streamcal.sketch.score_sketch import MIN_MAX_CELLS
 from streamcal.sketch.weighing import HEAVIEST, LIGHTEST, NONE, ONE, Mass
 from tests.states import bytes_of, restored
@@ -79,7 +79,7 @@ def test_weights_of_1_are_no_weights(events: Events) -> None:
     even.add(scores, labels, np.ones(len(events)))
     assert even.to_bytes() == plain.to_bytes()
     assert even.mass is NONE
-    newest, alike = Newest(50), Newest(50)
+    newest, alike = RecentLabels(50), RecentLabels(50)
     newest.add(np.array(scores), np.array(labels, np.int8))
     alike.add(np.array(scores), np.array(labels, np.int8), np.full(len(events), ONE))
     assert bytes_of(alike) == bytes_of(newest)
@@ -101,7 +101,7 @@ def test_the_newest_keep_their_weights(events: Events, size: int, cut: int) -> N
     scores = np.array([score for score, *_ in events])
     labels = np.array([label for _, label, _ in events], np.int8)
     units = np.array([round(256 * weight) for *_, weight in events], np.int64)
-    newest = Newest(size)
+    newest = RecentLabels(size)
     for part in (slice(None, cut), slice(cut, None)):
         newest.add(scores[part], labels[part], None if (units[part] == ONE).all() else units[part])
     kept = min(size, len(events))
@@ -115,7 +115,7 @@ def test_the_newest_keep_their_weights(events: Events, size: int, cut: int) -> N
         assert cells.tolist() == alone.cells.tolist()
         assert weighed.masses.tolist() == alone.weighed.masses.tolist()
         assert weighed.labels == pytest.approx(alone.weighed.labels)
-    assert bytes_of(restored(Newest(size), bytes_of(newest))) == bytes_of(newest)
+    assert bytes_of(restored(RecentLabels(size), bytes_of(newest))) == bytes_of(newest)
 
 
 def test_weights_that_cancel_are_still_weights() -> None:
@@ -190,9 +190,9 @@ def test_bytes_from_anywhere_are_safe() -> None:
         weighing.unpack_extra(counts[:, :1], data)
     with pytest.raises(DamagedStateError):
         ScoreSketch.from_bytes(sketch.to_bytes()[:-1])
-    newest = Newest(9)
+    newest = RecentLabels(9)
     newest.add(np.array([0.1, 0.2]), np.array([0, 1], np.int8), np.array([256, 512]))
     packed = newest.to_state().packed
     for wrong_units in ([256], [256, 256], [256, 0]):
         with pytest.raises(ValueError, match="damaged"):
-            Newest(9).restore(NewestState(packed, np.array(wrong_units, np.int32)))
+            RecentLabels(9).restore(RecentLabelsState(packed, np.array(wrong_units, np.int32)))

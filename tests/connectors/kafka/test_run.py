@@ -194,7 +194,7 @@ class Stream:
         with self.store(name) as store:
             engine = Engine.from_bytes(store.load().engines[None])
         alarmed = any(alarm.assumption.startswith("label shift") for alarm in engine.alarms)
-        sketches = {"target": engine._target.log.sketch, "traffic": engine._traffic.sketch}
+        sketches = {"target": engine._target.log.sketch, "traffic": engine._unlabelled.sketch}
         if not alarmed:
             sketches["source"] = engine._source.log.sketch
         return {which: sketch.to_bytes() for which, sketch in sketches.items()}

@@ -1,4 +1,4 @@
-"""Newest: the latest labelled scores in their order.
+"""RecentLabels: the latest labelled scores in their order.
 
 Memory: 4 bytes each, twice as many once one of them has a weight, room for up to 2,048 more, and 9 bytes for
 each of at most 512 that wait to be packed: that takes as long for hundreds as for one.
@@ -18,21 +18,21 @@ from streamcal.sketch.decoding import require, within
 from streamcal.sketch.weighing import ONE, Weighed, check_units, squares, weighed
 from streamcal.values import Cells, Counts, Floats, Labels
 
-__all__ = ["Newest", "NewestState"]
+__all__ = ["RecentLabels", "RecentLabelsState"]
 
 _WAITING: Final = 512
 _LAST: Final = 2 * (grid.LAST_KEY >> grid.MIN_LEVEL) + 1  # the largest cell with its label
 _SPARE: Final = 2048  # labels for which there is room behind the packed ones, at most
 
 
-class NewestState(msgspec.Struct, omit_defaults=True):
-    """The state of `Newest`."""
+class RecentLabelsState(msgspec.Struct, omit_defaults=True):
+    """The state of `RecentLabels`."""
 
     packed: Cells
     units: Cells | None = None
 
 
-class Newest:
+class RecentLabels:
     """The latest labels, with the cells of their scores on the finest grid.
 
     Parameters
@@ -115,11 +115,11 @@ class Newest:
         self._pack()
         self._keep(other._pack(), other._heavy)
 
-    def to_state(self) -> NewestState:
+    def to_state(self) -> RecentLabelsState:
         """Return the state."""
-        return NewestState(self._pack(), self._heavy)
+        return RecentLabelsState(self._pack(), self._heavy)
 
-    def restore(self, state: NewestState) -> Self:
+    def restore(self, state: RecentLabelsState) -> Self:
         """Replace the contents by a state."""
         require(len(state.packed) <= self._size, f"{len(state.packed)} newest labels, at most {self._size}")
         if state.units is not None:

@@ -13,7 +13,7 @@ from streamcal import LabelEvent, Origin, PredictionEvent
 from streamcal.events import Event
 from streamcal.run.codec import JsonDecoder, Malformed
 from streamcal.run.columns import Columns
-from streamcal.run.doubts import ENOUGH, FIRST, MeaningError, Meanings
+from streamcal.run.input_checks import ENOUGH, FIRST, InputChecks, MeaningError
 
 
 def decoded(lines: list[str], columns: Columns | None = None) -> list[Event | Malformed]:
@@ -30,11 +30,11 @@ def fed(
     events: list[Event | Malformed], cuts: list[int], positive: object = None, *, ends: bool = True
 ) -> tuple[list[Event | Malformed], str | None]:
     """Feed events in batches, the state stored in between; return them decided, and why it was refused."""
-    state, out = Meanings(), []
+    state, out = InputChecks(), []
     bounds = [0, *sorted(min(cut, len(events)) for cut in cuts), len(events)]
     try:
         for start, end in pairwise(bounds):
-            state = msgspec.json.decode(msgspec.json.encode(state), type=Meanings)
+            state = msgspec.json.decode(msgspec.json.encode(state), type=InputChecks)
             batch = events[start:end]
 
             def origin_of(index: int, start: int = start) -> Origin:

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamcal.sketch import grid
-from streamcal.sketch.newest import Newest, NewestState
+from streamcal.sketch.recent_labels import RecentLabels, RecentLabelsState
 from tests.states import bytes_of, restored
 
 LAST = grid.LAST_KEY >> grid.MIN_LEVEL
 
 
-def check(newest: Newest, scores: np.ndarray, labels: np.ndarray, size: int) -> None:
+def check(newest: RecentLabels, scores: np.ndarray, labels: np.ndarray, size: int) -> None:
     kept = min(size, len(scores))
     assert len(newest) == kept
     all_cells = grid.cells_of(scores, grid.MIN_LEVEL)
@@ -43,13 +43,13 @@ def test_the_latest_are_kept_in_their_order(parts: list[int], size: int, seed: i
     rng = np.random.default_rng(seed)
     n = sum(parts)
     scores, labels = rng.choice([0.0, 1.0, *rng.random(20)], n), rng.integers(0, 2, n).astype(np.int8)
-    newest, left, right, start = Newest(size), Newest(size), Newest(size), 0
+    newest, left, right, start = RecentLabels(size), RecentLabels(size), RecentLabels(size), 0
     for place, part in enumerate(parts):
         these = slice(start, start + part)
         start += part
         newest.add(scores[these], labels[these])
         check(newest, scores[:start], labels[:start], size)
-        newest = restored(Newest(size), bytes_of(newest))
+        newest = restored(RecentLabels(size), bytes_of(newest))
         (left if place < len(parts) // 2 else right).add(scores[these], labels[these])
     check(newest, scores, labels, size)
     assert len(newest.to_state().packed) == min(n, size)
@@ -61,7 +61,7 @@ def test_labels_wait_to_be_packed_until_there_are_many_or_somebody_reads_them() 
     """Nobody can tell; and a state that is restored replaces those that wait, too."""
     rng = np.random.default_rng(1)
     scores, labels = rng.random(3000), rng.integers(0, 2, 3000).astype(np.int8)
-    newest, other = Newest(1500), Newest(1500)
+    newest, other = RecentLabels(1500), RecentLabels(1500)
     for start in range(0, 3000, 50):
         newest.add(scores[start : start + 50], labels[start : start + 50])
         assert len(newest._labels) < 512
@@ -74,8 +74,8 @@ def test_labels_wait_to_be_packed_until_there_are_many_or_somebody_reads_them() 
 
 @pytest.mark.parametrize("packed", [[0, 0, 0], [-2], [2 * (LAST + 1)]])
 def test_what_cannot_be_a_state_is_refused(packed: list[int]) -> None:
-    newest = Newest(2)
+    newest = RecentLabels(2)
     newest.add(np.array([1.0]), np.array([1], np.int8))
-    assert restored(Newest(2), bytes_of(newest)).counts(1)[0].tolist() == [LAST]
+    assert restored(RecentLabels(2), bytes_of(newest)).counts(1)[0].tolist() == [LAST]
     with pytest.raises(ValueError, match="newest labels"):
-        newest.restore(NewestState(np.array(packed, np.int32)))
+        newest.restore(RecentLabelsState(np.array(packed, np.int32)))

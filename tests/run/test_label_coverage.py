@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamcal.run.reach import PANES, Reach, ReachState
+from streamcal.run.label_coverage import PANES, CoverageState, LabelCoverage
 from streamcal.sketch.decoding import decoded, encoded
 from streamcal.sketch.score_sketch import ScoreSketch
 
@@ -38,14 +38,14 @@ def test_its_state_is_that_of_the_multiset(
     assert not panes or panes[-1] - panes[0] < PANES
 
 
-def fed(rows: list[tuple[float, float, bool]], size: int) -> Reach:
-    reach = Reach()
+def fed(rows: list[tuple[float, float, bool]], size: int) -> LabelCoverage:
+    reach = LabelCoverage()
     for at in range(0, len(rows), size):
         for labelled, add in ((False, reach.add_predictions), (True, reach.add_labels)):
             some = [row for row in rows[at : at + size] if row[2] is labelled]
             add(np.array([row[0] for row in some], float), np.array([row[1] for row in some], float))
-        stored = decoded(encoded(reach.state, json=True), ReachState, "it", json=True)
-        reach = Reach.restore(stored)
+        stored = decoded(encoded(reach.state, json=True), CoverageState, "it", json=True)
+        reach = LabelCoverage.restore(stored)
     return reach
 
 
@@ -54,7 +54,7 @@ def test_ranges_without_labels_are_named_and_young_ones_are_not() -> None:
     n = 40_000
     scores, times = rng.random(n), np.sort(rng.random(n) * 1e6)
     labelled = ((scores < 0.2) | (scores > 0.4)) & (scores < 0.8) & (rng.random(n) < 0.5)
-    reach = Reach()
+    reach = LabelCoverage()
     reach.add_predictions(scores, times)
     reach.add_labels(scores[labelled], times[labelled])
     share, ranges = reach.unreached(1e6 + 1e6)
@@ -68,7 +68,7 @@ def test_ranges_without_labels_are_named_and_young_ones_are_not() -> None:
         assert (each.predictions, each.labels) == (inside.sum(), (inside & labelled).sum())
     assert reach.unreached(0.0) == (0.0, [])
     # Only the newest half has none of them: those are too young.
-    young = Reach()
+    young = LabelCoverage()
     young.add_predictions(scores, times)
     told = times < 5e5
     young.add_labels(scores[told], times[told])
@@ -79,7 +79,7 @@ def test_ranges_without_labels_are_named_and_young_ones_are_not() -> None:
 def test_labels_of_predictions_that_an_older_store_did_not_count_raise_nothing() -> None:
     rng = np.random.default_rng(5)
     scores, times = rng.random(9_000), np.sort(rng.random(9_000))
-    reach = Reach()
+    reach = LabelCoverage()
     reach.add_labels(scores, times)
     assert reach.unreached(9.0) == (0.0, [])
     reach.add_predictions(scores[8_000:], times[8_000:])
@@ -88,11 +88,11 @@ def test_labels_of_predictions_that_an_older_store_did_not_count_raise_nothing()
 
 @pytest.mark.statistical
 def test_labels_that_come_alike_raise_nothing() -> None:
-    """600 looks, 40 bins each: fails with a probability below 10⁻¹⁰ (`Reach.unreached`)."""
+    """600 looks, 40 bins each: fails with a probability below 10⁻¹⁰ (`LabelCoverage.unreached`)."""
     rng = np.random.default_rng(8)
     for stream in range(60):
         share = (0.02, 0.1, 0.5)[stream % 3]
-        reach = Reach()
+        reach = LabelCoverage()
         for part in range(10):
             scores, times = rng.beta(1.0, 8.0, 3_000), 1e4 * part + rng.random(3_000) * 1e4
             told = rng.random(3_000) < share
@@ -112,14 +112,14 @@ def test_labels_that_come_alike_raise_nothing() -> None:
 )
 def test_what_is_no_state_is_refused(state: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"panes|differ"):
-        Reach.restore(msgspec.structs.replace(ReachState(), **state))
+        LabelCoverage.restore(msgspec.structs.replace(CoverageState(), **state))
 
 
 def test_panes_too_far_apart_or_of_another_size_are_refused() -> None:
-    reach = Reach()
+    reach = LabelCoverage()
     reach.add_predictions(np.array([0.5]), np.array([3.0]))
     (data,) = reach.state.panes.values()
-    assert Reach.restore(ReachState(1, {3: data, 10: data})).state.panes.keys() == {3, 10}
+    assert LabelCoverage.restore(CoverageState(1, {3: data, 10: data})).state.panes.keys() == {3, 10}
     for panes in ({3: data, 11: data}, {3: ScoreSketch(64)}):
         with pytest.raises(ValueError, match=r"panes|differ"):
-            Reach.restore(ReachState(1, panes))
+            LabelCoverage.restore(CoverageState(1, panes))

@@ -19,7 +19,7 @@ from streamcal.sketch.decoding import Count, require
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Floats
 
-__all__ = ["PANES", "Reach", "ReachState", "Unreached"]
+__all__ = ["PANES", "CoverageState", "LabelCoverage", "UncoveredScores"]
 
 PANES: Final = 8
 """Number of panes that there may be, from the first to the last."""
@@ -32,7 +32,7 @@ _NEARLY_NONE: Final = 0.1  # of these
 _WIDEST: Final = 1 << 40  # seconds
 
 
-class Unreached(NamedTuple):
+class UncoveredScores(NamedTuple):
     """A range of scores that labels hardly reach: quantile bins side by side."""
 
     low: float
@@ -44,25 +44,25 @@ class Unreached(NamedTuple):
     """Number of these predictions with a label."""
 
 
-class ReachState(msgspec.Struct):
-    """All of a `Reach`."""
+class CoverageState(msgspec.Struct):
+    """All of a `LabelCoverage`."""
 
     width: Count = 1
     panes: dict[int, ScoreSketch] = {}
     """By the number of the pane: its sketch."""
 
 
-class Reach:
+class LabelCoverage:
     """Which scores labels reach.
 
     Examples
     --------
-    >>> reach = Reach()
+    >>> reach = LabelCoverage()
     >>> scores, times = np.arange(2048) / 2048, np.arange(2048.0)
     >>> reach.add_predictions(scores, times)
     >>> reach.add_labels(scores[1024:], times[1024:])
     >>> reach.unreached(before=4096.0)
-    (0.5, [Unreached(low=0.0, high=0.5, predictions=1024, labels=0)])
+    (0.5, [UncoveredScores(low=0.0, high=0.5, predictions=1024, labels=0)])
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class Reach:
         """Add predictions that got their label, each of which was or will be added as a prediction too."""
         self._add(scores, predicted_at, 1)
 
-    def unreached(self, before: float) -> tuple[float, list[Unreached]]:
+    def unreached(self, before: float) -> tuple[float, list[UncoveredScores]]:
         """Return which share of the predictions got a label, and the ranges of scores that hardly have any.
 
         Only panes that end by a time, seconds since the epoch, are looked at. Of at most 40 quantile bins of
@@ -111,7 +111,7 @@ class Reach:
         edges[0] = 0.0
         turns = np.flatnonzero(np.diff(missed, prepend=False, append=False))
         return share, [
-            Unreached(
+            UncoveredScores(
                 float(edges[start]),
                 float(edges[end]),
                 int(mass[start:end].sum()),
@@ -121,13 +121,13 @@ class Reach:
         ]
 
     @property
-    def state(self) -> ReachState:
+    def state(self) -> CoverageState:
         """All of it, to be stored."""
         self._settle()
-        return ReachState(self._width, dict(sorted(self._panes.items())))
+        return CoverageState(self._width, dict(sorted(self._panes.items())))
 
     @classmethod
-    def restore(cls, state: ReachState) -> Self:
+    def restore(cls, state: CoverageState) -> Self:
         """Go on from a state; raise ValueError if it is none."""
         made, like = cls(), ScoreSketch(_CELLS)
         made._width = state.width

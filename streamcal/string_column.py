@@ -1,4 +1,4 @@
-"""Texts: many texts side by side in one buffer.
+"""StringColumn: many texts side by side in one buffer.
 
 A list of a million texts is a million objects; here they are their bytes, where each begins, and how long it
 is.
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from streamcal.values import Bytes, Counts
 
-__all__ = ["PADDING", "Texts", "gathered"]
+__all__ = ["PADDING", "StringColumn", "gathered"]
 
 PADDING: Final = 8
 """Bytes behind the last text that can be read."""
@@ -22,7 +22,7 @@ PADDING: Final = 8
 _LOSSLESS: Final = "surrogatepass"  # a text from Python may hold halves of surrogate pairs
 
 
-class Texts(Sequence[str | None]):
+class StringColumn(Sequence[str | None]):
     """Texts, or None, which is stored as the empty text.
 
     Parameters
@@ -123,7 +123,7 @@ class Texts(Sequence[str | None]):
         return cls(data, np.cumsum(sizes) - sizes, sizes, listed)
 
 
-def gathered(texts: Texts) -> tuple[Bytes, Counts]:
+def gathered(texts: StringColumn) -> tuple[Bytes, Counts]:
     """Return the bytes of texts one behind the other, without padding, and their sizes."""
     starts, sizes, data = texts.starts, texts.sizes, texts.data
     if not len(sizes):

@@ -18,7 +18,7 @@ from streamcal.blocks import Block
 from streamcal.events import Event, LabelEvent, LabelledEvent, Origin, PredictionEvent
 from streamcal.run.event_fields import Malformed, OtherLabel
 
-__all__ = ["MeaningError", "Meanings", "Sighting"]
+__all__ = ["InputChecks", "MeaningError", "Sighting"]
 
 ENOUGH: Final = 10
 """Number of refused values that is no accident."""
@@ -50,7 +50,7 @@ class Sighting(msgspec.Struct):
         return f"{self.times} time{'s' * (self.times > 1)}, first in {self.source}, line {self.line}"
 
 
-class Meanings(msgspec.Struct):
+class InputChecks(msgspec.Struct):
     """Classes of the labels and scale of the scores, as seen so far; part of the stored state."""
 
     settled: bool = False

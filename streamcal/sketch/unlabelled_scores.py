@@ -1,4 +1,4 @@
-"""Traffic: the target's scores as they were observed, without their labels.
+"""UnlabelledScores: the target's scores as they were observed, without their labels.
 
 Scores wait in one buffer until the sketch, and the estimate of the prior where it reads scores, have read
 them. Memory: that of the sketch, and at most `BUFFERED` scores.
@@ -16,20 +16,20 @@ from streamcal.sketch.decoding import require
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Floats
 
-__all__ = ["BUFFERED", "Traffic", "TrafficState"]
+__all__ = ["BUFFERED", "UnlabelledScores", "UnlabelledState"]
 
 BUFFERED: Final = 4096
 """Number of scores, or labels of a domain, that may wait before they are sorted into a sketch."""
 
 
-class TrafficState(msgspec.Struct):
-    """The state of `Traffic`."""
+class UnlabelledState(msgspec.Struct):
+    """The state of `UnlabelledScores`."""
 
     sketch: ScoreSketch
     unread: Floats
 
 
-class Traffic(buffers_c.ScoreBuffer):
+class UnlabelledScores(buffers_c.ScoreBuffer):
     """An unlabelled sketch with a buffer in front.
 
     Parameters
@@ -96,12 +96,12 @@ class Traffic(buffers_c.ScoreBuffer):
         self._set_room()
         return mine
 
-    def to_state(self) -> TrafficState:
+    def to_state(self) -> UnlabelledState:
         """Return the state."""
         sketch = self.sketch  # sorts, and so lets go of scores
-        return TrafficState(sketch, self._since(self._read if self._block else self._held))
+        return UnlabelledState(sketch, self._since(self._read if self._block else self._held))
 
-    def restore(self, state: TrafficState) -> Self:
+    def restore(self, state: UnlabelledState) -> Self:
         """Replace the state by another."""
         unread = checks.as_scores(state.unread)
         # Less than a block waits; after a merge, which may pass the end of one, less than two.

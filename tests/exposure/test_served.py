@@ -12,6 +12,7 @@ from streamcal.join.outcomes import Told
 from streamcal.mixture.names import EXPOSURES
 from tests.exposure.simulation import CHANGE, DAYS, MATURED, Drawn, draw
 from tests.exposure.stream import DAY, Stream, events_of
+from tests.states import bytes_of
 
 
 def run(drawn: Drawn, *, exposed: bool) -> Stream:
@@ -109,7 +110,7 @@ def test_merged_engines_have_the_counts_of_both() -> None:
     for stream in (whole, one):
         stream.engine.answer(last)
     counts = [stream.engine._versions._auto._exposure for stream in (whole, one)]
-    assert counts[0].to_bytes() == counts[1].to_bytes()
+    assert bytes_of(counts[0]) == bytes_of(counts[1])
 
 
 @pytest.mark.parametrize("options", [{"mode": "auto"}, {"mode": "target", "matured_after": MATURED * DAY}])

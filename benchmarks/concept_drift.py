@@ -182,9 +182,9 @@ def drifted(engine: Recalibrator, law: Law, raw: float, rng: np.random.Generator
 def learn(engine: Recalibrator, scores: Floats, labels: Labels) -> None:
     """Learn target labels one by one, each before the next score."""
     for score, label in zip(scores.tolist(), labels.tolist(), strict=True):
-        seen = engine.seen
+        seen = engine.prediction_count
         engine.observe_one(score)
-        engine.learn_one(score, label, "target", seen=seen)
+        engine.learn_one(score, label, "target", prediction_index=seen)
 
 
 def spread(counts: Sequence[int | None]) -> str:

@@ -116,7 +116,7 @@ def learn_late(n: int) -> Work:
     def work() -> None:
         for start, before in zip(range(0, n, 500), seen, strict=True):
             part = slice(start, start + 500)
-            made.learn_many(scores[part], labels[part], seen=before)
+            made.learn_many(scores[part], labels[part], prediction_index=before)
 
     return work
 

@@ -232,11 +232,11 @@ def million(seed: int) -> Iterator[Figure]:
         rng, engine = np.random.default_rng(seed), Recalibrator()
         for _ in range(1_000):
             scores, labels = law.sample(1_000, rng)
-            seen = engine.seen if observed else None
+            seen = engine.prediction_count if observed else None
             if observed:
                 engine.predict_many(scores)
                 engine.observe_many(scores)
-            engine.learn_many(scores, labels, seen=seen)
+            engine.learn_many(scores, labels, prediction_index=seen)
         what = "predicted, observed, learned" if observed else "learned"
         yield Figure(f"{what}, true risk", law.risk(engine.map).total, 5e-6)
         certificate = engine.certificate

@@ -63,7 +63,7 @@ class Stream(NamedTuple):
     labels: Floats
     told: Floats
     """When it is told as late; inf: never."""
-    matured_after: float
+    label_delay_limit: float
 
 
 def rows(name: str) -> list[dict[str, Any]]:
@@ -92,12 +92,12 @@ def complaints(flights: Stream, rng: np.random.Generator) -> Stream:
     most = 30 * DAY
     shares = rng.random(len(flights.times)) * -np.expm1(-most / MEAN_DELAY)
     told = np.where(flights.labels == 1.0, flights.times - MEAN_DELAY * np.log1p(-shares), NEVER)
-    return flights._replace(told=told, matured_after=most)
+    return flights._replace(told=told, label_delay_limit=most)
 
 
 def counted(stream: Stream, way: str, now: float) -> Iterator[tuple[Any, Floats]]:
     """Yield for each memory which predictions a way counts at a moment, a slice, and which of them as 1."""
-    mature = stream.matured_after
+    mature = stream.label_delay_limit
     end = int(stream.times.searchsorted(now - (mature if way == "wait" else 0.0)))
     recent = now - (2.0 if way == "wait" else 1.0) * mature
     for begin in (0, int(stream.times.searchsorted(recent))):
@@ -125,7 +125,7 @@ def fits(stream: Stream, way: str) -> Iterator[tuple[float, Both | None]]:
 
 def fits_by_exposure(stream: Stream) -> Iterator[tuple[float, Both | None]]:
     """Yield the maps of `streamcal.exposure` as `fits` does."""
-    exposure = Exposure(stream.matured_after)
+    exposure = Exposure(stream.label_delay_limit)
     order = np.argsort(stream.told, kind="stable")
     tellings = zip(
         *(each[order].tolist() for each in (stream.told, stream.scores, stream.times)), strict=True
@@ -163,12 +163,12 @@ def served(stream: Stream, way: str) -> Floats:
     """Return what mode ``auto`` serves, behind the join: float64[n].
 
     Of *at once*, *drop* and *wait*, the labels come at the moments at which the way knows them. *Exposure* is
-    ``unlabelled = "negative"`` with ``matured_after``, and only positives come.
+    ``missing_labels = "negative"`` with ``label_delay_limit``, and only positives come.
     """
-    count, mature = len(stream.times), stream.matured_after
+    count, mature = len(stream.times), stream.label_delay_limit
     join = JoinConfig(label_ttl=YEAR)
     if way == "exposure":
-        join = JoinConfig(label_ttl=YEAR, unlabelled="negative", matured_after=mature)
+        join = JoinConfig(label_ttl=YEAR, missing_labels="negative", label_delay_limit=mature)
     come = {"at once": stream.times, "wait": stream.times + mature}.get(way, stream.told)
     labels = (stream.labels if way in ("at once", "wait") else np.ones(count)).astype(int).tolist()
     moments = np.concatenate([stream.times, come])
@@ -216,13 +216,13 @@ def main() -> None:
     delays = (flights.told - flights.times)[np.isfinite(flights.told)] / HOUR
     print(
         f"overdue: told after {np.median(delays):.1f} hours (median), {delays.max():.1f} at most;"
-        f" matured after {flights.matured_after / HOUR:.0f} hours\n\n{table(flights, MEMORIES[:1])}\n"
+        f" matured after {flights.label_delay_limit / HOUR:.0f} hours\n\n{table(flights, MEMORIES[:1])}\n"
     )
     made_up = complaints(flights, np.random.default_rng(16))
     delays = (made_up.told - made_up.times)[np.isfinite(made_up.told)] / DAY
     print(
         f"complaints (synthetic delays): told after {np.median(delays):.1f} days (median), {delays.max():.1f}"
-        f" at most; matured after {made_up.matured_after / DAY:.0f} days\n\n{table(made_up)}"
+        f" at most; matured after {made_up.label_delay_limit / DAY:.0f} days\n\n{table(made_up)}"
     )
 
 

@@ -53,7 +53,7 @@ class Streamcal:
     def predict(self, scores: Floats) -> Floats:
         """Return the probabilities of scores, float64[n], and let the engine observe them."""
         engine = self.engine
-        self._seen += [engine.seen] * len(scores)
+        self._seen += [engine.prediction_count] * len(scores)
         if len(scores) == 1:
             score = scores.item()
             probability = engine.predict_one(score)
@@ -74,9 +74,9 @@ class Streamcal:
         for start, end in zip(starts, [*starts[1:], len(seen)], strict=True):
             then = int(seen[start])
             if end - start == 1:
-                self.engine.learn_one(scores[start].item(), labels[start].item(), seen=then)
+                self.engine.learn_one(scores[start].item(), labels[start].item(), prediction_index=then)
             else:
-                self.engine.learn_many(scores[start:end], labels[start:end], seen=then)
+                self.engine.learn_many(scores[start:end], labels[start:end], prediction_index=then)
 
 
 def replay(

@@ -117,8 +117,8 @@ class _Stage(base.Classifier):
             self._last, self._waiting = _NOTHING, 0
         elif (score := self._score_of(x, _without_weight(kwargs))) is not None:
             # Of the oldest prediction that waits, or of none if none waits.
-            seen = self._engine.seen - self._waiting if self._waiting else None
-            self._learn_label(score, label, seen, weight)
+            prediction_index = self._engine.prediction_count - self._waiting if self._waiting else None
+            self._learn_label(score, label, prediction_index, weight)
             self._waiting = max(0, self._waiting - 1)
             self._last = _NOTHING
 
@@ -213,9 +213,11 @@ class _Stage(base.Classifier):
             self._copy = x.copy() if type(x) is dict else x
         return {self.neg_val: 1.0 - probability, self.pos_val: probability}
 
-    def _learn_label(self, score: float, label: int, seen: int | None, weight: float | None) -> None:
+    def _learn_label(
+        self, score: float, label: int, prediction_index: int | None, weight: float | None
+    ) -> None:
         if weight != 0:  # what counts nothing teaches nothing
-            self._engine.learn_one(score, label, "target", seen=seen, weight=weight)
+            self._engine.learn_one(score, label, "target", prediction_index=prediction_index, weight=weight)
 
     def _label(self, y: Any) -> int:
         if y == self.pos_val:

@@ -68,7 +68,7 @@ def test_an_engine_shows_as_one_line() -> None:
     engine.observe_many([0.5] * 1_234)
     assert repr(engine) == (
         f"Recalibrator(mode='composite', version={engine.version}, "
-        "source=10,000 labels, target=2 labels, seen=1,234 scores)"
+        "source=10,000 labels, target=2 labels, predictions=1,234)"
     )
 
 

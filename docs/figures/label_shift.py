@@ -142,10 +142,10 @@ def jumps(kind: PriorKind, window: Window, seed: int, blocks: Sequence[float], l
     labels = np.concatenate([part[1] for part in parts]).tolist()
     seen, found = [], []
     for place, score in enumerate(scores):
-        seen.append(engine.seen)
+        seen.append(engine.prediction_count)
         engine.observe_one(score)
         if (answered := place - DELAY) >= 0:
-            engine.learn_one(scores[answered], labels[answered], "target", seen=seen[answered])
+            engine.learn_one(scores[answered], labels[answered], "target", prediction_index=seen[answered])
         if place % LOOK == LOOK - 1:
             prior = engine.target.prior
             found.append(SOURCE.prior if prior is None else prior)

@@ -129,13 +129,13 @@ class LearningOptions(ColumnOptions):
         table="join",
         metavar="SECONDS|DURATION",
     )
-    unlabelled: str | None = option(
-        "What a prediction without a label teaches: nothing, or 0 after --matured-after.",
+    missing_labels: str | None = option(
+        "What a prediction without a label teaches: nothing, or 0 after --label-delay-limit.",
         table="join",
         metavar="drop|negative",
     )
-    matured_after: str | None = option(
-        "How long after its prediction a label counts, with --unlabelled negative.",
+    label_delay_limit: str | None = option(
+        "How long after its prediction a label counts, with --missing-labels negative.",
         table="join",
         metavar="SECONDS|DURATION",
     )

@@ -52,7 +52,7 @@ class Auto:
         the labels of each domain, which the mixture reads.
     unlabelled
         the target's scores.
-    matured_after
+    label_delay_limit
         seconds after its prediction at which a label is final, and before which positives come; None: labels
         are learned when they come.
     """
@@ -79,11 +79,11 @@ class Auto:
         source: DomainLabels,
         target: DomainLabels,
         unlabelled: UnlabelledScores,
-        matured_after: float | None = None,
+        label_delay_limit: float | None = None,
     ) -> None:
         self._max_cells = max_cells
         self._source, self._target, self._unlabelled = source, target, unlabelled
-        self._exposure = None if matured_after is None else Exposure(matured_after)
+        self._exposure = None if label_delay_limit is None else Exposure(label_delay_limit)
         self._mixture: Mixture | None = None  # none before there is a label: of many keys most have few
         self._counted = 0  # number of the first target label that is not in the mixture
         self._generation: LabelLog | None = None  # gathers the next source after an alarm

@@ -196,7 +196,7 @@ class BlockSteps:
                 break
             engine = self._engine
             if is_prediction:
-                seen = engine._unlabelled.n  # type: ignore[union-attr]
+                prediction_index = engine._unlabelled.n  # type: ignore[union-attr]
                 served = engine.served  # type: ignore[union-attr]
                 probability = served.answer(score)
                 if engine is not answered or served.version != version or served.weights_now() is not weights:
@@ -209,7 +209,7 @@ class BlockSteps:
                     engine.observe_one(score)  # type: ignore[union-attr]
                 if size:
                     row = rows.new_row(ids, self._starts[at], size)
-                    rows.hold_new(row, score, probability, time, seen, is_target, self._code)
+                    rows.hold_new(row, score, probability, time, prediction_index, is_target, self._code)
                 self._whole[0, predictions] = at
                 self._whole[1, predictions] = run
                 self._real[0, predictions] = probability
@@ -218,7 +218,7 @@ class BlockSteps:
                 predicted_at = time
                 if row:
                     score, probability = rows.score_of(row), rows.forecast_of(row)
-                    predicted_at, seen = rows.time_of(row), rows.seen_of(row)
+                    predicted_at, prediction_index = rows.time_of(row), rows.seen_of(row)
                     rows.settle(row, _LABELLED + label)
                 self._whole[2, joins] = at
                 self._whole[3, joins] = self._code
@@ -227,14 +227,14 @@ class BlockSteps:
                 self._real[3, joins] = predicted_at
                 joins += 1
                 if engine.is_due(is_target):  # type: ignore[union-attr]
-                    self._learn_due(score, probability, label, predicted_at, time, seen)
+                    self._learn_due(score, probability, label, predicted_at, time, prediction_index)
                     if self._emissions:
                         at += 1
                         why = _BEGUN
                         break
                 else:
                     latest = time if time == time else _NO_TIME
-                    engine.learn_label(score, label, is_target, latest, seen)  # type: ignore[union-attr]
+                    engine.learn_label(score, label, is_target, latest, prediction_index)  # type: ignore[union-attr]
             at += 1
         self._predictions, self._joins, self._at = predictions, joins, at
         return why
@@ -249,7 +249,13 @@ class BlockSteps:
         return True
 
     def _learn_due(
-        self, score: float, probability: float, label: int, predicted_at: float, time: float, seen: int
+        self,
+        score: float,
+        probability: float,
+        label: int,
+        predicted_at: float,
+        time: float,
+        prediction_index: int,
     ) -> None:
         """Learn a label with which something is due."""
         engine: Any = self._engine
@@ -260,7 +266,7 @@ class BlockSteps:
             DOMAINS[self._is_target],
             None if predicted_at != predicted_at else predicted_at,
             None if time != time else time,
-            seen,
+            prediction_index,
             self._rows.names[self._code],
         )
         self._emissions = engine.learn(joined)

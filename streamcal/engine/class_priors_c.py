@@ -89,7 +89,9 @@ class ClassPriors:
         """Read the target's labels that came since the last time."""
         if self._tracker is not None and self._read < self._target.end:
             run = self._target.since(self._read)
-            self._tracker.take_labels(run.labels, run.scores, np.maximum(run.seen, AT_ONCE), run.units)
+            self._tracker.take_labels(
+                run.labels, run.scores, np.maximum(run.prediction_index, AT_ONCE), run.units
+            )
             self._read = self._target.end
 
     def read_scores(self, scores: Floats) -> None:

@@ -84,19 +84,16 @@ class RecalibratorConfig(BaseModel):
     delta
         δ, at least 1e-100 and less than 1: certificates hold with probability at least 1 − δ over the whole
         life of the stream.
-    label_horizon
-        the number of later target predictions, from 1 to 1,000,000,000, within which nearly all labels come.
-        Certificates then rest on the target's predictions older than that, and count those still without a
-        label at their worst, so that they hold whatever decides when labels come, and which. None: they rest
-        on the labels that have come, and assume that these are not chosen by their value. Not for mode
-        ``"source"``, nor with a ``window`` of the target (docs/certificates.md).
-    matured_after
-        seconds after its prediction from which on a label is final, at least 1. It equals that of the join;
-        there no label means 0, and positives come early. Mode ``"auto"`` then also weighs maps of the
-        positives
-        told so far, corrected for the time that their predictions had (docs/proofs/exposure.md); the other
-        modes wait. Predictions count that have an event time and go through `Recalibrator.step` or a run.
-        None: labels are learned when they come.
+    label_delay_limit
+        within which nearly all labels come, by a number of predictions or by a time. None: no limit is known.
+        As a number of later target predictions, from 1 to 1,000,000,000: certificates rest on the target's
+        predictions older than that, and count those still without a label at their worst, so that they hold
+        whatever decides when labels come, and which (docs/certificates.md). Not for mode ``"source"``, nor
+        with a ``window`` of the target. As a `datetime.timedelta` of at least a second (in TOML ``"P30D"``):
+        the option of that name of the join, where no label means 0 and positives come early. Mode ``"auto"``
+        then also weighs maps of the early positives, corrected for the time that their predictions had
+        (docs/proofs/exposure.md); the other modes wait. Predictions count that have an event time and go
+        through `Recalibrator.step` or a run.
 
     Raises
     ------
@@ -118,10 +115,9 @@ class RecalibratorConfig(BaseModel):
     prior: PriorKind = "labels"
     prior_window: Annotated[int, Field(ge=1, le=10_000_000)] | Literal["adwin"] | None = None
     delta: Annotated[float, Field(ge=1e-100, lt=1.0, strict=False)] = 0.1
-    label_horizon: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
-    matured_after: Annotated[float, Field(ge=1.0, le=1e10, strict=False)] | None = None
+    label_delay_limit: Annotated[int, Field(ge=1, le=1_000_000_000)] | timedelta | None = None
 
-    @field_validator("window", mode="before")
+    @field_validator("window", "label_delay_limit", mode="before")
     @classmethod
     def _duration(cls, value: object) -> object:
         """Parse a duration given as text, which a strict model would refuse."""
@@ -142,31 +138,42 @@ class RecalibratorConfig(BaseModel):
             )
         return self
 
-    @field_validator("label_horizon", mode="before")
+    @field_validator("label_delay_limit")
     @classmethod
-    def _is_a_number(cls, value: object) -> object:
-        if isinstance(value, str | timedelta):
-            raise ValueError(  # noqa: TRY004  # pydantic tells of ValueErrors only
-                f"it is a number of predictions, not a time: give how many come in {str(value)!r}"
-            )
+    def _is_long_enough(cls, value: int | timedelta | None) -> int | timedelta | None:
+        if isinstance(value, timedelta) and not timedelta(seconds=1) <= value <= timedelta(seconds=1e10):
+            raise ValueError(f"a label delay limit is from 1 s to 10,000,000,000 s, got {value}")
         return value
 
     @model_validator(mode="after")
     def _counts_predictions(self) -> Self:
-        if self.label_horizon is None:
+        if self.delay_limit_predictions is None:
             return self
         if self.mode == "source":
             raise ValueError(
-                f"label_horizon={self.label_horizon} is for labels of the target: certificates of mode"
+                f"label_delay_limit={self.label_delay_limit} is for labels of the target: certificates"
+                " of mode"
                 " 'source' rest on those of the source"
             )
         if self.window_of("target") is not None:
             raise ValueError(
-                f"label_horizon={self.label_horizon} counts all predictions of the target, so it does not go"
+                f"label_delay_limit={self.label_delay_limit} counts all predictions of the target, so"
+                " it does not go"
                 f" with the window {self.window} of the target: leave one of them out, or set"
                 " window_domain='source'"
             )
         return self
+
+    @property
+    def delay_limit_predictions(self) -> int | None:
+        """``label_delay_limit`` as a number of target predictions; None if it is a time, or not set."""
+        return self.label_delay_limit if isinstance(self.label_delay_limit, int) else None
+
+    @property
+    def delay_limit_seconds(self) -> float | None:
+        """``label_delay_limit`` in seconds; None if it is a number of predictions, or not set."""
+        limit = self.label_delay_limit
+        return limit.total_seconds() if isinstance(limit, timedelta) else None
 
     @property
     def needs_source(self) -> bool:
@@ -188,8 +195,10 @@ class RecalibratorConfig(BaseModel):
             return (
                 f"prior_window={self.prior_window!r} keeps the latest labels, and a sketch does not know them"
             )
-        if self.label_horizon is not None:
-            return f"label_horizon={self.label_horizon} numbers the predictions, and a sketch has no numbers"
+        if self.delay_limit_predictions is not None:
+            return (
+                f"label_delay_limit={self.label_delay_limit} numbers the predictions; a sketch has no numbers"
+            )
         return None
 
     @property
@@ -199,8 +208,10 @@ class RecalibratorConfig(BaseModel):
             return "prior='both' counts each prediction once, by its label or by its score"
         if self.prior == "labels" and self.prior_window == "adwin":
             return "prior_window='adwin' looks for changes among labels that count alike"
-        if self.matured_after is not None:
-            return "with matured_after a label that is missing means 0, not that it was left out"
+        if self.delay_limit_seconds is not None:
+            return (
+                "with a time as label_delay_limit a label that is missing means 0, not that it was left out"
+            )
         return None
 
     def window_of(self, domain: Domain) -> int | timedelta | None:
@@ -227,29 +238,29 @@ class RecalibratorOptions(TypedDict, total=False):
     prior: PriorKind
     prior_window: PriorWindow
     delta: float
-    label_horizon: int | None
-    matured_after: float | None
+    label_delay_limit: int | timedelta | None
 
 
 def with_join(config: RecalibratorConfig, join: JoinConfig) -> RecalibratorConfig:
-    """Return the options of an engine behind a join: with the join's ``matured_after``.
+    """Return the options of an engine behind a join: with the join's ``label_delay_limit``.
 
     Raises
     ------
     ValueError
-        if the engine has another ``matured_after``; or if the join corrects labels, and the engine cannot.
-        The message says which option to change.
+        if the engine has another ``label_delay_limit``; or if the join corrects labels, and the engine
+        cannot. The message says which option to change.
     """
-    after = join.matured_after
-    if config.matured_after not in (None, after):
+    limit = None if join.label_delay_limit is None else timedelta(seconds=join.label_delay_limit)
+    timed = config.delay_limit_seconds is not None or limit is not None
+    if timed and config.label_delay_limit not in (None, limit):
         raise ValueError(
-            f"matured_after is {config.matured_after!r} of the recalibrator, but {after!r} of the join: set"
-            " that of the join only"
+            f"label_delay_limit is {config.label_delay_limit} of the recalibrator, but"
+            f" {'not set' if limit is None else limit} of the join: set that of the join only"
         )
     why = _why_fixed(config) if join.corrections else None
     if why is not None:
         raise ValueError(f"corrections=True of the join: {why}")
-    return config if after is None else config.model_copy(update={"matured_after": after})
+    return config if limit is None else config.model_copy(update={"label_delay_limit": limit})
 
 
 def _why_fixed(config: RecalibratorConfig) -> str | None:
@@ -264,9 +275,10 @@ def _why_fixed(config: RecalibratorConfig) -> str | None:
             f"prior={config.prior!r} with prior_window={config.prior_window!r} follows the labels in their"
             " order. Leave both options out"
         )
-    if config.label_horizon is not None:
+    if config.delay_limit_predictions is not None:
         return (
-            f"label_horizon={config.label_horizon} sorts labels by the number of their prediction, for good."
+            f"label_delay_limit={config.label_delay_limit} sorts labels by the number of their"
+            " prediction, for good."
             " Leave one of them out"
         )
     return None

@@ -38,7 +38,7 @@ class LabelRun(NamedTuple):
     """Scores, float64[k] in [0, 1]."""
     labels: Labels
     """Labels, int8[k], 0 or 1."""
-    seen: Counts
+    prediction_index: Counts
     """Numbers of target scores observed when each prediction was made, int64[k], or `AT_ONCE` or `IN_CALL`;
     empty if not kept."""
     units: Counts | None = None
@@ -51,7 +51,7 @@ class DomainState(msgspec.Struct, omit_defaults=True):
     log: LogState
     scores: Floats
     labels: Labels
-    seen: Counts
+    prediction_index: Counts
     newest: RecentLabelsState | None
     units: Counts | None = None
     mass: Mass = NONE
@@ -167,24 +167,32 @@ class DomainLabels(buffers_c.LabelBuffer):
             self._weigh(np.array([label], np.int8), np.array([units]))
 
     def extend(
-        self, scores: Floats, labels: Labels, seen: Counts | int | None, units: Counts | None = None
+        self,
+        scores: Floats,
+        labels: Labels,
+        prediction_index: Counts | int | None,
+        units: Counts | None = None,
     ) -> None:
         """Take checked labels, float64[k] and int8[k].
 
-        ``seen`` is of each, int64[k], or of all; for cohorts, of the first, and the others follow it.
-        ``units`` are those of their weights, int64[k]; None: all are 1.
+        ``prediction_index`` is of each, int64[k], or of all; for cohorts, of the first, and the others
+        follow it. ``units`` are those of their weights, int64[k]; None: all are 1.
         """
         if units is not None:
             self._weigh(labels, units)
-        if self._cohorts is not None and seen is not None:
-            numbers = seen if isinstance(seen, np.ndarray) else np.arange(seen, seen + len(labels))
+        if self._cohorts is not None and prediction_index is not None:
+            numbers = (
+                prediction_index
+                if isinstance(prediction_index, np.ndarray)
+                else np.arange(prediction_index, prediction_index + len(labels))
+            )
             again = np.flatnonzero(~self._cohorts.labelled.take_many(numbers))
             self._again.frombytes((again + self.end).tobytes())
-        if seen is None:
-            seen = AT_ONCE
-        elif not isinstance(seen, np.ndarray) and self._cohorts is not None:
-            seen = np.arange(seen, seen + len(labels))
-        self._put(scores, labels, seen)
+        if prediction_index is None:
+            prediction_index = AT_ONCE
+        elif not isinstance(prediction_index, np.ndarray) and self._cohorts is not None:
+            prediction_index = np.arange(prediction_index, prediction_index + len(labels))
+        self._put(scores, labels, prediction_index)
         self.n += len(labels)
         self.positives += int(np.count_nonzero(labels))
 
@@ -291,12 +299,12 @@ class DomainLabels(buffers_c.LabelBuffer):
     def settle(self) -> None:
         """Sort the labels that wait into the log."""
         if self._settled < self.end:
-            scores, labels, seen, units = self.since(self._settled)
+            scores, labels, prediction_index, units = self.since(self._settled)
             self._sort(scores, labels, units)
             if self._cohorts is not None:
                 kept = np.ones(len(labels), bool)
                 kept[np.array(self._again, np.int64) - self._settled] = False
-                self._cohorts.label(scores[kept], labels[kept], np.maximum(seen[kept], AT_ONCE))
+                self._cohorts.label(scores[kept], labels[kept], np.maximum(prediction_index[kept], AT_ONCE))
                 self._again = array("q")
             self._settled = self.end
 
@@ -305,7 +313,7 @@ class DomainLabels(buffers_c.LabelBuffer):
         newest, self._newest = self._newest, None
         return newest
 
-    def relabel(self, score: float, label: int, time: float | None, seen: int) -> bool | None:
+    def relabel(self, score: float, label: int, time: float | None, prediction_index: int) -> bool | None:
         """Replace the label of a score by another, among all labels that are in the log.
 
         Parameters
@@ -314,7 +322,7 @@ class DomainLabels(buffers_c.LabelBuffer):
             the score, and the new label; the old one is the other.
         time
             event time in seconds with which the old label was added to a window of event time.
-        seen
+        prediction_index
             number of observed scores with which it was added.
 
         Returns
@@ -327,7 +335,7 @@ class DomainLabels(buffers_c.LabelBuffer):
         labels, known = self._held_labels(0), self._held_seen(0)
         found = (self._held_scores(0) == score) & (labels != label)
         if len(known):
-            found &= known == seen
+            found &= known == prediction_index
         at = np.flatnonzero(found)[:1]
         labels[at] = label
         return len(at) > 0
@@ -369,7 +377,7 @@ class DomainLabels(buffers_c.LabelBuffer):
         """Return the state, with the labels that not everybody has read; all must be settled."""
         run, newest = self.since(self.start), None if self._newest is None else self._newest.to_state()
         return DomainState(
-            self.log.to_state(), run.scores, run.labels, run.seen, newest, run.units, self.mass
+            self.log.to_state(), run.scores, run.labels, run.prediction_index, newest, run.units, self.mass
         )
 
     def restore(self, state: DomainState) -> Self:
@@ -377,7 +385,7 @@ class DomainLabels(buffers_c.LabelBuffer):
         scores, labels, units = checks.as_scores(state.scores), checks.as_labels(state.labels), state.units
         require(len(scores) == len(labels), f"{len(scores)} scores of {len(labels)} labels")
         expected = len(labels) if self._keeps_seen else 0
-        seen = within(state.seen, IN_CALL, MOST, "scores seen before predictions", expected)
+        prediction_index = within(state.prediction_index, IN_CALL, MOST, "prediction indices", expected)
         if units is not None:
             check_units(units, len(labels))
         require(self._newest is not None or state.newest is None, "newest labels where they are not kept")
@@ -390,7 +398,7 @@ class DomainLabels(buffers_c.LabelBuffer):
             heavy = np.flatnonzero(units != ONE)
             self._heavy.frombytes((heavy + self.start).tobytes())
             self._heavy_units.frombytes(units[heavy].tobytes())
-        self._put(scores, labels, seen)
+        self._put(scores, labels, prediction_index)
         self._settled = self.end
         window = self.log.window
         self._pane = 0 if window is None else window.newest

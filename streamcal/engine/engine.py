@@ -92,7 +92,7 @@ class Engine(EventRules):
         self._key, self._certifies = key, certifies
         cells = config.max_cells
         newest = RecentLabels(EARLIER) if config.mode == "auto" else None
-        horizon = config.label_horizon
+        horizon = config.delay_limit_predictions
         self._cohorts = cohorts = None if horizon is None else Cohorts(cells, horizon, config.growth)
         source = DomainLabels(LabelLog(cells, config.window_of("source")), newest=newest)
         target = DomainLabels(LabelLog(cells, config.window_of("target")), keeps_seen=True, cohorts=cohorts)
@@ -105,7 +105,7 @@ class Engine(EventRules):
             unlabelled,
             self._versions.served,
             begins_by_scores=self._priors.takes_scores,
-            exposed=config.matured_after is not None and config.mode == "auto",
+            exposed=config.delay_limit_seconds is not None and config.mode == "auto",
         )
         self._set_stops()
 
@@ -117,7 +117,7 @@ class Engine(EventRules):
         return None if self._latest == -math.inf else self._latest
 
     @property
-    def seen(self) -> int:
+    def prediction_count(self) -> int:
         """Number of target scores observed so far."""
         return int(self._unlabelled.n)
 
@@ -152,12 +152,12 @@ class Engine(EventRules):
         """Whether the score is served unchanged for lack of source labels, with enough target labels."""
         return self.config.needs_source and not self._source.n and self._target.n >= FIRST_LABELS
 
-    def first_labelled(self, seen: int, count: int) -> int | None:
-        """Return the first labelled one of ``count`` predictions from number ``seen`` on; None if none is.
+    def first_labelled(self, prediction_index: int, count: int) -> int | None:
+        """Return the first labelled one of ``count`` predictions from an index on; None if none is.
 
-        Labels are numbered only under a ``label_horizon``, and those of long ago are forgotten.
+        Labels are numbered only under a ``label_delay_limit``, and those of long ago are forgotten.
         """
-        return None if self._cohorts is None else self._cohorts.labelled.first_of(seen, count)
+        return None if self._cohorts is None else self._cohorts.labelled.first_of(prediction_index, count)
 
     @property
     def first_cohort(self) -> int | None:
@@ -196,7 +196,7 @@ class Engine(EventRules):
     # Events
 
     def tell(self, told: Told) -> tuple[Emission, ...]:
-        """Note a positive that comes before its label is final, under ``matured_after``.
+        """Note a positive that comes before its label is final, under ``label_delay_limit``.
 
         Returns
         -------
@@ -222,7 +222,7 @@ class Engine(EventRules):
             relabelled.score,
             relabelled.label,
             relabelled.labelled_at,
-            relabelled.seen,
+            relabelled.prediction_index,
         ):
             self._set_stops()
             self.served.forget_weights()
@@ -243,7 +243,7 @@ class Engine(EventRules):
         label: int,
         domain: Domain,
         time: float | None,
-        seen: int | None,
+        prediction_index: int | None,
         weight: float,
     ) -> None:
         """Learn one checked score with its label, of a checked weight; see `Recalibrator.learn_one`."""
@@ -251,7 +251,7 @@ class Engine(EventRules):
         if not labels.closed:
             labels.next_pane(time)  # raises where the label is refused, before its weight is noted
             labels.weigh(label, units_of(weight))
-        self.learn_one(score, label, domain, time, seen)
+        self.learn_one(score, label, domain, time, prediction_index)
 
     def learn_many(
         self,
@@ -259,7 +259,7 @@ class Engine(EventRules):
         labels: Labels,
         domain: Domain,
         times: Floats | None,
-        seen: int | None,
+        prediction_index: int | None,
         units: Counts | None = None,
     ) -> None:
         """Learn checked scores with their labels; ``units`` are weights in units of 1/256, None: all 1.
@@ -271,7 +271,7 @@ class Engine(EventRules):
             return
         versions, size, start = self._versions, len(scores), 0
         before: Counts | None = None
-        if seen is None and self.config.mode == "auto":
+        if prediction_index is None and self.config.mode == "auto":
             before = _seen_in_call(size, known.n)
         last = versions.last_version(domain, size)
         direct = not self._reads_labels(domain)  # past the buffer, where only the log reads labels
@@ -291,8 +291,8 @@ class Engine(EventRules):
                     known.add(scores[part], labels[part], own)
                 else:
                     number: Counts | int | None = None if before is None else before[part]
-                    if seen is not None:
-                        number = seen if self._cohorts is None else seen + part.start
+                    if prediction_index is not None:
+                        number = prediction_index if self._cohorts is None else prediction_index + part.start
                     known.extend(scores[part], labels[part], number, own)
                 if versions.room(domain) <= 0 or (known.n >= self._stop(domain) and not direct):
                     self._catch_up(domain, forms=known.n >= last)
@@ -415,7 +415,7 @@ class Engine(EventRules):
     def _learn_due(self, joined: Joined, time: float) -> tuple[Emission, ...]:
         """Learn a label with which something is due; return the emissions."""
         version, alarms = self.served.version, len(self.alarms)
-        self.learn_label(joined.score, joined.label, joined.domain == "target", time, joined.seen)
+        self.learn_label(joined.score, joined.label, joined.domain == "target", time, joined.prediction_index)
         published: tuple[Emission, ...] = ()
         if self.served.version != version:
             due = self._versions.is_certified or len(self.alarms) > alarms  # it says what was refuted
@@ -471,8 +471,8 @@ def _seen_in_call(size: int, known: int) -> Counts:
     longer call is taken in parts, each as long as all labels before it: its predictions then knew at least
     half of the labels that came before them.
     """
-    seen, start = np.full(size, IN_CALL), 0
+    prediction_index, start = np.full(size, IN_CALL), 0
     while start < size:
-        seen[start] = AT_ONCE
+        prediction_index[start] = AT_ONCE
         start += max(1, known + start)
-    return seen
+    return prediction_index

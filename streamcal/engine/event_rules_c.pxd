@@ -16,7 +16,7 @@ cdef class EventRules:
     cdef public bint _exposed
     cdef bint _begins_by_scores
 
-    @cython.locals(score=double, seen=cython.longlong, probability=double, begins=bint)
+    @cython.locals(score=double, prediction_index=cython.longlong, probability=double, begins=bint)
     cpdef tuple answer(self, event)
     cpdef bint observe_one(self, double score) except -1
     cpdef bint may_begin(self, bint is_target) noexcept
@@ -24,9 +24,9 @@ cdef class EventRules:
     cpdef bint is_due(self, bint is_target) noexcept
     @cython.locals(is_target=bint, labels=buffers_c.LabelBuffer, latest=double, weight=double)
     cpdef tuple learn(self, joined)
-    cpdef learn_label(self, double score, int label, bint is_target, double time, long long seen)
+    cpdef learn_label(self, double score, int label, bint is_target, double time, long long prediction_index)
     @cython.locals(is_target=bint)
-    cpdef bint learn_usual(self, score, label, domain, time, seen, weight, positive) except -1
-    cpdef learn_one(self, double score, int label, str domain, time, seen)
+    cpdef bint learn_usual(self, score, label, domain, time, prediction_index, weight, positive) except -1
+    cpdef learn_one(self, double score, int label, str domain, time, prediction_index)
     @cython.locals(labels=buffers_c.LabelBuffer, n=cython.longlong)
-    cdef _learn(self, double score, int label, bint is_target, time, long long seen)
+    cdef _learn(self, double score, int label, bint is_target, time, long long prediction_index)

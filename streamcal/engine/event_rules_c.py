@@ -70,7 +70,7 @@ class EventRules:
         if it has: scores alone can move the prior, and time can move the exposures. That map comes without a
         certificate, which uses labels only.
         """
-        score, seen = event.score, self._unlabelled.n
+        score, prediction_index = event.score, self._unlabelled.n
         probability = self.served.answer(score)
         answer = Recalibrated(
             event.id,
@@ -86,8 +86,8 @@ class EventRules:
             if self._exposed and event.time is not None and self._close_panes(score, event.time):
                 begins = True
             if begins:
-                return answer, seen, (self._published(None),)
-        return answer, seen, ()
+                return answer, prediction_index, (self._published(None),)
+        return answer, prediction_index, ()
 
     def observe_one(self, score: float) -> bool:
         """Note a checked target score; return whether that began a version."""
@@ -122,16 +122,18 @@ class EventRules:
         latest = _NEVER if time is None else time
         if self.is_due(is_target):
             return self._learn_due(joined, latest)
-        self.learn_label(joined.score, joined.label, is_target, latest, joined.seen)
+        self.learn_label(joined.score, joined.label, is_target, latest, joined.prediction_index)
         return ()
 
-    def learn_label(self, score: float, label: int, is_target: bool, time: float, seen: int) -> None:
+    def learn_label(
+        self, score: float, label: int, is_target: bool, time: float, prediction_index: int
+    ) -> None:
         """Learn a checked label of a prediction; ``time`` is its event time in seconds, or -inf."""
         if time > self._latest:
             self._latest = time
         elif time == _NEVER:
             time = 0.0 if self._latest == _NEVER else self._latest  # for a window, as late as the latest
-        self._learn(score, label, is_target, time, seen)
+        self._learn(score, label, is_target, time, prediction_index)
 
     def learn_usual(
         self,
@@ -139,7 +141,7 @@ class EventRules:
         label: object,
         domain: object,
         time: object,
-        seen: object,
+        prediction_index: object,
         weight: object,
         positive: object,
     ) -> bool:
@@ -149,25 +151,35 @@ class EventRules:
         """
         if time is not None or weight is not None or positive is not None:
             return False
-        if type(score) is not float or type(label) is not int or (seen is not None and type(seen) is not int):
+        if (
+            type(score) is not float
+            or type(label) is not int
+            or (prediction_index is not None and type(prediction_index) is not int)
+        ):
             return False
         is_target = domain == "target"
         if not (0.0 <= score <= 1.0 and (label == 0 or label == 1) and (is_target or domain == "source")):
             return False
-        self._learn(score, label, is_target, None, _AT_ONCE if seen is None else seen)
+        self._learn(score, label, is_target, None, _AT_ONCE if prediction_index is None else prediction_index)
         return True
 
-    def learn_one(self, score: float, label: int, domain: str, time: float | None, seen: int | None) -> None:
+    def learn_one(
+        self, score: float, label: int, domain: str, time: float | None, prediction_index: int | None
+    ) -> None:
         """Learn one checked score with its label; see `Recalibrator.learn_one`."""
-        self._learn(score, label, domain == "target", time, _AT_ONCE if seen is None else seen)
+        self._learn(
+            score, label, domain == "target", time, _AT_ONCE if prediction_index is None else prediction_index
+        )
 
-    def _learn(self, score: float, label: int, is_target: bool, time: float | None, seen: int) -> None:
+    def _learn(
+        self, score: float, label: int, is_target: bool, time: float | None, prediction_index: int
+    ) -> None:
         labels = self._target if is_target else self._source
         if labels.closed:
             return
         if labels.windowed:
             self._turn("target" if is_target else "source", labels, time)
-        n = labels.append(score, label, seen)
+        n = labels.append(score, label, prediction_index)
         self.served.forget_weights()
         if n >= (self._target_stop if is_target else self._source_stop):
             self._catch_up("target" if is_target else "source")

@@ -104,7 +104,7 @@ class MapVersions:
         """Served map."""
         self._auto = None
         if mode == "auto":
-            self._auto = Auto(config.max_cells, source, target, unlabelled, config.matured_after)
+            self._auto = Auto(config.max_cells, source, target, unlabelled, config.delay_limit_seconds)
         windowed = [domain for domain in DOMAINS if config.window_of(domain) is not None]
         self._ledger = Ledger(
             config.delta,
@@ -112,7 +112,7 @@ class MapVersions:
             _SCOPES[mode],
             windowed,
             matured=cohorts is not None,
-            implied=config.matured_after,
+            implied=config.delay_limit_seconds,
         )
         counted = (mode,) if mode == "source" or mode == "target" else DOMAINS
         strides = {"source": source.log.stride, "target": target.log.stride}
@@ -280,7 +280,9 @@ class MapVersions:
             self._auto.gather()
         target.drop(target.end if self._auto is None else self._auto.read)
 
-    def relabel(self, domain: Domain, score: float, label: int, time: float | None, seen: int) -> bool:
+    def relabel(
+        self, domain: Domain, score: float, label: int, time: float | None, prediction_index: int
+    ) -> bool:
         """Replace a learned label by another; return whether the old one still counted.
 
         Parameters
@@ -291,12 +293,12 @@ class MapVersions:
             the new label; the old one is ``1 - label``.
         time
             event time in seconds by which the old label counted.
-        seen
+        prediction_index
             number of scores observed before the prediction, as it was learned.
         """
         self.settle(domain)
         labels = self._target if domain == "target" else self._source
-        unread = labels.relabel(score, label, time, seen)
+        unread = labels.relabel(score, label, time, prediction_index)
         if unread is None:
             return False
         if domain == "target" and self._auto is not None and not unread:

@@ -88,14 +88,14 @@ class Recalibrator:
         self._served = engine.served
         self._seeks_source = engine.config.needs_source
         self._may_refuse = engine.config.why_unweighted is not None or not join.takes_blocks
-        self._numbers = self._uncertified = engine.config.label_horizon is not None
+        self._numbers = self._uncertified = engine.config.delay_limit_predictions is not None
 
     def __repr__(self) -> str:
         source, target = self.source, self.target
         return (
             f"Recalibrator(mode={self.config.mode!r}, version={self.version}, "
             f"source={source.labels:,} labels, "
-            f"target={target.labels:,} labels, seen={target.scores:,} scores)"
+            f"target={target.labels:,} labels, predictions={target.scores:,})"
         )
 
     # What it knows
@@ -131,16 +131,16 @@ class Recalibrator:
         return self._engine.target
 
     @property
-    def seen(self) -> int:
+    def prediction_count(self) -> int:
         """Number of target scores observed so far; see `learn_one`."""
-        return self._engine.seen
+        return self._engine.prediction_count
 
     @property
     def certificate(self) -> Certificate | None:
         """Certificate of the served map now; None before the first version.
 
-        With a ``label_horizon``, it is also None until predictions have matured, if there is no source. No
-        labels after the last scheduled version are read for it. A map that was formed off schedule is
+        With a ``label_delay_limit``, it is also None until predictions have matured, if there is no source.
+        No labels after the last scheduled version are read for it. A map that was formed off schedule is
         certified by the labels of that version, and the certificate says so.
         """
         return self._engine.certificate
@@ -181,7 +181,7 @@ class Recalibrator:
         domain: Domain = "target",
         *,
         time: Time | None = None,
-        seen: int | None = None,
+        prediction_index: int | None = None,
         weight: float | None = None,
         positive: object = None,
     ) -> None:
@@ -198,10 +198,10 @@ class Recalibrator:
             event time of the label; needed only for a ``window`` of event time. Seconds since the epoch (from
             1e11 on, milliseconds, microseconds or nanoseconds, by magnitude), a datetime, a date, or ISO 8601
             text; UTC if it has no zone.
-        seen
-            for a target score: the value of `seen` when it was predicted; None: its label came at once. Under
-            a ``label_horizon`` it numbers the prediction, which must have been given to `observe_one`; the
-            label of a score without it teaches the map, and counts for no certificate.
+        prediction_index
+            for a target score: the `prediction_count` when it was predicted; None: its label came at once.
+            Under a ``label_delay_limit`` it numbers the prediction, which must have been given to
+            `observe_one`; the label of a score without it teaches the map, and counts for no certificate.
         weight
             number of predictions that the label stands for, from 1/256 to 10,000: one over the chance that it
             was seen. It is rounded to a multiple of 1/256. None: 1. See docs/events.md, "Labels for some".
@@ -214,27 +214,30 @@ class Recalibrator:
             if the score is not a number in [0, 1], the label does not equal 0 or 1, the domain is neither
             ``"source"`` nor ``"target"``, a time is missing or invalid, the weight is out of range, or not
             for
-            these options (the message says which), or under a ``label_horizon`` no prediction has the number
-            ``seen``, or it has a label already; nothing is learned then.
+            these options (the message says which), or under a ``label_delay_limit`` no prediction has the
+            number ``prediction_index``, or it has a label already; nothing is learned then.
 
         Warns
         -----
         UserWarning
             once, if the mode needs source labels and has none, but 64 of the target: it serves the score
-            unchanged. Once, if under a ``label_horizon`` a label of the target comes without ``seen``.
+            unchanged. Once, if under a ``label_delay_limit`` a label of the target comes without
+            ``prediction_index``.
         """
         engine = self._engine
-        if self._numbers or not engine.learn_usual(score, label, domain, time, seen, weight, positive):
+        if self._numbers or not engine.learn_usual(
+            score, label, domain, time, prediction_index, weight, positive
+        ):
             score, label = checks.check_score(score), checks.check_label(label, positive)
             if domain not in DOMAINS:
                 raise ValueError(_bad_domain(domain))
             if self._numbers and domain == "target":
-                self._check_seen(seen, 1)
+                self._check_prediction_index(prediction_index, 1)
             moment = check_time(time)
             if weight is None:
-                engine.learn_one(score, label, domain, moment, seen)
+                engine.learn_one(score, label, domain, moment, prediction_index)
             else:
-                engine.learn_weighted(score, label, domain, moment, seen, self._weight(weight))
+                engine.learn_weighted(score, label, domain, moment, prediction_index, self._weight(weight))
         if self._seeks_source:
             self._seek_source()
 
@@ -245,16 +248,17 @@ class Recalibrator:
         domain: Domain = "target",
         *,
         times: Any = None,
-        seen: int | None = None,
+        prediction_index: int | None = None,
         weights: Any = None,
         positive: object = None,
     ) -> None:
         """Learn n scores with their labels, as n calls of `learn_one` would.
 
         The outcome is the same: map, certificate and alarms. Maps that no prediction could be served with are
-        not formed. Only in mode ``auto``, and without `seen`, labels of the target differ: those of one call
-        were predicted before that call, and no map that has learned from the first of them is judged by the
-        others. A call that brings more labels than there were is taken in parts, each as long as all before.
+        not formed. Only in mode ``auto``, and without `prediction_index`, labels of the target differ: those
+        of one call were predicted before that call, and no map that has learned from the first of them is
+        judged by the others. A call that brings more labels than there were is taken in parts, each as long
+        as all before.
 
         Parameters
         ----------
@@ -265,9 +269,9 @@ class Recalibrator:
         times
             event times as in `learn_one`, all in one unit: an array-like of length n (numpy, lists, pandas,
             polars or Arrow columns), or one for all.
-        seen
-            for target scores: the value of `seen` when they were predicted; None: just before this call.
-            Under a ``label_horizon``: its value before the first of them; the others followed one by one.
+        prediction_index
+            for target scores: the `prediction_count` when they were predicted; None: just before this call.
+            Under a ``label_delay_limit``: its value before the first of them; the others followed one by one.
         weights
             weight of each label, as in `learn_one`: an array-like of length n; None: all are 1.
         positive
@@ -290,12 +294,12 @@ class Recalibrator:
         if domain not in DOMAINS:
             raise ValueError(_bad_domain(domain))
         if self._numbers and domain == "target" and len(values):
-            self._check_seen(seen, len(values))
+            self._check_prediction_index(prediction_index, len(values))
         moments = None if times is None else as_times(times, len(values))
         units = None if weights is None else as_units(weights, len(values))
         if units is not None:
             self._check_weighs()
-        self._engine.learn_many(values, classes, domain, moments, seen, units)
+        self._engine.learn_many(values, classes, domain, moments, prediction_index, units)
         if self._seeks_source:
             self._seek_source()
 
@@ -382,13 +386,14 @@ class Recalibrator:
         Raises
         ------
         ValueError
-            if they were made with different options, which it names, or with a ``label_horizon``; nothing is
-            merged then.
+            if they were made with different options, which it names, or with a ``label_delay_limit``;
+            nothing is merged then.
         """
         if self._numbers and others:
             raise ValueError(
-                f"cannot merge engines with label_horizon={self.config.label_horizon}: labels still to come"
-                " number the predictions of one engine. Merge engines without it, or keep them apart"
+                f"cannot merge engines with label_delay_limit={self.config.label_delay_limit}: labels"
+                " still to come number the predictions of one engine. Merge engines without it, or keep"
+                " them apart"
             )
         for other in others:
             if other.config != self.config:
@@ -472,29 +477,33 @@ class Recalibrator:
         if why is not None:
             raise ValueError(f"labels must not have weights other than 1: {why}")
 
-    def _check_seen(self, seen: int | None, count: int) -> None:
+    def _check_prediction_index(self, prediction_index: int | None, count: int) -> None:
         """Check that labels of the target belong to observed predictions."""
-        if seen is None:
+        if prediction_index is None:
             if self._uncertified:
                 self._uncertified = False
                 warnings.warn(
-                    f"under label_horizon={self.config.label_horizon} a label of the target without 'seen'"
-                    " teaches the map, but counts for no certificate. Give seen=, what engine.seen was before"
+                    f"under label_delay_limit={self.config.label_delay_limit} a label of the target"
+                    " without 'prediction_index' teaches the map, but counts for no certificate. Give"
+                    " prediction_index=, what engine.prediction_count was before"
                     " the score was given to observe_one, or let step join predictions and labels",
                     stacklevel=3,
                 )
-        elif not 0 <= seen <= self._engine.seen - count:
-            last = f" to {seen + count - 1}" if count > 1 else ""
+        elif not 0 <= prediction_index <= self._engine.prediction_count - count:
+            last = f" to {prediction_index + count - 1}" if count > 1 else ""
             raise ValueError(
-                f"seen={seen!r} names the target scores with number {seen}{last}, counted from 0, but"
-                f" {self._engine.seen} were observed: give a score to observe_one before its label"
+                f"prediction_index={prediction_index!r} names the target scores with number"
+                f" {prediction_index}{last}, counted from 0, but"
+                f" {self._engine.prediction_count} were observed: give a score to observe_one before"
+                " its label"
             )
         else:
-            labelled = self._engine.first_labelled(seen, count)
+            labelled = self._engine.first_labelled(prediction_index, count)
             if labelled is not None:
                 raise ValueError(
-                    f"seen={seen!r}: the target score with number {labelled} has a label already, and under"
-                    f" label_horizon={self.config.label_horizon} a score has one label"
+                    f"prediction_index={prediction_index!r}: the target score with number {labelled}"
+                    " has a label already, and under"
+                    f" label_delay_limit={self.config.label_delay_limit} a score has one label"
                 )
 
     def _seek_source(self) -> None:

@@ -105,10 +105,10 @@ def _prediction(
     refused = join.admit(event, origin_of)
     if refused is not None:
         return (refused,)
-    answer, seen, begun = engine.answer(event)
+    answer, prediction_index, begun = engine.answer(event)
     kept = (answer.map_version, *answer.weights) if join.rows.keeps_answers else None
     early = join.take_early(str(event.id)) if join.matures else None
-    joined = join.hold(event, answer.probability, seen, kept)
+    joined = join.hold(event, answer.probability, prediction_index, kept)
     if joined is not None:
         return (answer, *begun, joined, *engine.learn(joined))
     if early is None:
@@ -163,8 +163,8 @@ def _labelled(
     """Take prediction and label in turn; of a prediction that came before, only the label."""
     engine = engine_of(event.key)
     if event.id is None:
-        answer, seen, begun = engine.answer(event)
-        joined = join.join(event, answer.probability, seen)
+        answer, prediction_index, begun = engine.answer(event)
+        joined = join.join(event, answer.probability, prediction_index)
         return (answer, *begun, joined, *engine.learn(joined))
     answered = () if join.knows(event.id) else _prediction(event, join, engine, origin_of)
     label = LabelEvent(event.id, event.label, event.time, event.origin, event.weight)

@@ -47,14 +47,14 @@ class Exposure:
 
     Parameters
     ----------
-    matured_after
+    label_delay_limit
         seconds after its prediction at which a label is final, at least 1: a later positive counts as 0.
     """
 
     __slots__ = (
         "_delays",
         "_end",
-        "_matured_after",
+        "_label_delay_limit",
         "_pane",
         "_predicted",
         "_predictions",
@@ -64,9 +64,9 @@ class Exposure:
         "_width",
     )
 
-    def __init__(self, matured_after: float) -> None:
-        self._matured_after = matured_after
-        self._width = matured_after / PANES
+    def __init__(self, label_delay_limit: float) -> None:
+        self._label_delay_limit = label_delay_limit
+        self._width = label_delay_limit / PANES
         self._pane: int | None = None  # the open one; None before the first event
         self._end = -math.inf  # of the open pane
         self._predictions = array("d")  # scores and times that wait to be counted, in turn
@@ -91,11 +91,11 @@ class Exposure:
     def tell(self, score: float, predicted_at: float, told_at: float) -> bool:
         """Count a positive of an earlier prediction; return the same as `predict`.
 
-        A positive later than ``matured_after`` is not counted.
+        A positive later than ``label_delay_limit`` is not counted.
         """
         now = max(predicted_at, told_at)
         closes = now >= self._end and self._reach(now)
-        if told_at - predicted_at <= self._matured_after:
+        if told_at - predicted_at <= self._label_delay_limit:
             self._tellings.extend((score, predicted_at, now))
             if len(self._tellings) >= 3 * _WAITING:
                 self._count()
@@ -133,7 +133,7 @@ class Exposure:
         )
 
     def merge(self, other: Exposure) -> None:
-        """Add the counts of another with the same ``matured_after``."""
+        """Add the counts of another with the same ``label_delay_limit``."""
         self._count()
         other._count()
         for mine, theirs in zip(self._tables, other._tables, strict=True):

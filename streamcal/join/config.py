@@ -36,14 +36,14 @@ class JoinConfig(BaseModel):
     """Seconds of event time, or a duration such as ``"P30D"``, after which a prediction stops waiting for its
     label, and a label for its prediction. Events without a time do not expire by time."""
 
-    unlabelled: Literal["drop", "negative"] = "drop"
+    missing_labels: Literal["drop", "negative"] = "drop"
     """Treatment of a prediction whose label does not come. ``"drop"``: it teaches nothing, and is dropped
-    ``label_ttl`` after its time. ``"negative"``: it teaches label 0, ``matured_after`` after its time; a
+    ``label_ttl`` after its time. ``"negative"``: it teaches label 0, ``label_delay_limit`` after its time; a
     label that does come teaches at that time."""
 
-    matured_after: Annotated[Seconds, Field(ge=1.0, le=1e10)] | None = None
+    label_delay_limit: Annotated[Seconds, Field(ge=1.0, le=1e10)] | None = None
     """Seconds of event time (at least 1), or a duration, after which the label of a prediction is final; a
-    later label counts as late. Required with ``unlabelled="negative"``, refused otherwise. An id is
+    later label counts as late. Required with ``missing_labels="negative"``, refused otherwise. An id is
     remembered for ``label_ttl`` after that."""
 
     corrections: bool = False
@@ -60,9 +60,9 @@ class JoinConfig(BaseModel):
 
     @model_validator(mode="after")
     def _matures(self) -> Self:
-        if (self.unlabelled == "negative") != (self.matured_after is not None):
+        if (self.missing_labels == "negative") != (self.label_delay_limit is not None):
             raise ValueError(
-                'unlabelled = "negative" and matured_after go together: set both, such as'
-                ' unlabelled = "negative" and matured_after = "P30D", or neither'
+                'missing_labels = "negative" and label_delay_limit go together: set both, such as'
+                ' missing_labels = "negative" and label_delay_limit = "P30D", or neither'
             )
         return self

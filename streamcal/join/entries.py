@@ -29,7 +29,7 @@ class Pending(msgspec.Struct, gc=False, array_like=True):
     key: str | None
     time: float | None = None
     """Event time of the prediction, in seconds; None if it has none."""
-    seen: _Seen = 0
+    prediction_index: _Seen = 0
     """Number of target scores that the engine had observed before it answered."""
     answer: tuple[_Seen, float, float] | None = None
     """Answer that is kept to be given again: the map's version, and the two weights of its shift correction;

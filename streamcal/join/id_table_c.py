@@ -33,8 +33,8 @@ DOMAIN, LINKED, HELD = 1, 2, 4
 """Flags of a row: its domain, as a number; whether it is in its queue; whether it has an object."""
 
 REAL, PAIR = 4, 2
-"""Numbers per row in the columns of floats (since, score, probability, time), of integers (seen, and the
-place of the id) and of links (next and previous)."""
+"""Numbers per row in the columns of floats (since, score, probability, time), of integers (prediction index,
+and the place of the id) and of links (next and previous)."""
 
 COUNT = 6
 """Index of the counts of the queues."""
@@ -184,7 +184,7 @@ class IdTable:
                 real = _REAL * row
                 self._real[real + 1], self._real[real + 2] = held.score, held.probability
                 self._real[real + 3] = _NONE if held.time is None else held.time
-                self._whole[_PAIR * row] = held.seen
+                self._whole[_PAIR * row] = held.prediction_index
                 self._flags[row] = held.domain == "target"
                 self._key[row] = self.code_of(held.key)
                 if held is not entry or not (

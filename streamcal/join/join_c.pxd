@@ -4,7 +4,7 @@ from streamcal.join cimport rules_c
 
 
 cdef class Join:
-    cdef object _config, _counts, _tables, _matured_after
+    cdef object _config, _counts, _tables, _label_delay_limit
     cdef bint _corrects
     cdef double _watermark
     cdef long long _most, _predictions, _labels, _joined
@@ -15,7 +15,7 @@ cdef class Join:
     cpdef bint knows(self, str id_) except -1
     cpdef admit(self, event, origin_of=*)
     @cython.locals(early=object)
-    cpdef hold(self, event, double probability, long long seen, answer=*)
+    cpdef hold(self, event, double probability, long long prediction_index, answer=*)
     cpdef ripen(self, event)
     cpdef take_early(self, str id_)
     @cython.locals(row=Py_ssize_t)

@@ -3,9 +3,9 @@
 The first label wins. A duplicate is counted and dropped. An early label waits for its prediction. An event
 that is not matched within ``label_ttl`` of event time expires. Every outcome is counted.
 
-Where no label means 0 (``unlabelled = "negative"``), a prediction is held until it is *matured*: until no
-label within ``matured_after`` of it can come. It is joined then, with the label that came last, or with 0. So
-labels are learned in the order of their predictions, not in the order in which they came.
+Where no label means 0 (``missing_labels = "negative"``), a prediction is held until it is *matured*: until no
+label within ``label_delay_limit`` of it can come. It is joined then, with the label that came last, or with
+0. So labels are learned in the order of their predictions, not in the order in which they came.
 
 With ``corrections``, a label that differs from the one that was learned takes its place (`Relabelled`).
 
@@ -97,16 +97,16 @@ class Join:
         self._config = config or JoinConfig()
         self._tables: Tables = tables or Tables()
         state = state or JoinState(None, None, JoinCounts())
-        self._matured_after = self._config.matured_after
+        self._label_delay_limit = self._config.label_delay_limit
         self._corrects = self._config.corrections
-        self.matures = self._matured_after is not None
+        self.matures = self._label_delay_limit is not None
         """Whether predictions are held until they are matured."""
         self.takes_blocks = not (self.matures or self._corrects)
         """Whether events can be taken in blocks: no options that need a look at each."""
         self.rows: JoinRules = self._tables.rows
         """Entries that wait or have ended, with the rules of one event and of blocks."""
         ttl, most = self._config.label_ttl, self._config.max_pending
-        self.rows.begin(ttl, self._matured_after, most, state.clock, state.start)
+        self.rows.begin(ttl, self._label_delay_limit, most, state.clock, state.start)
         self.rows.keeps = self._corrects or self.matures
         self._counts, self._most = state.counts, min(most, 1 << 62)
         self._predictions = self._labels = self._joined = 0  # that are not among the counts yet
@@ -218,10 +218,10 @@ class Join:
         """
         if self._corrects and event.weight is not None and event.weight != 1.0:
             return f"a label must not have a weight other than 1, got {event.weight:g}: corrections = true"
-        if event.time is not None or self._matured_after is None or event.id is None:
+        if event.time is not None or self._label_delay_limit is None or event.id is None:
             return None
         what = "a label" if isinstance(event, LabelEvent) else "a prediction"
-        after = show_duration(self._matured_after)
+        after = show_duration(self._label_delay_limit)
         return f"{what} needs a time: predictions without a label count as 0 after {after} of event time"
 
     def ripen(self, event: LabelEvent) -> Joined | None:
@@ -231,7 +231,7 @@ class Join:
         watermark have passed its prediction's time. The label that a prediction is joined with depends on
         times alone.
         """
-        after = self._matured_after
+        after = self._label_delay_limit
         if after is None:
             return None
         row = self.rows.known(event.id)
@@ -261,7 +261,7 @@ class Join:
         self,
         event: PredictionEvent | LabelledEvent,
         probability: float,
-        seen: int,
+        prediction_index: int,
         answer: tuple[int, float, float] | None = None,
     ) -> Joined | None:
         """Hold an answered prediction until its label comes, or join it with a label that came before it.
@@ -272,7 +272,7 @@ class Join:
             that `admit` has taken.
         probability
             probability that was answered, in [0, 1].
-        seen
+        prediction_index
             number of target scores that its engine had observed before the answer.
         answer
             the map's version and weights, as in `Pending.answer`, if the join keeps answers.
@@ -286,7 +286,7 @@ class Join:
                 event.domain,
                 event.key,
                 event.time,
-                seen,
+                prediction_index,
                 answer,
                 weight=event.weight,
             )
@@ -295,7 +295,7 @@ class Join:
             event.score,
             probability,
             event.time,
-            seen,
+            prediction_index,
             event.domain,
             event.key,
             held,
@@ -305,7 +305,7 @@ class Join:
         if held is not None and self._corrects:
             held.told = early.label, early.time
         self._joined += 1
-        return _joined(event, probability, seen, early.label, early.time, early.weight)
+        return _joined(event, probability, prediction_index, early.label, early.time, early.weight)
 
     def take_early(self, id_: str) -> LabelEvent | None:
         """Return the label that waited for a prediction which is to be held until it is matured, if one did.
@@ -319,12 +319,12 @@ class Join:
         self.rows.remove(row)
         return early
 
-    def join(self, event: LabelledEvent, probability: float, seen: int) -> Joined:
+    def join(self, event: LabelledEvent, probability: float, prediction_index: int) -> Joined:
         """Join a score and a label that came together without an id; parameters as in `hold`."""
         self._predictions += 1
         self._labels += 1
         self._joined += 1
-        return _joined(event, probability, seen, event.label, event.time, None)
+        return _joined(event, probability, prediction_index, event.label, event.time, None)
 
     # Labels
 
@@ -452,7 +452,7 @@ class Join:
             if self._corrects:
                 return Contradicted(held.domain, held.key, self._relabel(row, event, held))
         self._counts.late += 1
-        after = show_duration(self._matured_after or 0.0)
+        after = show_duration(self._label_delay_limit or 0.0)
         reason = f"late label: the prediction with id {event.id!r} counts as 0, it had none for {after}"
         if event.label:
             reason += "; [join] corrections = true would correct it"
@@ -469,7 +469,9 @@ class Join:
         self.rows.relabel(row, event.label)
         held.told = event.label, counted
         self.rows.note(row)
-        return Relabelled(held.score, event.label, held.domain, held.time, counted, held.seen, held.key)
+        return Relabelled(
+            held.score, event.label, held.domain, held.time, counted, held.prediction_index, held.key
+        )
 
     def _reject_early(self) -> Rejected:
         """Reject the label that has waited longest, saying how long ago its prediction may have ended."""
@@ -502,7 +504,7 @@ def _with_origin(event: T, origin_of: OriginOf | None) -> T:
 def _joined(
     event: PredictionEvent | LabelledEvent,
     probability: float,
-    seen: int,
+    prediction_index: int,
     label: int,
     time: float | None,
     weight: float | None,
@@ -514,7 +516,7 @@ def _joined(
         event.domain,
         event.time,
         time,
-        seen,
+        prediction_index,
         event.key,
         weight=_weight(weight, event.weight),
     )

@@ -31,7 +31,7 @@ class Joined(msgspec.Struct, frozen=True, gc=False):
     """Event time of the prediction, in seconds; None if it had none."""
     labelled_at: float | None = None
     """Event time of the label, in seconds; None if it had none."""
-    seen: int = 0
+    prediction_index: int = 0
     """Number of target scores that the engine had observed before it answered the prediction."""
     key: str | None = None
     """Key of the prediction."""
@@ -65,7 +65,7 @@ class Relabelled(msgspec.Struct, frozen=True, gc=False):
     predicted_at: float | None
     labelled_at: float | None
     """Time in seconds by which the old label counted; None if it counted by number."""
-    seen: int
+    prediction_index: int
     """Number of target scores observed before the answer, as in `Joined`."""
     key: str | None
 

@@ -25,7 +25,7 @@ cdef class JoinRules(id_table_c.IdTable):
     cdef int _expire_oldest(self) except -1
     @cython.locals(data=bytes, row=Py_ssize_t, code=Py_ssize_t)
     cpdef hold(
-        self, str id_, double score, double probability, time, long long seen, str domain, key, held
+        self, str id_, double score, double probability, time, long long prediction_index, str domain, key, held
     )
     cpdef meet(self, Py_ssize_t row, int label, time, weight)
     @cython.locals(data=bytes, row=Py_ssize_t)
@@ -38,11 +38,11 @@ cdef class JoinRules(id_table_c.IdTable):
     cdef Py_ssize_t new_row(self, const unsigned char* data, Py_ssize_t start, Py_ssize_t size) except -1
     cdef bint waits_plainly(self, Py_ssize_t row, bint is_target) noexcept
     cdef int hold_new(
-        self, Py_ssize_t row, double score, double probability, double time, long long seen, bint is_target, Py_ssize_t code
+        self, Py_ssize_t row, double score, double probability, double time, long long prediction_index, bint is_target, Py_ssize_t code
     ) except -1
     @cython.locals(real=Py_ssize_t)
     cdef void _write(
-        self, Py_ssize_t row, double score, double probability, double time, long long seen, bint is_target, Py_ssize_t code
+        self, Py_ssize_t row, double score, double probability, double time, long long prediction_index, bint is_target, Py_ssize_t code
     ) noexcept
     cdef double score_of(self, Py_ssize_t row) noexcept
     cdef double forecast_of(self, Py_ssize_t row) noexcept

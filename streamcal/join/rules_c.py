@@ -72,12 +72,12 @@ class JoinRules(id_table_c.IdTable):
         self.begin(_FOREVER, None, _MANY, None, None)
 
     def begin(
-        self, ttl: float, matured_after: float | None, most: int, time: float | None, start: float | None
+        self, ttl: float, label_delay_limit: float | None, most: int, time: float | None, start: float | None
     ) -> None:
         """Set the options, and the clock: the latest event time, and the first that it showed."""
         self._ttl, self._most = ttl, min(most, _MANY)
-        self.matures = matured_after is not None
-        self._wait = ttl if matured_after is None else matured_after
+        self.matures = label_delay_limit is not None
+        self._wait = ttl if label_delay_limit is None else label_delay_limit
         self._now = _NEVER if time is None else time
         self._start = _NONE if start is None else start
         self._watermark = _FOREVER
@@ -181,7 +181,7 @@ class JoinRules(id_table_c.IdTable):
         score: float,
         probability: float,
         time: float | None,
-        seen: int,
+        prediction_index: int,
         domain: str,
         key: str | None,
         held: Pending | None,
@@ -201,7 +201,15 @@ class JoinRules(id_table_c.IdTable):
         else:
             row = self.new_row(data, 0, len(data))
         code = 0 if key is None else self.code_of(key)
-        self._write(row, score, probability, _NONE if time is None else time, seen, domain == "target", code)
+        self._write(
+            row,
+            score,
+            probability,
+            _NONE if time is None else time,
+            prediction_index,
+            domain == "target",
+            code,
+        )
         if held is not None:
             self.hold_object(row, held)
         if early is not None:
@@ -291,21 +299,35 @@ class JoinRules(id_table_c.IdTable):
         return bool(self._state[row] == _WAITS and self._flags[row] & (_HELD | _DOMAIN) == is_target)
 
     def hold_new(
-        self, row: int, score: float, probability: float, time: float, seen: int, is_target: bool, code: int
+        self,
+        row: int,
+        score: float,
+        probability: float,
+        time: float,
+        prediction_index: int,
+        is_target: bool,
+        code: int,
     ) -> None:
         """Hold an answered prediction in its new row; ``code`` is the number of its key."""
         self._flags[row] = 0
-        self._write(row, score, probability, time, seen, is_target, code)
+        self._write(row, score, probability, time, prediction_index, is_target, code)
         self._begin_wait(row)
 
     def _write(
-        self, row: int, score: float, probability: float, time: float, seen: int, is_target: bool, code: int
+        self,
+        row: int,
+        score: float,
+        probability: float,
+        time: float,
+        prediction_index: int,
+        is_target: bool,
+        code: int,
     ) -> None:
         real = _REAL * row
         self._real[real + 1] = score
         self._real[real + 2] = probability
         self._real[real + 3] = time
-        self._whole[_PAIR * row] = seen
+        self._whole[_PAIR * row] = prediction_index
         self._flags[row] = (self._flags[row] & _LINKED) | is_target
         self._key[row] = code
 

@@ -57,12 +57,12 @@ class FirstLabels(msgspec.Struct):
     labels: Count = 0
     positives: Count = 0
 
-    def add(self, scores: Floats, labels: Labels, seen: Counts) -> None:
+    def add(self, scores: Floats, labels: Labels, prediction_index: Counts) -> None:
         """Add labels, int8[k], with their scores and the number of scores observed before each."""
-        newest = int(seen.max())
+        newest = int(prediction_index.max())
         if newest > self.newest:
             self.newest, self.before = newest, self.labels
-        self.before += int(np.count_nonzero(seen < self.newest))
+        self.before += int(np.count_nonzero(prediction_index < self.newest))
         self.scores += float(scores.sum())
         self.labels += len(labels)
         self.positives += int(np.count_nonzero(labels))

@@ -58,14 +58,14 @@ cpdef mix(
 
 @cython.locals(number=Py_ssize_t, least=Py_ssize_t, i=Py_ssize_t, low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t)
 cpdef Py_ssize_t served_at(
-    const unsigned long long[::1] ends, Py_ssize_t first, const long long[:] seen, long long[::1] out
+    const unsigned long long[::1] ends, Py_ssize_t first, const long long[:] prediction_index, long long[::1] out
 )
 
 @cython.locals(windows=Py_ssize_t, scalings=Py_ssize_t, row=Py_ssize_t, j=Py_ssize_t)
 cpdef put_rows(const double[:, ::1] hinges, const double[:, :] platt, double[:, ::1] out)
 
 @cython.locals(newest="long long", some_at_once=bint, fresh=Py_ssize_t, i=Py_ssize_t)
-cpdef look(const long long[:] seen, long long at_once, long long observed, bint newer)
+cpdef look(const long long[:] prediction_index, long long at_once, long long observed, bint newer)
 
 @cython.locals(
     kinds=Py_ssize_t, candidates=Py_ssize_t, row="double[::1]", edges="const double[:]", middles="const double[:]",

@@ -255,7 +255,7 @@ def mix(
         out[i] = min(out[i], 1.0)  # rounding may lead above 1 by one ulp
 
 
-def served_at(ends: array[int], first: int, seen: Counts, out: Counts) -> int:
+def served_at(ends: array[int], first: int, prediction_index: Counts, out: Counts) -> int:
     """Find the snapshot that was served after each number of scores; return the least index.
 
     Parameters
@@ -265,19 +265,19 @@ def served_at(ends: array[int], first: int, seen: Counts, out: Counts) -> int:
     first
         index of the first snapshot that knew a label; K stands for snapshots before it, and for negative
         counts.
-    seen, out
+    prediction_index, out
         int64[n]; ``out`` gets the indices.
     """
     number = len(ends) + 1
     least = number
-    for i in range(len(seen)):
+    for i in range(len(prediction_index)):
         low, high = 0, len(ends)
-        if seen[i] < 0:
+        if prediction_index[i] < 0:
             low = number
         else:
             while low < high:
                 middle = (low + high) // 2
-                if ends[middle] <= seen[i]:
+                if ends[middle] <= prediction_index[i]:
                     low = middle + 1
                 else:
                     high = middle
@@ -301,12 +301,12 @@ def put_rows(hinges: Floats, platt: Floats, out: Floats) -> None:
             out[row, 0], out[row, 1] = platt[row - windows, 0], platt[row - windows, 1]
 
 
-def look(seen: Counts, at_once: int, observed: int, newer: bool) -> tuple[int, bool, int]:
+def look(prediction_index: Counts, at_once: int, observed: int, newer: bool) -> tuple[int, bool, int]:
     """Find the latest predictions of labels.
 
     Parameters
     ----------
-    seen
+    prediction_index
         int64[n], n at least 1, as in `mixture.Mixture.learn`.
     at_once
         the stand-in for a label that came together with its prediction.
@@ -320,12 +320,12 @@ def look(seen: Counts, at_once: int, observed: int, newer: bool) -> tuple[int, b
     The greatest of the counts; whether a label came at once; and the number of predictions since the latest
     step.
     """
-    newest, some_at_once, fresh = seen[0], False, 0
-    for i in range(len(seen)):
-        newest = max(newest, seen[i])
-        if seen[i] == at_once:
+    newest, some_at_once, fresh = prediction_index[0], False, 0
+    for i in range(len(prediction_index)):
+        newest = max(newest, prediction_index[i])
+        if prediction_index[i] == at_once:
             some_at_once = True
-        if seen[i] < 0 or (newer and seen[i] >= observed):
+        if prediction_index[i] < 0 or (newer and prediction_index[i] >= observed):
             fresh += 1
     return newest, some_at_once, fresh
 

@@ -210,7 +210,7 @@ class Mixture:
         self,
         scores: Floats,
         labels: Labels,
-        seen: Counts,
+        prediction_index: Counts,
         units: Counts | None = None,
         observed: Observed | None = None,
     ) -> None:
@@ -220,7 +220,7 @@ class Mixture:
         ----------
         scores, labels
             float64[k] in [0, 1] and int8[k] in {0, 1}.
-        seen
+        prediction_index
             int64[k], the number of target scores observed when each prediction was made; `AT_ONCE`: just
             before its label came; `IN_CALL`: before the label before it came.
         units
@@ -234,8 +234,10 @@ class Mixture:
         ValueError
             If the lengths differ; nothing is changed then.
         """
-        if not len(scores) == len(labels) == len(seen):
-            raise ValueError(f"{len(scores)} scores, {len(labels)} labels, {len(seen)} counts of seen scores")
+        if not len(scores) == len(labels) == len(prediction_index):
+            raise ValueError(
+                f"{len(scores)} scores, {len(labels)} labels, {len(prediction_index)} prediction indices"
+            )
         if not len(labels):
             return
         n, before = self._counts.n, self._snapshots.latest
@@ -244,12 +246,14 @@ class Mixture:
         # While no prediction is made, nothing that is mixed is served. Who observes fewer scores than labels
         # does not tell of predictions.
         tells = n + len(labels) <= number <= before.observed
-        newest, some_at_once, fresh = look(seen, AT_ONCE, before.observed, number > before.observed)
+        newest, some_at_once, fresh = look(
+            prediction_index, AT_ONCE, before.observed, number > before.observed
+        )
         if newest == AT_ONCE or (newest >= 0 and (not tells or some_at_once)):
             self._arrival = before
-        self._at_once = bool(newest < 0 or 2 * fresh > len(seen))
+        self._at_once = bool(newest < 0 or 2 * fresh > len(prediction_index))
         if self.holds:
-            self._first_labels.add(scores, labels, seen)
+            self._first_labels.add(scores, labels, prediction_index)
             self._windows.add(scores, labels, units)
             if self._first_labels.judge(observed or Observed(0, 0.0)):
                 if self._first_labels.one_class_late:
@@ -260,7 +264,9 @@ class Mixture:
                 self._online.learn(logit(known), told, counted)
         else:
             logits = np.empty(len(scores))
-            losses, tracked = self._losses(scores, labels, seen if newest >= 0 else None, shares, logits)
+            losses, tracked = self._losses(
+                scores, labels, prediction_index if newest >= 0 else None, shares, logits
+            )
             self._weights.track(losses, tracked, shares, earlier=n)
             self._recent.add(losses)
             self._online.learn(logits, labels, shares)
@@ -447,13 +453,14 @@ class Mixture:
         self,
         scores: Floats,
         labels: Labels,
-        seen: Counts | None,
+        prediction_index: Counts | None,
         shares: Floats | None,
         logits: Floats,
     ) -> tuple[Floats, Floats]:
-        """Return the log losses of the forecasts for n scores; ``seen`` is None if all came at once.
+        """Return the log losses of the forecasts for n scores.
 
-        ``logits`` is an array that gets the logits of the scores.
+        ``prediction_index`` is None if all labels came at once. ``logits`` is an array that gets the
+        logits of the scores.
 
         Returns
         -------
@@ -464,8 +471,8 @@ class Mixture:
         is_latest = arrival is held[-1][1]
         served: tuple[Snapshot, ...] = ()
         which, kinds = None, 1
-        if seen is not None:
-            index, least = self._snapshots.served_at(seen)
+        if prediction_index is not None:
+            index, least = self._snapshots.served_at(prediction_index)
             if least < len(held) - is_latest:
                 served, which = (*(snapshot for _, snapshot in held), arrival), index
                 # What scores tell of now is not what labels of the past confirm.

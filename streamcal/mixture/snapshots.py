@@ -68,15 +68,15 @@ class Snapshots:
         if not now % _THIN_EVERY:
             self._set([each for each in self.held if _is_kept(each[0], now - each[0])])
 
-    def served_at(self, seen: Counts) -> tuple[Counts, int]:
+    def served_at(self, prediction_index: Counts) -> tuple[Counts, int]:
         """Return the index of the snapshot served after each number of scores, int64[n], and the least index.
 
         For negative numbers it is K, the number of snapshots that are held. K also stands for snapshots that
         knew no label: their candidates forecast the same, so no label can distinguish them.
         """
         first = next((place for place, (_, each) in enumerate(self.held) if each.knows), 0)
-        index = np.empty(len(seen), np.int64)
-        return index, served_at(self._ends, first, seen, index)
+        index = np.empty(len(prediction_index), np.int64)
+        return index, served_at(self._ends, first, prediction_index, index)
 
     def _set(self, held: list[tuple[int, Snapshot]]) -> None:
         self.held = held

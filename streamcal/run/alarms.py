@@ -26,9 +26,10 @@ ADVICE: Final = {
         " so, the score has lost its meaning there: recalibration hides that, only a new model repairs it."
     ),
     IMPLIED: (
-        "Positives come later than [join] matured_after, and their predictions were learned as 0: the map is"
-        " too low. Nothing is certified of the target. Raise matured_after to the time in which nearly all"
-        " positives come, and start anew: without corrections = true, what was learned as 0 stays 0."
+        "Positives come later than [join] label_delay_limit, and their predictions were learned as 0:"
+        " the map is too low. Nothing is certified of the target. Raise label_delay_limit to the time in"
+        " which nearly all positives come, and start anew: without corrections = true, what was learned"
+        " as 0 stays 0."
     ),
 }
 """By the assumption that is refuted, or how it begins: what follows from it, and what to do."""

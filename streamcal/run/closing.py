@@ -73,12 +73,12 @@ def _rejected(tally: Tally, reasons: Mapping[str, int]) -> list[str]:
 def _join(pipeline: Pipeline) -> list[str]:
     counts, words = pipeline.counts, []
     labels, predictions = counts.labels, counts.predictions
-    after = pipeline.matured_after
+    after = pipeline.label_delay_limit
     if after is not None and not counts.joined + counts.implied and pipeline.pending:
         return [
             f"Nothing was learned: the {pipeline.pending:,} predictions of the last {show_duration(after)}"
-            " (matured_after) still wait, and the stream is no longer than that. Let it go on, or lower"
-            " [join] matured_after."
+            " (label_delay_limit) still wait, and the stream is no longer than that. Let it go on, or lower"
+            " [join] label_delay_limit."
         ]
     if labels and not counts.joined and counts.late <= _MOSTLY * labels:
         return [
@@ -86,7 +86,7 @@ def _join(pipeline: Pipeline) -> list[str]:
             " Have the labels the ids of the predictions, in the same form, and do they come within [join]"
             " label_ttl?"
         ]
-    wait = "label_ttl" if after is None else "matured_after"
+    wait = "label_ttl" if after is None else "label_delay_limit"
     for count, what, advice in (
         (
             counts.late,
@@ -112,7 +112,7 @@ def _join(pipeline: Pipeline) -> list[str]:
         words.append(
             f"{contradicted:,} of {told + contradicted:,} positive labels"
             f" ({contradicted / (told + contradicted):.0%}) came after their prediction had counted as 0."
-            f" [join] matured_after, {show_duration(after)}, is too short: raise it"
+            f" [join] label_delay_limit, {show_duration(after)}, is too short: raise it"
             f"{'' if pipeline.corrects else ', or set corrections = true'}."
         )
     if labels and counts.expired > _MOSTLY * predictions:
@@ -140,7 +140,7 @@ def _classes(pipeline: Pipeline) -> list[str]:
 
 def _trend(pipeline: Pipeline) -> list[str]:
     trend, out = pipeline.quality.delays.trend, pipeline.delay.out or 0.0
-    if trend is None or abs(trend.z) < _TREND or pipeline.matured_after is not None:
+    if trend is None or abs(trend.z) < _TREND or pipeline.label_delay_limit is not None:
         return []  # what is matured is learned with all its labels
     off = out * (trend.later - trend.rate)
     if abs(off) < _OFF * min(trend.rate, 1.0 - trend.rate):
@@ -150,8 +150,8 @@ def _trend(pipeline: Pipeline) -> list[str]:
         f"Labels that come later are {more} often positive: {trend.later:.1%} of the slower half are, and"
         f" {trend.sooner:.1%} of the faster (z = {trend.z:+.1f}), while {out:.0%} of the predictions wait for"
         " theirs. If these will be like those of the slower half, the share of positives that was learned,"
-        f' {trend.rate:.1%}, is too {low} by {abs(off):.1%}. With [join] unlabelled = "negative", predictions'
-        f" mature before they are learned: {_PAGE}."
+        f' {trend.rate:.1%}, is too {low} by {abs(off):.1%}. With [join] missing_labels = "negative",'
+        f" predictions mature before they are learned: {_PAGE}."
     ]
 
 

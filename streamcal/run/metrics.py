@@ -249,5 +249,5 @@ class RunMetrics(Collector):
             if log_e_value is not None:
                 evidence.add_metric([name], log_e_value)
         yield from (versions, bins, priors, risks, evidence, mixed)
-        if pending.samples:  # of label_horizon only
+        if pending.samples:  # of label_delay_limit only
             yield pending

@@ -115,9 +115,9 @@ class Pipeline:
         return self._join.counts
 
     @property
-    def matured_after(self) -> float | None:
+    def label_delay_limit(self) -> float | None:
         """Seconds after which a prediction without a label counts as 0; None: it never does."""
-        return self._config.matured_after
+        return self._config.delay_limit_seconds
 
     @property
     def corrects(self) -> bool:

@@ -38,7 +38,7 @@ def closing_rows(pipeline: Pipeline, unknown_fields: int | None) -> list[tuple[s
         nobody knows: a store does not keep it.
     """
     tally, counts, quality = pipeline.tally, pipeline.counts, pipeline.quality
-    matures = pipeline.matured_after is not None
+    matures = pipeline.label_delay_limit is not None
     rows: list[tuple[str, int | float | str | None]] = [
         ("events", tally.events),
         ("source labels", tally.source_labels),
@@ -113,7 +113,8 @@ def _claims(engine: Engine, name: str) -> list[tuple[str, float | str | None]]:
         words = f"no claim yet: {labels:,} labels so far, the first map comes with {FIRST_LABELS}"
         if engine.first_cohort is not None:
             first = engine.first_cohort
-            words = f"no claim yet: first after {first:,} predictions and a label, now {engine.seen:,}"
+            count = engine.prediction_count
+            words = f"no claim yet: first after {first:,} predictions and a label, now {count:,}"
         return [(f"certified risk{name}", words)]
     share = f"{1.0 - certificate.delta:.0%} sure"
     if certificate.cohorts == "matured":

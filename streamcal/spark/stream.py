@@ -137,11 +137,11 @@ def recalibrate_stream(
     if buckets < 1:
         raise ValueError(f"buckets must be at least 1, got {buckets}")
     given = join or JoinConfig()
-    if given.unlabelled == "negative" or given.corrections:
+    if given.missing_labels == "negative" or given.corrections:
         raise ValueError(
-            f"unlabelled={given.unlabelled!r} and corrections={given.corrections!r} of the join: on Spark,"
-            " its buckets only add up labels as they are told. Use streamcal run, or unlabelled='drop' and"
-            " corrections=False"
+            f"missing_labels={given.missing_labels!r} and corrections={given.corrections!r} of the"
+            " join: on Spark, its buckets only add up labels as they are told. Use streamcal run, or"
+            " missing_labels='drop' and corrections=False"
         )
     share = given.model_copy(update={"max_pending": -(-given.max_pending // buckets)})
     timed = _prepared(events, buckets, math.inf if given.max_jump is None else given.max_jump)

@@ -165,10 +165,10 @@ def test_a_run_equals_the_engine_by_hand_and_is_reproducible(tmp_path: Path) -> 
         engine.observe_one(score)
         if i >= 50:
             squares.append((first[i - 50]["probability"] - classes[i - 50]) ** 2)
-            engine.learn_one(scores[i - 50], classes[i - 50], "target", seen=i - 50)
+            engine.learn_one(scores[i - 50], classes[i - 50], "target", prediction_index=i - 50)
     for i in range(350, 400):
         squares.append((first[i]["probability"] - classes[i]) ** 2)
-        engine.learn_one(scores[i], classes[i], "target", seen=i)
+        engine.learn_one(scores[i], classes[i], "target", prediction_index=i)
     shown = table(done)
     assert shown["joined"] == "400"
     assert float(shown["Brier score after"]) == pytest.approx(np.mean(squares), abs=1e-5)

@@ -459,7 +459,7 @@ def test_an_engine_in_the_harness_is_told_when_its_score_was_answered() -> None:
     method = replay.Streamcal("target")
     outcome = adaptation.run(method, stream, 100)
     # Of the last block nobody asked after its labels had come.
-    assert (method.engine.target.labels, method.engine.seen) == (200, 400)
+    assert (method.engine.target.labels, method.engine.prediction_count) == (200, 400)
     assert outcome.mean("Brier") == pytest.approx(outcome.losses["Brier"].mean())
     assert outcome.losses["Brier"][:100] == pytest.approx((SCORES[:100] - LABELS[:100]) ** 2)
 
@@ -474,8 +474,8 @@ def test_an_engine_in_blocks_is_what_it_is_one_by_one() -> None:
     for i, score in enumerate(SCORES.tolist()):
         if i % 20 == 0:
             for place in order[0][learned : order[1][i]].tolist():
-                engine.learn_one(SCORES[place], int(LABELS[place]), seen=seen[place])
-            learned, start = order[1][i], engine.seen
+                engine.learn_one(SCORES[place], int(LABELS[place]), prediction_index=seen[place])
+            learned, start = order[1][i], engine.prediction_count
         seen.append(start)
         assert served[i] == pytest.approx(engine.predict_one(score), abs=1e-12)
         engine.observe_one(score)

@@ -94,7 +94,7 @@ def looped(engine: Recalibrator, scores: Scores, labels: Labels, delay: int) -> 
             engine.observe_one(z[i])
         if i >= delay:
             seen = i - delay if delay else None
-            engine.learn_one(z[i - delay], y[i - delay], "target", seen=seen)
+            engine.learn_one(z[i - delay], y[i - delay], "target", prediction_index=seen)
     return said, []
 
 

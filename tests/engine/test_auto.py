@@ -269,9 +269,9 @@ def test_splits_and_restarts_change_nothing() -> None:
                 engine.learn_many(scores[n:end], labels[n:end], domain)
                 continue
             for i in range(n, end) if engine is not many or (seen is None and domain == "target") else ():
-                engine.learn_one(float(scores[i]), int(labels[i]), domain, seen=seen)
+                engine.learn_one(float(scores[i]), int(labels[i]), domain, prediction_index=seen)
         if not burst and (seen is not None or domain == "source"):
-            many.learn_many(scores[n:end], labels[n:end], domain, seen=seen)
+            many.learn_many(scores[n:end], labels[n:end], domain, prediction_index=seen)
         for engine in (one, again, many):
             engine.observe_many(scores[n:end])
         n = end
@@ -316,12 +316,15 @@ def test_delayed_labels_are_scored_with_the_forecast_of_their_time() -> None:
     def weight_of_the_short(*, told: bool) -> float:
         engine, seen = Recalibrator(), []
         for i in range(n):
-            seen.append(engine.seen)
+            seen.append(engine.prediction_count)
             engine.observe_one(float(scores[i]))
             if i >= delay:
                 late = i - delay
                 engine.learn_one(
-                    float(scores[late]), int(labels[late]), "target", seen=seen[late] if told else None
+                    float(scores[late]),
+                    int(labels[late]),
+                    "target",
+                    prediction_index=seen[late] if told else None,
                 )
         assert engine.mixing is not None
         return engine.mixing.weights.get("target/platt/0.98", 0.0)
@@ -411,9 +414,9 @@ def test_what_late_labels_teach_is_served_at_once_where_nothing_was_known_before
         part = slice(start, start + 100)
         if start >= delay:
             late = slice(start - delay, start - delay + 100)
-            engine.learn_many(scores[late], labels[late], seen=seen.pop(0))
+            engine.learn_many(scores[late], labels[late], prediction_index=seen.pop(0))
         served[part] = engine.predict_many(scores[part])
-        seen.append(engine.seen)
+        seen.append(engine.prediction_count)
         engine.observe_many(scores[part])
     learned = slice(delay + 700, n)
     assert served[learned].mean() == pytest.approx(truth[learned].mean(), rel=0.08)
@@ -446,7 +449,7 @@ def test_scores_alone_move_the_map_before_the_labels_come() -> None:
         engine.learn_many(*calibration, "source")
         versions, seen = {0: engine.map}, []
         for i, score in enumerate(scores.tolist()):
-            seen.append(engine.seen)
+            seen.append(engine.prediction_count)
             for emission in engine.step(PredictionEvent(str(i), score)):
                 if isinstance(emission, MapPublished):
                     versions[emission.map.version] = emission.map

@@ -20,7 +20,7 @@ from streamcal.testing import NormalPair
 
 TRUTH = NormalPair(0.5)
 AFTER = 100.0  # seconds
-JOIN: dict[str, Any] = {"unlabelled": "negative", "matured_after": AFTER}
+JOIN: dict[str, Any] = {"missing_labels": "negative", "label_delay_limit": AFTER}
 ZEROS = implied_zeros(AFTER)
 
 
@@ -66,7 +66,7 @@ def test_contradicted_labels_refute_within_a_hundred(mode: Mode, corrections: bo
     restored = Recalibrator.from_bytes(engine.to_bytes())
     assert restored.certificate == certificate
     assert restored.alarms == engine.alarms
-    assert "Raise matured_after" in advised(asked[0]).advice
+    assert "Raise label_delay_limit" in advised(asked[0]).advice
     if mode == "target":
         assert [(alarm.assumption, count <= 100) for alarm, count in alarms if count] == [(ZEROS, True)]
 

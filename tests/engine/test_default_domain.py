@@ -45,8 +45,8 @@ def test_every_way_to_learn_agrees() -> None:
         one.learn_one(score, label)
         many.learn_many([score], [label])
         stepped.step(LabelledEvent(score, label))
-        early.learn_one(score, label, seen=0)
-    together.learn_many(scores, labels, seen=0)
+        early.learn_one(score, label, prediction_index=0)
+    together.learn_many(scores, labels, prediction_index=0)
     assert one.to_bytes() == many.to_bytes()
     assert early.to_bytes() == together.to_bytes()
     for engine in (one, many, stepped, early, together):

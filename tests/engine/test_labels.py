@@ -27,10 +27,10 @@ SCORES = [0.1, 0.6, 0.7, 0.9] * 30
 )
 def test_positive_names_the_label_of_class_1(labels: Any, positive: object) -> None:
     plain, many, one = Recalibrator(), Recalibrator(), Recalibrator()
-    plain.learn_many(SCORES, [0, 1, 0, 1] * 30, seen=0)
-    many.learn_many(SCORES, labels, positive=positive, seen=0)
+    plain.learn_many(SCORES, [0, 1, 0, 1] * 30, prediction_index=0)
+    many.learn_many(SCORES, labels, positive=positive, prediction_index=0)
     for score, label in zip(SCORES, labels, strict=True):
-        one.learn_one(score, label, positive=positive, seen=0)
+        one.learn_one(score, label, positive=positive, prediction_index=0)
     assert plain.to_bytes() == many.to_bytes() == one.to_bytes()
 
 

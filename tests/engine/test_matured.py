@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def fed(
         engine.observe_many(scores[start : start + every])
         end = int(np.searchsorted(due[order], start + every))
         for number in order[known:end].tolist():
-            engine.learn_one(float(scores[number]), int(labels[number]), seen=number)
+            engine.learn_one(float(scores[number]), int(labels[number]), prediction_index=number)
         known = end
         yield engine.certificate
 
@@ -55,7 +56,7 @@ def violations(horizon: int | None, streams: int, count: int) -> tuple[int, floa
         rng = np.random.default_rng(seed)
         scores, labels = TRUTH.sample(count, rng)
         due = np.arange(count) + np.where(labels == 1, LATE, 0)
-        engine = Recalibrator(mode="target", label_horizon=horizon, delta=0.001)
+        engine = Recalibrator(mode="target", label_delay_limit=horizon, delta=0.001)
         slack = [
             certificate.risk / TRUTH.risk(engine.map).total
             for certificate in fed(engine, scores, labels, due, 2000)
@@ -95,7 +96,7 @@ def test_it_is_not_much_wider_where_labels_come_late_whatever_they_are() -> None
         due = np.arange(n) + rng.integers(0, horizon, n)
         found = []
         for option in (horizon, None):
-            engine = Recalibrator(mode="target", label_horizon=option)
+            engine = Recalibrator(mode="target", label_delay_limit=option)
             *_, certificate = fed(engine, scores, labels, due, n // 4)
             assert certificate is not None
             by_limits = engine._engine._versions._ledger._claims["target"].by_limits(engine.map)
@@ -116,7 +117,7 @@ def test_the_prior_of_a_target_whose_positives_come_late_is_limited_by_the_matur
     due = np.arange(30_000) + np.where((labels == 1) & (rng.random(30_000) < 0.8), LATE, 0)
     risks, claims = [], []
     for horizon in (None, 2000):
-        engine = Recalibrator(mode="composite", label_horizon=horizon, delta=0.01)
+        engine = Recalibrator(mode="composite", label_delay_limit=horizon, delta=0.01)
         engine.learn_many(*calibration, "source")
         *_, certificate = fed(engine, scores[:15_000], labels[:15_000], due[:15_000], 5000)
         assert certificate is not None
@@ -160,7 +161,7 @@ def stepped(engine: Recalibrator, count: int, part: int | None = None) -> list[C
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{"mode": "target"}, {"prior": "both"}, {"mode": "composite"}])
 def test_the_state_and_what_is_published_do_not_depend_on_where_it_is_stored(options: Any) -> None:
-    made = [Recalibrator(label_horizon=400, **options) for _ in range(2)]
+    made = [Recalibrator(label_delay_limit=400, **options) for _ in range(2)]
     for engine in made:
         engine.learn_many(*TRUTH.sample(500, np.random.default_rng(0)), "source")
     whole, parts = stepped(made[0], 3000), stepped(made[1], 3000, 700)
@@ -172,17 +173,17 @@ def test_the_state_and_what_is_published_do_not_depend_on_where_it_is_stored(opt
 @pytest.mark.parametrize("prior", ["labels", "both"])
 def test_many_at_once_give_the_state_of_one_by_one(prior: Any) -> None:
     scores, labels = TRUTH.sample(6000, np.random.default_rng(5))
-    one, many = (Recalibrator(mode="composite", label_horizon=500, prior=prior) for _ in range(2))
+    one, many = (Recalibrator(mode="composite", label_delay_limit=500, prior=prior) for _ in range(2))
     for each in (one, many):
         each.learn_many(scores[:1000], labels[:1000], "source")
     for start in range(0, 6000, 1500):
         part = slice(start, start + 1500)
         many.observe_many(scores[part])
-        many.learn_many(scores[part], labels[part], seen=start)
+        many.learn_many(scores[part], labels[part], prediction_index=start)
         for score in scores[part].tolist():
             one.observe_one(score)
         for number in range(start, start + 1500):
-            one.learn_one(float(scores[number]), int(labels[number]), seen=number)
+            one.learn_one(float(scores[number]), int(labels[number]), prediction_index=number)
     assert one.certificate == many.certificate
     assert one.to_bytes() == many.to_bytes()
     restored = Recalibrator.from_bytes(one.to_bytes())
@@ -191,33 +192,39 @@ def test_many_at_once_give_the_state_of_one_by_one(prior: Any) -> None:
 
 
 def test_an_option_that_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"label_horizon=9 is for labels of the target.*'source'"):
-        RecalibratorConfig(mode="source", label_horizon=9)
-    with pytest.raises(ValueError, match=r"label_horizon=9 counts all predictions.* window 500 of"):
-        RecalibratorConfig(window=500, label_horizon=9)
-    assert RecalibratorConfig(window=500, window_domain="source", label_horizon=9).label_horizon == 9
-    with pytest.raises(ValueError, match="a number of predictions, not a time: give how many come in 'P30D'"):
-        RecalibratorConfig.model_validate({"label_horizon": "P30D"})
+    with pytest.raises(ValueError, match=r"label_delay_limit=9 is for labels of the target.*'source'"):
+        RecalibratorConfig(mode="source", label_delay_limit=9)
+    with pytest.raises(ValueError, match=r"label_delay_limit=9 counts all predictions.* window 500 of"):
+        RecalibratorConfig(window=500, label_delay_limit=9)
+    assert RecalibratorConfig(window=500, window_domain="source", label_delay_limit=9).label_delay_limit == 9
+    with pytest.raises(ValueError, match="of the recalibrator, but not set of the join"):
+        Recalibrator(label_delay_limit=timedelta(days=30))
     with pytest.raises(ValueError, match="greater than or equal to 1"):
-        RecalibratorConfig(label_horizon=0)
+        RecalibratorConfig(label_delay_limit=0)
 
 
 def test_engines_with_cohorts_are_not_merged() -> None:
-    engine = Recalibrator(label_horizon=100)
-    with pytest.raises(ValueError, match="cannot merge engines with label_horizon=100: labels still to come"):
-        engine.merge(Recalibrator(label_horizon=100))
+    engine = Recalibrator(label_delay_limit=100)
+    with pytest.raises(
+        ValueError, match="cannot merge engines with label_delay_limit=100: labels still to come"
+    ):
+        engine.merge(Recalibrator(label_delay_limit=100))
 
 
 def test_labels_of_no_prediction_are_refused_and_those_of_unknown_ones_certify_nothing() -> None:
-    engine = Recalibrator(mode="target", label_horizon=100)
+    engine = Recalibrator(mode="target", label_delay_limit=100)
     engine.observe_many([0.5] * 10)
     for seen in (-1, 10):
-        with pytest.raises(ValueError, match=f"seen={seen} names the target scores with number {seen}, "):
-            engine.learn_one(0.5, 1, seen=seen)
+        with pytest.raises(
+            ValueError, match=f"prediction_index={seen} names the target scores with number {seen}, "
+        ):
+            engine.learn_one(0.5, 1, prediction_index=seen)
     with pytest.raises(ValueError, match="number 7 to 10, counted from 0, but 10 were observed"):
-        engine.learn_many([0.5] * 4, [1] * 4, seen=7)
+        engine.learn_many([0.5] * 4, [1] * 4, prediction_index=7)
     assert engine.target.labels == 0
-    with pytest.warns(UserWarning, match="under label_horizon=100 a label of the target without 'seen'"):
+    with pytest.warns(
+        UserWarning, match="under label_delay_limit=100 a label of the target without 'prediction_index'"
+    ):
         engine.learn_one(0.5, 1)
     engine.learn_many(*TRUTH.sample(5000, np.random.default_rng(6)))
     assert engine.target.labels == 5001
@@ -232,10 +239,10 @@ def test_labels_of_no_prediction_are_refused_and_those_of_unknown_ones_certify_n
 
 
 def test_labels_with_other_scores_than_their_predictions_certify_nothing() -> None:
-    engine = Recalibrator(mode="target", label_horizon=100)
+    engine = Recalibrator(mode="target", label_delay_limit=100)
     scores, labels = TRUTH.sample(5000, np.random.default_rng(6))
     engine.observe_many(scores)
-    engine.learn_many(scores / 2 + 0.123456789, labels, seen=0)
+    engine.learn_many(scores / 2 + 0.123456789, labels, prediction_index=0)
     certificate = engine.certificate
     assert certificate is not None
     assert certificate.risk == 1.0
@@ -251,7 +258,7 @@ def test_a_run_certifies_matured_cohorts_of_each_key(tmp_path: Path) -> None:
         late = i - 200
         if late >= 0 and late % 20:
             rows.append({"id": f"p{late}", "label": int(labels[late]), "time": float(i)})
-    config = RecalibratorConfig(mode="target", label_horizon=400)
+    config = RecalibratorConfig(mode="target", label_delay_limit=400)
     engines = {key: Recalibrator(config) for key in "ab"}
     for row in rows:
         number = int(row["id"][1:])
@@ -278,7 +285,7 @@ def test_a_run_certifies_matured_cohorts_of_each_key(tmp_path: Path) -> None:
         assert found.risk == engine.certificate.risk < 1.0
         assert (found.cohorts, found.pending) == ("matured", engine.certificate.pending)
     (tmp_path / "e.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    (tmp_path / "c.toml").write_text('[recalibrator]\nmode = "target"\nlabel_horizon = 400\n')
+    (tmp_path / "c.toml").write_text('[recalibrator]\nmode = "target"\nlabel_delay_limit = 400\n')
     arguments = [
         "--events",
         tmp_path / "e.jsonl",
@@ -300,33 +307,33 @@ def test_a_run_certifies_matured_cohorts_of_each_key(tmp_path: Path) -> None:
 
 
 def test_a_second_label_of_a_prediction_is_refused() -> None:
-    engine = Recalibrator(mode="target", label_horizon=100)
+    engine = Recalibrator(mode="target", label_delay_limit=100)
     scores, labels = TRUTH.sample(300, np.random.default_rng(9))
     engine.observe_many(scores)
-    engine.learn_many(scores[10:200], labels[10:200], seen=10)
+    engine.learn_many(scores[10:200], labels[10:200], prediction_index=10)
     before = engine.to_bytes()
-    with pytest.raises(ValueError, match="number 50 has a label already, and under label_horizon=100"):
-        engine.learn_one(float(scores[50]), 1, seen=50)
-    with pytest.raises(ValueError, match="number 10 has a label already, and under label_horizon=100"):
-        engine.learn_many(scores[:60], labels[:60], seen=0)
+    with pytest.raises(ValueError, match="number 50 has a label already, and under label_delay_limit=100"):
+        engine.learn_one(float(scores[50]), 1, prediction_index=50)
+    with pytest.raises(ValueError, match="number 10 has a label already, and under label_delay_limit=100"):
+        engine.learn_many(scores[:60], labels[:60], prediction_index=0)
     assert engine.to_bytes() == before
     restored = Recalibrator.from_bytes(before)
     with pytest.raises(ValueError, match="the target score with number 199 has a label already"):
-        restored.learn_one(float(scores[199]), 1, seen=199)
-    restored.learn_one(float(scores[200]), 1, seen=200)
+        restored.learn_one(float(scores[199]), 1, prediction_index=199)
+    restored.learn_one(float(scores[200]), 1, prediction_index=200)
 
 
 def test_labels_given_beside_the_join_leave_those_pending_that_have_none() -> None:
     """Two labels of one prediction, by number and by id: the second does not count for another's."""
     scores, labels = TRUTH.sample(2000, np.random.default_rng(9))
     scores = np.round(scores, 1)  # each score has others, whose pending labels a second one might hide
-    engine, plain = (Recalibrator(mode="target", label_horizon=100) for _ in range(2))
+    engine, plain = (Recalibrator(mode="target", label_delay_limit=100) for _ in range(2))
     for number, score in enumerate(scores.tolist()):
         for each in (engine, plain):
             each.step(PredictionEvent(f"p{number}", score))
         if number % 2:
             for each in (engine, plain):
-                each.learn_one(score, int(labels[number]), seen=number)
+                each.learn_one(score, int(labels[number]), prediction_index=number)
             engine.step(LabelEvent(f"p{number}", int(labels[number])))
     certificate, expected = engine.certificate, plain.certificate
     assert certificate is not None
@@ -339,9 +346,9 @@ def test_labels_given_beside_the_join_leave_those_pending_that_have_none() -> No
 
 def test_more_labels_than_predictions_of_a_score_certify_nothing_and_raise_nothing() -> None:
     """Labels that name predictions of other scores: of a score that has too many, none counts."""
-    engine = Recalibrator(mode="target", label_horizon=100)
+    engine = Recalibrator(mode="target", label_delay_limit=100)
     engine.observe_many([0.2, 0.8] * 1000)
-    engine.learn_many([0.2] * 1500 + [0.8] * 500, [0, 1] * 1000, seen=0)
+    engine.learn_many([0.2] * 1500 + [0.8] * 500, [0, 1] * 1000, prediction_index=0)
     certificate = engine.certificate
     assert certificate is not None
     assert certificate.pending > 500

@@ -98,9 +98,9 @@ def test_many_equals_a_loop_of_one(mode: str, events: list[tuple[float, int, str
         for start, end in itertools.pairwise(places):
             seen = start if told else None
             for score, label in part[start:end]:
-                one.learn_one(score, label, domain, seen=seen)
+                one.learn_one(score, label, domain, prediction_index=seen)
             scores, labels = [z for z, _ in part[start:end]], [y for _, y in part[start:end]]
-            many.learn_many(scores, labels, domain, seen=seen)
+            many.learn_many(scores, labels, domain, prediction_index=seen)
     assert one.map == many.map
     assert one.to_bytes() == many.to_bytes()
     grid = np.linspace(0, 1, 11)

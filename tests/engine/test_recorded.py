@@ -43,11 +43,11 @@ def test_many_at_once_give_the_state_of_one_by_one(variant: str) -> None:
     for domain, (scores, labels) in zip(domains, stream(), strict=True):
         seen = 0 if domain == "target" and VARIANTS[variant]["mode"] == "auto" else None
         for score, label in zip(scores.tolist(), labels.tolist(), strict=True):
-            one.learn_one(score, label, domain, seen=seen)
+            one.learn_one(score, label, domain, prediction_index=seen)
         start = 0
         while start < len(scores):
             end = start + int(rng.integers(1, 20_000))
-            many.learn_many(scores[start:end], labels[start:end], domain, seen=seen)
+            many.learn_many(scores[start:end], labels[start:end], domain, prediction_index=seen)
             start = end
         assert one.to_bytes() == many.to_bytes()
         assert one.certificate == many.certificate

@@ -25,7 +25,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"mode": "target", "window": 200, "bins": "cube_root"},
     {"mode": "composite", "prior_window": 150, "bins": 4},
     {"mode": "auto", "prior": "scores", "window": 100},
-    {"mode": "target", "label_horizon": 40},
+    {"mode": "target", "label_delay_limit": 40},
 ]
 
 
@@ -55,7 +55,7 @@ def engine_of(options: dict[str, Any]) -> Recalibrator:
 def test_one_by_one_is_many_at_a_time(options: dict[str, Any], data: st.DataObject) -> None:
     scores, labels, weights = labels_for_some(data.draw(st.integers(0, 99)), 1000)
     cuts = [0, *sorted(data.draw(st.sets(st.integers(1, len(scores) - 1), max_size=5))), len(scores)]
-    numbered, told = "label_horizon" in options, options["mode"] == "auto"
+    numbered, told = "label_delay_limit" in options, options["mode"] == "auto"
     one, many = engine_of(options), engine_of(options)
     for engine in (one, many):
         engine.observe_many(scores)
@@ -64,9 +64,9 @@ def test_one_by_one_is_many_at_a_time(options: dict[str, Any], data: st.DataObje
         events = zip(scores[part].tolist(), labels[part].tolist(), weights[part].tolist(), strict=True)
         for number, (score, label, weight) in enumerate(events, start):
             seen = number if numbered else start if told else None
-            one.learn_one(score, label, seen=seen, weight=weight)
+            one.learn_one(score, label, prediction_index=seen, weight=weight)
         first = start if numbered or told else None
-        many.learn_many(scores[part], labels[part], seen=first, weights=weights[part])
+        many.learn_many(scores[part], labels[part], prediction_index=first, weights=weights[part])
         many = Recalibrator.from_bytes(many.to_bytes())
     assert many.to_bytes() == one.to_bytes()
     assert Recalibrator.from_bytes(one.to_bytes()).to_bytes() == one.to_bytes()
@@ -78,10 +78,10 @@ def test_weights_of_1_are_no_weights(mode: Any) -> None:
     plain, even = Recalibrator(mode=mode), Recalibrator(mode=mode)
     for domain in ("source", "target"):
         seen = 0 if (mode, domain) == ("auto", "target") else None
-        plain.learn_many(scores, labels, domain, seen=seen)
-        even.learn_many(scores[:500], labels[:500], domain, weights=np.ones(500), seen=seen)
+        plain.learn_many(scores, labels, domain, prediction_index=seen)
+        even.learn_many(scores[:500], labels[:500], domain, weights=np.ones(500), prediction_index=seen)
         for score, label in zip(scores[500:].tolist(), labels[500:].tolist(), strict=True):
-            even.learn_one(score, label, domain, weight=1, seen=seen)
+            even.learn_one(score, label, domain, weight=1, prediction_index=seen)
     assert even.to_bytes() == plain.to_bytes()
     assert even.certificate == plain.certificate
 
@@ -210,10 +210,10 @@ def test_matured_cohorts_certify_without_weights() -> None:
     """They count labels that have not come at their worst, so they need not know why these have not."""
     rng = np.random.default_rng(11)
     scores = rng.random(20_000)
-    engines = [Recalibrator(mode="target", label_horizon=100) for _ in range(2)]
+    engines = [Recalibrator(mode="target", label_delay_limit=100) for _ in range(2)]
     for engine, weights in zip(engines, (None, rng.choice([1.0, 1.25], 20_000)), strict=True):
         engine.observe_many(scores)
-        engine.learn_many(scores, scores > 0.5, seen=0, weights=weights)
+        engine.learn_many(scores, scores > 0.5, prediction_index=0, weights=weights)
     plain, weighted = (engine.certificate for engine in engines)
     assert plain is not None
     assert weighted is not None
@@ -315,7 +315,7 @@ def test_a_stream_of_events_is_learned_like_its_labels() -> None:
             isinstance(each, MapPublished) for each in stepped.step(LabelEvent(str(number), label))
         )
         learned.observe_one(score)
-        learned.learn_one(score, label, seen=number, weight=weight)
+        learned.learn_one(score, label, prediction_index=number, weight=weight)
     assert published > 10
     assert stepped.map == learned.map
     assert stepped.target == learned.target

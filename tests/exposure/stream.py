@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import timedelta
 
 import numpy as np
 
@@ -29,7 +30,7 @@ def events_of(drawn: Drawn) -> list[tuple[int, int]]:
 
 
 class Stream:
-    """A stream on its way through an engine, as a join with ``unlabelled = "negative"`` will give it.
+    """A stream on its way through an engine, as a join with ``missing_labels = "negative"`` will give it.
 
     A positive is told when it comes; the label of a prediction, 1 or 0, is learned once it is matured, in the
     order of predictions.
@@ -37,7 +38,7 @@ class Stream:
 
     def __init__(self, drawn: Drawn, *, exposed: bool) -> None:
         self.engine = Engine(
-            RecalibratorConfig(mode="auto", matured_after=MATURED * DAY if exposed else None)
+            RecalibratorConfig(mode="auto", label_delay_limit=timedelta(days=MATURED) if exposed else None)
         )
         self.served = np.zeros(len(drawn.scores))
         """What was served for each prediction, float64[n]."""

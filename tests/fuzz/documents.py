@@ -97,10 +97,12 @@ def try_model(rng: random.Random) -> int:
     assert type(model).model_validate_json(found.model_dump_json()) == found
     repr(found)
     if isinstance(found, RecalibratorConfig) and found.max_cells <= 4096:
-        engine = Recalibrator(found.model_copy(update={"matured_after": None}))  # that of a join
+        if found.delay_limit_seconds is not None:  # of a join
+            found = found.model_copy(update={"label_delay_limit": None})
+        engine = Recalibrator(found)
         engine.learn_many(_SCORES, _SCORES > 0.5, "source", times=np.arange(300.0))
-        engine.observe_many(_SCORES)  # under a label_horizon, labels are of predictions that were observed
-        engine.learn_many(_SCORES, _SCORES > 0.5, "target", times=np.arange(300.0), seen=0)
+        engine.observe_many(_SCORES)  # a label_delay_limit counts predictions that were observed
+        engine.learn_many(_SCORES, _SCORES > 0.5, "target", times=np.arange(300.0), prediction_index=0)
         assert Recalibrator.from_bytes(engine.to_bytes()).to_bytes() == engine.to_bytes()
     return 1
 

@@ -34,8 +34,8 @@ OPTIONS: Final[tuple[dict[str, Any], ...]] = (
     {"mode": "target", "window": 200, "window_domain": "target"},
     {"window": timedelta(seconds=200)},
     {"window": 96, "window_domain": "source", "bins": "cube_root"},
-    {"mode": "target", "label_horizon": 40},
-    {"matured_after": 64.0},
+    {"mode": "target", "label_delay_limit": 40},
+    {"label_delay_limit": timedelta(seconds=64)},
 )
 
 
@@ -48,8 +48,9 @@ def make(
     weight: float | None = None,
 ) -> Recalibrator:
     """Return an engine that has learned n labels of each domain, with some that wait, some with a weight."""
-    after = options.get("matured_after")
-    waits = {} if after is None else {"unlabelled": "negative", "matured_after": after}
+    limit, waits = options.get("label_delay_limit"), {}
+    if isinstance(limit, timedelta):
+        waits = {"missing_labels": "negative", "label_delay_limit": limit.total_seconds()}
     join = JoinConfig(label_ttl=600.0, max_pending=500, **waits)
     engine = Recalibrator(RecalibratorConfig(max_cells=64, **options), join=join)
     pair = NormalPair(0.5)
@@ -91,7 +92,7 @@ def make_late(late: int, rng: np.random.Generator) -> Recalibrator:
     events = [(i + late * label, i) for i, label in enumerate(labels.tolist())]
     engine.observe_many(scores)
     for _, i in sorted(event for event in events if event[0] < 300):
-        engine.learn_one(float(scores[i]), int(labels[i]), seen=i)
+        engine.learn_one(float(scores[i]), int(labels[i]), prediction_index=i)
     return engine
 
 
@@ -131,7 +132,7 @@ def use(engine: Recalibrator, data: bytes, rng: random.Random) -> int:
     Exception
         anything, if the engine is not as good as one that has learned.
     """
-    again, before = Recalibrator.from_bytes(data), engine.target.labels + engine.seen
+    again, before = Recalibrator.from_bytes(data), engine.target.labels + engine.prediction_count
     state = engine.to_bytes()
     assert Recalibrator.from_bytes(state).to_bytes() == state
     assert again.to_bytes() == state
@@ -148,18 +149,24 @@ def use(engine: Recalibrator, data: bytes, rng: random.Random) -> int:
     except DamagedStateError as error:  # two of nearly as many labels as may be are more than may be
         if not re.search(f"{MOST}|{MOST:,}|out of range", str(error)):
             raise
-    return engine.target.labels + engine.seen - before
+    return engine.target.labels + engine.prediction_count - before
 
 
 def _learn(engine: Recalibrator, _: Recalibrator, rng: np.random.Generator, latest: float) -> None:
     scores, labels = NormalPair(0.5).sample(150, rng)
     times = latest + np.arange(150.0)
     engine.learn_many(scores, labels, "source", times=times)
-    seen = engine.seen
-    if engine.config.label_horizon is not None:
+    seen = engine.prediction_count
+    if engine.config.delay_limit_predictions is not None:
         engine.observe_many([*scores, 0.5])
-    engine.learn_many(scores, labels, "target", times=times, seen=seen)
-    engine.learn_one(0.5, 1, "target", time=latest + 150.0, seen=seen + 150 if engine.seen > seen else None)
+    engine.learn_many(scores, labels, "target", times=times, prediction_index=seen)
+    engine.learn_one(
+        0.5,
+        1,
+        "target",
+        time=latest + 150.0,
+        prediction_index=seen + 150 if engine.prediction_count > seen else None,
+    )
     engine.learn_one(1.0, 0, "source", time=latest + 150.0)
 
 
@@ -179,7 +186,7 @@ def _refresh(engine: Recalibrator, _: Recalibrator, rng: np.random.Generator, la
 
 
 def _merge(engine: Recalibrator, other: Recalibrator, rng: np.random.Generator, latest: float) -> None:
-    if engine.config.label_horizon is None:
+    if engine.config.delay_limit_predictions is None:
         engine.merge(other)
 
 

@@ -50,7 +50,7 @@ def test_a_label_says_what_had_been_seen_when_its_prediction_was_made() -> None:
         for event in events:
             emissions(join, event, recorder)
             recorder.seen += 1
-        return [joined.seen for joined in recorder.learned]
+        return [joined.prediction_index for joined in recorder.learned]
 
     assert take(PredictionEvent("a", 0.3), PredictionEvent("b", 0.3), LabelEvent("b", 1)) == [4]
     assert take(LabelEvent("early", 1), LabelEvent("a", 1), PredictionEvent("early", 0.3)) == [3, 8]
@@ -99,7 +99,7 @@ def test_a_label_event_may_repeat_the_score() -> None:
     join, recorder, out = drive(
         [PredictionEvent("a", 0.3), LabelledEvent(0.3, 1, "a"), LabelledEvent(0.3, 0, "a")]
     )
-    assert recorder.learned == [Joined(0.3, 0.5, 1, "target", seen=3)]
+    assert recorder.learned == [Joined(0.3, 0.5, 1, "target", prediction_index=3)]
     assert "duplicate label" in out[-1].reason  # type: ignore[union-attr]
     assert join.counts == counts(predictions=1, labels=2, joined=1, duplicate=1, corrected=1)
 

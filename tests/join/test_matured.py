@@ -23,7 +23,7 @@ from tests.join.recorder import Recorder, emissions
 
 AFTER = 10.0
 END = 1e6
-NEGATIVE: dict[str, Any] = {"unlabelled": "negative", "matured_after": AFTER, "label_ttl": 1e5}
+NEGATIVE: dict[str, Any] = {"missing_labels": "negative", "label_delay_limit": AFTER, "label_ttl": 1e5}
 
 
 def drive(events: list[Event], **options: Any) -> tuple[Join, list[Any], list[str]]:
@@ -82,7 +82,7 @@ def test_a_positive_that_comes_later_contradicts() -> None:
 
 def test_corrections_without_implied_negatives() -> None:
     events: list[Event] = [PredictionEvent("a", 0.3, 1.0), LabelEvent("a", 1, 2.0), LabelEvent("a", 0, 3.0)]
-    options: dict[str, Any] = {"unlabelled": "drop", "matured_after": None, "corrections": True}
+    options: dict[str, Any] = {"missing_labels": "drop", "label_delay_limit": None, "corrections": True}
     join, learned, reasons = drive([*events, LabelEvent("a", 0, 4.0)], **options)
     assert learned[1:] == [Relabelled(0.3, 0, "target", 1.0, 2.0, 3, None)]
     assert reasons == ["duplicate label: there was one with id 'a' before"]
@@ -122,11 +122,11 @@ def test_what_has_no_time_cannot_mature(event: Event, what: str) -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"unlabelled": "negative"}, 'unlabelled = "negative" and matured_after go together'),
-        ({"matured_after": "P30D"}, 'unlabelled = "negative" and matured_after go together'),
-        ({"unlabelled": "zero"}, "'drop' or 'negative'"),
-        ({"unlabelled": "negative", "matured_after": "30 days"}, "a duration such as 'P30D'"),
-        ({"unlabelled": "negative", "matured_after": -1}, "greater than 0"),
+        ({"missing_labels": "negative"}, 'missing_labels = "negative" and label_delay_limit go together'),
+        ({"label_delay_limit": "P30D"}, 'missing_labels = "negative" and label_delay_limit go together'),
+        ({"missing_labels": "zero"}, "'drop' or 'negative'"),
+        ({"missing_labels": "negative", "label_delay_limit": "30 days"}, "a duration such as 'P30D'"),
+        ({"missing_labels": "negative", "label_delay_limit": -1}, "greater than 0"),
     ],
 )
 def test_options_say_what_is_allowed(options: dict[str, Any], problem: str) -> None:
@@ -135,8 +135,11 @@ def test_options_say_what_is_allowed(options: dict[str, Any], problem: str) -> N
 
 
 def test_a_duration_is_so_many_seconds() -> None:
-    given_, same = JoinConfig(label_ttl="PT2H", unlabelled="negative", matured_after="P30D"), 30 * 86_400.0
-    assert (given_.label_ttl, given_.matured_after) == (7200.0, same)
+    given_, same = (
+        JoinConfig(label_ttl="PT2H", missing_labels="negative", label_delay_limit="P30D"),
+        30 * 86_400.0,
+    )
+    assert (given_.label_ttl, given_.label_delay_limit) == (7200.0, same)
     assert JoinConfig.model_validate_json(given_.model_dump_json()) == given_
 
 
@@ -146,13 +149,18 @@ def test_a_duration_is_so_many_seconds() -> None:
         ({"window": 1000}, "does not know where in it"),
         ({"prior_window": 100}, "in their order"),
         ({"prior": "both"}, "in their order"),
-        ({"label_horizon": 100}, "by the number of their prediction"),
-        ({"matured_after": 5.0}, r"5.0 of the recalibrator, but 10.0 of the join"),
+        ({"label_delay_limit": 100}, "is 100 of the recalibrator, but 0:00:10 of the join"),
+        ({"label_delay_limit": "PT5S"}, "0:00:05 of the recalibrator, but 0:00:10 of the join"),
     ],
 )
 def test_what_cannot_be_corrected_is_refused(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         Recalibrator(join=JoinConfig(**NEGATIVE, corrections=True), **options)
+
+
+def test_numbered_labels_cannot_be_corrected() -> None:
+    with pytest.raises(ValueError, match="by the number of their prediction"):
+        Recalibrator(join=JoinConfig(corrections=True), label_delay_limit=100)
 
 
 # Laws

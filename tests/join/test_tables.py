@@ -72,8 +72,8 @@ class ListTables(StoredTables):
 
 OPTIONS = st.fixed_dictionaries(
     {"corrections": st.booleans()},
-    optional={"matured_after": st.sampled_from([4.0, 12.0])},
-).map(lambda options: options | {"unlabelled": "negative" if "matured_after" in options else "drop"})
+    optional={"label_delay_limit": st.sampled_from([4.0, 12.0])},
+).map(lambda options: options | {"missing_labels": "negative" if "label_delay_limit" in options else "drop"})
 
 
 @given(EVENTS, st.lists(st.integers(1, 7), min_size=1), st.integers(1, 5), st.integers(1, 4), OPTIONS)
@@ -160,8 +160,8 @@ def random_events(rng: random.Random, count: int) -> list[Event]:
         (0, {}),
         (1, {}),
         (2, {"corrections": True}),
-        (3, {"unlabelled": "negative", "matured_after": 40.0}),
-        (4, {"unlabelled": "negative", "matured_after": 40.0, "corrections": True}),
+        (3, {"missing_labels": "negative", "label_delay_limit": 40.0}),
+        (4, {"missing_labels": "negative", "label_delay_limit": 40.0, "corrections": True}),
     ],
 )
 def test_sqlite_tables_join_as_those_in_memory(
@@ -192,7 +192,7 @@ def test_sqlite_tables_join_as_those_in_memory(
         assert stored.state == plain.state
     assert learned[0].learned == learned[1].learned
     counts = msgspec.structs.asdict(plain.counts)
-    absent = {"implied", "contradicted"} if config.unlabelled == "drop" else {"expired"}
+    absent = {"implied", "contradicted"} if config.missing_labels == "drop" else {"expired"}
     assert {name for name, count in counts.items() if not count} <= absent, counts
     assert stored.close() == plain.close()
     store.close()

@@ -193,7 +193,7 @@ def test_a_calibrated_score_is_not_ruined_by_a_class_that_is_told_late(slow: int
         said[part] = engine.predict_many(scores[part])
         engine.observe_many(scores[part])
         for i in np.flatnonzero((due >= now) & (due < now + step)).tolist():
-            engine.learn_one(float(scores[i]), int(labels[i]), seen=i)
+            engine.learn_one(float(scores[i]), int(labels[i]), prediction_index=i)
         if now == 2000:
             assert engine.predict_many(scores[:50]) == pytest.approx(scores[:50], rel=0.03)
             engine = Recalibrator.from_bytes(engine.to_bytes())

@@ -647,7 +647,7 @@ def test_bad_arguments_are_refused_with_their_value() -> None:
     with pytest.raises(ValueError, match="must not go down, got 9"):
         mixture.step(9)
     state = mixture.to_bytes()
-    with pytest.raises(ValueError, match="2 scores, 1 labels, 1 counts"):
+    with pytest.raises(ValueError, match="2 scores, 1 labels, 1 prediction indices"):
         mixture.learn(np.array([0.1, 0.2]), np.array([1], np.int8), at_once(1))
     with pytest.raises(ValueError, match="needs labels"):
         mixture.set_source(ScoreSketch())

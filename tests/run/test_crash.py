@@ -133,7 +133,7 @@ def test_killed_fifty_times_with_implied_negatives(tmp_path: Path) -> None:
     inputs["--labels"].write_bytes(gzip.compress(b"".join(positives)))
     inputs["--config"] = tmp_path / "run.toml"
     inputs["--config"].write_text(
-        '[join]\nunlabelled = "negative"\nmatured_after = "PT5H"\ncorrections = true\n'
+        '[join]\nmissing_labels = "negative"\nlabel_delay_limit = "PT5H"\ncorrections = true\n'
     )
     start = time.monotonic()
     whole, state, _ = crash(tmp_path, inputs, "whole")

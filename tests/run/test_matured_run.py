@@ -42,7 +42,7 @@ def written(folder: Path, count: int = 500) -> tuple[Path, Path]:
 
 
 def run(paths: tuple[Path, ...], **options: Any) -> tuple[Pipeline, list[str]]:
-    join = JoinConfig(unlabelled="negative", **({"matured_after": AFTER} | options))
+    join = JoinConfig(missing_labels="negative", **({"label_delay_limit": AFTER} | options))
     pipeline = Pipeline(RecalibratorConfig(mode="target"), join)
     sources = [Connectors().source(str(path)) for path in paths]
     Runner(pipeline, Inputs([], sources), Outputs(NullSink()), None, clock=lambda: 0.0).run()
@@ -80,8 +80,8 @@ def test_it_says_what_is_implied_and_when_it_is_too_soon(tmp_path: Path) -> None
     assert pipeline.quality.after.labels == pipeline.counts.joined + pipeline.counts.implied
     (said,) = [word for word in words if "contradicted" not in word and "had counted as 0" in word]
     assert said.endswith("is too short: raise it, or set corrections = true.")
-    assert not [word for word in run(paths, matured_after=30 * HOUR)[1] if "had counted as 0" in word]
-    (said,) = run(paths, matured_after=1000 * HOUR)[1]
+    assert not [word for word in run(paths, label_delay_limit=30 * HOUR)[1] if "had counted as 0" in word]
+    (said,) = run(paths, label_delay_limit=1000 * HOUR)[1]
     assert said.startswith("Nothing was learned: the 500 predictions of the last")
 
 
@@ -99,16 +99,21 @@ def test_without_a_time_nothing_matures(tmp_path: Path) -> None:
 def test_the_command_line_takes_both_options_or_says_why_not(tmp_path: Path) -> None:
     events, labels = map(str, written(tmp_path))
     given = ["run", "--events", events, "--labels", labels, "--output", str(tmp_path / "out.jsonl")]
-    done = streamcal(*given, "--unlabelled", "negative", "--matured-after", "PT10H", "--mode", "target")
+    done = streamcal(
+        *given, "--missing-labels", "negative", "--label-delay-limit", "PT10H", "--mode", "target"
+    )
     assert done.returncode == 0
     assert "implied (no label: counted as 0)" in done.stdout + done.stderr
     for more, said in (
-        (("--unlabelled", "negative"), '[join] unlabelled = "negative" and matured_after go together'),
         (
-            ("--unlabelled", "negative", "--matured-after", "soon"),
-            "--matured-after: must be a number of seconds",
+            ("--missing-labels", "negative"),
+            '[join] missing_labels = "negative" and label_delay_limit go together',
         ),
-        (("--unlabelled", "none"), "--unlabelled: must be 'drop' or 'negative'"),
+        (
+            ("--missing-labels", "negative", "--label-delay-limit", "soon"),
+            "--label-delay-limit: must be a number of seconds",
+        ),
+        (("--missing-labels", "none"), "--missing-labels: must be 'drop' or 'negative'"),
     ):
         done = streamcal(*given, *more)
         assert done.returncode == 2
@@ -120,7 +125,7 @@ def test_a_backtest_takes_them() -> None:
     times = [600.0 * number for number in range(400)]
     predictions = pandas.DataFrame({"id": [f"{n}" for n in range(400)], "score": 0.5, "time": times})
     labels = pandas.DataFrame({"id": ["1", "2"], "label": 1, "time": [1000.0, 2000.0]})
-    join = JoinConfig(unlabelled="negative", matured_after=AFTER)
+    join = JoinConfig(missing_labels="negative", label_delay_limit=AFTER)
     done = backtest(predictions, labels, join=join, mode="target")
     assert done.summary["join"]["joined"] == 2
     assert done.summary["join"]["implied"] == 400 - 2 - 61  # 10 hours, both ends among them, still wait

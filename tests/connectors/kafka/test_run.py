@@ -268,7 +268,7 @@ def test_killed_and_yet_every_id_once(
 def test_killed_with_implied_negatives(kafka_broker: AnyBroker, new_topic: Topics, tmp_path: Path) -> None:
     """Kill the run while it counts what nobody labels; however topics are read, it counts the same."""
     rng = random.Random(1)
-    join = f'unlabelled = "negative"\nmatured_after = {TTL}\ncorrections = true'
+    join = f'missing_labels = "negative"\nlabel_delay_limit = {TTL}\ncorrections = true'
     stream = Stream(kafka_broker, new_topic, tmp_path, join=join)
     predictions, labels, wanted = implied_flights()
     last = msgspec.json.decode(labels[-1])["time"] + TTL

@@ -16,9 +16,9 @@ import time
 
 from streamcal.cli.demo import FILES, data_folder
 from streamcal.engine.config import RecalibratorConfig
+from streamcal.monitor.remarks import closing_words
 from streamcal.page.latest_status import LatestStatus
 from streamcal.page.server import PageServer
-from streamcal.run.closing import closing_words
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import SinkOptions, SourceOptions

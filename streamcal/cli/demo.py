@@ -16,14 +16,14 @@ from streamcal.cli.table import run_table
 from streamcal.cli.terminal import EXIT_USAGE, fail
 from streamcal.cli.whole import refuse_unwritable, write_whole
 from streamcal.join.outcomes import Joined
+from streamcal.monitor.remarks import closing_words
+from streamcal.monitor.run_history import RunHistory
+from streamcal.quality.reliability import NEEDED, can_draw
 from streamcal.report.record import make_report
-from streamcal.run.closing import closing_words
 from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import SourceOptions
-from streamcal.run.reliability import NEEDED, can_draw
-from streamcal.run.run_history import RunHistory
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 
 __all__ = ["copy_files", "data_folder", "run"]

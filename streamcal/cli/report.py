@@ -36,16 +36,16 @@ from streamcal.cli.terminal import (
 )
 from streamcal.cli.whole import refuse_unwritable, write_whole
 from streamcal.errors import StoreError
+from streamcal.monitor.remarks import closing_words
+from streamcal.monitor.run_history import RunHistory, stored_history
 from streamcal.report.document import MARK, as_html
 from streamcal.report.record import Report, make_report
-from streamcal.run.closing import closing_words
 from streamcal.run.config import RunConfig
 from streamcal.run.connectors import public_url
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Source, Store
-from streamcal.run.run_history import RunHistory
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
-from streamcal.run.stored import stored_history, stored_options, stored_pipeline
+from streamcal.run.stored import stored_options, stored_pipeline
 
 __all__ = ["is_report", "report", "write_report"]
 

@@ -51,20 +51,19 @@ from streamcal.cli.terminal import (
 )
 from streamcal.cli.whole import is_map, refuse_unwritable, write_maps, write_whole
 from streamcal.errors import DamagedStateError, StoreError
+from streamcal.monitor.alarms import in_words
+from streamcal.monitor.endpoint import parse_address
+from streamcal.monitor.metrics import RunMetrics
+from streamcal.monitor.remarks import closing_words
+from streamcal.monitor.run_history import RunHistory, stored_history
+from streamcal.monitor.summary import run_summary
 from streamcal.page.latest_status import LatestStatus
+from streamcal.quality.reliability import NEEDED, can_draw, reliability_figure, saved
 from streamcal.report.record import make_report
-from streamcal.run.alarms import in_words
-from streamcal.run.closing import closing_words
 from streamcal.run.connectors import Connectors, public_url
-from streamcal.run.endpoint import parse_address
-from streamcal.run.metrics import RunMetrics
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Source
-from streamcal.run.reliability import NEEDED, can_draw, reliability_figure, saved
-from streamcal.run.run_history import RunHistory
 from streamcal.run.runner import Outputs, Runner
-from streamcal.run.stored import stored_history
-from streamcal.run.summary import run_summary
 
 __all__ = ["run"]
 

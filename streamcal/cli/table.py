@@ -6,8 +6,8 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
+from streamcal.monitor.summary import closing_rows
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.summary import closing_rows
 
 __all__ = ["is_summary", "run_table"]
 

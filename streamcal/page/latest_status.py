@@ -12,10 +12,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from streamcal.monitor.run_history import RunHistory
+from streamcal.monitor.status import Status
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.rows import MapRow, RejectRow
-from streamcal.run.run_history import RunHistory
-from streamcal.run.status import Status
 
 __all__ = ["LatestStatus", "Live", "Posted"]
 

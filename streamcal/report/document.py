@@ -17,12 +17,12 @@ from typing import Any, Final
 
 import msgspec
 
+from streamcal.monitor.status import INTERVAL, Served, View
+from streamcal.monitor.summary import delay_rows
+from streamcal.quality.figures import ECE_BINS, RATED_KEYS
 from streamcal.report.markup import Markup, data_table, tag
 from streamcal.report.record import Report
 from streamcal.run.config import RunConfig
-from streamcal.run.quality import ECE_BINS, RATED_KEYS
-from streamcal.run.status import INTERVAL, Served, View
-from streamcal.run.summary import delay_rows
 from streamcal.times import show_duration, show_time
 
 __all__ = ["MARK", "as_html"]

@@ -9,10 +9,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from streamcal.monitor.run_history import RunHistory
+from streamcal.monitor.status import Status
+from streamcal.monitor.summary import closing_rows
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.run_history import RunHistory
-from streamcal.run.status import Status
-from streamcal.run.summary import closing_rows
 
 __all__ = ["DelayQuantile", "Figure", "Report", "make_report"]
 
@@ -68,11 +68,11 @@ def make_report(
     made_from
         what it is a report of, without secrets.
     warnings
-        of `streamcal.run.closing`.
+        of `streamcal.monitor.remarks`.
     options
         those of the run, as far as they are known, without secrets.
     unknown_fields
-        as for `streamcal.run.summary.closing_rows`.
+        as for `streamcal.monitor.summary.closing_rows`.
     made
         moment of the report, as ISO 8601; now if not given.
     """

@@ -17,8 +17,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from streamcal.engine.engine import Engine
-from streamcal.run.alarms import advised
-from streamcal.run.metrics import RunMetrics
+from streamcal.monitor.alarms import advised
+from streamcal.monitor.metrics import RunMetrics
 from streamcal.run.pipeline import Pipeline
 from streamcal.serve.http_problems import RefusedError
 from streamcal.serve.request_queue import RequestQueue

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from streamcal.monitor.metrics import RunMetrics
 from streamcal.run.connectors import Connectors
-from streamcal.run.metrics import RunMetrics
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner

@@ -23,7 +23,7 @@ from streamcal import (
     RecalibratorConfig,
 )
 from streamcal.certificates.record import ARRIVAL, ARRIVAL_OF_SOURCE
-from streamcal.run.metrics import RunMetrics
+from streamcal.monitor.metrics import RunMetrics
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner

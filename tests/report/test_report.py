@@ -19,12 +19,12 @@ from streamcal_connectors.sqlite.store import SqliteStore
 from typer.testing import CliRunner
 
 from streamcal.cli.app import app
+from streamcal.monitor.run_history import RunHistory, stored_history
+from streamcal.quality.figures import Unrated
 from streamcal.report.document import as_html
 from streamcal.report.record import Report, make_report
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.quality import Unrated
-from streamcal.run.run_history import RunHistory
-from streamcal.run.stored import stored_history, stored_pipeline
+from streamcal.run.stored import stored_pipeline
 from tests.command_line import synthetic
 from tests.report.hostile import KEYS, hostile_store
 

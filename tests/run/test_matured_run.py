@@ -11,12 +11,12 @@ import pytest
 
 from streamcal import JoinConfig, backtest
 from streamcal.engine.config import RecalibratorConfig
+from streamcal.monitor.remarks import closing_words
+from streamcal.monitor.summary import closing_rows
 from streamcal.run import runner
-from streamcal.run.closing import closing_words
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
-from streamcal.run.summary import closing_rows
 from tests.command_line import streamcal
 
 HOUR = 3600.0

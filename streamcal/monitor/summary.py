@@ -9,9 +9,9 @@ import msgspec
 
 from streamcal.engine.engine import Engine
 from streamcal.engine.schedule import FIRST_LABELS
-from streamcal.run.delays import Delay
+from streamcal.quality.delays import Delay
+from streamcal.quality.figures import WINDOW, Figures
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.quality import WINDOW, Figures
 from streamcal.times import show_duration
 
 __all__ = ["closing_rows", "delay_rows", "quality_rows", "run_summary"]

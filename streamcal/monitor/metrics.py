@@ -22,11 +22,11 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from streamcal.engine.emissions import Mixing
-from streamcal.run.delays import Delay
-from streamcal.run.endpoint import Endpoint
+from streamcal.monitor.endpoint import Endpoint
+from streamcal.quality.delays import Delay
+from streamcal.quality.figures import WINDOW
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Source
-from streamcal.run.quality import WINDOW
 
 __all__ = ["RunMetrics"]
 

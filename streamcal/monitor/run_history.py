@@ -16,13 +16,8 @@ import numpy as np
 from streamcal.certificates.first_claim import NO_CLAIM
 from streamcal.engine.emissions import DriftAlarm, Mixing
 from streamcal.engine.engine import Engine
-from streamcal.run.alarms import advised
-from streamcal.run.history import Curve, History, Totals
-from streamcal.run.outcome import Moment, Outcome, kind_of
-from streamcal.run.pipeline import Pipeline
-from streamcal.run.quality import ECE_BINS, Figures, ForecastQuality
-from streamcal.run.rows import AlarmRow, MapRow, RejectRow
-from streamcal.run.status import (
+from streamcal.monitor.alarms import advised
+from streamcal.monitor.status import (
     INTERVAL,
     Alarm,
     Bins,
@@ -37,9 +32,15 @@ from streamcal.run.status import (
     View,
     Windows,
 )
+from streamcal.quality.figures import ECE_BINS, Figures, ForecastQuality
+from streamcal.quality.history import Curve, History, Totals
+from streamcal.run.outcome import Moment, Outcome, kind_of
+from streamcal.run.pipeline import Pipeline
+from streamcal.run.ports import Store
+from streamcal.run.rows import AlarmRow, MapRow, RejectRow
 from streamcal.values import Floats
 
-__all__ = ["LATEST_REJECTS", "RunHistory"]
+__all__ = ["LATEST_REJECTS", "RunHistory", "stored_history"]
 
 LATEST_REJECTS: Final = 20
 """Number of the latest rejects that are shown one by one."""
@@ -126,7 +127,7 @@ class RunHistory:
         pipeline
             that of the run, between two micro-batches.
         warnings
-            such as those of `streamcal.run.closing`.
+            such as those of `streamcal.monitor.remarks`.
         options
             those of the run, without secrets; shown as they are.
         """
@@ -221,6 +222,17 @@ class RunHistory:
         ]
         raised += [alarm for alarm in self._alarms if alarm.key not in engines]
         return [advised(alarm) for alarm in raised[-_MOST_ALARMS:]]
+
+
+def stored_history(store: Store) -> RunHistory:
+    """Return the map versions and the latest rejects of a store.
+
+    Raises as `streamcal.run.stored.stored_pipeline`.
+    """
+    history = RunHistory()
+    history.take_maps(store.maps())
+    history.rejects.extend(store.rejects())
+    return history
 
 
 def _rated(quality: ForecastQuality) -> Rating:

@@ -11,12 +11,12 @@ import pytest
 from streamcal.certificates.record import LABEL_SHIFT_REFUTED, MONOTONE_REFUTED
 from streamcal.engine.emissions import DriftAlarm
 from streamcal.events import Event, LabelEvent, PredictionEvent
+from streamcal.monitor.run_history import LATEST_REJECTS, RunHistory
+from streamcal.monitor.status import Status
+from streamcal.quality.figures import RATED_KEYS
 from streamcal.run.order import MicroBatch, TimesRead
 from streamcal.run.pipeline import Outcome, Pipeline
-from streamcal.run.quality import RATED_KEYS
 from streamcal.run.rows import RejectRow
-from streamcal.run.run_history import LATEST_REJECTS, RunHistory
-from streamcal.run.status import Status
 
 
 def labelled(count: int, seed: int = 5, key: str | None = None) -> list[Event]:

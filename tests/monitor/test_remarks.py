@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streamcal.join.join_c import JoinConfig
-from streamcal.run.closing import closing_words
+from streamcal.monitor.remarks import closing_words
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner

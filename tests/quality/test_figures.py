@@ -14,20 +14,20 @@ from hypothesis import strategies as st
 from streamcal_connectors.memory import Log, MemorySource
 
 from streamcal import LabelEvent, PredictionEvent
-from streamcal.blocks import Block
 from streamcal.events import Event
+from streamcal.events.blocks import Block
 from streamcal.join.join_c import JoinConfig
-from streamcal.run.metrics import RunMetrics
-from streamcal.run.order import MicroBatch, TimesRead
-from streamcal.run.pipeline import Pipeline
-from streamcal.run.ports import SourceOptions
-from streamcal.run.quality import (
+from streamcal.monitor.metrics import RunMetrics
+from streamcal.quality.figures import (
     ECE_BINS,
     WINDOW,
     Figures,
     ForecastQuality,
     ForecastQualityState,
 )
+from streamcal.run.order import MicroBatch, TimesRead
+from streamcal.run.pipeline import Pipeline
+from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from streamcal.sketch import grid
 from streamcal.sketch.decoding import decoded, encoded

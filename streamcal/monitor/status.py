@@ -1,7 +1,8 @@
 """Status of a run as one plain record, which the live page and the report show.
 
 All of it is bounded, however long the run and however many its keys. It holds no event: of a reject it has
-the place and the kind of the reason, for the raw text may be personal. `streamcal.run.run_history` makes it.
+the place and the kind of the reason, for the raw text may be personal. `streamcal.monitor.run_history` makes
+it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from streamcal.join.outcomes import JoinCounts
-from streamcal.run.delays import Delay
+from streamcal.quality.delays import Delay
 
 __all__ = [
     "INTERVAL",
@@ -59,7 +60,7 @@ class Rating(msgspec.Struct):
 
 
 class CurveColumns(msgspec.Struct):
-    """Quality of the forecasts of one side, window by window: `streamcal.run.history.Curve`."""
+    """Quality of the forecasts of one side, window by window: `streamcal.quality.history.Curve`."""
 
     forecast: list[float]
     brier: list[float]

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamcal.run import endpoint
-from streamcal.run.endpoint import THREADS, Endpoint, parse_address
-from streamcal.run.metrics import RunMetrics
+from streamcal.monitor import endpoint
+from streamcal.monitor.endpoint import THREADS, Endpoint, parse_address
+from streamcal.monitor.metrics import RunMetrics
 from streamcal.run.pipeline import Pipeline
 
 

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from streamcal.run.columns import did_you_mean
+from streamcal.events.columns import did_you_mean
+from streamcal.quality.figures import Quality
 from streamcal.run.order import BACKWARDS, TimesRead
 from streamcal.run.outcome import Tally
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import FileSource, Source
-from streamcal.run.quality import Quality
 from streamcal.times import show_duration
 from streamcal.values import shown
 
@@ -27,7 +27,7 @@ _SHOWN: Final = 3  # reasons
 _SHOWN_FIELDS: Final = 5
 _KEYS: Final = 20  # whose engines are looked at: more may have to be read from the store
 _BACKWARDS: Final = 0.01  # share of the events
-_TREND: Final = 6.0  # standard deviations: see `streamcal.run.delays.Delays.trend`
+_TREND: Final = 6.0  # standard deviations: see `streamcal.quality.delays.Delays.trend`
 _OFF: Final = 0.02  # of the rarer class: by so much the share that is learned has to be off
 _OLD: Final = 0.99  # share of the labels that came sooner than a prediction is old
 _SHOWN_RANGES: Final = 3

@@ -16,7 +16,6 @@ import time
 
 from streamcal.cli.demo import FILES, data_folder
 from streamcal.engine.config import RecalibratorConfig
-from streamcal.monitor.remarks import closing_words
 from streamcal.page.latest_status import LatestStatus
 from streamcal.page.server import PageServer
 from streamcal.run.connectors import Connectors
@@ -39,7 +38,7 @@ def main() -> None:
     calibration = connectors.source(str(folder / FILES[0]), SourceOptions(domain="source"))
     deployment = [connectors.source(str(folder / name)) for name in FILES[1:]]
     pipeline = Pipeline(RecalibratorConfig(mode=options.mode))
-    board = LatestStatus(pipeline, {}, lambda: closing_words(pipeline, [calibration, *deployment]))
+    board = LatestStatus(pipeline, {}, [calibration, *deployment])
     server = PageServer("127.0.0.1", 0)
     server.show(board)
     viewer = subprocess.Popen(  # noqa: S603

@@ -25,6 +25,7 @@ from streamcal.events.fields import Malformed
 from streamcal.events.table_codec import RowsDecoder
 from streamcal.join.join_c import JoinConfig
 from streamcal.maps.recalibration_map import RecalibrationMap
+from streamcal.monitor.build import build_status
 from streamcal.monitor.summary import run_summary
 from streamcal.quality.reliability import NEEDED, can_draw, reliability_figure
 from streamcal.run.pipeline import Pipeline
@@ -159,7 +160,7 @@ class Backtest:
     @property
     def summary(self) -> dict[str, Any]:
         """The figures of the run: what the join counted, and how good scores and probabilities were."""
-        return run_summary(self._pipeline, 0, ())
+        return run_summary(build_status(self._pipeline, claims=False))
 
     @property
     def maps(self) -> list[RecalibrationMap]:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
-from streamcal.engine.engine import Engine
-from streamcal.engine.schedule import FIRST_LABELS
+from streamcal.monitor.status import Served, Status
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import WINDOW, Figures
-from streamcal.run.pipeline import Pipeline
 from streamcal.times import show_duration
 
 __all__ = ["closing_rows", "delay_rows", "quality_rows", "run_summary"]
 
-_SHOWN_KEYS: Final = 20
 _FIGURES: Final = {
     "brier": ("Brier score", ".5f"),
     "log_loss": ("log loss", ".5f"),
@@ -26,22 +23,12 @@ _FIGURES: Final = {
 }
 
 
-def closing_rows(pipeline: Pipeline, unknown_fields: int | None) -> list[tuple[str, str]]:
-    """Return the rows of the table at the end of a run: what it is, and the figure.
-
-    Parameters
-    ----------
-    pipeline
-        the run. Its first 20 keys have rows of their own.
-    unknown_fields
-        how many fields were ignored because events have none of that name; None, and it has no row, where
-        nobody knows: a store does not keep it.
-    """
-    tally, counts, quality = pipeline.tally, pipeline.counts, pipeline.quality
-    matures = pipeline.label_delay_limit is not None
+def closing_rows(status: Status) -> list[tuple[str, str]]:
+    """Return the rows of the table at the end of a run: what it is, and the figure."""
+    counts, matures = status.join, status.label_delay_limit is not None
     rows: list[tuple[str, int | float | str | None]] = [
-        ("events", tally.events),
-        ("source labels", tally.source_labels),
+        ("events", status.events),
+        ("source labels", status.source_labels),
         ("predictions", counts.predictions),
         ("labels", counts.labels),
         ("  joined", counts.joined),
@@ -53,26 +40,25 @@ def closing_rows(pipeline: Pipeline, unknown_fields: int | None) -> list[tuple[s
         ("  corrected (label unlike the first)", counts.corrected),
         *([("  contradicted (1 after it was counted as 0)", counts.contradicted)] if matures else []),
         ("expired (label never came in time)", counts.expired),
-        ("pending at the end", pipeline.pending),
-        *delay_rows(pipeline.delay),
-        ("rejected", tally.rejected),
+        ("pending at the end", status.pending),
+        *delay_rows(status.delay),
+        ("rejected", status.rejected),
     ]
-    if unknown_fields is not None:
-        rows.append(("unknown fields ignored", unknown_fields))
-    for name, before, after in quality_rows(quality.figures):
+    if status.unknown_fields is not None:
+        rows.append(("unknown fields ignored", sum(status.unknown_fields.values())))
+    for name, before, after in quality_rows(status.quality):
         rows += [(f"{name} before", before), (f"{name} after", after)]
-    engines = pipeline.first_engines(_SHOWN_KEYS)
-    for key, engine in engines.items():
-        name = "" if len(engines) == 1 else f" [{key}]"
+    for engine in status.engines:
+        name = "" if len(status.engines) == 1 else f" [{engine.key}]"
         rows += [
             (f"map version{name}", engine.version),
-            (f"bins{name}", engine.map.bins or "identity"),
-            (f"prior, source{name}", engine.source.prior),
-            (f"prior, target{name}", engine.target.prior),
+            (f"bins{name}", engine.bins or "identity"),
+            (f"prior, source{name}", engine.source_prior),
+            (f"prior, target{name}", engine.target_prior),
             *_claims(engine, name),
         ]
-    if len(pipeline.engines) > len(engines):
-        rows.append(("keys", len(pipeline.engines)))
+    if status.keys > len(status.engines):
+        rows.append(("keys", status.keys))
     return [(name, _show(value)) for name, value in rows]
 
 
@@ -102,59 +88,45 @@ def quality_rows(figures: Mapping[str, Figures]) -> list[tuple[str, str, str]]:
     return rows
 
 
-def _claims(engine: Engine, name: str) -> list[tuple[str, float | str | None]]:
+def _claims(engine: Served, name: str) -> list[tuple[str, str]]:
     """Return the certified risks of the map, and the assumptions that are refuted."""
-    certificate = engine.certificate
-    if certificate is None:
-        by = {"target": [engine.target], "auto": [engine.source, engine.target]}.get(
-            engine.config.mode, [engine.source]
-        )
-        labels = max(domain.labels for domain in by)
-        words = f"no claim yet: {labels:,} labels so far, the first map comes with {FIRST_LABELS}"
-        if engine.first_cohort is not None:
-            first = engine.first_cohort
-            count = engine.prediction_count
-            words = f"no claim yet: first after {first:,} predictions and a label, now {count:,}"
-        return [(f"certified risk{name}", words)]
-    share = f"{1.0 - certificate.delta:.0%} sure"
-    if certificate.cohorts == "matured":
-        share += f", matured, {certificate.pending:,} pending"
-    rows: list[tuple[str, float | str | None]] = [
-        (
-            f"certified risk of h, {certificate.domain} ({share}){name}",
-            certificate.in_words("risk", ".5f"),
-        )
-    ]
-    if certificate.domain == "source" and certificate.target_risk is not None:
-        words = certificate.in_words("target_risk", ".5f")
+    claim = engine.certified
+    if claim is None:
+        return [(f"certified risk{name}", engine.no_claim or "–")]
+    share = f"{1.0 - claim.delta:.0%} sure"
+    if claim.cohorts == "matured":
+        share += f", matured, {claim.pending:,} pending"
+    rows = [(f"certified risk of h, {claim.domain} ({share}){name}", _bound(claim.risk_bound, claim.risk))]
+    if claim.domain == "source" and claim.target_risk != "none":
+        words = _bound(claim.target_risk_bound, claim.target_risk)
         rows.append((f"certified risk in the target ({share}){name}", words))
     # By name only: what it says is long, and `streamcal show --json` has it with the certificate.
-    rows += [(f"refuted{name}", assumption.partition(":")[0]) for assumption in certificate.refuted]
-    return rows
+    return rows + [(f"refuted{name}", assumption.partition(":")[0]) for assumption in claim.refuted]
 
 
-def run_summary(pipeline: Pipeline, unknown_fields: int, remarks: Sequence[str]) -> dict[str, Any]:
+def _bound(bound: float | None, words: str) -> str:
+    return words if bound is None else f"{bound:.5f}"
+
+
+def run_summary(status: Status) -> dict[str, Any]:
     """Return the figures of the run, for the JSON log and ``--summary``."""
-    tally, quality = pipeline.tally, pipeline.quality.figures
     return {
-        "events": tally.events,
-        "source_labels": tally.source_labels,
-        "rejected": tally.rejected,
-        "reasons": pipeline.reasons,
-        "unknown_fields": unknown_fields,
-        "join": msgspec.structs.asdict(pipeline.counts),
-        "pending": pipeline.pending,
-        "delay": msgspec.structs.asdict(pipeline.delay),
+        "events": status.events,
+        "source_labels": status.source_labels,
+        "rejected": status.rejected,
+        "reasons": status.reasons,
+        "unknown_fields": sum((status.unknown_fields or {}).values()),
+        "join": msgspec.structs.asdict(status.join),
+        "pending": status.pending,
+        "delay": msgspec.structs.asdict(status.delay),
         **{
             f"{name}_{when}": getattr(figures, name)
             for name in Figures.__struct_fields__
-            for when, figures in quality.items()
+            for when, figures in status.quality.items()
         },
-        "keys": len(pipeline.engines),
-        "map_versions": {
-            key or "": engine.version for key, engine in pipeline.first_engines(_SHOWN_KEYS).items()
-        },
-        "remarks": list(remarks),
+        "keys": status.keys,
+        "map_versions": {engine.key or "": engine.version for engine in status.engines},
+        "remarks": status.warnings,
     }
 
 

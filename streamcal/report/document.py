@@ -297,7 +297,7 @@ def _labels(report: Report) -> Markup:
         ["predictions that counted as 0 without one", f"{join.implied:,}"],
         *map(list, delay_rows(report.status.delay)),
     ]
-    delays = [[f"{each.share:.0%}", show_duration(each.seconds)] for each in report.delays]
+    delays = [[f"{each.share:.0%}", show_duration(each.seconds)] for each in report.status.delays]
     return tag(
         "div",
         data_table(["what became of them", "how many"], rows),

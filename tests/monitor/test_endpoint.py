@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from streamcal.monitor import endpoint
+from streamcal.monitor.build import build_status
 from streamcal.monitor.endpoint import THREADS, Endpoint, parse_address
 from streamcal.monitor.metrics import RunMetrics
 from streamcal.run.pipeline import Pipeline
@@ -24,7 +25,7 @@ def served(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         except OSError as error:
             pytest.skip(f"no IPv6 here: {error}")
     measured = RunMetrics([])
-    measured.update(Pipeline())
+    measured.update(build_status(Pipeline()))
     serving = measured.serve(request.param, 0)
     yield request.param, serving.port
     serving.close()

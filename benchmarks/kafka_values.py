@@ -23,7 +23,7 @@ from typing import Any
 import fastavro
 import msgspec
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from streamcal_connectors.kafka.client import Chunk, Partition
+from streamcal_connectors.kafka.client import Chunk, TopicPartition
 from streamcal_connectors.kafka.config import KafkaConfig
 from streamcal_connectors.kafka.registry import open_registry
 from streamcal_connectors.kafka.values import FramedValues, JsonValues, Values
@@ -31,7 +31,7 @@ from streamcal_connectors.kafka.values import FramedValues, JsonValues, Values
 from streamcal.blocks import Block
 
 POLL = 10_000  # records
-PARTITION = Partition("events", 0)
+PARTITION = TopicPartition("events", 0)
 
 
 def avro(folder: Path, rows: list[dict[str, Any]]) -> list[bytes]:

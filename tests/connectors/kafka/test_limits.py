@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from streamcal_connectors.kafka import transactions
+from streamcal_connectors.kafka import kafka_python
 from streamcal_connectors.kafka.source import KafkaConnector
 
 from streamcal.run.ports import SourceOptions
@@ -239,7 +239,7 @@ def test_a_room_of_a_record_is_what_the_broker_accepts(kafka_broker: AnyBroker, 
     with closing(shared.sink(url(kafka_broker, topic))) as sink:
         sink.resume("job", None)
         empty = len(msgspec.json.encode(RejectRow("", 1, "", "")))
-        raw = "x" * (1000 - transactions._RECORD_OVERHEAD - empty)
+        raw = "x" * (1000 - kafka_python._RECORD_OVERHEAD - empty)
         sink.write([RejectRow("", 1, "", raw)])
         sink.commit({})
     (row,) = rows_of(kafka_broker, topic)

@@ -27,7 +27,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2, wrappers_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from streamcal_connectors.kafka.client import Chunk, Partition
+from streamcal_connectors.kafka.client import Chunk, TopicPartition
 from streamcal_connectors.kafka.config import KafkaConfig, read_kafka_config
 from streamcal_connectors.kafka.registry import open_registry
 from streamcal_connectors.kafka.values import FramedValues, JsonValues
@@ -83,7 +83,7 @@ def values_of(place: str, columns: Columns | None = None, **options: Any) -> Fra
 
 
 def decoded(values: FramedValues, raws: Sequence[bytes | None]) -> Sequence[Any]:
-    assert values.prepare({Partition("events", 0): Chunk(list(range(len(raws))), list(raws))})
+    assert values.prepare({TopicPartition("events", 0): Chunk(list(range(len(raws))), list(raws))})
     return values.decode(raws)
 
 
@@ -522,7 +522,7 @@ class TestRegistry:
         self, registry: SchemaRegistry, caplog: pytest.LogCaptureFixture
     ) -> None:
         raws = avro(registry, LABEL, [{"id": "a", "label": "YES", "time": NOON}])
-        chunk = {Partition("events", 0): Chunk([0], list(raws))}
+        chunk = {TopicPartition("events", 0): Chunk([0], list(raws))}
         values = values_of(registry.url)
         with caplog.at_level(logging.INFO, "streamcal_connectors"):
             for status in (503, 429, 500):

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
 
-from kafka import TopicPartition  # type: ignore[import-untyped]
-from kafka.errors import KafkaTimeoutError  # type: ignore[import-untyped]
-from kafka.structs import OffsetAndMetadata  # type: ignore[import-untyped]
+from kafka import TopicPartition
+from kafka.errors import KafkaTimeoutError
+from kafka.structs import OffsetAndMetadata
 
 from streamcal_connectors.kafka.errors import is_permanent
 

@@ -193,16 +193,26 @@ class Cluster:
         deadline = time.monotonic() + self.config.connect_seconds
         pause = _PAUSES[0]
         while True:
+            _last_words.take()
             try:
-                return self._attempt(request)
+                self._log_in()
+                done = request()
             except (RefusedError, StoppedError):
                 raise
-            except (KafkaError, OSError) as error:
+            except (KafkaError, OSError) as met:
+                said = _last_words.take()
+                ours = not isinstance(met, KafkaError) or is_permanent(met)  # it says why
+                error = met if said is None or ours else said
+                self.refused(error)
+                self.away(error)
                 if self.stop():
                     raise StoppedError(f"Kafka at {self} is away: {brief(error)}") from None
                 if not patient and time.monotonic() > deadline:
                     waited = f"{self.config.connect_seconds:g} s"
                     raise OSError(f"Kafka at {self} was away for {waited}: {brief(error)}") from None
+            else:
+                self.back()
+                return done
             again = time.monotonic() + pause
             while time.monotonic() < again and not self.stop():
                 time.sleep(_SLICE_SECONDS)
@@ -219,29 +229,17 @@ class Cluster:
             if it refuses.
         """
         try:
-            self._attempt(request, connect_only=not self.is_away)
-        except RefusedError:
-            raise
-        except (KafkaError, OSError):
-            time.sleep(_PAUSES[0])
-
-    def _attempt(self, request: Callable[[], T], *, connect_only: bool = False) -> T:
-        """Log in and make a request; raise why it failed, and log that the cluster is away or back."""
-        _last_words.take()
-        try:
-            log_in(self.hosts, self._options, self.config.request_seconds, connect_only=connect_only)
-            done = request()
-        except (RefusedError, StoppedError):
-            raise
-        except (KafkaError, OSError) as met:
-            said = _last_words.take()
-            ours = not isinstance(met, KafkaError) or is_permanent(met)  # it says why
-            error = met if said is None or ours else said
+            self._log_in(connect_only=not self.is_away)
+            request()
+        except (KafkaError, OSError) as error:
             self.refused(error)
             self.away(error)
-            raise error from None
-        self.back()
-        return done
+            time.sleep(_PAUSES[0])
+        else:
+            self.back()
+
+    def _log_in(self, *, connect_only: bool = False) -> None:
+        log_in(self.hosts, self._options, self.config.request_seconds, connect_only=connect_only)
 
     def refused(self, error: BaseException, advice: str = "") -> None:
         """Raise RefusedError if an error is one that waiting and trying again cannot help."""

@@ -28,7 +28,7 @@ from typing import Any, Final
 import confluent_kafka as library
 from confluent_kafka import KafkaError as LibraryError
 from confluent_kafka import KafkaException
-from kafka import errors as kafka_errors  # type: ignore[import-untyped]
+from kafka import errors as kafka_errors
 
 from streamcal_connectors.kafka.client import (
     FETCH_BYTES,
@@ -304,10 +304,7 @@ class ConfluentProducer:
 
     def send_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """See `Producer`."""
-        places = [
-            library.TopicPartition(partition.topic, partition.partition, each.offset, each.metadata)
-            for partition, each in offsets.items()
-        ]
+        places = [_real(partition, each.offset, each.metadata) for partition, each in offsets.items()]
         if group not in self._groups:
             self._groups[group] = self._metadata(group, places[:1])
         request, metadata = self._client.send_offsets_to_transaction, self._groups[group]
@@ -385,8 +382,8 @@ def _made(kind: Any, options: Mapping[str, Any]) -> Any:
     return _call(lambda: kind(dict(options), logger=_log))
 
 
-def _real(partition: TopicPartition, offset: int = library.OFFSET_INVALID) -> Any:
-    return library.TopicPartition(partition.topic, partition.partition, offset)
+def _real(partition: TopicPartition, offset: int = library.OFFSET_INVALID, *metadata: str) -> Any:
+    return library.TopicPartition(partition.topic, partition.partition, offset, *metadata)
 
 
 def _system_authorities() -> str:

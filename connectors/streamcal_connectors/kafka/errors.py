@@ -6,7 +6,7 @@ import re
 import ssl
 from typing import Final
 
-from kafka.errors import KafkaError  # type: ignore[import-untyped]
+from kafka.errors import KafkaError
 
 __all__ = ["KafkaError", "WrongProtocolError", "brief", "error_names", "is_out_of_range", "is_permanent"]
 

@@ -9,16 +9,12 @@ from contextlib import closing, suppress
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from kafka import (  # type: ignore[import-untyped]
-    KafkaAdminClient,
-    KafkaConsumer,
-    KafkaProducer,
-)
-from kafka.admin import ConfigResource, ConfigResourceType  # type: ignore[import-untyped]
-from kafka.errors import KafkaTimeoutError, RecordListTooLargeError  # type: ignore[import-untyped]
-from kafka.partitioner import murmur2  # type: ignore[import-untyped]
-from kafka.producer.producer_batch import ProducerBatch  # type: ignore[import-untyped]
-from kafka.record.memory_records import MemoryRecordsBuilder  # type: ignore[import-untyped]
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.errors import KafkaTimeoutError, RecordListTooLargeError
+from kafka.partitioner import murmur2
+from kafka.producer.producer_batch import ProducerBatch
+from kafka.record.memory_records import MemoryRecordsBuilder
 
 from streamcal_connectors.kafka.client import (
     CLOSE_SECONDS,
@@ -261,11 +257,10 @@ class KafkaPythonProducer:
 
     def failures(self) -> list[Exception]:
         """See `Producer`."""
-        reasons = [(batch.produce_future.value[2], batch) for batch in self._batches if batch.is_done]
         return [
             reason(number)
-            for reason, batch in reasons
-            if reason is not None
+            for batch in self._batches
+            if batch.is_done and (reason := batch.produce_future.value[2]) is not None
             for number in range(batch.record_count)
         ]
 

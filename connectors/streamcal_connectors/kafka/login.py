@@ -14,18 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from kafka.errors import (  # type: ignore[import-untyped]
-    IllegalSaslStateError,
-    SaslAuthenticationFailedError,
-    for_code,
-)
-from kafka.net.sasl import get_sasl_mechanism  # type: ignore[import-untyped]
-from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest  # type: ignore[import-untyped]
-from kafka.protocol.parser import KafkaProtocol  # type: ignore[import-untyped]
-from kafka.protocol.sasl import (  # type: ignore[import-untyped]
-    SaslAuthenticateRequest,
-    SaslHandshakeRequest,
-)
+from kafka.errors import IllegalSaslStateError, SaslAuthenticationFailedError, for_code
+from kafka.net.sasl import get_sasl_mechanism
+from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
+from kafka.protocol.parser import KafkaProtocol
+from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from streamcal_connectors.kafka.errors import KafkaError, WrongProtocolError, is_permanent
 
@@ -104,7 +97,7 @@ def _mismatch(host: str, context: ssl.SSLContext | None, seconds: float) -> str 
     A listener hangs up alike on a client that speaks another protocol, and when its broker is shut down. Only
     when it answers in the other protocol is it sure which.
     """
-    with suppress(OSError, KafkaError):
+    with suppress(OSError):
         if context is None:
             anyone = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE
@@ -118,7 +111,7 @@ def _mismatch(host: str, context: ssl.SSLContext | None, seconds: float) -> str 
             with _session(host, None, seconds) as session:
                 session.ask(ApiVersionsRequest(version=0))
                 return "does not speak TLS"
-    with suppress(OSError, KafkaError), _session(host, context, seconds) as session:
+    with suppress(OSError), _session(host, context, seconds) as session:
         answer = session.ask(SaslHandshakeRequest(mechanism="PLAIN", version=1))
         if for_code(answer.error_code) is not IllegalSaslStateError:
             return "asks for a SASL login"
@@ -137,7 +130,11 @@ class _Session:
         self._protocol.send_request(request, correlation_id=0)
         self._link.sendall(self._protocol.send_bytes())
         while data := self._link.recv(_MOST_BYTES):
-            for _, response in self._protocol.receive_bytes(data):
+            try:
+                responses = self._protocol.receive_bytes(data)
+            except Exception as error:  # whatever the bytes do to the library
+                raise ConnectionError(f"this is not a Kafka broker: {error}") from None
+            for _, response in responses:
                 return response
         raise ConnectionError("the broker closed the connection")
 

@@ -64,14 +64,13 @@ class ProtobufSchema:
     """
 
     def __init__(self, parts: Mapping[str, bytes], *, is_set: bool = False) -> None:
-        self._pool = descriptor_pool.DescriptorPool()
+        pool = descriptor_pool.DescriptorPool()
         try:
             files = _files(parts, is_set=is_set)
             given = {file.name: file.SerializeToString() for file in files}
             for data in (_WELL_KNOWN | given).values():
-                self._pool.AddSerializedFile(data)
-            self._file = files[-1]
-            self._pool.FindFileByName(self._file.name)
+                pool.AddSerializedFile(data)
+            self._file = pool.FindFileByName(files[-1].name)
         except Exception as error:  # whatever a schema does to the library
             raise ValueError(f"protobuf cannot use it: {type(error).__name__}: {error}") from None
 
@@ -99,14 +98,13 @@ class ProtobufSchema:
         return read, None
 
     def _message(self, path: tuple[int, ...]) -> Any:
-        inside, name = self._file, self._file.package
+        found, types = None, list(self._file.message_types_by_name.values())
         for index in path:
-            types = inside.message_type if inside is self._file else inside.nested_type
             if index >= len(types):
                 raise ValueError(f"it has no message with the indexes {list(path)}")
-            inside = types[index]
-            name = f"{name}.{inside.name}" if name else inside.name
-        return self._pool.FindMessageTypeByName(name)
+            found = types[index]
+            types = found.nested_types
+        return found
 
 
 def _files(parts: Mapping[str, bytes], *, is_set: bool) -> list[Any]:

@@ -80,8 +80,9 @@ class Transactions:
         """Settings of the sinks' topics as they were at `open`."""
         self._inputs = inputs
         self._outputs: list[str] = []  # topics of the sinks
+        self._anchor: TopicPartition  # under which the groups store their marks; of the first sink
         self._owner = uuid.uuid4().hex
-        self._job: str | None = None
+        self._group = ""  # of the marks of this job; named at `open`
         self._producer: Producer | None = None
         self._keyed: set[str] = set()  # topics of several partitions, where the key says which
         self._pending: dict[str, float] = {}  # since when a transaction is open, by the group it writes to
@@ -96,6 +97,7 @@ class Transactions:
             )
         if not self._outputs:
             self.name = transactional_id or f"streamcal.{topic}"
+            self._anchor = TopicPartition(topic, 0)
         self._outputs.append(topic)
 
     def open(self, job: str) -> Mark | None:
@@ -106,8 +108,8 @@ class Transactions:
         OSError, ValueError
             if the cluster stays away or refuses, a topic does not exist, or one is an input as well.
         """
-        if self._job is None:
-            self._job = job or f"once.{self._owner}"
+        if not self._group:
+            self._group = f"{self.name}.{job or f'once.{self._owner}'}"
             topics = {*self._outputs}
             with closing(self.cluster.consumer()) as consumer:
                 counts = {topic: len(self.cluster.topic_partitions(consumer, topic)) for topic in topics}
@@ -161,15 +163,6 @@ class Transactions:
         self._discard()
 
     # Inside
-
-    @property
-    def _anchor(self) -> TopicPartition:
-        """The partition under which the groups store their marks."""
-        return TopicPartition(self._outputs[0], 0)
-
-    @property
-    def _group(self) -> str:
-        return f"{self.name}.{self._job}"
 
     def _refuse_own_inputs(self) -> None:
         """Refuse a topic that is read and written, by whatever names of hosts."""
@@ -308,6 +301,6 @@ class Transactions:
         )
 
     def _discard(self) -> None:
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            producer.discard()
+        if self._producer is not None:
+            self._producer.discard()
+            self._producer = None

@@ -231,8 +231,8 @@ class TestOneTopicAsInputAndOutput:
         assert len(rows_of(kafka_broker, topic)) == 1
 
 
-def test_a_room_of_a_record_is_what_the_broker_accepts(kafka_broker: AnyBroker, new_topic: Topics) -> None:
-    """A record that takes all of it is accepted."""
+def test_the_limit_of_a_record_is_what_the_broker_accepts(kafka_broker: AnyBroker, new_topic: Topics) -> None:
+    """A record of just that size is accepted."""
     topic = new_topic("answers", configs={"max.message.bytes": "1000"})
     shared = KafkaConnector()
     shared.source(url(kafka_broker, new_topic("events")), SourceOptions()).close()

@@ -10,7 +10,7 @@ from typing import Any, Final
 import fastavro
 import msgspec
 
-from streamcal.run.columns import Role
+from streamcal.events.columns import Role
 from streamcal_connectors.kafka.typed import HEAD_BYTES, Read, zigzag
 
 __all__ = ["AvroSchema"]

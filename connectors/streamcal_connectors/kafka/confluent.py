@@ -382,8 +382,10 @@ def _made(kind: Any, options: Mapping[str, Any]) -> Any:
     return _call(lambda: kind(dict(options), logger=_log))
 
 
-def _real(partition: TopicPartition, offset: int = library.OFFSET_INVALID, *metadata: str) -> Any:
-    return library.TopicPartition(partition.topic, partition.partition, offset, *metadata)
+def _real(
+    partition: TopicPartition, offset: int = library.OFFSET_INVALID, metadata: str | None = None
+) -> Any:
+    return library.TopicPartition(partition.topic, partition.partition, offset, metadata)
 
 
 def _system_authorities() -> str:

@@ -20,7 +20,7 @@ from google.protobuf import (  # type: ignore[import-untyped]
     wrappers_pb2,
 )
 
-from streamcal.run.columns import Role
+from streamcal.events.columns import Role
 from streamcal_connectors.kafka.typed import HEAD_BYTES, Read, zigzag
 
 __all__ = ["ProtobufSchema"]

@@ -1,7 +1,7 @@
 """Records whose fields have types, from Avro or Protobuf, as events.
 
-Their columns take the way of the columns of tables (`streamcal.run.table_codec`), so all rules are those of
-files: a null, or a field that is not set, is an absent field. A value that is no number or text there (a
+Their columns take the way of the columns of tables (`streamcal.events.table_codec`), so all rules are those
+of files: a null, or a field that is not set, is an absent field. A value that is no number or text there (a
 datetime, a decimal) becomes one here.
 """
 
@@ -16,9 +16,9 @@ from typing import Any, Final, Protocol, TypeAlias
 from uuid import UUID
 
 from streamcal.events import Domain, Event
-from streamcal.run.columns import Columns, Role
-from streamcal.run.event_fields import Malformed, count_names, malformed
-from streamcal.run.table_codec import RowsDecoder
+from streamcal.events.columns import Columns, Role
+from streamcal.events.fields import Malformed, count_names, malformed
+from streamcal.events.table_codec import RowsDecoder
 from streamcal.times import read_time
 
 __all__ = ["HEAD_BYTES", "Decoder", "Read", "Schema", "TypedValues", "refusing", "zigzag"]

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from streamcal.events import Domain, Event
-from streamcal.run.codec import JsonDecoder
-from streamcal.run.columns import Columns
-from streamcal.run.event_fields import Malformed
+from streamcal.events.codec import JsonDecoder
+from streamcal.events.columns import Columns
+from streamcal.events.fields import Malformed
 from streamcal_connectors.kafka.client import Chunk, TopicPartition
 from streamcal_connectors.kafka.registry import AwayError, Registry
 from streamcal_connectors.kafka.typed import HEAD_BYTES, Decoder, Schema, TypedValues, refusing

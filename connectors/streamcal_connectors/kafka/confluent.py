@@ -382,9 +382,7 @@ def _made(kind: Any, options: Mapping[str, Any]) -> Any:
     return _call(lambda: kind(dict(options), logger=_log))
 
 
-def _real(
-    partition: TopicPartition, offset: int = library.OFFSET_INVALID, metadata: str | None = None
-) -> Any:
+def _real(partition: TopicPartition, offset: int = library.OFFSET_INVALID, metadata: str = "") -> Any:
     return library.TopicPartition(partition.topic, partition.partition, offset, metadata)
 
 

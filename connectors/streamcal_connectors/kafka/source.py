@@ -23,7 +23,7 @@ from streamcal_connectors.kafka.positions import offset_of, position_at, topic_i
 from streamcal_connectors.kafka.registry import open_registry
 from streamcal_connectors.kafka.sink import KafkaSink
 from streamcal_connectors.kafka.transactions import Transactions
-from streamcal_connectors.kafka.values import FramedValues, JsonValues, Values
+from streamcal_connectors.kafka.values import Values
 
 __all__ = ["KafkaConnector", "KafkaFeed", "KafkaSource"]
 
@@ -116,12 +116,7 @@ class KafkaSource:
         self._topic = url.topic
         self._topic_id: str | None = None
         self._from_latest = url.start == "latest"
-        registry = open_registry(cluster.config)
-        self._values: Values = (
-            JsonValues(options.domain, options.columns)
-            if registry is None
-            else FramedValues(registry, options.domain, options.columns)
-        )
+        self._values = Values(open_registry(cluster.config), options.domain, options.columns)
         self._waits = False  # for a schema
         self._siblings = siblings
         self._before = 0.0  # what was left before the last poll

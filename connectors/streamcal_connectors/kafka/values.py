@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 from streamcal.events import Domain, Event
 from streamcal.events.codec import JsonDecoder
@@ -19,78 +18,13 @@ from streamcal_connectors.kafka.client import Chunk, TopicPartition
 from streamcal_connectors.kafka.registry import AwayError, Registry
 from streamcal_connectors.kafka.typed import HEAD_BYTES, Decoder, Schema, TypedValues, refusing
 
-__all__ = ["FramedValues", "JsonValues", "Values"]
+__all__ = ["Values"]
 
 log = logging.getLogger("streamcal_connectors")
 
 
-class Values(Protocol):
-    """Decodes the values of records."""
-
-    @property
-    def unknown_fields(self) -> Counter[str]:
-        """Counts of fields that were ignored because events have no such field; see `JsonDecoder`."""
-
-    def prepare(self, found: Mapping[TopicPartition, Chunk]) -> bool:
-        """Get what these records need to be decoded; return False if that has to wait.
-
-        Raises
-        ------
-        OSError, ValueError
-            if they never can be.
-        """
-
-    def decode(self, values: Sequence[bytes | None]) -> Sequence[Event | Malformed]:
-        """Return the event of each value, or why it is not one; never raises on bad input."""
-
-
-class JsonValues:
-    """Decodes JSON text; see `Values`.
-
-    Parameters
-    ----------
-    domain
-        domain of events that do not state one.
-    columns
-        the names of the fields.
-    """
-
-    def __init__(self, domain: Domain, columns: Columns | None) -> None:
-        self._decoder = JsonDecoder(domain, columns)
-
-    @property
-    def unknown_fields(self) -> Counter[str]:
-        """Counts of ignored fields; see `Values`."""
-        return self._decoder.unknown_fields
-
-    def prepare(self, found: Mapping[TopicPartition, Chunk]) -> bool:  # noqa: ARG002
-        """Do nothing; see `Values`."""
-        return True
-
-    def decode(self, values: Sequence[bytes | None]) -> Sequence[Event | Malformed]:
-        """Decode every value; see `Values`."""
-        if None not in values:
-            block = b"\n".join(values)  # type: ignore[arg-type]  # none is None
-            if block.count(b"\n") == len(values) - 1:
-                events = self._decoder.decode_lines(block)
-                if events is not None and len(events) == len(values):
-                    return events
-        return [self._one(value) for value in values]
-
-    def _one(self, value: bytes | None) -> Event | Malformed:
-        if value is None:
-            return Malformed("the record has no value")
-        event = self._decoder.decode(value)
-        if _is_framed(value) and type(event) is Malformed:
-            return Malformed(
-                f"not JSON, but as of schema {_id_of(value[:HEAD_BYTES])}: schema_registry of the [kafka]"
-                " options says where schemas are"
-            )
-        return event
-
-
-class FramedValues:
-    """Decodes values with a schema, and JSON text; see `Values`.
+class Values:
+    """Decodes the values of records: JSON text and, with a registry, values with a schema.
 
     Asks for each schema once. One that is not to be had ends the run, for then the registry is probably the
     wrong one; but once another of this source was had, its records are rejected.
@@ -98,18 +32,20 @@ class FramedValues:
     Parameters
     ----------
     registry
-        where the schemas are.
-    domain, columns
-        as of `JsonValues`.
+        where the schemas are; None: there are none.
+    domain
+        domain of events that do not state one.
+    columns
+        the names of the fields.
     """
 
-    def __init__(self, registry: Registry, domain: Domain, columns: Columns | None) -> None:
+    def __init__(self, registry: Registry | None, domain: Domain, columns: Columns | None) -> None:
         self._registry = registry
         self._domain: Domain = domain
         self._columns = columns or Columns()
-        self._json = JsonValues(domain, columns)
-        self._decode_plain: Decoder = self._json.decode
-        self._decode_framed: Decoder = lambda values: self._json.decode([v[HEAD_BYTES:] for v in values])
+        self._json = JsonDecoder(domain, columns)
+        self._decode_plain: Decoder = self._decode_json
+        self._decode_framed: Decoder = lambda values: self._decode_json([v[HEAD_BYTES:] for v in values])
         self._typed: list[TypedValues] = []
         self._known: dict[bytes, Callable[[bytes], Decoder]] = {}  # by head: tells the decoder of a value
         self._refused: dict[bytes, Decoder] = {}  # by head: schemas that are not to be had
@@ -117,14 +53,22 @@ class FramedValues:
 
     @property
     def unknown_fields(self) -> Counter[str]:
-        """Counts of ignored fields; see `Values`."""
+        """Counts of fields that were ignored because events have no such field; see `JsonDecoder`."""
         counted = Counter(self._json.unknown_fields)
         for each in self._typed:
             each.count_unknown(counted)
         return counted
 
     def prepare(self, found: Mapping[TopicPartition, Chunk]) -> bool:
-        """Get the schemas of records; see `Values`."""
+        """Get the schemas of records; return False if that has to wait.
+
+        Raises
+        ------
+        OSError, ValueError
+            if they are not to be had.
+        """
+        if self._registry is None:
+            return True
         new: dict[bytes, tuple[TopicPartition, int]] = {}
         for partition, chunk in found.items():
             for offset, value in zip(chunk.offsets, chunk.values, strict=True):
@@ -133,7 +77,7 @@ class FramedValues:
         wrong: dict[bytes, Exception] = {}
         for head in new:
             try:
-                self._known[head] = self._chooser(_id_of(head))
+                self._known[head] = self._chooser(_id_of(head), self._registry)
             except AwayError as error:
                 if not self._away:
                     self._away = True
@@ -158,7 +102,9 @@ class FramedValues:
         return True
 
     def decode(self, values: Sequence[bytes | None]) -> Sequence[Event | Malformed]:
-        """Decode every value; see `Values`."""
+        """Return the event of each value, or why it is not one; never raises on bad input."""
+        if self._registry is None:
+            return self._decode_json(values)
         decoders = list(map(self._decoder, values))
         if len({*decoders}) == 1:
             return decoders[0](values)
@@ -168,6 +114,26 @@ class FramedValues:
         events = {decoder: iter(decoder(part)) for decoder, part in parts.items()}
         return [next(events[decoder]) for decoder in decoders]
 
+    def _decode_json(self, values: Sequence[bytes | None]) -> Sequence[Event | Malformed]:
+        if None not in values:
+            block = b"\n".join(values)  # type: ignore[arg-type]  # none is None
+            if block.count(b"\n") == len(values) - 1:
+                events = self._json.decode_lines(block)
+                if events is not None and len(events) == len(values):
+                    return events
+        return [self._one(value) for value in values]
+
+    def _one(self, value: bytes | None) -> Event | Malformed:
+        if value is None:
+            return Malformed("the record has no value")
+        event = self._json.decode(value)
+        if self._registry is None and _is_framed(value) and type(event) is Malformed:
+            return Malformed(
+                f"not JSON, but as of schema {_id_of(value[:HEAD_BYTES])}: schema_registry of the [kafka]"
+                " options says where schemas are"
+            )
+        return event
+
     def _decoder(self, value: bytes | None) -> Decoder:
         if value is None or not _is_framed(value):
             return self._decode_plain
@@ -175,9 +141,9 @@ class FramedValues:
         chooser = self._known.get(head)
         return self._refused[head] if chooser is None else chooser(value)
 
-    def _chooser(self, number: int) -> Callable[[bytes], Decoder]:
+    def _chooser(self, number: int, registry: Registry) -> Callable[[bytes], Decoder]:
         """Return a function that tells the decoder of a value of a schema."""
-        kind, parts = self._registry.schema(number)
+        kind, parts = registry.schema(number)
         if kind == "JSON":
             return lambda _: self._decode_framed
         made: Schema

@@ -26,7 +26,7 @@ from streamcal.cli.terminal import (
 )
 from streamcal.errors import OutputError, StoreError
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.run.columns import Columns, SourceKind
+from streamcal.run.columns import Columns, InputKind
 from streamcal.run.config import RunConfig, problems
 from streamcal.run.connectors import Connectors, public_url
 from streamcal.run.ports import (
@@ -53,6 +53,7 @@ __all__ = [
     "open_store",
     "read_map",
     "refuse_damaged",
+    "refuse_empty",
     "refuse_same",
 ]
 
@@ -81,7 +82,7 @@ def read_map(path: Path) -> RecalibrationMap:
 def open_source(
     connectors: Connectors,
     url: str,
-    kind: SourceKind,
+    kind: InputKind,
     columns: Columns,
     stack: ExitStack,
     given: ReadingOptions | None = None,
@@ -96,7 +97,7 @@ def open_source(
     """
     try:
         options = SourceOptions(
-            domain="source" if kind == "source" else "target",
+            domain="source" if kind == "calibration" else "target",
             follow=follow,
             final=given is not None and given.final,
             columns=columns.of(kind),
@@ -116,12 +117,13 @@ def open_source(
 def open_inputs(
     connectors: Connectors, columns: Columns, stack: ExitStack, given: InputOptions, *, follow: bool = False
 ) -> Inputs:
-    """Open the inputs of a run, closed with the stack; the source of calibration is not followed."""
+    """Open the inputs of a run, closed with the stack; the calibration is not followed."""
     opened = partial(open_source, connectors, columns=columns, stack=stack, given=given)
     apart = bool(given.labels)
     deployment = [opened(url, kind="events", labels_apart=apart, follow=follow) for url in given.events]
     deployment += [opened(url, kind="labels", follow=follow) for url in given.labels]
-    return Inputs([opened(given.source, kind="source")] if given.source else [], deployment)
+    calibration = [opened(given.calibration, kind="calibration")] if given.calibration else []
+    return Inputs(calibration, deployment)
 
 
 def kept_types(keep: Sequence[str], sources: Iterable[Source]) -> dict[str, Any]:
@@ -206,6 +208,12 @@ def on_standard_output(connectors: Connectors, names: Iterable[Named]) -> bool:
 
 def _identities(connectors: Connectors, url: str | Path, role: Role) -> frozenset[Hashable]:
     return connectors.identities(url.absolute().as_uri() if isinstance(url, Path) else url, role)
+
+
+def refuse_empty(events: int, urls: Iterable[str]) -> None:
+    """End with an error if no event could be read."""
+    if not events:
+        fail(f"no event could be read from {', '.join(map(public_url, urls))}", EXIT_NOTHING_READ)
 
 
 def refuse_damaged(sources: Iterable[Source]) -> None:

@@ -22,6 +22,7 @@ from streamcal.run.connectors import connector_names
 from streamcal.run.ports import Format, Role
 
 __all__ = [
+    "CalibrationOption",
     "ColumnOptions",
     "InputOptions",
     "KeepOption",
@@ -29,7 +30,6 @@ __all__ = [
     "LogOption",
     "Named",
     "ReadingOptions",
-    "SourceOption",
     "named",
     "option",
     "read_options",
@@ -51,6 +51,8 @@ def option(
     role: Role | None = None,
     table: str | None = None,
     metavar: str | None = None,
+    least: int | None = None,
+    most: int | None = None,
 ) -> Any:
     """Return a field of a class of options; its name gives that of the option.
 
@@ -68,9 +70,13 @@ def option(
         the table of the configuration in which it overrides the option of its name.
     metavar
         what the help calls the value.
+    least, most
+        limits of a number.
     """
     panel = None if table is None else _PANELS[table]
-    made = partial(typer.Option, default, metavar=metavar, help=text, rich_help_panel=panel)
+    made = partial(
+        typer.Option, default, metavar=metavar, help=text, rich_help_panel=panel, min=least, max=most
+    )
     return dataclasses.field(
         metadata={"made": made, "needed": default is ..., "flag": flag, "role": role, "table": table}
     )
@@ -142,10 +148,10 @@ class LearningOptions(ColumnOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceOption:
-    """The source of calibration."""
+class CalibrationOption:
+    """The labelled events of before the deployment."""
 
-    source: str | None = option("Labelled events to calibrate on first.", role="read")
+    calibration: str | None = option("Labelled events to calibrate on first.", role="read")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +173,7 @@ class ReadingOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class InputOptions(ReadingOptions, SourceOption):
+class InputOptions(ReadingOptions, CalibrationOption):
     """The inputs of a run."""
 
     events: list[str] = option(
@@ -178,7 +184,7 @@ class InputOptions(ReadingOptions, SourceOption):
     @property
     def urls(self) -> list[str]:
         """URLs of the inputs, in the order in which they are read."""
-        return [*([self.source] if self.source else []), *self.events, *self.labels]
+        return [*([self.calibration] if self.calibration else []), *self.events, *self.labels]
 
 
 class Named(NamedTuple):

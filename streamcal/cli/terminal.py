@@ -1,4 +1,4 @@
-"""The command line's terminal: messages on standard error, progress, signals and exit statuses."""
+"""The command line's terminal: messages on standard error, the closing table, signals and exit statuses."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ from typing import Final, NoReturn
 
 import msgspec
 import typer
+from rich.table import Table
+from rich.text import Text
 
 from streamcal.mixture.newton_c import compiled
+from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import StoppedError
 from streamcal.run.rows import RejectRow
+from streamcal.run.summary import closing_rows
 
 __all__ = [
     "EXIT_DOUBTFUL",
@@ -29,6 +33,7 @@ __all__ = [
     "fail",
     "give_up_standard_output",
     "hold_standard_streams",
+    "run_table",
     "set_up_logging",
     "stop_status",
     "stopped",
@@ -113,6 +118,16 @@ def fail(message: str, status: int) -> NoReturn:
     """Log an error, and exit with a status."""
     log.error("streamcal: %s", message)
     raise typer.Exit(status)
+
+
+def run_table(pipeline: Pipeline, unknown_fields: int) -> Table:
+    """Return the table at the end of a run."""
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    for row in closing_rows(pipeline, unknown_fields):
+        table.add_row(*map(Text, row))  # Text: a key is not markup
+    return table
 
 
 class Stop:

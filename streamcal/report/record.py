@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, Final, Literal
 
 import msgspec
 
+from streamcal.run.closing import closing_words
+from streamcal.run.connectors import public_url
 from streamcal.run.pipeline import Pipeline
+from streamcal.run.ports import Source
 from streamcal.run.run_history import RunHistory
 from streamcal.run.status import Status
 from streamcal.run.summary import closing_rows
 
-__all__ = ["DelayQuantile", "Figure", "Report", "make_report"]
+__all__ = ["DelayQuantile", "Figure", "Report", "count_unknown", "make_report"]
 
 _SHARES: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 
@@ -54,36 +57,35 @@ class Report(msgspec.Struct):
 def make_report(
     pipeline: Pipeline,
     history: RunHistory,
-    *,
-    made_from: Sequence[str],
-    warnings: Sequence[str],
+    made_from: Iterable[str],
     options: Mapping[str, Any],
-    unknown_fields: int | None,
-    made: str | None = None,
+    sources: Sequence[Source] | None = None,
 ) -> Report:
     """Return the report of a run, between two micro-batches or at its end.
 
     Parameters
     ----------
     made_from
-        what it is a report of, without secrets.
-    warnings
-        of `streamcal.run.closing`.
+        names of the inputs, or of the store; of URLs, secrets are left out.
     options
-        those of the run, as far as they are known, without secrets.
-    unknown_fields
-        as for `streamcal.run.summary.closing_rows`.
-    made
-        moment of the report, as ISO 8601; now if not given.
+        options of the run, as far as they are known, without secrets.
+    sources
+        inputs of the run. None: they are not known, as for a store.
     """
     delays = pipeline.quality.delays
     shares = _SHARES if delays.labels else ()
+    unknown = None if sources is None else count_unknown(sources)
     return Report(
         1,
         version("streamcal-engine"),
-        made or datetime.now(UTC).isoformat(timespec="seconds"),
-        list(made_from),
-        [Figure(*row) for row in closing_rows(pipeline, unknown_fields)],
+        datetime.now(UTC).isoformat(timespec="seconds"),
+        [public_url(name) for name in made_from],
+        [Figure(*row) for row in closing_rows(pipeline, unknown)],
         [DelayQuantile(share, delays.quantile(share)) for share in shares],
-        history.status(pipeline, warnings, options),
+        history.status(pipeline, closing_words(pipeline, sources or ()), options),
     )
+
+
+def count_unknown(sources: Iterable[Source]) -> int:
+    """Return how often sources ignored an unknown field."""
+    return sum(sum(each.unknown_fields.values()) for each in sources)

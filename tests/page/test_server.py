@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
+from streamcal.page.addresses import is_loopback
 from streamcal.page.latest_status import LatestStatus, Live
 from streamcal.page.server import PageServer
-from streamcal.run.endpoint import is_loopback
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.rows import RejectRow
 from tests.page.streams import labelled, processed

@@ -102,15 +102,9 @@ def report_of(path: Path) -> Report:
     try:
         pipeline = stored_pipeline(store)
         assert pipeline is not None
-        return make_report(
-            pipeline,
-            stored_history(store),
-            made="2026-11-22T12:00:00+00:00",
-            made_from=[str(path)],
-            warnings=["<b>careful</b>"],
-            options={},
-            unknown_fields=None,
-        )
+        made = make_report(pipeline, stored_history(store), [str(path)], {})
+        made.made, made.status.warnings = "2026-11-22T12:00:00+00:00", ["<b>careful</b>"]
+        return made
     finally:
         store.close()
 
@@ -118,7 +112,7 @@ def report_of(path: Path) -> Report:
 @pytest.mark.slow
 def test_its_figures_are_those_of_the_closing_table_however_it_is_made(tmp_path: Path) -> None:
     source, events, labels = synthetic(tmp_path, 1200)
-    inputs = ["--source", source, "--events", events, "--labels", labels]
+    inputs = ["--calibration", source, "--events", events, "--labels", labels]
     (tmp_path / "config.toml").write_text("[join]\nlabel_ttl = 2000\n")
     inputs += ["--config", tmp_path / "config.toml"]
     run, store = tmp_path / "run.html", tmp_path / "s.db"
@@ -189,17 +183,7 @@ def test_nothing_of_the_users_becomes_markup(hostile: Path) -> None:
 
 def test_there_may_be_little_to_report() -> None:
     def made(pipeline: Pipeline) -> str:
-        return as_html(
-            make_report(
-                pipeline,
-                RunHistory(),
-                made="2026-11-22T12:00:00+00:00",
-                made_from=["x"],
-                warnings=[],
-                options={},
-                unknown_fields=0,
-            )
-        )
+        return as_html(make_report(pipeline, RunHistory(), ["x"], {}, []))
 
     text = made(Pipeline())
     assert "No label has met its prediction yet" in text

@@ -324,7 +324,7 @@ def test_a_source_is_learned_first(tmp_path: Path) -> None:
     source.write_bytes(
         lines(*({"score": i % 50 / 50, "label": int(i % 50 > 40)} for i in range(3000))) + b"\n"
     )
-    served = Served(tmp_path / "store.db", "--source", source, "--mode", "source")
+    served = Served(tmp_path / "store.db", "--calibration", source, "--mode", "source")
     status, answer = served.predict(id="a", score=0.5)
     assert (status, answer["map_version"] > 0) == (200, True)
     assert answer["probability"] < 0.3

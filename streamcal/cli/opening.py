@@ -22,6 +22,7 @@ from streamcal.cli.terminal import (
     EXIT_USAGE,
     Stop,
     fail,
+    failing,
     stopped,
 )
 from streamcal.errors import OutputError, StoreError
@@ -144,33 +145,25 @@ def open_sink(
     kept: Mapping[str, Any] | None = None,
 ) -> Sink:
     """Open a sink, closed with the stack; ``kept``: the types of columns that pass through."""
-    try:
+    with (
+        failing(EXIT_UNUSABLE, OutputError),
+        failing(EXIT_USAGE, OSError, ValueError, text="cannot write: "),
+    ):
         sink = connectors.sink(url, rows, kept)
-    except OutputError as error:
-        fail(str(error), EXIT_UNUSABLE)
-    except (OSError, ValueError) as error:
-        fail(f"cannot write: {error}", EXIT_USAGE)
     stack.callback(_close, sink)
     return sink
 
 
 def _close(sink: Sink) -> None:
     """Close a sink: one that is written as a whole is written only now."""
-    try:
-        with writing(sink):
-            sink.close()
-    except OutputError as error:
-        fail(str(error), EXIT_UNUSABLE)
+    with failing(EXIT_UNUSABLE, OutputError), writing(sink):
+        sink.close()
 
 
 def open_store(connectors: Connectors, url: str, stack: ExitStack, *, read_only: bool = False) -> Store:
     """Open a store, closed with the stack."""
-    try:
+    with failing(EXIT_USAGE, ValueError), failing(EXIT_UNUSABLE, StoreError):
         store = connectors.store(url, read_only=read_only)
-    except ValueError as error:
-        fail(str(error), EXIT_USAGE)
-    except StoreError as error:
-        fail(str(error), EXIT_UNUSABLE)
     stack.callback(store.close)
     return store
 
@@ -183,10 +176,8 @@ def refuse_same(connectors: Connectors, names: Iterable[Named]) -> None:
     found = []
     for option, url, role in names:
         if url is not None:
-            try:
+            with failing(EXIT_USAGE, OSError, ValueError, text=f"{option}: "):
                 found.append((option, str(url), role, _identities(connectors, url, role)))
-            except (OSError, ValueError) as error:
-                fail(f"{option}: {error}", EXIT_USAGE)
     for (one, url, role, these), (other, second, its_role, those) in combinations(found, 2):
         if these & those and not (url == second == "-" and role == its_role == "written"):
             fail(

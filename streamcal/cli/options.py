@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, get_type_hints
 import typer
 from pydantic import ValidationError
 
-from streamcal.cli.terminal import EXIT_USAGE, fail
+from streamcal.cli.terminal import EXIT_USAGE, fail, failing
 from streamcal.engine.config import with_join
 from streamcal.run.config import RunConfig, problems, read_config
 from streamcal.run.connectors import connector_names
@@ -232,10 +232,8 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def read_options(given: ColumnOptions) -> RunConfig:
     """Return the options of the configuration file, or the defaults, overridden by those of the command."""
-    try:
+    with failing(EXIT_USAGE, OSError, ValueError, text="cannot read the configuration: "):
         options = RunConfig() if given.config is None else read_config(given.config, connector_names())
-    except (OSError, ValueError) as error:
-        fail(f"cannot read the configuration: {error}", EXIT_USAGE)
     overrides: dict[str, dict[str, object]] = {}
     for field in dataclasses.fields(given):
         value = getattr(given, field.name)
@@ -250,10 +248,8 @@ def read_options(given: ColumnOptions) -> RunConfig:
             lines = problems(error, type(before)).splitlines()
             fail("\n".join(_by_option(table, line) for line in lines), EXIT_USAGE)
     options = options.model_copy(update=changed)
-    try:
+    with failing(EXIT_USAGE, ValueError, text="the options do not go together: "):
         with_join(options.recalibrator, options.join)
-    except ValueError as error:
-        fail(f"the options do not go together: {error}", EXIT_USAGE)
     return options
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from rich.console import Console
@@ -27,36 +27,23 @@ _EVERY_SECONDS: Final = 5.0
 log = logging.getLogger("streamcal")
 
 
-class Advance(msgspec.Struct, frozen=True):
-    """Progress of a run at one moment."""
+class Advance(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Progress of a run at one moment; in a log of JSON objects, its fields."""
 
     events: int
     """Events processed by this run."""
-    events_per_second: float
-    share: float | None = None
+    events_per_second: int
+    share_read: float | None = None
     """Share of the bytes that is read, in [0, 1]; None if unknown, as for a pipe."""
-    seconds_left: float | None = None
+    seconds_left: int | None = None
     """Estimated seconds to the end; None if unknown."""
 
     def __str__(self) -> str:
-        parts = [] if self.share is None else [f"{self.share:.0%}"]
-        parts += [f"{self.events:,} events", f"{self.events_per_second:,.0f} events/s"]
+        parts = [] if self.share_read is None else [f"{self.share_read:.0%}"]
+        parts += [f"{self.events:,} events", f"{self.events_per_second:,} events/s"]
         if self.seconds_left is not None:
-            parts.append(f"{timedelta(seconds=round(self.seconds_left))} left")
+            parts.append(f"{timedelta(seconds=self.seconds_left)} left")
         return ", ".join(parts)
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """The same for a log of JSON objects."""
-        fields: dict[str, Any] = {
-            "events": self.events,
-            "events_per_second": round(self.events_per_second),
-        }
-        if self.share is not None:
-            fields["share_read"] = round(self.share, 4)
-        if self.seconds_left is not None:
-            fields["seconds_left"] = round(self.seconds_left)
-        return fields
 
 
 class Meter:
@@ -95,21 +82,20 @@ class Meter:
         if not self._moves and now - self._shown >= _EVERY_SECONDS:
             self._shown = now
             advance = self.advance
-            log.info("%s", advance, extra={"fields": advance.fields})
+            log.info("%s", advance, extra={"fields": msgspec.to_builtins(advance)})
 
     @property
     def advance(self) -> Advance:
         """Progress of the run now."""
         processed, now = self._pipeline.processed, time.monotonic()
-        rate = processed / max(now - self._start, 1e-9)
-        if self._total is None or self._known is None:
+        rate = round(processed / max(now - self._start, 1e-9))
+        left = self._left
+        if self._total is None or self._known is None or left is None:
             return Advance(processed, rate)
-        left = self._left or 0.0
-        share = 1.0 - min(left / self._total, 1.0) if self._total else 1.0
+        share = round(1.0 - min(left / self._total, 1.0), 4) if self._total else 1.0
         then, before = self._known  # what earlier runs have read is not part of the pace
-        return Advance(
-            processed, rate, share, (now - then) * left / (before - left) if before > left else None
-        )
+        seconds_left = round((now - then) * left / (before - left)) if before > left else None
+        return Advance(processed, rate, share, seconds_left)
 
     def _draw(self) -> Spinner:
         advance = self.advance

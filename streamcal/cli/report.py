@@ -31,6 +31,7 @@ from streamcal.cli.terminal import (
     EXIT_USAGE,
     Stop,
     fail,
+    failing,
     set_up_logging,
     stop_status,
 )
@@ -117,15 +118,13 @@ def write_report(option: str, path: Path, made: Report) -> None:
 
 
 def _of_store(kept: Store, url: str) -> Report:
-    try:
+    with failing(EXIT_UNUSABLE, StoreError, ValueError):
         pipeline = stored_pipeline(kept)
         if pipeline is None:
             fail(f"{url} holds nothing yet: no run has committed an event to it", EXIT_NOTHING_READ)
         # The join's options are not in a store: they may change from run to run.
         options = {"recalibrator": stored_options(kept).model_dump(mode="json")}
         return make_report(pipeline, stored_history(kept), [url], options)
-    except (StoreError, ValueError) as error:
-        fail(str(error), EXIT_UNUSABLE)
 
 
 def _of_inputs(inputs: Inputs, urls: Sequence[str], options: RunConfig, stop: Stop) -> Report:

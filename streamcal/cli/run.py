@@ -54,6 +54,7 @@ from streamcal.cli.terminal import (
     EXIT_USAGE,
     RejectLog,
     fail,
+    failing,
     run_table,
     set_up_logging,
     stop_status,
@@ -167,14 +168,12 @@ def run(given: _RunOptions) -> None:
         with meter.line, ending(stop):
             Runner(pipeline, inputs, outputs, state, clock=time.monotonic, stop=stop, after=after).run()
         # While the store is open: it holds the engines that this run did not touch.
-        try:
+        with failing(EXIT_UNUSABLE, StoreError, DamagedStateError):
             if given.report is not None:
                 history = history if state is None else stored_history(state)
                 made = make_report(pipeline, history, given.urls, options.shown(), sources)
                 write_report("--report", given.report, made)
             doubtful = _close(given, connectors, pipeline, sources)
-        except (StoreError, DamagedStateError) as error:  # of an engine that is in the store
-            fail(str(error), EXIT_UNUSABLE)
         if latest is not None:
             latest.end()
     if stop():
@@ -232,11 +231,9 @@ def _serve_metrics(address: str, sources: Sequence[Source]) -> RunMetrics:
     """Answer scrapes at ``[HOST:]PORT`` as long as the process lives."""
     metrics, registry = RunMetrics(sources), CollectorRegistry()
     registry.register(metrics)
-    try:
+    with failing(EXIT_USAGE, OSError, ValueError, text=f"cannot serve metrics at {address!r}: "):
         host, port = parse_address(address)
         server, _ = start_http_server(port, host, registry)
-    except (OSError, ValueError) as error:
-        fail(f"cannot serve metrics at {address!r}: {error}", EXIT_USAGE)
     log.info("metrics at http://%s:%s/metrics", f"[{host}]" if ":" in host else host, server.server_port)
     return metrics
 
@@ -247,10 +244,8 @@ def _listen_for_viewers(address: str, stack: ExitStack) -> PageServer:
         from streamcal.page.server import PageServer
     except ImportError:
         fail("--page needs starlette and uvicorn: pip install '.[serve]' in a checkout", EXIT_USAGE)
-    try:
+    with failing(EXIT_USAGE, OSError, ValueError, text=f"cannot show a page at {address!r}: "):
         server = PageServer(*parse_address(address))
-    except (OSError, ValueError) as error:
-        fail(f"cannot show a page at {address!r}: {error}", EXIT_USAGE)
     stack.callback(server.close)
     log.info("page at %s", server.url)
     return server

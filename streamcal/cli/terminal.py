@@ -6,6 +6,8 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from types import FrameType
@@ -31,6 +33,7 @@ __all__ = [
     "RejectLog",
     "Stop",
     "fail",
+    "failing",
     "give_up_standard_output",
     "hold_standard_streams",
     "run_table",
@@ -128,6 +131,15 @@ def run_table(pipeline: Pipeline, unknown_fields: int) -> Table:
     for row in closing_rows(pipeline, unknown_fields):
         table.add_row(*map(Text, row))  # Text: a key is not markup
     return table
+
+
+@contextmanager
+def failing(status: int, *kinds: type[Exception], text: str = "") -> Iterator[None]:
+    """Log an error of one of these kinds, behind a text, and exit with a status."""
+    try:
+        yield
+    except kinds as error:
+        fail(f"{text}{error}", status)
 
 
 class Stop:

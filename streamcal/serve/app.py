@@ -24,7 +24,7 @@ from streamcal.page.addresses import names_this_machine
 from streamcal.run.columns import Columns
 from streamcal.serve import bodies
 from streamcal.serve.http_problems import PROBLEM_TYPE, Problem, RefusedError
-from streamcal.serve.openapi import document
+from streamcal.serve.openapi import OPEN, document
 from streamcal.serve.queries import Queries
 from streamcal.serve.request_queue import STARTING, Kind, RequestQueue
 
@@ -40,7 +40,6 @@ NO_KEY: Final = "_"
 """The model of the V2 protocol that stands for events without a key."""
 
 _EVENTS: Final[dict[str, Kind]] = {"/v1/predictions": "predictions", "/v1/labels": "labels"}
-_OPEN: Final = frozenset({"/healthz", "/readyz", "/v2/health/live", "/v2/health/ready"})
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -183,7 +182,7 @@ class App:
     # Who may ask
 
     def _check_caller(self, scope: Scope) -> None:
-        if scope["path"] in _OPEN:
+        if scope["path"] in OPEN:
             return
         if self._token is not None:
             given = next((value for name, value in scope["headers"] if name == b"authorization"), b"")

@@ -17,14 +17,15 @@ from streamcal.cli.output_files import is_picture, refuse_unwritable, write_file
 from streamcal.cli.report import is_report, write_report
 from streamcal.cli.terminal import EXIT_USAGE, fail, run_table
 from streamcal.join.outcomes import Joined
+from streamcal.monitor.build import build_status
+from streamcal.monitor.run_history import RunHistory
+from streamcal.quality.figures import Quality
+from streamcal.quality.reliability import COLOURS, NEEDED, can_draw, draw_reliability, saved
 from streamcal.report.record import make_report
 from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import SourceOptions
-from streamcal.run.quality import Quality
-from streamcal.run.reliability import COLOURS, NEEDED, can_draw, draw_reliability, saved
-from streamcal.run.run_history import RunHistory
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from streamcal.values import Floats
 
@@ -98,13 +99,12 @@ def run(picture: Path, report: Path, console: Console) -> None:
         history.take(outcome)
 
     Runner(pipeline, inputs, Outputs(NullSink()), None, clock=time.monotonic, after=after).run()
-    console.print(run_table(pipeline, 0))
+    status = build_status(pipeline, inputs.sources, history=history, options=RunConfig().shown())
+    console.print(run_table(status))
     if drawing:
         write_file("--picture", picture, _draw(pipeline.quality, priors, monthly))
         _say(console, f"picture: {picture}")
-    names = ["the flights from New York in 2013"]
-    made = make_report(pipeline, history, names, RunConfig().shown(), inputs.sources)
-    write_report("the report", report, made)
+    write_report("the report", report, make_report(status, ["the flights from New York in 2013"]))
     _say(console, f"report: {report}")
 
 

@@ -26,8 +26,8 @@ from streamcal.cli.terminal import (
     stopped,
 )
 from streamcal.errors import OutputError, StoreError
+from streamcal.events.columns import Columns, InputKind
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.run.columns import Columns, InputKind
 from streamcal.run.config import RunConfig, problems
 from streamcal.run.connectors import Connectors, public_url
 from streamcal.run.ports import (

@@ -36,14 +36,15 @@ from streamcal.cli.terminal import (
     stop_status,
 )
 from streamcal.errors import StoreError
+from streamcal.monitor.build import build_status
+from streamcal.monitor.run_history import RunHistory, stored_history
 from streamcal.report.document import MARK, as_html
 from streamcal.report.record import Report, make_report
 from streamcal.run.config import RunConfig
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Store
-from streamcal.run.run_history import RunHistory
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
-from streamcal.run.stored import stored_history, stored_options, stored_pipeline
+from streamcal.run.stored import stored_options, stored_pipeline
 
 __all__ = ["is_report", "report", "write_report"]
 
@@ -124,7 +125,8 @@ def _of_store(kept: Store, url: str) -> Report:
             fail(f"{url} holds nothing yet: no run has committed an event to it", EXIT_NOTHING_READ)
         # The join's options are not in a store: they may change from run to run.
         options = {"recalibrator": stored_options(kept).model_dump(mode="json")}
-        return make_report(pipeline, stored_history(kept), [url], options)
+        status = build_status(pipeline, None, history=stored_history(kept), options=options)
+        return make_report(status, [url])
 
 
 def _of_inputs(inputs: Inputs, urls: Sequence[str], options: RunConfig, stop: Stop) -> Report:
@@ -143,4 +145,5 @@ def _of_inputs(inputs: Inputs, urls: Sequence[str], options: RunConfig, stop: St
         fail("interrupted: no report was written", stop_status(stop) or EXIT_NOTHING_READ)
     refuse_damaged(inputs.sources)
     refuse_empty(pipeline.tally.events - pipeline.tally.rejected, urls)
-    return make_report(pipeline, history, urls, options.shown(), inputs.sources)
+    status = build_status(pipeline, inputs.sources, history=history, options=options.shown())
+    return make_report(status, urls)

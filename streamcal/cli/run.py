@@ -61,20 +61,20 @@ from streamcal.cli.terminal import (
     version_line,
 )
 from streamcal.errors import DamagedStateError, StoreError
+from streamcal.monitor.alarms import in_words
+from streamcal.monitor.build import build_status
+from streamcal.monitor.metrics import RunMetrics
+from streamcal.monitor.run_history import RunHistory, stored_history
+from streamcal.monitor.status import Status
+from streamcal.monitor.summary import run_summary
 from streamcal.page.addresses import parse_address
 from streamcal.page.latest_status import LatestStatus
-from streamcal.report.record import count_unknown, make_report
-from streamcal.run.alarms import in_words
-from streamcal.run.closing import closing_words
+from streamcal.quality.reliability import NEEDED, can_draw, reliability_figure, saved
+from streamcal.report.record import make_report
 from streamcal.run.connectors import Connectors
-from streamcal.run.metrics import RunMetrics
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Source
-from streamcal.run.reliability import NEEDED, can_draw, reliability_figure, saved
-from streamcal.run.run_history import RunHistory
 from streamcal.run.runner import Outputs, Runner
-from streamcal.run.stored import stored_history
-from streamcal.run.summary import run_summary
 
 if TYPE_CHECKING:
     from streamcal.page.server import PageServer
@@ -143,7 +143,7 @@ def run(given: _RunOptions) -> None:
         )
         latest = None
         if server is not None:
-            latest = LatestStatus(pipeline, options.shown(), lambda: closing_words(pipeline, sources))
+            latest = LatestStatus(pipeline, options.shown(), sources)
             if state is not None:
                 latest.take_maps(state.maps())
             server.show(latest)
@@ -159,7 +159,7 @@ def run(given: _RunOptions) -> None:
                 log.warning("%s", in_words(alarm))
             if metrics is not None:
                 metrics.batch(seconds, outcome)
-                metrics.update(pipeline)
+                metrics.update(build_status(pipeline, claims=False))
             if latest is not None:
                 latest.take(outcome)
             if given.report is not None and state is None:
@@ -169,11 +169,13 @@ def run(given: _RunOptions) -> None:
             Runner(pipeline, inputs, outputs, state, clock=time.monotonic, stop=stop, after=after).run()
         # While the store is open: it holds the engines that this run did not touch.
         with failing(EXIT_UNUSABLE, StoreError, DamagedStateError):
+            past = None
             if given.report is not None:
-                history = history if state is None else stored_history(state)
-                made = make_report(pipeline, history, given.urls, options.shown(), sources)
-                write_report("--report", given.report, made)
-            doubtful = _close(given, connectors, pipeline, sources)
+                past = history if state is None else stored_history(state)
+            status = build_status(pipeline, sources, history=past, options=options.shown())
+            if given.report is not None:
+                write_report("--report", given.report, make_report(status, given.urls))
+            doubtful = _close(given, connectors, pipeline, status)
         if latest is not None:
             latest.end()
     if stop():
@@ -204,22 +206,22 @@ def _check_files(given: _RunOptions) -> None:
         fail(f"--plot {given.plot}: {NEEDED}", EXIT_USAGE)
 
 
-def _close(given: _RunOptions, connectors: Connectors, pipeline: Pipeline, sources: Sequence[Source]) -> bool:
+def _close(given: _RunOptions, connectors: Connectors, pipeline: Pipeline, status: Status) -> bool:
     """Write what is written at the end, and print the table; return whether there was a remark."""
-    unknown, words = count_unknown(sources), closing_words(pipeline, sources)
+    words = status.warnings
     if given.plot is not None and not pipeline.quality.before.labels:
         words.append(f"{given.plot} was not drawn: no label has met its prediction.")
     elif given.plot is not None:
         write_file("--plot", given.plot, saved(reliability_figure(pipeline.quality), given.plot.suffix))
     unwritten = [] if given.map_file is None else write_maps(pipeline.engines, given.map_file)
-    figures = run_summary(pipeline, unknown, words)
+    figures = run_summary(status)
     if given.summary is not None:
         write_file("--summary", given.summary, as_json(figures))
     if given.log_json:
         log.info("end of run", extra={"fields": figures})
     else:
         console = Console(stderr=on_standard_output(connectors, named(given)))
-        console.print(run_table(pipeline, unknown))
+        console.print(run_table(status))
         for word in words:
             console.print(f"! {word}", soft_wrap=True, markup=False, highlight=False)
     if unwritten:

@@ -19,10 +19,10 @@ from rich.table import Table
 from rich.text import Text
 
 from streamcal.mixture.newton_c import compiled
-from streamcal.run.pipeline import Pipeline
+from streamcal.monitor.status import Status
+from streamcal.monitor.summary import closing_rows
 from streamcal.run.ports import StoppedError
 from streamcal.run.rows import RejectRow
-from streamcal.run.summary import closing_rows
 
 __all__ = [
     "EXIT_DOUBTFUL",
@@ -123,12 +123,12 @@ def fail(message: str, status: int) -> NoReturn:
     raise typer.Exit(status)
 
 
-def run_table(pipeline: Pipeline, unknown_fields: int) -> Table:
+def run_table(status: Status) -> Table:
     """Return the table at the end of a run."""
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
-    for row in closing_rows(pipeline, unknown_fields):
+    for row in closing_rows(status):
         table.add_row(*map(Text, row))  # Text: a key is not markup
     return table
 

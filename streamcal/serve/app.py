@@ -20,8 +20,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from streamcal.events.columns import Columns
 from streamcal.page.addresses import names_this_machine
-from streamcal.run.columns import Columns
 from streamcal.serve import bodies
 from streamcal.serve.http_problems import PROBLEM_TYPE, Problem, RefusedError
 from streamcal.serve.openapi import OPEN, document

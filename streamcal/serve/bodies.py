@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 
-from streamcal.run.columns import Columns
+from streamcal.events.columns import Columns
 from streamcal.serve.http_problems import RefusedError
 
 __all__ = [

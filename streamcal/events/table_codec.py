@@ -1,6 +1,6 @@
 """Decodes events from the columns of a table: Parquet, Arrow or a data frame.
 
-The rules are those of `streamcal.run.event_fields`, and a missing value (null) is an absent field, as an
+The rules are those of `streamcal.events.fields`, and a missing value (null) is an absent field, as an
 empty cell of CSV is. Nothing here knows Arrow: who reads brings each column into the form that `RowsDecoder`
 takes.
 """
@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from streamcal.blocks import FEWEST, NO_LABEL, Block
 from streamcal.events import Domain, Event, Kept
-from streamcal.run.columns import MAX_KEPT_BYTES, Columns, Role
-from streamcal.run.event_fields import Malformed, TableFields, check_kept, malformed
+from streamcal.events.blocks import FEWEST, NO_LABEL, Block
+from streamcal.events.columns import MAX_KEPT_BYTES, Columns, Role
+from streamcal.events.fields import Malformed, TableFields, check_kept, malformed
 from streamcal.string_column import StringColumn
 from streamcal.times import LATEST
 from streamcal.values import MAX_NAME_CHARACTERS, Floats, check_domain, check_key, shown

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Final
 
-from streamcal.run.quality import ECE_BINS, Quality
+from streamcal.quality.figures import ECE_BINS, Quality
 from streamcal.values import Floats
 
 if TYPE_CHECKING:

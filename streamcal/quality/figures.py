@@ -17,9 +17,9 @@ import msgspec
 import numpy as np
 
 from streamcal.maps import binning
-from streamcal.run.delays import Delays
-from streamcal.run.history import GRAIN, History, HistoryState
-from streamcal.run.label_coverage import CoverageState, LabelCoverage
+from streamcal.quality.delays import Delays
+from streamcal.quality.history import GRAIN, History, HistoryState
+from streamcal.quality.label_coverage import CoverageState, LabelCoverage
 from streamcal.sketch import checks, grid
 from streamcal.sketch.decoding import MOST, Count, Finite, require, within
 from streamcal.sketch.score_sketch import ScoreSketch

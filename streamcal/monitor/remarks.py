@@ -1,21 +1,17 @@
-"""The closing words of a run: what a careful colleague would mention, and what to do about it."""
+"""Remarks on a run: what a careful colleague would mention, and what to do about it."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
-from streamcal.run.columns import did_you_mean
+from streamcal.events.columns import did_you_mean
+from streamcal.monitor.status import Status
 from streamcal.run.order import BACKWARDS, TimesRead
-from streamcal.run.outcome import Tally
-from streamcal.run.pipeline import Pipeline
-from streamcal.run.ports import FileSource, Source
-from streamcal.run.quality import Quality
 from streamcal.times import show_duration
 from streamcal.values import shown
 
-__all__ = ["closing_words"]
+__all__ = ["remarks"]
 
 _REJECTED: Final = 0.01  # share of the events
 _MOSTLY: Final = 0.5  # share of the labels, or of the predictions
@@ -25,58 +21,53 @@ _MANY: Final = 100  # labels over which two Brier scores may be compared
 _WORSE: Final = 1.01  # Brier score after, over that before: less is chance, or the price of learning
 _SHOWN: Final = 3  # reasons
 _SHOWN_FIELDS: Final = 5
-_KEYS: Final = 20  # whose engines are looked at: more may have to be read from the store
 _BACKWARDS: Final = 0.01  # share of the events
-_TREND: Final = 6.0  # standard deviations: see `streamcal.run.delays.Delays.trend`
+_TREND: Final = 6.0  # standard deviations: see `streamcal.quality.delays.Delays.trend`
 _OFF: Final = 0.02  # of the rarer class: by so much the share that is learned has to be off
-_OLD: Final = 0.99  # share of the labels that came sooner than a prediction is old
 _SHOWN_RANGES: Final = 3
 _PAGE: Final = "docs/late-labels.md"
 
 
-def closing_words(pipeline: Pipeline, sources: Sequence[Source]) -> list[str]:
+def remarks(status: Status) -> list[str]:
     """Return one line for each thing that is worth a word, the gravest first.
 
     The figures are those of the table: with a store, of all runs on it. The unknown fields and the
     lines that were left are those of this run's sources.
     """
-    unknown: Counter[str] = Counter()
-    for source in sources:
-        unknown.update(source.unknown_fields)
     return [
-        *_rejected(pipeline.tally, pipeline.reasons),
-        *_join(pipeline),
-        *_classes(pipeline),
-        *_trend(pipeline),
-        *_reach(pipeline),
-        *_source(pipeline),
-        *_times(pipeline.tally.times, pipeline.tally.events),
-        *_unfinished(sources),
-        *_unknown(unknown),
-        *_worse(pipeline.quality),
+        *_rejected(status),
+        *_join(status),
+        *_classes(status),
+        *_trend(status),
+        *_coverage(status),
+        *_source(status),
+        *_times(status.times, status.events),
+        *(f"{each}." for each in status.unfinished),
+        *_unknown(status.unknown_fields),
+        *_worse(status),
     ]
 
 
-def _rejected(tally: Tally, reasons: Mapping[str, int]) -> list[str]:
-    if tally.rejected <= _REJECTED * tally.events:
+def _rejected(status: Status) -> list[str]:
+    rejected, events, most = status.rejected, status.events, [*status.reasons.items()]
+    if rejected <= _REJECTED * events:
         return []
-    most = sorted(reasons.items(), key=lambda item: -item[1])
     text = "; ".join(f"{_often(count)}, {kind}" for kind, count in most[:_SHOWN])
     if len(most) > _SHOWN:
         text += f"; {_often(sum(count for _, count in most[_SHOWN:]))}, for other reasons"
     return [
-        f"{tally.rejected:,} of {tally.events:,} events were rejected ({tally.rejected / tally.events:.1%})"
+        f"{rejected:,} of {events:,} events were rejected ({rejected / events:.1%})"
         f"{': ' + text if text else ''}. --rejects FILE keeps each with its reason."
     ]
 
 
-def _join(pipeline: Pipeline) -> list[str]:
-    counts, words = pipeline.counts, []
+def _join(status: Status) -> list[str]:
+    counts, words = status.join, []
     labels, predictions = counts.labels, counts.predictions
-    after = pipeline.label_delay_limit
-    if after is not None and not counts.joined + counts.implied and pipeline.pending:
+    after = status.label_delay_limit
+    if after is not None and not counts.joined + counts.implied and status.pending:
         return [
-            f"Nothing was learned: the {pipeline.pending:,} predictions of the last {show_duration(after)}"
+            f"Nothing was learned: the {status.pending:,} predictions of the last {show_duration(after)}"
             " (label_delay_limit) still wait, and the stream is no longer than that. Let it go on, or lower"
             " [join] label_delay_limit."
         ]
@@ -107,13 +98,13 @@ def _join(pipeline: Pipeline) -> list[str]:
     ):
         if count > _MOSTLY * labels:
             words.append(f"{count:,} of {labels:,} labels ({count / labels:.0%}) {what}. {advice}")
-    told, contradicted = pipeline.quality.before.positives, counts.contradicted
+    told, contradicted = status.positives, counts.contradicted
     if after is not None and contradicted > _CONTRADICTED * (told + contradicted):
         words.append(
             f"{contradicted:,} of {told + contradicted:,} positive labels"
             f" ({contradicted / (told + contradicted):.0%}) came after their prediction had counted as 0."
             f" [join] label_delay_limit, {show_duration(after)}, is too short: raise it"
-            f"{'' if pipeline.corrects else ', or set corrections = true'}."
+            f"{'' if status.corrects else ', or set corrections = true'}."
         )
     if labels and counts.expired > _MOSTLY * predictions:
         words.append(
@@ -124,23 +115,22 @@ def _join(pipeline: Pipeline) -> list[str]:
     return words
 
 
-def _classes(pipeline: Pipeline) -> list[str]:
-    tally, target = pipeline.tally, pipeline.quality.before
-    joined = [0] * (target.positives < target.labels) + [1] * (target.positives > 0)
+def _classes(status: Status) -> list[str]:
+    joined = [0] * (status.positives < status.labels) + [1] * (status.positives > 0)
     return [
         f"All {labels:,} {which} labels are {classes[0]}: a map of one class says nothing."
         " Check how the labels are coded, and whether those of the other class come at all."
         for which, labels, classes in (
-            ("source", tally.source_labels, tally.calibration.classes),
-            ("joined", target.labels, joined),
+            ("source", status.source_labels, status.source_classes),
+            ("joined", status.labels, joined),
         )
         if labels >= _FEW and len(classes) == 1
     ]
 
 
-def _trend(pipeline: Pipeline) -> list[str]:
-    trend, out = pipeline.quality.delays.trend, pipeline.delay.out or 0.0
-    if trend is None or abs(trend.z) < _TREND or pipeline.label_delay_limit is not None:
+def _trend(status: Status) -> list[str]:
+    trend, out = status.trend, status.delay.out or 0.0
+    if trend is None or abs(trend.z) < _TREND or status.label_delay_limit is not None:
         return []  # what is matured is learned with all its labels
     off = out * (trend.later - trend.rate)
     if abs(off) < _OFF * min(trend.rate, 1.0 - trend.rate):
@@ -155,32 +145,29 @@ def _trend(pipeline: Pipeline) -> list[str]:
     ]
 
 
-def _reach(pipeline: Pipeline) -> list[str]:
-    quality, clock = pipeline.quality, pipeline.clock
-    if clock is None or not quality.delays.labels:
+def _coverage(status: Status) -> list[str]:
+    if not status.unlabelled:
         return []
-    share, ranges = quality.reach.unreached(clock - quality.delays.quantile(_OLD))
-    if not ranges:
-        return []
-    widest = sorted(ranges, key=lambda each: -each.predictions)[:_SHOWN_RANGES]
-    named = " and ".join(f"from {each.low:.3g} to {each.high:.3g}" for each in sorted(widest))
+    widest = sorted(status.unlabelled, key=lambda each: -each.predictions)[:_SHOWN_RANGES]
+    in_order = sorted(widest, key=lambda each: each.low)
+    named = " and ".join(f"from {each.low:.3g} to {each.high:.3g}" for each in in_order)
     predictions, labels = (sum(getattr(each, name) for each in widest) for name in ("predictions", "labels"))
     return [
         f"Labels hardly reach scores {named}: of {predictions:,} predictions there that are old enough,"
-        f" {labels:,} got one, against {share:.0%} of all. What the map says there, other scores taught, and"
-        " the figures are of those. Have some of these cases labelled at random, and give each label its"
-        f" propensity: {_PAGE}."
+        f" {labels:,} got one, against {status.labelled:.0%} of all. What the map says there,"
+        " other scores taught, and the figures are of those. Have some of these cases labelled at random, and"
+        f" give each label its propensity: {_PAGE}."
     ]
 
 
-def _source(pipeline: Pipeline) -> list[str]:
-    engines = pipeline.first_engines(_KEYS)
-    lacking = [key for key, engine in engines.items() if engine.lacks_source]
+def _source(status: Status) -> list[str]:
+    engines = status.engines
+    lacking = [engine for engine in engines if engine.lacks_source]
     if not lacking:
         return []
-    mode, which = engines[lacking[0]].config.mode, ""
+    mode, which = lacking[0].mode, ""
     if len(engines) > 1:
-        which = f" for {len(lacking)} of the first {len(engines)} keys, such as {shown(lacking[-1])}"
+        which = f" for {len(lacking)} of the first {len(engines)} keys, such as {shown(lacking[-1].key)}"
     return [
         f"Mode {mode!r} got no labels of the source{which}: the scores were served unchanged. Give labels"
         " from before the deployment with --calibration, each with its key if there are keys, or take"
@@ -204,11 +191,7 @@ def _times(times: TimesRead, events: int) -> list[str]:
     return words
 
 
-def _unfinished(sources: Sequence[Source]) -> list[str]:
-    return [f"{each.unfinished}." for each in sources if isinstance(each, FileSource) and each.unfinished]
-
-
-def _unknown(fields: Mapping[str, int]) -> list[str]:
+def _unknown(fields: Mapping[str, int] | None) -> list[str]:
     if not fields:
         return []
     most = sorted(fields.items(), key=lambda item: (-item[1], item[0]))
@@ -228,8 +211,8 @@ def _often(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
 
-def _worse(quality: Quality) -> list[str]:
-    labels, before, after = quality.after.labels, quality.before.figures.brier, quality.after.figures.brier
+def _worse(status: Status) -> list[str]:
+    labels, before, after = status.labels, status.before.brier, status.after.brier
     if before is None or after is None or labels < _MANY or after <= _WORSE * before:
         return []
     return [

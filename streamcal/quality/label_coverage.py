@@ -8,7 +8,7 @@ begin at multiples of their width, which is the least power of two (seconds) at 
 from __future__ import annotations
 
 import math
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
 
 import msgspec
 import numpy as np
@@ -32,7 +32,7 @@ _NEARLY_NONE: Final = 0.1  # of these
 _WIDEST: Final = 1 << 40  # seconds
 
 
-class UncoveredScores(NamedTuple):
+class UncoveredScores(msgspec.Struct, frozen=True):
     """A range of scores that labels hardly reach: quantile bins side by side."""
 
     low: float

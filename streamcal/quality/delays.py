@@ -6,7 +6,7 @@ What is kept is counts in fixed bins: bounded, and the same however labels come 
 from __future__ import annotations
 
 import math
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -34,7 +34,7 @@ class Delay(msgspec.Struct):
     """For how long the one that has waited longest does; None if none waits."""
 
 
-class Trend(NamedTuple):
+class Trend(msgspec.Struct, frozen=True):
     """Whether the share of positives among labels changes with their delay."""
 
     z: float

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import rankdata
 
-from streamcal.run.closing import _TREND
-from streamcal.run.delays import Delays
+from streamcal.monitor.remarks import _TREND
+from streamcal.quality.delays import Delays
 
 Values = np.ndarray[Any, Any]
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from streamcal import LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events import RAW_BYTES, Event, Origin
-from streamcal.run.codec import CsvDecoder, JsonDecoder, Malformed
-from streamcal.run.columns import Columns
+from streamcal.events.codec import CsvDecoder, JsonDecoder, Malformed
+from streamcal.events.columns import Columns
 
 NINES = "9" * 310
 HEADER = b"id,score,label,time,key,domain"

@@ -1,7 +1,7 @@
-"""From fields of any type to an event, or to the reason why they are none: one rule for every format.
+"""Fields of any type, made into an event or the reason why they are none: one rule for every format.
 
-The decoders of text (`streamcal.run.codec`) and of tables (`streamcal.run.table_codec`) have a quick way for
-what is usual; whatever else comes is told here.
+The decoders of text (`streamcal.events.codec`) and of tables (`streamcal.events.table_codec`) have a fast
+path for the usual forms. All other input is decided here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from streamcal.events import Domain, Event, Kept, KeptValue, LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.run.columns import MAX_KEPT_BYTES, Columns, Role, check_header
+from streamcal.events.columns import MAX_KEPT_BYTES, Columns, Role, check_header
 from streamcal.sketch import checks, weighing
 from streamcal.times import read_time
 from streamcal.values import check_domain, check_id, check_key, class_name, shown
@@ -62,7 +62,7 @@ class Malformed(msgspec.Struct, frozen=True, gc=False):
 class OtherLabel(Malformed, frozen=True, gc=False, kw_only=True):
     """An event with a label other than the positive one: of class 0, if the stream has no third label.
 
-    Only `streamcal.run.input_checks` takes all events in order, and can tell; for others it is malformed.
+    Only `streamcal.events.input_checks` takes all events in order, and can tell; for others it is malformed.
     """
 
     event: LabelEvent | LabelledEvent

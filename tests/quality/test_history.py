@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from streamcal.run.history import LIMITS, MOST_WINDOWS, WIDTH, History, HistoryState
+from streamcal.quality.history import LIMITS, MOST_WINDOWS, WIDTH, History, HistoryState
 from streamcal.sketch.decoding import decoded, encoded
 
 GRAIN = 1e-6  # sums are of multiples of about a tenth of that, and windows are kept in single precision

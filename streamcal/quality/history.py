@@ -1,7 +1,7 @@
 """Quality of forecasts over time.
 
-What is kept is bounded, and depends on the order of the labels alone, as in `streamcal.run.quality`: sums are
-of multiples of `GRAIN`, and so are the same however labels come in parts.
+What is kept is bounded, and depends on the order of the labels alone, as in `streamcal.quality.figures`: sums
+are of multiples of `GRAIN`, and so are the same however labels come in parts.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from streamcal import LabelEvent, Origin, PredictionEvent
 from streamcal.events import Event
-from streamcal.run.codec import JsonDecoder, Malformed
-from streamcal.run.columns import Columns
-from streamcal.run.input_checks import ENOUGH, FIRST, InputChecks, MeaningError
+from streamcal.events.codec import JsonDecoder, Malformed
+from streamcal.events.columns import Columns
+from streamcal.events.input_checks import ENOUGH, FIRST, InputChecks, MeaningError
 
 
 def decoded(lines: list[str], columns: Columns | None = None) -> list[Event | Malformed]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamcal.run.label_coverage import PANES, CoverageState, LabelCoverage
+from streamcal.quality.label_coverage import PANES, CoverageState, LabelCoverage
 from streamcal.sketch.decoding import decoded, encoded
 from streamcal.sketch.score_sketch import ScoreSketch
 

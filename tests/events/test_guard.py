@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamcal.join.guard import SURE, GuardState, TimeGuard
+from streamcal.events.guard import SURE, GuardState, TimeGuard
 
 DAY = 86_400.0
 NOW = 1_700_000_000.0

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from streamcal import LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.run.codec import CsvDecoder, JsonDecoder, Malformed
-from streamcal.run.columns import Columns, did_you_mean
+from streamcal.events.codec import CsvDecoder, JsonDecoder, Malformed
+from streamcal.events.columns import Columns, did_you_mean
+from streamcal.events.fields import OtherLabel
 from streamcal.run.config import read_config
-from streamcal.run.event_fields import OtherLabel
 
 NAMED = Columns(
     id="request id", score="prob", time="ts", label="outcome", key="segment", keep=("country", "n")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streamcal.join.join_c import JoinConfig
-from streamcal.run.closing import closing_words
+from streamcal.monitor.build import build_status
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
@@ -126,7 +126,7 @@ def words_of(path: Path, ttl: float = DAY) -> list[str]:
     pipeline = Pipeline(join=JoinConfig(label_ttl=ttl))
     source = Connectors().source(str(path))
     Runner(pipeline, Inputs([], [source]), Outputs(NullSink()), None, clock=lambda: 0.0).run()
-    words = closing_words(pipeline, [source])
+    words = build_status(pipeline, [source], claims=False).warnings
     source.close()
     return words
 

@@ -14,9 +14,9 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from streamcal.blocks import Block
 from streamcal.events import Event, LabelEvent, LabelledEvent, Origin, PredictionEvent
-from streamcal.run.event_fields import Malformed, OtherLabel
+from streamcal.events.blocks import Block
+from streamcal.events.fields import Malformed, OtherLabel
 
 __all__ = ["InputChecks", "MeaningError", "Sighting"]
 

@@ -1,7 +1,7 @@
-"""Status of a run as one plain record, which the live page and the report show.
+"""Status of a run as one plain record: table, summary, remarks, metrics, live page and report are made of it.
 
 All of it is bounded, however long the run and however many its keys. It holds no event: of a reject it has
-the place and the kind of the reason, for the raw text may be personal. `streamcal.run.run_history` makes it.
+the place and the kind of the reason, for the raw text may be personal. `streamcal.monitor.build` makes it.
 """
 
 from __future__ import annotations
@@ -11,14 +11,19 @@ from typing import Any, Final
 import msgspec
 
 from streamcal.join.outcomes import JoinCounts
-from streamcal.run.delays import Delay
+from streamcal.quality.delays import Delay, Trend
+from streamcal.quality.figures import Figures
+from streamcal.quality.label_coverage import UncoveredScores
+from streamcal.run.order import TimesRead
 
 __all__ = [
     "INTERVAL",
+    "SHOWN_KEYS",
     "Alarm",
     "Bins",
     "Certified",
     "CurveColumns",
+    "DelayQuantile",
     "Priors",
     "Rating",
     "RejectPlace",
@@ -28,6 +33,9 @@ __all__ = [
     "View",
     "Windows",
 ]
+
+SHOWN_KEYS: Final = 20
+"""Number of keys, the first ones, whose engines are part of a record."""
 
 INTERVAL: Final = 0.95
 """Coverage of the interval of one bin at one moment; no certificate."""
@@ -59,7 +67,7 @@ class Rating(msgspec.Struct):
 
 
 class CurveColumns(msgspec.Struct):
-    """Quality of the forecasts of one side, window by window: `streamcal.run.history.Curve`."""
+    """Quality of the forecasts of one side, window by window: `streamcal.quality.history.Curve`."""
 
     forecast: list[float]
     brier: list[float]
@@ -114,6 +122,11 @@ class Certified(msgspec.Struct):
     risk: str
     """In words: a figure, or why there is none."""
     target_risk: str
+    risk_bound: float | None
+    """Certified upper bound on the risk of h; None where nothing is claimed."""
+    target_risk_bound: float | None
+    cohorts: str | None
+    """``matured`` if the target's part rests on matured cohorts."""
     pending: int
     refuted: list[str]
     assumptions: list[str]
@@ -122,6 +135,8 @@ class Certified(msgspec.Struct):
 class Served(msgspec.Struct):
     """The engine of a key now."""
 
+    key: str | None
+    mode: str
     version: int
     bins: int | None
     """Number of bins; None: identity."""
@@ -129,11 +144,17 @@ class Served(msgspec.Struct):
     source_prior: float | None
     target_labels: int
     target_prior: float | None
+    lacks_source: bool
+    """Whether scores are served unchanged for want of labels of the source."""
     leader: str | None
     """Mode ``auto``: the candidate with the largest weight."""
+    weights: dict[str, float]
+    """Mode ``auto``: weight of each candidate."""
     log_e_value: float | None
     """Against label shift."""
     certified: Certified | None
+    no_claim: str | None
+    """Reason for which there is no certificate, in words."""
 
 
 class View(msgspec.Struct):
@@ -171,6 +192,13 @@ class Alarm(msgspec.Struct):
     advice: str
 
 
+class DelayQuantile(msgspec.Struct):
+    """A share of the labels came within so many seconds of event time."""
+
+    share: float
+    seconds: float
+
+
 class Status(msgspec.Struct):
     """Status of a run."""
 
@@ -179,17 +207,52 @@ class Status(msgspec.Struct):
     """The latest event time."""
     events: int
     source_labels: int
+    source_classes: list[int]
+    """Classes of the labels of the source so far."""
     rejected: int
     reasons: dict[str, int]
     """Number of rejected events, by the kind of the reason."""
     rejects: list[RejectPlace]
     """The latest, newest first."""
+    times: TimesRead
+    """Event times by how they were taken."""
+    unknown_fields: dict[str, int] | None
+    """Number of times that each unknown field was ignored; None of a store, which does not keep it."""
+    unfinished: list[str]
+    """Ends of inputs that a later run reads, and what to do."""
     join: JoinCounts
+    label_delay_limit: float | None
+    """Seconds after which a prediction without a label counts as 0; None: it never does."""
+    corrects: bool
+    """Whether a label that differs from the one that was learned takes its place."""
     pending: int
     delay: Delay
+    delays: list[DelayQuantile]
+    """Empty where no times are known."""
+    trend: Trend | None
+    """Whether the share of positives changes with the delay; None with too few labels."""
+    labelled: float
+    """Share of the predictions that got a label, of those old enough."""
+    unlabelled: list[UncoveredScores]
+    """Ranges of scores that labels hardly reach."""
+    labels: int
+    """Labels by which the forecasts are judged."""
+    positives: int
+    before: Figures
+    """Quality of the scores."""
+    after: Figures
+    """Quality of the recalibrated probabilities."""
     keys: int
+    engines: list[Served]
+    """Engines of the first `SHOWN_KEYS` keys."""
     views: list[View]
-    """All events; then those of the first keys, if there are keys."""
+    """All events; then those of the first keys, if there are keys. Empty without a `RunHistory`."""
     alarms: list[Alarm]
     warnings: list[str]
+    """Remarks on the run (`streamcal.monitor.remarks`)."""
     options: dict[str, Any]
+
+    @property
+    def quality(self) -> dict[str, Figures]:
+        """Figures of the scores and of the recalibrated probabilities, by ``before`` and ``after``."""
+        return {"before": self.before, "after": self.after}

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamcal import LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.events import Event
-from streamcal.run import codec
-from streamcal.run.codec import CsvDecoder, JsonDecoder, Malformed
-from streamcal.run.columns import Columns
-from streamcal.run.table_codec import RowsDecoder
+from streamcal.events import Event, codec
+from streamcal.events.codec import CsvDecoder, JsonDecoder, Malformed
+from streamcal.events.columns import Columns
+from streamcal.events.table_codec import RowsDecoder
 
 
 def decode(raw: str | bytes, decoder: JsonDecoder | CsvDecoder | None = None) -> Event | Malformed:

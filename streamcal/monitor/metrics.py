@@ -6,7 +6,7 @@ half a batch, and an event costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -20,17 +20,17 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from streamcal.engine.emissions import Mixing
-from streamcal.run.delays import Delay
-from streamcal.run.pipeline import Outcome, Pipeline
+from streamcal.monitor.status import Served, Status
+from streamcal.quality.delays import Delay
+from streamcal.quality.figures import WINDOW, Figures
+from streamcal.run.outcome import Outcome
 from streamcal.run.ports import Source
-from streamcal.run.quality import WINDOW
 
 __all__ = ["RunMetrics"]
 
 _DAY: Final = 86_400.0
 _DELAYS: Final = (1.0, 10.0, 60.0, 600.0, 3600.0, 6 * 3600.0, _DAY, 3 * _DAY, 7 * _DAY, 14 * _DAY, 30 * _DAY)
 _SECONDS: Final = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-_SHOWN_KEYS: Final = 20  # the first keys: the size of a scrape must not grow with the number of keys
 _KINDS: Final = ("risk", "calibration_risk", "sharpness_risk", "target_risk")
 _OUTCOMES: Final = (
     "joined",
@@ -106,18 +106,18 @@ class RunMetrics(Collector):
             if risks is not None:  # else those of the version before are the newest
                 self._risks[row.key or ""] = risks
 
-    def update(self, pipeline: Pipeline) -> None:
-        """Copy the figures of the run."""
-        self._shown = list(self._read(pipeline))
+    def update(self, status: Status) -> None:
+        """Take the figures of the run; its claims are not needed."""
+        self._shown = list(self._read(status))
 
     def collect(self) -> Iterable[Metric]:
         """Return the figures as of the last `update`."""
         return self._shown
 
-    def _read(self, pipeline: Pipeline) -> Iterable[Metric]:
-        tally, counts = pipeline.tally, pipeline.counts
-        yield CounterMetricFamily("streamcal_events", "Events read, bad ones among them.", tally.events)
-        yield CounterMetricFamily("streamcal_rejects", "Events that changed nothing.", tally.rejected)
+    def _read(self, status: Status) -> Iterable[Metric]:
+        counts = status.join
+        yield CounterMetricFamily("streamcal_events", "Events read, bad ones among them.", status.events)
+        yield CounterMetricFamily("streamcal_rejects", "Events that changed nothing.", status.rejected)
         yield CounterMetricFamily("streamcal_predictions", "Predictions answered.", counts.predictions)
         yield CounterMetricFamily("streamcal_labels", "Labels read.", counts.labels)
         outcomes = CounterMetricFamily(
@@ -126,11 +126,11 @@ class RunMetrics(Collector):
         for outcome in _OUTCOMES:
             outcomes.add_metric([outcome], getattr(counts, outcome))
         yield outcomes
-        yield GaugeMetricFamily("streamcal_pending", "Predictions waiting for their label.", pipeline.pending)
+        yield GaugeMetricFamily("streamcal_pending", "Predictions waiting for their label.", status.pending)
         yield self._delays.metric(
             "streamcal_label_delay_seconds", "Event time from a prediction to its label, of joined ones."
         )
-        yield from self._read_delay(pipeline.delay)
+        yield from self._read_delay(status.delay)
         yield self._batches.metric("streamcal_batch_seconds", "Time to process and commit a micro-batch.")
         yield CounterMetricFamily("streamcal_drift_alarms", "Assumptions refuted.", self._alarms)
         yield CounterMetricFamily(
@@ -145,9 +145,9 @@ class RunMetrics(Collector):
             for partition, lag in source.lag().items():
                 lags.add_metric([source.name, partition], lag)
         yield lags
-        yield from self._read_quality(pipeline)
-        yield GaugeMetricFamily("streamcal_keys", "Keys with an engine.", len(pipeline.engines))
-        yield from self._read_engines(pipeline)
+        yield from self._read_quality(status.quality)
+        yield GaugeMetricFamily("streamcal_keys", "Keys with an engine.", status.keys)
+        yield from self._read_engines(status.engines)
 
     def _read_delay(self, delay: Delay) -> Iterable[Metric]:
         quantiles = GaugeMetricFamily(
@@ -168,8 +168,7 @@ class RunMetrics(Collector):
                 family.add_metric([], value)
             yield family
 
-    def _read_quality(self, pipeline: Pipeline) -> Iterable[Metric]:
-        both = pipeline.quality.figures
+    def _read_quality(self, both: Mapping[str, Figures]) -> Iterable[Metric]:
         for field, name, text in (
             ("brier", "streamcal_brier_score", "Brier score by the joined labels."),
             ("log_loss", "streamcal_log_loss", "Log loss by the joined labels."),
@@ -185,7 +184,7 @@ class RunMetrics(Collector):
                     family.add_metric([when], value)
             yield family
 
-    def _read_engines(self, pipeline: Pipeline) -> Iterable[Metric]:
+    def _read_engines(self, engines: Sequence[Served]) -> Iterable[Metric]:
         versions = GaugeMetricFamily("streamcal_map_version", "Map version served.", labels=["key"])
         bins = GaugeMetricFamily("streamcal_map_bins", "Bins of the map; 0: identity.", labels=["key"])
         priors = GaugeMetricFamily(
@@ -205,13 +204,13 @@ class RunMetrics(Collector):
         mixed = GaugeMetricFamily(
             "streamcal_mixture_weight", "Weight of a mode's candidates, mode auto.", labels=["key", "mode"]
         )
-        for key, engine in pipeline.first_engines(_SHOWN_KEYS).items():
-            name = key or ""
+        for engine in engines:
+            name = engine.key or ""
             versions.add_metric([name], engine.version)
-            bins.add_metric([name], engine.map.bins or 0)
-            for domain, summary in (("source", engine.source), ("target", engine.target)):
-                if summary.prior is not None:
-                    priors.add_metric([name, domain], summary.prior)
+            bins.add_metric([name], engine.bins or 0)
+            for domain, prior in (("source", engine.source_prior), ("target", engine.target_prior)):
+                if prior is not None:
+                    priors.add_metric([name, domain], prior)
             certified = self._risks.get(name, _Risks())
             for kind in _KINDS:
                 value = getattr(certified, kind)
@@ -220,14 +219,13 @@ class RunMetrics(Collector):
             if certified.cohorts == "matured":
                 pending.add_metric([name], certified.pending)
             weights: dict[str, float] = {}
-            for candidate, weight in (engine.mixing.weights if engine.mixing else {}).items():
+            for candidate, weight in engine.weights.items():
                 mode = candidate.split("/")[0]
                 weights[mode] = weights.get(mode, 0.0) + weight
             for mode, weight in weights.items():
                 mixed.add_metric([name, mode], weight)
-            log_e_value = engine.log_e_value
-            if log_e_value is not None:
-                evidence.add_metric([name], log_e_value)
+            if engine.log_e_value is not None:
+                evidence.add_metric([name], engine.log_e_value)
         yield from (versions, bins, priors, risks, evidence, mixed)
         if pending.samples:  # of label_delay_limit only
             yield pending

@@ -14,20 +14,21 @@ from hypothesis import strategies as st
 from streamcal_connectors.memory import Log, MemorySource
 
 from streamcal import LabelEvent, PredictionEvent
-from streamcal.blocks import Block
 from streamcal.events import Event
+from streamcal.events.blocks import Block
 from streamcal.join.join_c import JoinConfig
-from streamcal.run.metrics import RunMetrics
-from streamcal.run.order import MicroBatch, TimesRead
-from streamcal.run.pipeline import Pipeline
-from streamcal.run.ports import SourceOptions
-from streamcal.run.quality import (
+from streamcal.monitor.build import build_status
+from streamcal.monitor.metrics import RunMetrics
+from streamcal.quality.figures import (
     ECE_BINS,
     WINDOW,
     Figures,
     ForecastQuality,
     ForecastQualityState,
 )
+from streamcal.run.order import MicroBatch, TimesRead
+from streamcal.run.pipeline import Pipeline
+from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from streamcal.sketch import grid
 from streamcal.sketch.decoding import decoded, encoded
@@ -233,7 +234,7 @@ def test_a_store_from_before_the_figures_were_kept_begins_them_anew() -> None:
 
 def metrics_of(pipeline: Pipeline) -> dict[tuple[str, ...], float]:
     metrics = RunMetrics([])
-    metrics.update(pipeline)
+    metrics.update(build_status(pipeline, claims=False))
     return {
         (sample.name, *sample.labels.values()): sample.value
         for family in metrics.collect()
@@ -251,7 +252,7 @@ def test_metrics_count_the_delays_of_labels(in_columns: bool) -> None:
     for part in (events[:8], events[8:]):
         batch: Any = Block.of(part, "target") if in_columns else part
         metrics.batch(0.1, pipeline.process(MicroBatch(batch, {}, {}, {}, TimesRead(), (), (), None)))
-    metrics.update(pipeline)
+    metrics.update(build_status(pipeline, claims=False))
     (family,) = (each for each in metrics.collect() if each.name == "streamcal_label_delay_seconds")
     found = {sample.labels.get("le", sample.name[30:]): sample.value for sample in family.samples}
     bounds = ("1.0", "10.0", "60.0", "600.0", "2592000.0", "+Inf")

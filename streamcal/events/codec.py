@@ -21,10 +21,10 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
-from streamcal.blocks import FEWEST, NO_LABEL, Block
 from streamcal.events import Domain, Event, Kept, LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.run.columns import MAX_KEPT_BYTES, ROLES, Columns, Role
-from streamcal.run.event_fields import Fields, Malformed, TableFields, count_names, malformed
+from streamcal.events.blocks import FEWEST, NO_LABEL, Block
+from streamcal.events.columns import MAX_KEPT_BYTES, ROLES, Columns, Role
+from streamcal.events.fields import Fields, Malformed, TableFields, count_names, malformed
 from streamcal.times import LATEST
 from streamcal.values import MAX_NAME_CHARACTERS, parse_number, shown
 

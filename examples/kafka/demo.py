@@ -121,7 +121,7 @@ def main() -> None:
         config.write_text("[join]\nlabel_ttl = 86400\n")
         command = [
             *(sys.executable, "-c", "from streamcal.cli.app import main; main()", "run"),
-            *("--source", str(data_folder() / "source.jsonl.gz"), "--config", str(config)),
+            *("--calibration", str(data_folder() / "source.jsonl.gz"), "--config", str(config)),
             *(part for role, topic in topics.items()
               for part in (f"--{role}", f"kafka://{options.bootstrap}/{topic}")),
             *("--store", str(store)),

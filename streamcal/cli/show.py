@@ -251,7 +251,7 @@ def replay_table(
     """
     checkpoint = store.load()
     pipeline = Pipeline(options.recalibrator, options.join, keys=options.keys, columns=options.columns)
-    for source in (*inputs.calibration, *inputs.deployment):
+    for source in inputs.sources:
         source.seek({})
         source.limit(checkpoint.positions.get(source.name, {}))
     nowhere = Outputs(NullSink())

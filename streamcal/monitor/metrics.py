@@ -11,18 +11,15 @@ from typing import Final
 
 import msgspec
 import numpy as np
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
     Metric,
 )
-from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from streamcal.engine.emissions import Mixing
-from streamcal.monitor.endpoint import Endpoint
 from streamcal.monitor.status import Served, Status
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import WINDOW, Figures
@@ -95,23 +92,6 @@ class RunMetrics(Collector):
         self._leader_changes = 0
         self._risks: dict[str, _Risks] = {}
         self._shown: list[Metric] = []
-
-    def serve(self, host: str, port: int) -> Endpoint:
-        """Answer scrapes at ``http://host:port/metrics``; port 0 takes a free one.
-
-        Raises
-        ------
-        OSError
-            if it cannot listen there.
-        """
-        registry = CollectorRegistry()
-        registry.register(self)
-
-        def answer(accept: str) -> tuple[bytes, str]:
-            encode, kind = choose_encoder(accept)
-            return encode(registry), kind
-
-        return Endpoint(host, port, answer)
 
     def batch(self, seconds: float, outcome: Outcome) -> None:
         """Record a micro-batch: its duration in seconds, 0 of what is none, and its outcome."""

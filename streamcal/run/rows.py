@@ -36,7 +36,8 @@ ADVICE: Final = {
     LABEL_SHIFT_REFUTED: (
         "Within the classes the scores have changed, not only the share of the classes: another population, a"
         " changed feature, a new model. Claims that rest on label shift are withdrawn. Find out what changed."
-        " Mode auto goes on by the target's labels; in another mode, give a new --source, or take mode auto."
+        " Mode auto goes on by the target's labels; in another mode, give a new --calibration, or take mode"
+        " auto."
     ),
     MONOTONE_REFUTED: (
         "Somewhere a higher score means a lower probability. Nothing is certified of the map. Check that the"

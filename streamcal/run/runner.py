@@ -63,6 +63,11 @@ class Inputs(msgspec.Struct):
     deployment: Sequence[Source]
     """Predictions and labels, merged by event time; of equal times, the first source comes first."""
 
+    @property
+    def sources(self) -> list[Source]:
+        """All of them, in the order in which they are read."""
+        return [*self.calibration, *self.deployment]
+
 
 class Outputs(msgspec.Struct):
     """Where a run's rows go."""

@@ -37,7 +37,7 @@ def options(folder: Path, *more: object) -> list[object]:
     if not source.exists():
         synthetic(folder)
     return [
-        *("run", "--source", source, "--events", events, "--labels", labels),
+        *("run", "--calibration", source, "--events", events, "--labels", labels),
         *("--output", folder / "out.jsonl", "--store", folder / "state.db", *more),
     ]
 

@@ -121,7 +121,7 @@ def inverted(folder: Path) -> list[str]:
     scores = [rng.random() for _ in range(2000)]
     source.write_text("".join(f'{{"score":{s},"label":{int(rng.random() > s)}}}\n' for s in scores))
     events.write_text("".join(f'{{"id":"{i}","time":{i},"score":0.5}}\n' for i in range(20)))
-    return ["run", "--source", str(source), "--events", str(events), "--output", str(folder / "o.jsonl")]
+    return ["run", "--calibration", str(source), "--events", str(events), "--output", str(folder / "o.jsonl")]
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
-from streamcal.monitor.endpoint import is_loopback
+from streamcal.page.addresses import is_loopback
 from streamcal.page.latest_status import LatestStatus, Live
 from streamcal.page.server import PageServer
 from streamcal.run.pipeline import Outcome, Pipeline

@@ -162,7 +162,7 @@ class Stream:
             f"{option}=kafka://{self.broker.bootstrap}/{topic}"
             for option, topic in (self.inputs | outputs).items()
         ]
-        options += [f"--source={self.source}", f"--config={self.folder / 'config.toml'}"]
+        options += [f"--calibration={self.source}", f"--config={self.folder / 'config.toml'}"]
         return ["run", *options, f"--store={self.folder / name}.db"], outputs
 
     def done(self, name: str) -> bool:

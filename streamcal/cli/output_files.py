@@ -1,4 +1,4 @@
-"""Files that a command writes as a whole at its end: looked at before it begins, and replaced in one step.
+"""Files that a command writes at its end: looked at before it begins, and replaced in one step.
 
 ``--map`` writes the last map of every key, each at once or not at all. The map of events without a key goes
 to the path itself, that of a key to the path with the key before its suffix: ``map.json``, ``map.DE.json``.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -24,51 +24,76 @@ from streamcal.engine.engine import Engine
 from streamcal.values import shown
 
 __all__ = [
-    "check_whole",
+    "PICTURES",
+    "as_json",
+    "atomic_write",
+    "has_fields",
     "is_map",
+    "is_picture",
     "map_path",
     "refuse_unwritable",
-    "replace_whole",
+    "write_file",
     "write_maps",
-    "write_whole",
 ]
+
+PICTURES: Final = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
+"""File formats of a picture: the file name's suffix, and the first bytes of the content."""
 
 _NAME_BYTES: Final = 255  # of a file name, in every file system of today
 _DIGEST: Final = 32
 
 
-def refuse_unwritable(option: str, path: Path, what: str, is_one: Callable[[bytes], bool]) -> None:
-    """End the command where `check_whole` raises."""
+def as_json(value: object) -> bytes:
+    """Return a value as JSON for people to read: indented, with a line end."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+
+
+def has_fields(data: bytes, names: Iterable[str]) -> bool:
+    """Whether the content of a file is a JSON object with all these fields."""
     try:
-        check_whole(path, what, is_one)
+        return set(names) <= set(msgspec.json.decode(data, type=dict[str, msgspec.Raw]))
+    except (ValueError, RecursionError):
+        return False
+
+
+def is_map(data: bytes) -> bool:
+    """Whether the content of a file is a map."""
+    return has_fields(data, ("version", "values"))
+
+
+def is_picture(data: bytes) -> bool:
+    """Whether the content of a file is a picture."""
+    return data.startswith(tuple(PICTURES.values()))
+
+
+def refuse_unwritable(option: str, path: Path, what: str, is_one: Callable[[bytes], bool]) -> None:
+    """End the command if a file cannot be written, or is not such a thing and would be lost.
+
+    Parameters
+    ----------
+    option
+        the option that names the file.
+    what
+        what will be written there: "a picture".
+    is_one
+        whether the content of a file is such a thing already, and may be replaced.
+    """
+    try:
+        _check_replaceable(path, what, is_one)
     except (OSError, ValueError) as error:
         text = error.strerror if isinstance(error, OSError) else None
         fail(f"{option} {path}: {text or error}", EXIT_USAGE)
 
 
-def write_whole(option: str, path: Path, data: bytes) -> None:
-    """Write a file as `replace_whole` does, and end the command where that raises."""
+def write_file(option: str, path: Path, data: bytes) -> None:
+    """Write a file by `atomic_write`, and end the command if that fails."""
     try:
-        replace_whole(path, data)
+        atomic_write(path, data)
     except OSError as error:
         fail(f"{option}: cannot write {path}: {error.strerror or error}", EXIT_UNUSABLE)
 
 
-def check_whole(path: Path, what: str, is_one: Callable[[bytes], bool]) -> None:
-    """Look whether a file can be written at a path, and nothing is lost by it.
-
-    Parameters
-    ----------
-    what
-        what will be written there: "a picture".
-    is_one
-        whether the content of a file is such a thing already, and may be replaced.
-
-    Raises
-    ------
-    OSError, ValueError
-        if it cannot be written, or is something else.
-    """
+def _check_replaceable(path: Path, what: str, is_one: Callable[[bytes], bool]) -> None:
     if path.is_dir():
         raise ValueError("that is a directory; give the name of a file")
     if not path.parent.is_dir():
@@ -84,7 +109,7 @@ def check_whole(path: Path, what: str, is_one: Callable[[bytes], bool]) -> None:
         )
 
 
-def replace_whole(path: Path, data: bytes) -> None:
+def atomic_write(path: Path, data: bytes) -> None:
     """Write a file in one step: whoever reads it finds the old content or all of the new.
 
     A link stays, and what it leads to is replaced; what is no file, such as ``/dev/stdout``, is written to.
@@ -116,22 +141,14 @@ def _real(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def is_map(data: bytes) -> bool:
-    """Return whether the content of a file is a map."""
-    try:
-        return {"version", "values"} <= set(msgspec.json.decode(data, type=dict[str, msgspec.Raw]))
-    except (ValueError, RecursionError):
-        return False
-
-
 def write_maps(engines: Mapping[str | None, Engine], path: Path) -> list[str]:
     """Write the map of every key; return what could not be written, and why."""
     failed = []
     for key, engine in engines.items():
         name = map_path(path, key)
         try:
-            check_whole(name, "a map", is_map)
-            replace_whole(name, msgspec.json.format(engine.map.model_dump_json().encode(), indent=2) + b"\n")
+            _check_replaceable(name, "a map", is_map)
+            atomic_write(name, as_json(msgspec.Raw(engine.map.model_dump_json().encode())))
         except (OSError, ValueError) as error:
             failed.append(f"the map{'' if key is None else f' of key {shown(key)}'} to {name}: {error}")
     return failed

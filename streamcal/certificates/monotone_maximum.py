@@ -18,10 +18,11 @@ import numpy as np
 
 from streamcal.certificates.likelihood_set import LikelihoodSet, log_majorants
 from streamcal.certificates.paths_c import best_paths, deviances, gains
+from streamcal.certificates.target import NO_SHIFT, Shift
 from streamcal.maps.shift import shift_odds
 from streamcal.values import Counts, Floats
 
-__all__ = ["NO_SHIFT", "TILTS", "MassLimits", "Shift", "largest_risk"]
+__all__ = ["TILTS", "MassLimits", "largest_risk"]
 
 TILTS: Final = (0.12, 0.4, 1.2, 3.6)
 """Values of θ in lemma 16: a larger θ makes a mass cost less for each interval, and more for each score. The
@@ -84,21 +85,6 @@ class _Lattice(NamedTuple):
     """Cell after the last cell of each point, int64[p]."""
     deviance: Floats
     """Deviance of each node, float64[nodes]."""
-
-
-class Shift(NamedTuple):
-    """A range of label shifts, from the domain of the labels to that of the risk (lemma 18)."""
-
-    low: float
-    """Smallest κ = w₁/w₀, positive."""
-    high: float
-    """Largest κ, finite."""
-    negatives: float
-    """Largest w₀."""
-
-
-NO_SHIFT: Final = Shift(1.0, 1.0, 1.0)
-"""Shift of the labels' own domain: none."""
 
 
 def largest_risk(

@@ -1,4 +1,4 @@
-"""Forecast of the number of labels with which a bound that claims nothing yet will claim something.
+"""Forecast of the number of labels that a bound needs to claim something.
 
 It is an estimate for people, not a claim. Twice, four times, … as many labels with the same scores and rates
 are assumed, until the bound computed from them claims something.
@@ -16,7 +16,7 @@ from streamcal.maps.isotonic_c import isotonic
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Counts
 
-__all__ = ["NO_CLAIM", "doubled", "first_claim"]
+__all__ = ["NO_CLAIM", "doubled", "labels_needed"]
 
 NO_CLAIM: Final = 0.25
 """Bound from which on nothing is claimed: the constant ½ has at most this risk, without a label."""
@@ -25,7 +25,7 @@ _DOUBLINGS: Final = 10
 """Largest number of doublings: a claim that needs over a thousand times as many labels is not foreseen."""
 
 
-def first_claim(labels: int, risk_after: Callable[[int], float]) -> int | None:
+def labels_needed(labels: int, risk_after: Callable[[int], float]) -> int | None:
     """Return the number of labels at which a first claim is expected; None if none is foreseen.
 
     Parameters

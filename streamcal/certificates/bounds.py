@@ -7,14 +7,14 @@ serve many mixtures that are all certified by it.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cached_property, partial
 from typing import Annotated, NamedTuple, Self
 
 import msgspec
 import numpy as np
 
-from streamcal.certificates.bin_limits import BinningLimits, VersionLimits, binning_limits, version_limits
+from streamcal.certificates.bin_limits import BinningLimits, VersionLimits
 from streamcal.certificates.labels_needed import doubled
 from streamcal.certificates.path_bounds import PathBounds
 from streamcal.certificates.prequential import LEVELS, LogLikelihood, Prequential
@@ -110,12 +110,14 @@ class VersionData(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TargetData(NamedTuple):
-    """Scores and labels of the target domain when a certificate is asked for."""
+    """Scores and labels of the target when a certificate is asked for, and the domains with weights."""
 
     scores: Callable[[], ScoreSketch]
     """Function that returns a sketch of its scores, labelled or not; called only if needed."""
     labels: LabelCounts
     """Labels of the target."""
+    weighted: Collection[Domain] = ()
+    """Domains with a label whose weight is not 1."""
 
     def doubled(self, doublings: int) -> TargetData:
         """Return a target with 2^d times as many scores and labels, at the rate that the labels suggest.
@@ -189,7 +191,7 @@ class Bounds:
     @cached_property
     def limits(self) -> BinningLimits:
         """Certified limits on the bins of the version."""
-        return binning_limits(self._version, self._data.splits, self._data.choices)
+        return BinningLimits(self._version, self._data.splits, self._data.choices)
 
     @cached_property
     def own(self) -> RiskBound:
@@ -348,7 +350,7 @@ class Bounds:
         negatives, positives, pending = data.counts
         # Half goes to the best map, half to the one that was formed: matured cohorts certify the best only.
         delta = self._budget.limits / (2 if data.predictions is None else 1)
-        return version_limits(negatives, positives, delta, ~np.isnan(data.scores.atoms), pending)
+        return VersionLimits(negatives, positives, delta, ~np.isnan(data.scores.atoms), pending)
 
     @cached_property
     def _best(self) -> tuple[Centre, Floats, Floats]:

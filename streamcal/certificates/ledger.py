@@ -90,25 +90,21 @@ class Ledger:
         # Of a window and of cohorts some labels are missing, and a likelihood of the others proves nothing.
         self.forecasts = {domain: Prequential() for domain in DOMAINS if not self.about.is_partial(domain)}
 
-    def alarms_now(
-        self, served: RecalibrationMap, target: TargetData, weighted: Collection[Domain] = ()
-    ) -> tuple[DriftAlarm, ...]:
+    def alarms_now(self, served: RecalibrationMap, target: TargetData) -> tuple[DriftAlarm, ...]:
         """Return the alarms, and those that a certificate asked for now would raise.
 
-        ``weighted`` are the domains with weights, whose labels refute nothing. Asking raises none: otherwise
-        the state and the next emissions would depend on who asks.
+        Asking raises none: otherwise the state and the next emissions would depend on who asks.
         """
         data = self._certifying
         if data is None:
             return self.alarms
         refuted: tuple[str, ...] = ()
-        if self._least_contradicted(target.labels.labels) > 0.0:
-            refuted = self._certified(data, served, target, None, weighted=weighted, foresees=False).refuted
-        elif not self._is_blind(data.domain, weighted) and self._bounds_of(data).refutes_monotone(
-            self.about.map_of(served)
-        ):
-            refuted = (MONOTONE_REFUTED,)
-        return (*self.alarms, *self._new_alarms(refuted, target.labels.labels))
+        if self._least_contradicted(target.labels.n) > 0.0:
+            refuted = self._certified(data, served, target, None, foresees=False).refuted
+        elif not self._is_blind(data.domain, target):
+            monotone = not self._bounds_of(data).refutes_monotone(self.about.map_of(served))
+            refuted = () if monotone else (MONOTONE_REFUTED,)
+        return (*self.alarms, *self._new_alarms(refuted, target.labels.n))
 
     def forecasts_due(self, domain: Domain) -> int | None:
         """Return the scheduled number of labels from which on `score` must be called; None: never."""
@@ -200,13 +196,7 @@ class Ledger:
                 forecasts.fit(sketches[domain])
 
     def certificate(
-        self,
-        served: RecalibrationMap,
-        target: TargetData,
-        time: float | None,
-        *,
-        publish: bool,
-        weighted: Collection[Domain] = (),
+        self, served: RecalibrationMap, target: TargetData, time: float | None, *, publish: bool
     ) -> Certificate | None:
         """Return the certificate of the served map, and remember it; None before the first version.
 
@@ -218,22 +208,20 @@ class Ledger:
         served
             the served map with its weights.
         target
-            scores and labels of the target now.
+            scores and labels of the target now. Bounds use counts, and claim nothing of a domain whose labels
+            have weights (`UNWEIGHTED`), except by matured cohorts, which need no weights.
         time
             event time now, in seconds; None or NaN if there is none.
         publish
             whether it is published with a version: it then raises alarms for refuted assumptions, and does
             not say how many labels a first claim needs.
-        weighted
-            the domains with a label whose weight is not 1: bounds use counts, and claim nothing of these
-            (`UNWEIGHTED`), except by matured cohorts of the target, which need no weights.
         """
         data = self._certifying
         if data is None:
             return None
-        certificate = self._certified(data, served, target, time, weighted=weighted, foresees=not publish)
+        certificate = self._certified(data, served, target, time, foresees=not publish)
         if publish:
-            self.alarms += self._new_alarms(certificate.refuted, target.labels.labels)
+            self.alarms += self._new_alarms(certificate.refuted, target.labels.n)
         if self.history and self.history[-1].version == certificate.version:
             self.history.pop()
         self.history.append(certificate)
@@ -248,29 +236,30 @@ class Ledger:
         target: TargetData,
         time: float | None,
         *,
-        weighted: Collection[Domain],
         foresees: bool,
     ) -> Certificate:
         """Return the certificate of the served map, see `certificate`, and change nothing.
 
         ``foresees`` is whether it says how many labels a first claim needs: that takes tens of milliseconds.
         """
-        contradicted = self._least_contradicted(target.labels.labels)
+        contradicted = self._least_contradicted(target.labels.n)
         bounds, certified = self._bounds_of(data), self.about.map_of(served)
         by_target = data.domain == "target"
-        blind = self._is_blind(data.domain, weighted)
+        blind, weighted = self._is_blind(data.domain, target), target.weighted
         scores = None
+        # The bound in the domain whose labels formed the version.
         if blind:
             bound = bounds.by_limits(certified).withdrawn()
         else:
             scores = target.scores() if self.about.observes(data.domain) else None
             bound = bounds.bound_of(certified, scores=scores)
+        # The risk in the target: by its own labels, or from the source by label shift if that is smaller.
         label_shift_refuted = self.watch is not None and self.watch.refuted
         target_risk, by_label_shift = bound.risk if by_target else None, False
         source = self.formed.get("source")
-        if source is not None and self.about.by_label_shift and target.labels[1] and not self.generation:
+        if source is not None and self.about.by_label_shift and target.labels.n and not self.generation:
             shifted, latest = 1.0, self._shifted_target(target)
-            unshifted = any(self._is_blind(domain, weighted) for domain in DOMAINS)
+            unshifted = any(self._is_blind(domain, target) for domain in DOMAINS)
             blind |= unshifted
             if latest is not None and not label_shift_refuted and not unshifted:
                 shifted = self._bounds_of(source).target_risk(served, latest, delta=self.about.delta_of_shift)
@@ -278,6 +267,7 @@ class Ledger:
                 target_risk, by_label_shift = shifted, True
             if self.about.matured:
                 target = latest or target._replace(labels=LabelCounts(0, 0))
+        # What the data refute withdraws every bound that rests on it.
         if target_risk is not None and not bound.monotone:
             target_risk = 1.0
         wrong_zeros: tuple[str, ...] = ()
@@ -404,9 +394,9 @@ class Ledger:
             return 0.0
         return prior_limits(self.contradicted, max(labels, self.contradicted), _ALPHA * self.about.delta)[0]
 
-    def _is_blind(self, domain: Domain, weighted: Collection[Domain]) -> bool:
+    def _is_blind(self, domain: Domain, target: TargetData) -> bool:
         """Whether nothing can be claimed of a domain, as its labels have weights."""
-        return domain in weighted and not self.about.is_matured(domain)
+        return domain in target.weighted and not self.about.is_matured(domain)
 
     def _shifted_target(self, target: TargetData) -> TargetData | None:
         """Return the target that claims by label shift rest on: of its last version, if that is counted."""
@@ -432,4 +422,4 @@ class Ledger:
             many, observed = bounds.doubled(doublings), None if scores is None else doubled(scores, doublings)
             return many.bound_of(self.about.map_of(served), scores=observed).risk
 
-        return labels_needed((bounds if latest is None else latest).labels.labels, risk_after)
+        return labels_needed((bounds if latest is None else latest).labels.n, risk_after)

@@ -15,17 +15,10 @@ from typing import Final, NamedTuple, Self
 
 import numpy as np
 
-from streamcal.certificates.bin_limits import (
-    BinningLimits,
-    VersionLimits,
-    atom_shares,
-    binning_limits,
-    shape_error,
-    sums_by_bin,
-)
+from streamcal.certificates.bin_limits import BinningLimits, VersionLimits, atom_shares, shape_error
 from streamcal.certificates.inequalities import Masses, chernoff_upper, largest_proxy, largest_variance
 from streamcal.maps.binning import uniform_mass
-from streamcal.values import Counts, Flags, Floats
+from streamcal.values import Counts, Floats
 
 __all__ = [
     "FINE_RATIO",
@@ -115,7 +108,7 @@ def certify(version: VersionLimits, splits: Counts, choices: int = 1) -> RiskBou
     -------
     `RiskBound`. It holds with probability 1 − δ for all ``choices`` binnings together.
     """
-    binning = binning_limits(version, splits, choices)
+    binning = BinningLimits(version, splits, choices)
     k = max(FINE_RATIO, math.ceil(_FINE_SCALE * version.n ** (1 / 3) / len(binning.totals)))
     return _certify(version, binning, (1, k))
 
@@ -151,7 +144,7 @@ def certify_best(version: VersionLimits, candidates: Sequence[int]) -> tuple[Ris
     def risk(index: int) -> tuple[float, int]:
         if index not in found:
             splits = uniform_mass(version.totals, candidates[index])
-            binning = binning_limits(version, splits, len(candidates))
+            binning = BinningLimits(version, splits, len(candidates))
             found[index] = _certify(version, binning, (1,)), binning.splits
         return found[index][0].risk, index
 
@@ -163,60 +156,50 @@ def certify_best(version: VersionLimits, candidates: Sequence[int]) -> tuple[Ris
     return next(refuted, found[best])
 
 
-class Centre(NamedTuple):
+class Centre:
     """A certified step map ĥ, from which the risk of any other map is bounded (lemma 9).
 
-    The cells are cut into groups, none of which crosses an edge of ĥ.
+    Its values are the label means of bins. The cells are cut into groups, none of which crosses an edge of ĥ.
+
+    Parameters
+    ----------
+    version
+        the cells that ``bound`` was computed from. Its limits on masses are part of the bound's event.
+    splits
+        int64[B+1], the bins of ĥ.
+    bound
+        the certificate of ĥ.
+
+    Attributes
+    ----------
+    starts
+        First cell of each group, int64[G].
+    values
+        Least possible value of ĥ in each group, float64[G]: pending labels count as 0.
+    most
+        Largest possible value of ĥ in each group, float64[G]: pending labels count as 1 (lemma 19).
+    masses
+        Limits on the masses of the groups.
+    single
+        Mask of the groups that are one cell with one score only, bool[G].
     """
 
-    starts: Counts
-    """First cell of each group, int64[G]."""
-    values: Floats
-    """Least possible value of ĥ in each group, float64[G]: pending labels count as 0."""
-    most: Floats
-    """Largest possible value of ĥ in each group, float64[G]: pending labels count as 1 (lemma 19)."""
-    masses: Masses
-    """Limits on the masses of the groups."""
-    single: Flags
-    """Mask of the groups that are one cell with one score only, bool[G]."""
-    bound: RiskBound
-    """Certificate of ĥ."""
-
-    @classmethod
-    def of(cls, version: VersionLimits, splits: Counts, bound: RiskBound) -> Self:
-        """Return the centre at the step map whose values are the label means of these bins.
-
-        Parameters
-        ----------
-        version
-            the cells that ``bound`` was computed from. Its limits on masses are part of the bound's event.
-        splits
-            int64[B+1], the bins of ĥ.
-        bound
-            the certificate of ĥ.
-        """
-        n, (totals, hits, most) = version.n, sums_by_bin(version, splits)
+    def __init__(self, version: VersionLimits, splits: Counts, bound: RiskBound) -> None:
+        self.bound, n, (totals, hits, most) = bound, version.n, version.sums(splits)
         groups = uniform_mass(version.totals, max(1, min(len(version.totals), round(8 * n ** (1 / 3)))))
         edges = np.union1d(groups, splits)
         ends = np.concatenate(([0], np.cumsum(version.totals)))[edges]
-        caps = chernoff_upper(np.diff(ends) / n, version.mass_exponent / n)
-        starts = edges[:-1]
-        owner = np.searchsorted(splits, starts, side="right") - 1
-        return cls(
-            starts=starts,
-            values=(hits / totals)[owner],
-            most=(most / totals)[owner],
-            masses=Masses(caps, ends[:-1], ends[1:], n, version.mass_exponent),
-            single=(np.diff(edges) == 1) & version.single[starts],
-            bound=bound,
-        )
+        self.starts = edges[:-1]
+        owner = np.searchsorted(splits, self.starts, side="right") - 1
+        self.values, self.most = (hits / totals)[owner], (most / totals)[owner]
+        self.masses = Masses(version.masses(np.diff(ends)), ends[:-1], ends[1:], n, version.mass_exponent)
+        self.single = (np.diff(edges) == 1) & version.single[self.starts]
 
     @classmethod
     def best_of(cls, version: VersionLimits) -> Self:
         """Return the centre at the best certified map of all `default_candidates`, see `certify_best`."""
-        candidates = default_candidates(version.n, len(version.totals))
-        bound, splits = certify_best(version, candidates)
-        return cls.of(version, splits, bound)
+        bound, splits = certify_best(version, default_candidates(version.n, len(version.totals)))
+        return cls(version, splits, bound)
 
     def bound_of(self, lowest: Floats, highest: Floats, at: Floats) -> float:
         """Return the bound (‖m − ĥ‖ + √C)² on R(m) of any map m, in [0, 1], where C is the bound of ĥ.
@@ -246,7 +229,7 @@ def certify_served(version: VersionLimits, splits: Counts, centre: Centre, choic
     own = certify(version, splits, choices)._replace(delta=2.0 * version.delta)
     if not (own.monotone and centre.bound.monotone):
         return own.withdrawn(monotone=False)
-    totals, hits, _ = sums_by_bin(version, splits)
+    totals, hits, _ = version.sums(splits)
     values = np.repeat(hits / totals, np.diff(splits))
     lowest, highest = (each.reduceat(values, centre.starts) for each in (np.minimum, np.maximum))
     risk = min(own.risk, centre.bound_of(lowest, highest, lowest))
@@ -273,15 +256,8 @@ def _certify(version: VersionLimits, binning: BinningLimits, ratios: Sequence[in
             risk, fine_bins = min(direct, calibration + sharp), fine
         sharpness = min(sharpness, sharp)
     risk = min(risk, 1.0)
-    return RiskBound(
-        min(calibration, risk),
-        min(sharpness, risk, 0.25),
-        risk,
-        bins,
-        fine_bins,
-        version.delta,
-        monotone=True,
-    )
+    sharpness, calibration = min(sharpness, risk, 0.25), min(calibration, risk)
+    return RiskBound(calibration, sharpness, risk, bins, fine_bins, version.delta, monotone=True)
 
 
 def _filled(version: VersionLimits, binning: BinningLimits, masses: Masses, part: Floats) -> float:
@@ -313,14 +289,14 @@ def _fine(
 ) -> tuple[int, float, float]:
     """Return (J, bound on R^sha, direct bound on R) from fine bins (lemma 8)."""
     splits = _fine_splits(version, binning, k)
-    totals, hits, most = sums_by_bin(version, splits)  # pending labels: for k = 1 only (lemma 19)
+    totals, hits, most = version.sums(splits)  # pending labels: for k = 1 only (lemma 19)
     fine = len(totals)
     if fine < 2:
         return fine, math.inf, math.inf
     rates, highest = hits / totals, most / totals
     owner = np.searchsorted(binning.splits, splits[:-1], side="right") - 1
     first = np.searchsorted(owner, np.arange(len(binning.totals)))
-    mass = binning.mass if k == 1 else chernoff_upper(totals / version.n, version.mass_exponent / version.n)
+    mass = binning.mass if k == 1 else version.masses(totals)
     ratio = np.maximum.reduceat(mass * version.n / totals, first)
     weight = ratio[owner] * totals / version.n
     shape = shape_error(totals, version.shape_exponent)

@@ -26,7 +26,8 @@ class LabelCounts(NamedTuple):
     """Labels of one domain."""
 
     positives: int
-    labels: int
+    n: int
+    """Number of labels."""
     version: int | None = None
     """Number of versions before, if these are the labels of a sliding window; None: all labels so far."""
     pending: int = 0
@@ -35,12 +36,12 @@ class LabelCounts(NamedTuple):
     def prior_limits(self, alpha: float) -> tuple[float, float]:
         """Return limits on the domain's prior; all together fail with probability at most α (lemma 12)."""
         if self.version is None:
-            limits = prior_limits(self.positives, self.labels + self.pending, alpha)
+            limits = prior_limits(self.positives, self.n + self.pending, alpha)
             if not self.pending:
                 return limits
-            most = prior_limits(self.positives + self.pending, self.labels + self.pending, alpha)
+            most = prior_limits(self.positives + self.pending, self.n + self.pending, alpha)
             return limits[0], most[1]
-        return prior_limits_once(self.positives, self.labels, version_delta(alpha, self.version))
+        return prior_limits_once(self.positives, self.n, version_delta(alpha, self.version))
 
 
 class Shift(NamedTuple):

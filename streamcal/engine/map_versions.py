@@ -138,7 +138,7 @@ class MapVersions:
     @property
     def alarms_now(self) -> tuple[DriftAlarm, ...]:
         """Assumptions refuted so far, see `Ledger.alarms_now`."""
-        return self._ledger.alarms_now(self.served.map, self._known_of_target, self._weighted)
+        return self._ledger.alarms_now(self.served.map, self._known_of_target)
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
@@ -159,9 +159,7 @@ class MapVersions:
 
     def certificate(self, time: float | None, *, publish: bool) -> Certificate | None:
         """Return the certificate of the served map at this event time, see `Ledger.certificate`."""
-        return self._ledger.certificate(
-            self.served.map, self._known_of_target, time, publish=publish, weighted=self._weighted
-        )
+        return self._ledger.certificate(self.served.map, self._known_of_target, time, publish=publish)
 
     @property
     def is_certified(self) -> bool:
@@ -176,7 +174,8 @@ class MapVersions:
     @property
     def _known_of_target(self) -> TargetData:
         """Scores and labels of the target for a certificate."""
-        return TargetData(self._target_scores, LabelCounts(self._target.positives, self._target.n))
+        labels = LabelCounts(self._target.positives, self._target.n)
+        return TargetData(self._target_scores, labels, self._weighted)
 
     def contradict(self) -> None:
         """Note a label 1 of the target that came after its prediction had been learned as 0."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamcal.certificates.bin_limits import version_limits
+from streamcal.certificates.bin_limits import VersionLimits
 from streamcal.certificates.inequalities import prior_limits
 from streamcal.certificates.source import Centre, certify_best, default_candidates
 from streamcal.certificates.target import LabelCounts
@@ -50,12 +50,12 @@ def test_no_labels_in_place_of_the_pending_give_a_larger_bound(
         pending = lost[0] + lost[1]
         known = negatives - lost[1], positives - lost[0]
         candidates = default_candidates(n, len(pending))
-        unknown = version_limits(*known, 0.05, single, pending)
+        unknown = VersionLimits(*known, 0.05, single, pending)
         for bins in candidates[::3]:
             worst, splits = certify_best(unknown, [bins])
-            centre = Centre.of(unknown, splits, worst)
+            centre = Centre(unknown, splits, worst)
             for hits in [*completions(pending, rng), lost[0]]:
-                whole = version_limits(known[0] + pending - hits, known[1] + hits, 0.05, single)
+                whole = VersionLimits(known[0] + pending - hits, known[1] + hits, 0.05, single)
                 bound, same = certify_best(whole, [bins])
                 assert (same == splits).all(), "labels play no part in it"
                 if not bound.monotone:
@@ -63,7 +63,7 @@ def test_no_labels_in_place_of_the_pending_give_a_larger_bound(
                 assert bound.risk <= worst.risk
                 assert bound.calibration <= worst.calibration
                 assert bound.sharpness <= worst.sharpness
-                known_centre = Centre.of(whole, splits, bound)
+                known_centre = Centre(whole, splits, bound)
                 value = np.sort(rng.random(len(centre.starts)))
                 served = value, np.minimum(value + 0.01, 1.0), value
                 assert known_centre.bound_of(*served) <= centre.bound_of(*served)
@@ -72,7 +72,7 @@ def test_no_labels_in_place_of_the_pending_give_a_larger_bound(
 def test_without_pending_labels_the_bound_is_the_one_of_all_labels() -> None:
     negatives, positives, single = cells(5000, 0.5, np.random.default_rng(2), None)
     known, none = (
-        certify_best(version_limits(negatives, positives, 0.05, single, pending), [20, 40])
+        certify_best(VersionLimits(negatives, positives, 0.05, single, pending), [20, 40])
         for pending in (None, 0 * negatives)
     )
     assert none[0] == known[0]

@@ -18,7 +18,7 @@ from streamcal import (
     PredictionEvent,
     Recalibrator,
 )
-from streamcal.certificates.bin_limits import version_limits
+from streamcal.certificates.bin_limits import VersionLimits
 from streamcal.certificates.bounds import Bounds, ErrorBudget, PackedSketch, VersionData, _range
 from streamcal.certificates.ledger import MOST_CERTIFICATES
 from streamcal.certificates.path_bounds import PathBounds
@@ -73,7 +73,7 @@ def test_the_certificate_is_that_of_the_version_as_it_was_formed() -> None:
     forecasts.update(sketch)
     formed = form(sketch, "cube_root")
     # Half of δ for the limits of bins, a quarter for masses, a quarter once for the likelihood set.
-    version = version_limits(*sketch.counts, version_delta(0.05, 52) / 2)
+    version = VersionLimits(*sketch.counts, version_delta(0.05, 52) / 2)
     by_bins = certify_served(version, formed.splits, Centre.best_of(version))
     paths = PathBounds(sketch, forecasts.log_likelihoods.tolist(), 0.025, version_delta(0.025, 52))
     risk = paths.risk(lambda edges: _range(formed.map, edges))

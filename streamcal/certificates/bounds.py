@@ -15,13 +15,13 @@ import msgspec
 import numpy as np
 
 from streamcal.certificates.bin_limits import BinningLimits, VersionLimits
-from streamcal.certificates.labels_needed import doubled
 from streamcal.certificates.path_bounds import PathBounds
 from streamcal.certificates.prequential import LEVELS, LogLikelihood, Prequential
 from streamcal.certificates.source import Centre, RiskBound, certify_served
 from streamcal.certificates.target import LabelCounts, certify_target, shift_limits
 from streamcal.events import Domain
 from streamcal.maps.binning import bin_sums
+from streamcal.maps.isotonic_c import isotonic
 from streamcal.maps.platt import expit
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import NO_SHIFT, shift_odds
@@ -30,7 +30,7 @@ from streamcal.sketch.decoding import Number, Positive, ascending, require
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Counts, Flags, Floats
 
-__all__ = ["Bounds", "ErrorBudget", "PackedSketch", "TargetData", "VersionData"]
+__all__ = ["Bounds", "ErrorBudget", "PackedSketch", "TargetData", "VersionData", "doubled"]
 
 
 class PackedSketch:
@@ -358,6 +358,24 @@ class Bounds:
         sketch = self._data.scores
         centre = Centre.best_of(self._version)
         return centre, _left_edges(sketch, centre.starts[1:]), sketch.atoms[centre.starts]
+
+
+def doubled(sketch: ScoreSketch, doublings: int) -> ScoreSketch:
+    """Return a sketch doubled d ≥ 0 times, each time by as many expected scores as it has."""
+    many = sketch.at_level(sketch.level)
+    for _ in range(doublings):
+        many.merge(many.with_counts(_expected(many.counts)))
+    return many
+
+
+def _expected(counts: Counts) -> Counts:
+    """Return the expected counts of as many scores again; of labels, without their noise."""
+    if len(counts) == 1:
+        return counts
+    totals = counts.sum(axis=0)
+    starts, rates = isotonic(counts[1] / totals, totals.astype(np.float64))
+    positives = np.rint(totals * np.repeat(rates, np.diff(starts))).astype(np.int64)
+    return np.stack((totals - positives, positives))
 
 
 def _left_edges(sketch: ScoreSketch, splits: Counts) -> Floats:

@@ -7,20 +7,21 @@ those cells, compressed, and at most `MOST_CERTIFICATES` certificates.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from bisect import bisect_left
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final, Self
 
 import msgspec
 
-from streamcal.certificates.bounds import Bounds, TargetData, VersionData
+from streamcal.certificates.bounds import Bounds, TargetData, VersionData, doubled
 from streamcal.certificates.certificate_target import CertificateTarget
 from streamcal.certificates.inequalities import prior_limits
-from streamcal.certificates.labels_needed import NO_CLAIM, doubled, labels_needed
 from streamcal.certificates.prequential import Prequential
 from streamcal.certificates.record import (
     LABEL_SHIFT_REFUTED,
     MONOTONE_REFUTED,
+    NO_CLAIM,
     UNWEIGHTED,
     Certificate,
     DriftAlarm,
@@ -34,12 +35,13 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch.decoding import Count, Number, require
 from streamcal.sketch.score_sketch import ScoreSketch
 
-__all__ = ["MOST_CERTIFICATES", "Ledger", "LedgerState"]
+__all__ = ["MOST_CERTIFICATES", "Ledger", "LedgerState", "labels_needed"]
 
 MOST_CERTIFICATES: Final = 64
 """Number of certificates that the history keeps. When there are more, every second one is dropped."""
 
 _ALPHA: Final = 0.1  # α of the label-shift test, and of that of implied zeros, over δ; it is not part of δ
+_DOUBLINGS: Final = 10  # a claim that needs over a thousand times as many labels is not foreseen
 _TOLERATED: Final = 0.25  # of what is claimed: more implied zeros that are wrong refute (lemma 20)
 
 
@@ -423,3 +425,23 @@ class Ledger:
             return many.bound_of(self.about.map_of(served), scores=observed).risk
 
         return labels_needed((bounds if latest is None else latest).labels.n, risk_after)
+
+
+def labels_needed(labels: int, risk_after: Callable[[int], float]) -> int | None:
+    """Return the number of labels at which a first claim is expected; None if none is foreseen.
+
+    It is an estimate for people, not a claim. Twice, four times, … as many labels with the same scores and
+    rates are assumed, until the bound computed from them claims something.
+
+    Parameters
+    ----------
+    labels
+        number of labels now.
+    risk_after
+        the bound with 2^d times as many labels, by d ≥ 1.
+    """
+    doublings = range(1, _DOUBLINGS + 1)
+    if not labels or risk_after(_DOUBLINGS) >= NO_CLAIM:
+        return None
+    at = bisect_left(doublings[:-1], True, key=lambda d: risk_after(d) < NO_CLAIM)
+    return labels << doublings[at]

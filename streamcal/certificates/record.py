@@ -8,7 +8,6 @@ from typing import Annotated, Final, Literal
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
-from streamcal.certificates.labels_needed import NO_CLAIM
 from streamcal.certificates.theorems import Number, Premise, TheoremBound
 from streamcal.events import Domain
 from streamcal.sketch import decoding
@@ -20,6 +19,7 @@ __all__ = [
     "IMPLIED",
     "LABEL_SHIFT_REFUTED",
     "MONOTONE_REFUTED",
+    "NO_CLAIM",
     "UNWEIGHTED",
     "Certificate",
     "DriftAlarm",
@@ -27,6 +27,9 @@ __all__ = [
     "RiskField",
     "implied_zeros",
 ]
+
+NO_CLAIM: Final = 0.25
+"""Bound from which on nothing is claimed: the constant ½ has at most this risk, without a label."""
 
 MONOTONE_REFUTED: Final = "P[Y=1 | score] does not decrease with the score"
 LABEL_SHIFT_REFUTED: Final = "label shift: the scores given the label have the same law in source and target"

@@ -21,7 +21,6 @@ from streamcal.maps.binning import uniform_mass
 from streamcal.values import Counts, Floats
 
 __all__ = [
-    "FINE_RATIO",
     "Centre",
     "RiskBound",
     "certify",
@@ -31,9 +30,7 @@ __all__ = [
     "version_delta",
 ]
 
-FINE_RATIO: Final = 4
-"""Smallest number k of fine bins per bin, if bins are cut at all; k = 1 is tried as well."""
-
+_FINE_RATIO: Final = 4  # smallest number k of fine bins per bin, if bins are cut at all; k = 1 is tried, too
 _FINE_SCALE: Final = 2.5  # the smallest number of fine bins, in units of n^(1/3)
 _HEAD_START: Final = 24  # a of lemma 0
 # Shares of a version's δ, divided among the candidates and the k tried. `streamcal.certificates.bin_limits`
@@ -52,8 +49,6 @@ class RiskBound(NamedTuple):
     """Bound on R."""
     bins: int
     """Number B of bins of the binning behind the bounds."""
-    fine_bins: int
-    """Number J of fine bins behind the bounds."""
     delta: float
     """Error probability that was spent, in (0, 1)."""
     monotone: bool
@@ -109,7 +104,7 @@ def certify(version: VersionLimits, splits: Counts, choices: int = 1) -> RiskBou
     `RiskBound`. It holds with probability 1 − δ for all ``choices`` binnings together.
     """
     binning = BinningLimits(version, splits, choices)
-    k = max(FINE_RATIO, math.ceil(_FINE_SCALE * version.n ** (1 / 3) / len(binning.totals)))
+    k = max(_FINE_RATIO, math.ceil(_FINE_SCALE * version.n ** (1 / 3) / len(binning.totals)))
     return _certify(version, binning, (1, k))
 
 
@@ -239,7 +234,7 @@ def certify_served(version: VersionLimits, splits: Counts, centre: Centre, choic
 def _certify(version: VersionLimits, binning: BinningLimits, ratios: Sequence[int]) -> RiskBound:
     bins = len(binning.totals)
     if not binning.monotone:
-        return RiskBound(1.0, 1.0, 1.0, bins, bins, version.delta, monotone=False)
+        return RiskBound(1.0, 1.0, 1.0, bins, version.delta, monotone=False)
     upto = np.cumsum(binning.totals).astype(np.int64)
     below = upto - binning.totals.astype(np.int64)
     masses = Masses(binning.mass, below, upto, version.n, version.mass_exponent)
@@ -247,17 +242,15 @@ def _certify(version: VersionLimits, binning: BinningLimits, ratios: Sequence[in
     calibration = (math.sqrt(binning.squares) + math.sqrt(shift)) ** 2
     sharpness = _filled(version, binning, masses, np.full(bins, 0.25))
     risk = calibration + sharpness
-    fine_bins = bins
     linear = -math.log(_LINEAR * binning.share / len(ratios))
     spread = _SPREAD * binning.share / len(ratios)
     for k in ratios:
-        fine, sharp, direct = _fine(version, binning, k, linear, spread)
-        if min(direct, calibration + sharp) < risk:
-            risk, fine_bins = min(direct, calibration + sharp), fine
+        sharp, direct = _fine(version, binning, k, linear, spread)
+        risk = min(risk, direct, calibration + sharp)
         sharpness = min(sharpness, sharp)
     risk = min(risk, 1.0)
     sharpness, calibration = min(sharpness, risk, 0.25), min(calibration, risk)
-    return RiskBound(calibration, sharpness, risk, bins, fine_bins, version.delta, monotone=True)
+    return RiskBound(calibration, sharpness, risk, bins, version.delta, monotone=True)
 
 
 def _filled(version: VersionLimits, binning: BinningLimits, masses: Masses, part: Floats) -> float:
@@ -286,13 +279,12 @@ def _fine_splits(version: VersionLimits, binning: BinningLimits, k: int) -> Coun
 
 def _fine(
     version: VersionLimits, binning: BinningLimits, k: int, exponent: float, spread_delta: float
-) -> tuple[int, float, float]:
-    """Return (J, bound on R^sha, direct bound on R) from fine bins (lemma 8)."""
+) -> tuple[float, float]:
+    """Return (bound on R^sha, direct bound on R) from about kB fine bins (lemma 8)."""
     splits = _fine_splits(version, binning, k)
     totals, hits, most = version.sums(splits)  # pending labels: for k = 1 only (lemma 19)
-    fine = len(totals)
-    if fine < 2:
-        return fine, math.inf, math.inf
+    if len(totals) < 2:
+        return math.inf, math.inf
     rates, highest = hits / totals, most / totals
     owner = np.searchsorted(binning.splits, splits[:-1], side="right") - 1
     first = np.searchsorted(owner, np.arange(len(binning.totals)))
@@ -320,7 +312,7 @@ def _fine(
     ends = _end_terms(version, binning, hits, most, totals, mass, atom)
     noise = (1 + blend) * float((ratio / binning.ratio).max()) * binning.squares
     cross = 2 * math.sqrt(noise * form * float((drift / spread).max())) if k == 1 else 0.0
-    return fine, form + ends, form + ends + noise + cross
+    return form + ends, form + ends + noise + cross
 
 
 def _linear_proxy(rates: Floats, highest: Floats, totals: Floats, exponent: float, delta: float) -> float:

@@ -12,8 +12,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from streamcal.certificates.labels_needed import NO_CLAIM
-from streamcal.certificates.record import Certificate, RiskField
+from streamcal.certificates.record import NO_CLAIM, Certificate, RiskField
 from streamcal.engine.engine import Engine
 from streamcal.events import DOMAINS
 from streamcal.join.outcomes import JoinCounts

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 import numpy as np
 
-from streamcal.certificates.labels_needed import NO_CLAIM
+from streamcal.certificates.record import NO_CLAIM
 from streamcal.engine.emissions import DriftAlarm, Mixing
 from streamcal.engine.engine import Engine
 from streamcal.run.alarms import advised

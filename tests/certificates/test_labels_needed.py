@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from streamcal import Certificate, Recalibrator
-from streamcal.certificates.labels_needed import NO_CLAIM, doubled, labels_needed
+from streamcal.certificates.bounds import doubled
+from streamcal.certificates.ledger import labels_needed
+from streamcal.certificates.record import NO_CLAIM
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
 

@@ -94,7 +94,7 @@ def test_labels_that_fall_refute_monotone_and_withdraw() -> None:
     splits = uniform_mass(np.full(100, 100), 10)
     version = VersionLimits(100 - positives, positives, 1e-3)
     bound = certify(version, splits)
-    assert bound == RiskBound(1.0, 1.0, 1.0, 10, 10, 1e-3, monotone=False)
+    assert bound == RiskBound(1.0, 1.0, 1.0, 10, 1e-3, monotone=False)
     served = certify_served(version, splits, Centre.best_of(version))
     assert served[:3] == (1.0, 1.0, 1.0)
     assert not served.monotone

@@ -82,12 +82,12 @@ class VersionData(msgspec.Struct, frozen=True, omit_defaults=True):
         return (self.labels if self.predictions is None else self.predictions).sketch
 
     @property
-    def counts(self) -> tuple[Counts, Counts, Counts]:
-        """Labels 0, labels 1 and pending labels in each cell of the scores, int64[m] each."""
+    def cells(self) -> tuple[ScoreSketch, Counts, Counts, Counts]:
+        """Scores, and labels 0, labels 1 and pending labels in each of their cells, int64[m] each."""
         labelled = self.labels.sketch
         if self.predictions is None:
             negatives, positives = labelled.counts
-            return negatives, positives, np.zeros_like(negatives)
+            return labelled, negatives, positives, np.zeros_like(negatives)
         scores = self.predictions.sketch
         labelled = labelled.at_level(scores.level)
         negatives, positives = counts = np.zeros((2, len(scores.cells)), np.int64)
@@ -96,7 +96,7 @@ class VersionData(msgspec.Struct, frozen=True, omit_defaults=True):
             counts[:, columns] = labelled.counts
         # More labels than scores in a cell are not the labels of these scores: none of them counts.
         counts[:, scores.totals < negatives + positives] = 0
-        return negatives, positives, scores.totals - negatives - positives
+        return scores, negatives, positives, scores.totals - negatives - positives
 
     def check(self, max_cells: int, *, matured: bool) -> None:
         """Raise ValueError if the parts of a state do not fit each other or the options."""
@@ -168,11 +168,8 @@ class Bounds:
         *,
         windowed: bool = False,
     ) -> None:
-        self._data = data
-        self._budget = budget
-        self._windowed = windowed
-        sketch, splits = data.scores, data.splits
-        negatives, positives, pending = data.counts
+        self._data, self._budget, self._windowed = data, budget, windowed
+        splits, (sketch, negatives, positives, pending) = data.splits, data.cells
         version = data.versions_before if windowed else None
         self.labels = LabelCounts(
             int(positives.sum()), int((negatives + positives).sum()), version, int(pending.sum())
@@ -279,11 +276,6 @@ class Bounds:
         data = msgspec.structs.replace(self._data, labels=PackedSketch(many), log_likelihoods=())
         return Bounds(data, self._budget, forecasts, windowed=self._windowed)
 
-    @property
-    def as_target(self) -> TargetData:
-        """Labels of the version, as the labels of the target."""
-        return TargetData(lambda: self._data.scores, self.labels)
-
     def target_risk(self, served: RecalibrationMap, target: TargetData, *, delta: float) -> float:
         """Return a bound in [0, 1] on R_Q of the served map, by label shift (lemma 13).
 
@@ -346,11 +338,10 @@ class Bounds:
     @property
     def _version(self) -> VersionLimits:
         """Cells and shared limits of the version, not cached: they take much memory."""
-        data = self._data
-        negatives, positives, pending = data.counts
+        data, (scores, negatives, positives, pending) = self._data, self._data.cells
         # Half goes to the best map, half to the one that was formed: matured cohorts certify the best only.
         delta = self._budget.limits / (2 if data.predictions is None else 1)
-        return VersionLimits(negatives, positives, delta, ~np.isnan(data.scores.atoms), pending)
+        return VersionLimits(negatives, positives, delta, ~np.isnan(scores.atoms), pending)
 
     @cached_property
     def _best(self) -> tuple[Centre, Floats, Floats]:

@@ -405,7 +405,7 @@ class Ledger:
         if not self.about.counts_target:
             return target
         data = self.formed.get("target")
-        return None if data is None else self._bounds_of(data).as_target
+        return None if data is None else TargetData(lambda: data.scores, self._bounds_of(data).labels)
 
     def _labels_needed(
         self, bounds: Bounds, served: RecalibrationMap, target: TargetData | None, scores: ScoreSketch | None

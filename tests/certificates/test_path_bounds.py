@@ -32,7 +32,6 @@ from streamcal.certificates.monotone_maximum import (
     TILTS,
     MassLimits,
     _Lattice,
-    _lattice,
     _points,
     largest_risk,
 )
@@ -318,7 +317,7 @@ def test_best_path_is_the_best_of_all_paths() -> None:
     for _ in range(20):
         lowest = np.sort(rng.random(4) * 0.7)
         highest = np.maximum.accumulate(lowest + rng.random(4) * (1 - lowest))
-        lattice = _lattice(small_set(rng, 4)._replace(lowest=lowest, highest=highest), points)
+        lattice = _Lattice(small_set(rng, 4)._replace(lowest=lowest, highest=highest), points)
         nodes = {(c, k): i for i, (k, c) in enumerate(zip(*nodes_of(lattice), strict=True))}
         for c in range(4):  # each range of values lies between points that are there
             mine = [k for cell, k in nodes if cell == c]
@@ -359,7 +358,7 @@ def test_paths_of_points_earn_as_much_as_any_and_less_without_the_majorants() ->
     rng, points, too_small = np.random.default_rng(44), equal_points(4), 0
     for _ in range(20):
         known = small_set(rng, 4)
-        lattice, aim = _lattice(known, points), rng.random(4)
+        lattice, aim = _Lattice(known, points), rng.random(4)
         v = np.sort(rng.random((4_000, 4)), axis=1)
         node, cell = nodes_of(lattice)
         convex = (points[node] - aim[cell]) ** 2
@@ -494,7 +493,7 @@ def test_points_cover_the_interval() -> None:
     for points in (equal_points(64), _points(known, 500), _points(narrow, 500), _points(narrow, 0)):
         assert (points[0], points[-1]) == (0.0, 1.0)
         assert (np.diff(points) > 0).all()
-    assert 400 < len(_lattice(known, _points(known, 500)).deviance) < 600
+    assert 400 < len(_Lattice(known, _points(known, 500)).deviance) < 600
 
 
 def test_no_level_no_claim() -> None:

@@ -8,7 +8,7 @@ the other limits spend a share for each candidate (`BinningLimits`).
 from __future__ import annotations
 
 import math
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -23,19 +23,14 @@ from streamcal.values import Counts, Flags, Floats
 
 __all__ = [
     "LOG_GRID",
-    "BinIntervals",
     "BinningLimits",
     "VersionLimits",
     "atom_shares",
-    "bin_intervals",
-    "binning_limits",
-    "mass_exponent",
     "mean_limits",
     "noise_limit",
     "pool_widths",
     "shape_error",
     "squares_limit",
-    "version_limits",
 ]
 
 LOG_GRID: Final = 36.2
@@ -51,148 +46,143 @@ _GAUSS_MARGIN: Final = 4.0
 _GAUSS_LOSS: Final = 6.4e-5  # −log(1 − 2Φ̄(4)), rounded up
 
 
-class BinIntervals(NamedTuple):
-    """Certified limits per bin, float64[B] each. They hold for all bins together."""
-
-    lower: Floats
-    """Lower limit on the mean of h* over the scores in the bin."""
-    upper: Floats
-    """Upper limit on the mean of h* over the scores in the bin."""
-    mean_lower: Floats
-    """Lower limit on the population mean P[Y=1 | Z in bin]."""
-    mean_upper: Floats
-    """Upper limit on the population mean."""
-    floor: Floats
-    """Lower limit on h* everywhere in the bin."""
-    ceiling: Floats
-    """Upper limit on h* everywhere in the bin."""
-    mass: Floats
-    """Upper limit on P[Z in bin]."""
-    monotone: bool
-    """False if the labels refute that h* is non-decreasing."""
-
-
-class VersionLimits(NamedTuple):
-    """The cells of one version, and the limits that all its candidates share."""
-
-    negatives: Counts
-    """Labels 0 per cell, int64[m]."""
-    positives: Counts
-    """Labels 1 per cell, int64[m]."""
-    pending: Counts | None
-    """Scores per cell whose label is not known (lemma 19), int64[m]; None: all labels are known."""
-    totals: Counts
-    """All scores per cell, int64[m]."""
-    single: Flags
-    """Mask of the cells that hold one score only, however often, bool[m]."""
-    n: int
-    """Number of scores."""
-    delta: float
-    """Error probability δ_j that the version may spend, in (0, 1)."""
-    mass_exponent: float
-    """Exponent x with n kl(N/n, p) ≤ x for all intervals together (lemma 4)."""
-    gap: float
-    """Upper limit on the mass of every interval that holds none of the scores (lemma 4)."""
-    shape_exponent: float
-    """Exponent x of lemma 5 for all intervals together, see `shape_error`."""
-    end_exponent: float
-    """Exponent x of lemma 8e for the end bins of all candidates together."""
-    noise: float
-    """Upper bound on Σ h_i(1 − h_i) over the scores, at most n/4 (lemma 6)."""
-
-
-class BinningLimits(NamedTuple):
-    """One candidate binning with its certified limits."""
-
-    splits: Counts
-    """First cell of each bin, then m, int64[B+1]."""
-    totals: Floats
-    """Scores per bin N_b, float64[B]."""
-    rates: Floats
-    """Least possible share μ̂_b of label 1 per bin, float64[B]: pending labels count as 0."""
-    most: Floats
-    """Largest possible share of label 1 per bin, float64[B]: pending labels count as 1 (lemma 19)."""
-    intervals: BinIntervals
-    ratio: Floats
-    """Upper limit on the mass of a bin over its share N_b/n of the scores, float64[B]."""
-    shape: Floats
-    """Shape error τ_b of lemma 5, float64[B]."""
-    atom: Floats
-    """Share ε_b of lemma 8i, float64[B], see `atom_shares`."""
-    squares: float
-    """Upper bound on Σ mass_b (μ̂_b − μ̃_b)²."""
-    share: float
-    """Error probability that this candidate may spend: δ_j over the number of candidates."""
-
-
-def bin_intervals(
-    negatives: Counts, positives: Counts, splits: Counts, *, delta: float, choices: int = 1
-) -> BinIntervals:
-    """Return the certified limits per bin (lemmas 1, 2, 4, 5).
-
-    The arguments are those of `streamcal.certificates.source.certify`.
-    """
-    version = version_limits(negatives, positives, delta)
-    return binning_limits(version, np.asarray(splits, np.int64), choices).intervals
-
-
-def version_limits(
-    negatives: Counts,
-    positives: Counts,
-    delta: float,
-    single: Flags | None = None,
-    pending: Counts | None = None,
-) -> VersionLimits:
-    """Return the limits that all candidates of a version share (lemmas 4, 5, 6).
+class VersionLimits:
+    """The cells of one version, and the limits that all its candidates share (lemmas 4, 5, 6).
 
     Parameters
     ----------
     negatives, positives
-        int64[m], counts per cell by label, m ≥ 1.
+        int64[m], counts per cell by label, m ≥ 1. Cells ascend in score, and none is empty.
     delta
         δ_j in (0, 1), the error probability that the version may spend.
     single
         bool[m], whether a cell holds one score only, however often; None: not known.
     pending
-        int64[m], scores per cell whose label is not known; None: all labels are known.
+        int64[m], scores per cell whose label is not known; they count at their worst (lemma 19). None: all
+        labels are known.
+
+    Attributes
+    ----------
+    totals
+        All scores per cell, int64[m]; their number is ``n``.
+    mass_exponent
+        Exponent x with n kl(N/n, p) ≤ x for all intervals together (lemma 4).
+    gap
+        Upper limit on the mass of every interval that holds none of the scores (lemma 4).
+    shape_exponent
+        Exponent x of lemma 5 for all intervals together, see `shape_error`.
+    end_exponent
+        Exponent x of lemma 8e for the end bins of all candidates together.
+    noise
+        Upper bound on Σ h_i(1 − h_i) over the scores, at most n/4 (lemma 6).
 
     Raises
     ------
     ValueError
         if there are no cells, the lengths differ, or δ_j is out of range.
     """
-    if len(negatives) != len(positives) or len(negatives) == 0:
-        raise ValueError(
-            "negatives and positives must be of one length and not empty, "
-            f"got {len(negatives)} and {len(positives)} cells"
+
+    def __init__(
+        self,
+        negatives: Counts,
+        positives: Counts,
+        delta: float,
+        single: Flags | None = None,
+        pending: Counts | None = None,
+    ) -> None:
+        if len(negatives) != len(positives) or len(negatives) == 0:
+            raise ValueError(
+                "negatives and positives must be of one length and not empty, "
+                f"got {len(negatives)} and {len(positives)} cells"
+            )
+        if not 0 < delta < 1:
+            raise ValueError(f"delta must be in (0, 1), got {delta!r}")
+        pending = np.zeros_like(negatives) if pending is None else pending
+        self.positives, self.pending, self.delta = positives, pending, delta
+        self.totals: Counts = negatives + positives + pending
+        self.single = np.zeros(len(self.totals), bool) if single is None else single
+        self.n = n = int(self.totals.sum())
+        pairs = math.log(n + 1) + math.log(n + 2) - math.log(2)
+        windows = min(math.log(n) + math.log(n + 1), LOG_GRID + math.log(2))
+        self.mass_exponent = min(pairs, LOG_GRID) - math.log(_MASSES * delta)
+        self.gap = float(chernoff_upper(0.0, self.mass_exponent / n))
+        self.shape_exponent = windows - math.log(_SHAPES * delta)
+        self.end_exponent = math.log(2 * n / (_ENDS * delta))
+        self.noise = noise_limit(negatives + pending, positives + pending, n, _NOISE * delta)
+
+    def sums(self, splits: Counts) -> tuple[Floats, Floats, Floats]:
+        """Return scores per bin, and the least and largest possible number of labels 1, float64[B] each."""
+        counts = self.totals, self.positives, self.positives + self.pending
+        totals, hits, most = (bin_sums(each, splits).astype(np.float64) for each in counts)
+        return totals, hits, most
+
+    def masses(self, totals: Floats) -> Floats:
+        """Return the upper limits on the masses of intervals with so many scores each (lemma 4)."""
+        return chernoff_upper(totals / self.n, self.mass_exponent / self.n)
+
+
+class BinningLimits:
+    """One of ``choices`` candidate binnings with its certified limits (lemmas 1 to 5 and 7).
+
+    They hold for all bins together.
+
+    Parameters
+    ----------
+    version
+        the cells.
+    splits
+        first cell of each bin, then m, int64[B+1].
+    choices
+        number of candidates among which δ_j is divided; ``share`` is what this one may spend.
+
+    Attributes
+    ----------
+    totals
+        Scores per bin N_b, float64[B], as all others but ``monotone``, ``squares`` and ``share``.
+    rates
+        Least possible share μ̂_b of label 1 per bin: pending labels count as 0.
+    most
+        Largest possible share of label 1 per bin: pending labels count as 1 (lemma 19).
+    lower, upper
+        Limits on the mean of h* over the scores in the bin.
+    mean_lower, mean_upper
+        Limits on the population mean P[Y=1 | Z in bin].
+    floor, ceiling
+        Limits on h* everywhere in the bin.
+    mass
+        Upper limit on P[Z in bin].
+    ratio
+        Upper limit on the mass of a bin over its share N_b/n of the scores.
+    shape
+        Shape error τ_b of lemma 5.
+    atom
+        Share ε_b of lemma 8i, see `atom_shares`.
+    monotone
+        False if the labels refute that h* is non-decreasing.
+    squares
+        Upper bound on Σ mass_b (μ̂_b − μ̃_b)².
+    """
+
+    def __init__(self, version: VersionLimits, splits: Counts, choices: int = 1) -> None:
+        self.splits, self.share = splits, version.delta / choices
+        self.totals, hits, most = version.sums(splits)
+        self.rates, self.most = hits / self.totals, most / self.totals
+        bins = len(self.totals)
+        self.lower, self.upper, self.monotone = mean_limits(hits, most, self.totals, _INTERVALS * self.share)
+        self.floor = np.concatenate(([0.0], self.lower[:-1]))
+        self.ceiling = np.concatenate((self.upper[1:], [1.0]))
+        self.shape = shape_error(self.totals, version.shape_exponent)
+        widened = self.shape * np.maximum(self.ceiling - self.floor, 0.0)
+        self.mean_lower = np.clip(self.lower - widened, self.floor, 1.0)
+        self.mean_upper = np.clip(self.upper + widened, 0.0, self.ceiling)
+        self.mass = version.masses(self.totals)
+        self.ratio = self.mass * version.n / self.totals
+        self.atom = atom_shares(version, splits, self.mass)
+        exponent = math.log(2 * bins * len(pool_widths(bins)) / (_INTERVALS * self.share))
+        squares = squares_limit(
+            self.lower, self.upper, self.totals, self.ratio, version.noise, exponent, _SQUARES * self.share
         )
-    if not 0 < delta < 1:
-        raise ValueError(f"delta must be in (0, 1), got {delta!r}")
-    unknown = 0 if pending is None else pending
-    totals = negatives + positives + unknown
-    n = int(totals.sum())
-    masses = mass_exponent(n, delta)
-    windows = min(math.log(n) + math.log(n + 1), LOG_GRID + math.log(2))
-    return VersionLimits(
-        negatives=negatives,
-        positives=positives,
-        pending=pending,
-        totals=totals,
-        single=np.zeros(len(totals), bool) if single is None else single,
-        n=n,
-        delta=delta,
-        mass_exponent=masses,
-        gap=float(chernoff_upper(0.0, masses / n)),
-        shape_exponent=windows - math.log(_SHAPES * delta),
-        end_exponent=math.log(2 * n / (_ENDS * delta)),
-        noise=noise_limit(negatives + unknown, positives + unknown, n, _NOISE * delta),
-    )
-
-
-def mass_exponent(n: int, delta: float) -> float:
-    """Return x with n kl(N/n, p) ≤ x for all intervals together, for a version that spends δ (lemma 4)."""
-    pairs = math.log(n + 1) + math.log(n + 2) - math.log(2)
-    return min(pairs, LOG_GRID) - math.log(_MASSES * delta)
+        self.squares = squares / version.n
 
 
 def noise_limit(negatives: Counts, positives: Counts, n: int, delta: float) -> float:
@@ -206,46 +196,6 @@ def noise_limit(negatives: Counts, positives: Counts, n: int, delta: float) -> f
     wrong = int((below + above).min())
     limit = chernoff_upper(wrong / n, math.log(len(below) / delta) / n)
     return min(0.25, float(limit)) * n
-
-
-def binning_limits(version: VersionLimits, splits: Counts, choices: int) -> BinningLimits:
-    """Return the certified limits of one of ``choices`` candidates (lemmas 1 to 3, 5 and 7)."""
-    totals = bin_sums(version.totals, splits).astype(np.float64)
-    hits = bin_sums(version.positives, splits).astype(np.float64)
-    most = hits if version.pending is None else hits + bin_sums(version.pending, splits)
-    bins = len(totals)
-    share = version.delta / choices
-    lower, upper, monotone = mean_limits(hits, totals, _INTERVALS * share, most)
-    floor = np.concatenate(([0.0], lower[:-1]))
-    ceiling = np.concatenate((upper[1:], [1.0]))
-    shape = shape_error(totals, version.shape_exponent)
-    widened = shape * np.maximum(ceiling - floor, 0.0)
-    mass = chernoff_upper(totals / version.n, version.mass_exponent / version.n)
-    ratio = mass * version.n / totals
-    intervals = BinIntervals(
-        lower,
-        upper,
-        np.clip(lower - widened, floor, 1.0),
-        np.clip(upper + widened, 0.0, ceiling),
-        floor,
-        ceiling,
-        mass,
-        monotone,
-    )
-    exponent = math.log(2 * bins * len(pool_widths(bins)) / (_INTERVALS * share))
-    squares = squares_limit(lower, upper, totals, ratio, version.noise, exponent, _SQUARES * share)
-    return BinningLimits(
-        splits,
-        totals,
-        hits / totals,
-        most / totals,
-        intervals,
-        ratio,
-        shape,
-        atom_shares(version, splits, mass),
-        squares / version.n,
-        share,
-    )
 
 
 def atom_shares(version: VersionLimits, splits: Counts, mass: Floats) -> Floats:
@@ -273,14 +223,12 @@ def pool_widths(bins: int) -> list[int]:
     return [_POOL_GROWTH**i for i in range(1 + int(math.log(bins, _POOL_GROWTH)))]
 
 
-def mean_limits(
-    hits: Floats, totals: Floats, delta: float, most: Floats | None = None
-) -> tuple[Floats, Floats, bool]:
+def mean_limits(hits: Floats, most: Floats, totals: Floats, delta: float) -> tuple[Floats, Floats, bool]:
     """Return limits on the mean of h* over each bin's scores, from pools of 1, 4, 16, … bins (lemma 2).
 
     h* does not decrease. The mean of a pool that ends at bin b is therefore at most the mean of bin b, and
     the mean of a pool that begins at b is at least that. At least ``hits`` and at most ``most`` of each bin's
-    scores have label 1; ``most`` defaults to ``hits`` (lemma 19).
+    scores have label 1 (lemma 19).
 
     Returns
     -------
@@ -290,18 +238,15 @@ def mean_limits(
     bins = len(totals)
     widths = pool_widths(bins)
     exponent = math.log(2 * bins * len(widths) / delta)
-    highest = hits if most is None else most
-    counts = np.concatenate(([0.0], np.cumsum(totals)))
-    sizes = [counts[width:] - counts[:-width] for width in widths]
-    size = np.concatenate(sizes)
-    least = _pooled(hits, widths) / size
-    rate = least if highest is hits else _pooled(highest, widths) / size
-    limits = chernoff_upper(np.concatenate((rate, 1.0 - least)), np.tile(exponent / size, 2))
-    uppers, lowers = limits[: len(rate)], 1.0 - limits[len(rate) :]
+    size = _pooled(totals, widths)
+    rates = np.concatenate((_pooled(most, widths) / size, 1.0 - _pooled(hits, widths) / size))
+    limits = chernoff_upper(rates, np.tile(exponent / size, 2))
+    uppers, lowers = limits[: len(size)], 1.0 - limits[len(size) :]
     lower, upper = np.zeros(bins), np.ones(bins)
     monotone = True
     start = 0
-    for width, pools in zip(widths, map(len, sizes), strict=True):
+    for width in widths:
+        pools = bins - width + 1
         pool = slice(start, start + pools)
         lower[width - 1 :] = np.maximum(lower[width - 1 :], lowers[pool])
         upper[:pools] = np.minimum(upper[:pools], uppers[pool])
@@ -314,9 +259,9 @@ def mean_limits(
     return lower, upper, monotone
 
 
-def _pooled(hits: Floats, widths: list[int]) -> Floats:
+def _pooled(counts: Floats, widths: list[int]) -> Floats:
     """Return the sums over all pools of each width in turn."""
-    sums = np.concatenate(([0.0], np.cumsum(hits)))
+    sums = np.concatenate(([0.0], np.cumsum(counts)))
     return np.concatenate([sums[width:] - sums[:-width] for width in widths])
 
 
@@ -353,7 +298,7 @@ def squares_limit(
     Parameters
     ----------
     lower, upper, totals, ratio
-        limits of the bins, float64[B] each, see `BinIntervals` and `BinningLimits`.
+        limits of the bins, float64[B] each, see `BinningLimits`.
     noise
         see `noise_limit`.
     exponent

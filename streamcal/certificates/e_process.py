@@ -1,20 +1,20 @@
 """The e-process that tests label shift on target labels. It may be read after any label.
 
 A predictor bets against every composite g_κ∘h that the source labels leave possible (lemma 14 of
-docs/proofs/certificates.md). The state is four integers per bin.
+docs/proofs/certificates.md). Memory: four integers per bin.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Annotated, Final
 
+import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from streamcal.certificates.inequalities import log_kt
 from streamcal.certificates.shift_likelihood_c import entropy, largest_likelihood, shifted_likelihood
+from streamcal.sketch.decoding import MOST, within
 from streamcal.values import Counts, Floats
 
 __all__ = ["LabelShiftTest"]
@@ -26,7 +26,7 @@ _SCALES: Final = np.geomspace(0.25, 4.0, 25)  # c of them
 _TILTS: Final = np.linspace(0.05, 0.95, 19)
 
 
-class LabelShiftTest:
+class LabelShiftTest(msgspec.Struct):
     """An e-process against label shift with a prior that is constant since the last restart.
 
     The e-value is a predictor's likelihood of the target labels, divided by the largest likelihood that any
@@ -43,71 +43,54 @@ class LabelShiftTest:
     scores before the restart. Then the labels of a bin are independent with one rate. Few bins (8 to 16)
     detect fastest, because each bin costs ½ log N to learn.
 
-    Parameters
-    ----------
-    source_negatives, source_positives
-        int64[B], source labels per bin.
-    alpha
-        α in (0, 1), the probability of a false alarm over the whole life.
+    A test is its own state.
 
     Raises
     ------
     ValueError
-        if α is out of range, or the counts are negative or not two vectors of one length.
+        if α or a count is out of range, or if the counts are not in the same bins.
     """
 
-    def __init__(
-        self, source_negatives: npt.ArrayLike, source_positives: npt.ArrayLike, alpha: float
-    ) -> None:
-        if not 0 < alpha < 1:
-            raise ValueError(f"alpha must be in (0, 1), got {alpha!r}")
-        self._alpha = alpha
-        self._restarts = -1
-        self.restart(source_negatives, source_positives)
+    source: Counts
+    """Source labels per bin, int64[2, B]: labels 0, labels 1."""
+    alpha: float
+    """α in (0, 1), the probability of a false alarm over the whole life."""
+    target: Counts = msgspec.field(default_factory=lambda: np.empty(0, np.int64))
+    """Target labels per bin since the last restart, int64[2, B]; none by default."""
+    restarts: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0
+    """Number of restarts so far, each after twice the labels of the one before."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha < 1:
+            raise ValueError(f"alpha must be in (0, 1), got {self.alpha!r}")
+        self.source = np.asarray(self.source, np.int64).reshape(2, -1)  # one row in a state
+        self.target = (self.target if self.target.size else 0 * self.source).reshape(self.source.shape)
+        for counts in (self.source, self.target):
+            within(counts, 0, MOST, "labels per bin")
 
     @property
     def labels(self) -> int:
         """Number of target labels since the last restart."""
-        return int(self._negatives.sum() + self._positives.sum())
-
-    @property
-    def restarts(self) -> int:
-        """Number of restarts so far."""
-        return self._restarts
+        return int(self.target.sum())
 
     @property
     def threshold(self) -> float:
         """Value of `log_e` that raises an alarm, log(2/α_i)."""
-        return math.log(2 * (self._restarts + 1) * (self._restarts + 2) / self._alpha)
+        return math.log(2 * (self.restarts + 1) * (self.restarts + 2) / self.alpha)
 
     @property
     def due(self) -> bool:
         """Whether the next restart is due: 1024·2^i labels after restart i."""
-        return self.labels >= _FIRST_RESTART << min(self._restarts, 50)
+        return self.labels >= _FIRST_RESTART << min(self.restarts, 50)
 
-    def restart(self, source_negatives: npt.ArrayLike, source_positives: npt.ArrayLike) -> None:
-        """Forget the target labels and replace the source counts; the bins may be new ones.
+    def restart(self, source: Counts) -> None:
+        """Forget the target labels, and replace the source's by int64[2, B]; the bins may be new ones."""
+        self.source, self.target = source, np.zeros_like(source)
+        self.restarts += 1
 
-        Raises
-        ------
-        ValueError
-            if the counts are negative or not two vectors of one length.
-        """
-        negatives = np.array(source_negatives, dtype=np.int64)
-        positives = np.array(source_positives, dtype=np.int64)
-        if negatives.ndim != 1 or negatives.shape != positives.shape:
-            raise ValueError(f"counts must be two vectors of one length, got {negatives!r} and {positives!r}")
-        if (negatives < 0).any() or (positives < 0).any():
-            raise ValueError(f"counts must not be negative, got {negatives!r} and {positives!r}")
-        self._source = negatives, positives
-        self._negatives = np.zeros(len(negatives), np.int64)
-        self._positives = np.zeros(len(negatives), np.int64)
-        self._restarts += 1
-
-    def count(self, negatives: Counts, positives: Counts) -> None:
-        """Add target labels per bin: int64[B] each, in the bins of the last restart."""
-        self._negatives += negatives
-        self._positives += positives
+    def count(self, labels: Counts) -> None:
+        """Add target labels per bin, int64[2, B], in the bins of the last restart."""
+        self.target += labels
 
     def alarm(self) -> bool:
         """Return whether label shift is refuted now: whether `log_e` has reached the threshold.
@@ -120,28 +103,20 @@ class LabelShiftTest:
     def log_e(self) -> float:
         """Return the log of the e-value, rounded down. Cost: O(B), 1 to 2 ms."""
         learned = self.log_predictor()
-        source_misses, source_hits = (counts.astype(np.float64) for counts in self._source)
-        misses, hits = self._negatives.astype(np.float64), self._positives.astype(np.float64)
-        known = source_misses + source_hits > 0
-        # In a bin without source labels any rate is possible.
-        free = -entropy(hits[~known], (hits + misses)[~known])
-        if not known.any():
+        source_misses, source_hits, misses, hits, free = self._known()
+        if not len(hits):
             return learned - free - _rounding(learned)
-        source_misses, source_hits = source_misses[known], source_hits[known]
-        radius = _deviance_radius(len(source_hits), self.threshold)
+        radius = _deviance_radius(len(hits), self.threshold)
         best = -entropy(source_hits, source_hits + source_misses)
         largest = min(
             largest_likelihood(
-                weight * source_hits,
-                weight * (source_hits + source_misses),
-                hits[known],
-                (hits + misses)[known],
+                weight * source_hits, weight * (source_hits + source_misses), hits, hits + misses
             )
             - weight * best
             + weight * radius
             for weight in _MULTIPLIERS
         )
-        largest = min(largest, -entropy(hits[known], (hits + misses)[known]))
+        largest = min(largest, -entropy(hits, hits + misses))
         return learned - free - largest - _rounding(learned)
 
     def log_e_limit(self) -> float:
@@ -160,46 +135,32 @@ class LabelShiftTest:
         Rounding cannot reverse the order: `log_e` is rounded down, and this limit is rounded up by as much.
         """
         learned = self.log_predictor()
-        negatives, positives = self._source
-        known = negatives + positives > 0
-        source = _logit((positives + 0.5) / (negatives + positives + 1.0))[known]
-        misses, hits = self._negatives.astype(np.float64), self._positives.astype(np.float64)
-        free = -entropy(hits[~known], (hits + misses)[~known])
-        return learned - free - shifted_likelihood(source, misses[known], hits[known]) + _rounding(learned)
+        source_misses, source_hits, misses, hits, free = self._known()
+        source = _smoothed_logit(source_misses, source_hits)
+        return learned - free - shifted_likelihood(source, misses, hits) + _rounding(learned)
 
     def log_predictor(self) -> float:
         """Return the predictor's log-likelihood of the target labels, the numerator of the e-value."""
-        by_bin = sum(
-            log_kt(int(hits), int(misses))
-            for hits, misses in zip(self._positives, self._negatives, strict=True)
-        )
-        misses, hits = self._source
-        at = _SHIFTS[:, None, None] + _SCALES[:, None] * _logit((hits + 0.5) / (misses + hits + 1.0))
+        misses, hits = self.target
+        by_bin = sum(log_kt(*each) for each in zip(hits.tolist(), misses.tolist(), strict=True))
+        at = _SHIFTS[:, None, None] + _SCALES[:, None] * _smoothed_logit(*self.source)
         # log σ(±x) = min(±x, 0) − log(1 + e^−|x|): half of the work for both, and numpy's own, which is fast.
-        by_map = np.minimum(at, 0.0) @ self._positives - np.maximum(at, 0.0) @ self._negatives
-        by_map -= np.log1p(np.exp(-np.abs(at))) @ (self._positives + self._negatives)
+        by_map = np.minimum(at, 0.0) @ hits - np.maximum(at, 0.0) @ misses
+        by_map -= np.log1p(np.exp(-np.abs(at))) @ (hits + misses)
         top = float(by_map.max())
         by_map_mean = top + math.log(float(np.exp(by_map - top).mean()))
         return float(np.logaddexp(by_bin, by_map_mean)) - math.log(2.0)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the whole state as plain numbers and lists."""
-        return {
-            "alpha": self._alpha,
-            "restarts": self._restarts,
-            "source_negatives": self._source[0].tolist(),
-            "source_positives": self._source[1].tolist(),
-            "negatives": self._negatives.tolist(),
-            "positives": self._positives.tolist(),
-        }
+    def _known(self) -> tuple[Floats, Floats, Floats, Floats, float]:
+        """Return source labels 0 and 1, and target labels 0 and 1, in bins with source labels.
 
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> LabelShiftTest:
-        """Return the test whose state `to_dict` returned."""
-        test = cls(state["source_negatives"], state["source_positives"], state["alpha"])
-        test._restarts = int(state["restarts"])
-        test.count(np.asarray(state["negatives"], np.int64), np.asarray(state["positives"], np.int64))
-        return test
+        And the log of the largest likelihood of the target's labels in all other bins: there any rate is
+        possible.
+        """
+        source, (misses, hits) = self.source.astype(np.float64), self.target.astype(np.float64)
+        known = source.any(axis=0)
+        free = -entropy(hits[~known], (hits + misses)[~known])
+        return source[0][known], source[1][known], misses[known], hits[known], free
 
 
 def _rounding(learned: float) -> float:
@@ -215,5 +176,7 @@ def _deviance_radius(bins: int, log_inverse: float) -> float:
     return float(((log_inverse + bins * np.log((1 + _TILTS) / (1 - _TILTS))) / _TILTS).min())
 
 
-def _logit(rates: Floats) -> Floats:
+def _smoothed_logit(misses: Counts | Floats, hits: Counts | Floats) -> Floats:
+    """Return the logit of the rates (hits + ½)/(labels + 1), float64[B]."""
+    rates = (hits + 0.5) / (misses + hits + 1.0)
     return np.asarray(np.log(rates / (1.0 - rates)))

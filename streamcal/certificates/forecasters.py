@@ -17,11 +17,11 @@ from streamcal.maps.isotonic_c import isotonic
 from streamcal.maps.platt import apply_platt, expit, fit_platt, logit
 from streamcal.sketch import grid
 from streamcal.sketch.cells import coarsen
-from streamcal.sketch.decoding import ascending, require, within
+from streamcal.sketch.decoding import Positive, ascending, require, within
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Cells, Counts, Floats
 
-__all__ = ["FORECASTERS", "Forecasters", "ForecastersState", "Levels", "log_likelihoods", "log_marginal"]
+__all__ = ["FORECASTERS", "Forecasters", "Levels", "log_likelihoods", "log_marginal"]
 
 FORECASTERS: Final = 4
 """Number of forecasters: linear, step, Platt, identity."""
@@ -32,6 +32,9 @@ _INTERCEPTS: Final = np.linspace(-7.0, 7.0, 21)
 _STEEPEST: Final = 8.0  # log odds of their forecasts
 
 _FITTED: Final = 512  # cells; more would only slow Platt scaling down
+_FARTHEST: Final = sys.float_info.max
+
+Parameter = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]  # the priors of its fits keep it far below
 
 
 class Levels(NamedTuple):
@@ -58,85 +61,61 @@ class Levels(NamedTuple):
         return cls(centres, logit(centres), counts, np.cumsum(sizes) - sizes)
 
 
-Parameter = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]  # the priors of its fits keep it far below
-
-
-_FARTHEST: Final = sys.float_info.max
-
-
-class ForecastersState(msgspec.Struct):
-    """Fitted maps of m bins: float64[m] each, and m − 1 edges."""
-
-    knots: Floats
-    means: Floats
-    starts: Floats
-    platt: tuple[Parameter, Parameter]
-
-
-class Forecasters:
+class Forecasters(msgspec.Struct, frozen=True):
     """Four maps fitted to a labelled sketch, as forecasts of the labels after it.
 
     They are the line, in log odds, through the means of B = ⌊n^(1/3)⌋ uniform-mass bins, pooled until they
     ascend; the steps between these bins; Platt scaling; and the identity.
-
-    Parameters
-    ----------
-    sketch
-        at least one labelled score.
     """
 
-    __slots__ = ("_knots", "_least", "_log_odds", "_means", "_platt", "_starts")
+    labels: Positive
+    """Number of labels of the sketch."""
+    knots: Floats
+    """Logit of the middle of each bin, float64[B]."""
+    means: Floats
+    """Pooled label mean of each bin, float64[B] in (0, 1)."""
+    starts: Floats
+    """Score at which each bin but the first begins, float64[B−1], ascending."""
+    platt: tuple[Parameter, Parameter]
+    """Slope and intercept of Platt scaling."""
 
-    def __init__(self, sketch: ScoreSketch) -> None:
-        level, cells, counts = sketch.level, sketch.cells, sketch.counts
+    @classmethod
+    def fitted(cls, sketch: ScoreSketch) -> Self:
+        """Return the forecasters fitted to a sketch of at least one labelled score."""
+        level, cells, counts, n = sketch.level, sketch.cells, sketch.counts, sketch.n
         totals, positives, logits = counts.sum(axis=0), counts[1], logit(_centres(cells, level))
-        splits = uniform_mass(totals, cube_root(sketch.n))
+        splits = uniform_mass(totals, cube_root(n))
         sizes = bin_sums(totals, splits).astype(np.float64)
         rates = (bin_sums(positives, splits) + 0.5) / (sizes + 1.0)
-        starts, means = isotonic(rates, sizes + 1.0)
-        self._set_means(np.repeat(means, np.diff(starts)))
-        self._knots = np.add.reduceat(logits * totals, splits[:-1]) / sizes
-        self._starts = grid.left_edges(cells[splits[1:-1]], level)
+        pools, means = isotonic(rates, sizes + 1.0)
+        knots = np.add.reduceat(logits * totals, splits[:-1]) / sizes
+        starts = grid.left_edges(cells[splits[1:-1]], level)
         while len(cells) > _FITTED and level < grid.MAX_LEVEL:
             level, (cells, counts) = level + 1, coarsen(cells, counts, 1)
         by_label = counts.astype(np.float64)
-        self._platt = fit_platt(logit(_centres(cells, level)), by_label[1:], by_label.sum(axis=0)[None])
-        self._least = _least(sketch.n)  # Platt scaling knows no more than so many labels show
+        ((slope, intercept),) = fit_platt(
+            logit(_centres(cells, level)), by_label[1:], by_label.sum(axis=0)[None]
+        ).tolist()
+        return cls(n, knots, np.repeat(means, np.diff(pools)), starts, (slope, intercept))
 
     def at(self, labels: Levels) -> Floats:
         """Return the forecasts in the cells of labels, float64[FORECASTERS, M] in (0, 1)."""
         centres, logits = labels.centres, labels.logits
+        least = 0.5 / (self.labels + 1.0)  # Platt scaling knows no more than so many labels show
+        slope, intercept = np.array(self.platt)
         forecasts = np.empty((FORECASTERS, len(centres)))
-        forecasts[0] = expit(np.interp(logits, self._knots, self._log_odds))
-        forecasts[1] = self._means[np.searchsorted(self._starts, centres, "right")]
-        slope, intercept = self._platt[:, 0], self._platt[:, 1]
-        forecasts[2] = np.clip(apply_platt(slope, intercept, logits), self._least, 1.0 - self._least)
+        forecasts[0] = expit(np.interp(logits, self.knots, np.log(self.means / (1.0 - self.means))))
+        forecasts[1] = self.means[np.searchsorted(self.starts, centres, "right")]
+        forecasts[2] = np.clip(apply_platt(slope, intercept, logits), least, 1.0 - least)
         forecasts[3] = expit(logits.copy())
         return forecasts
 
-    def to_state(self) -> ForecastersState:
-        """Return the state."""
-        slope, intercept = self._platt[0].tolist()
-        return ForecastersState(self._knots, self._means, self._starts, (slope, intercept))
-
-    @classmethod
-    def from_state(cls, state: ForecastersState, labels: int) -> Self:
-        """Return the forecasters of a state, fitted to so many labels."""
-        knots, means, starts = state.knots, state.means, ascending(state.starts, "forecasters")
+    def check(self) -> None:
+        """Raise ValueError if the parts of a state do not fit each other."""
+        knots, means, starts = self.knots, self.means, ascending(self.starts, "forecasters")
         require(len(knots) == len(means) == len(starts) + 1, f"forecasters of {len(means)} bins")
         require(((means > 0.0) & (means < 1.0)).all(), "means of forecasters are not inside (0, 1)")
-        made = cls.__new__(cls)
-        made._set_means(means)
-        made._knots, made._starts = within(knots, -_FARTHEST, _FARTHEST, "knots of forecasters"), starts
-        made._platt, made._least = np.array([state.platt]), _least(labels)
-        return made
-
-    def _set_means(self, means: Floats) -> None:
-        self._means, self._log_odds = means, np.log(means / (1.0 - means))
-
-
-def _least(labels: int) -> float:
-    return 0.5 / (labels + 1.0)
+        within(knots, -_FARTHEST, _FARTHEST, "knots of forecasters")
 
 
 def log_likelihoods(forecasts: Floats, labels: Levels) -> Floats:

@@ -1,4 +1,4 @@
-"""The ledger of one engine's certificates: the claims of each version, and the refuted assumptions.
+"""The ledger of one engine's certificates: the data of each version, and the refuted assumptions.
 
 A certificate is made when it is asked for, from the cells as they were when the version was formed. Memory:
 those cells, compressed, and at most `MOST_CERTIFICATES` certificates.
@@ -7,242 +7,135 @@ those cells, compressed, and at most `MOST_CERTIFICATES` certificates.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
-from typing import Annotated, Final, Literal, NamedTuple, Self
+from bisect import bisect_left
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Final, Self
 
 import msgspec
-import numpy as np
 
-from streamcal.certificates.claims import Claims, Formed, Spending, Target
-from streamcal.certificates.first_claim import NO_CLAIM, doubled, first_claim
+from streamcal.certificates.bounds import Bounds, TargetData, VersionData, doubled
+from streamcal.certificates.certificate_target import CertificateTarget
 from streamcal.certificates.inequalities import prior_limits
-from streamcal.certificates.prequential import LEVELS, LogLikelihood, Prequential, PrequentialState
+from streamcal.certificates.prequential import Prequential
 from streamcal.certificates.record import (
-    IMPLIED,
     LABEL_SHIFT_REFUTED,
     MONOTONE_REFUTED,
+    NO_CLAIM,
     UNWEIGHTED,
     Certificate,
+    DriftAlarm,
     PaperBound,
-    assumptions,
-    implied_zeros,
 )
-from streamcal.certificates.shift_watch import LabelShiftWatch, WatchState
-from streamcal.certificates.source import version_delta
-from streamcal.certificates.target import Counted
+from streamcal.certificates.shift_watch import LabelShiftWatch
+from streamcal.certificates.target import LabelCounts
 from streamcal.certificates.theorems import theorem1, theorem2
 from streamcal.events import DOMAINS, Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.maps.shift import NO_SHIFT
-from streamcal.sketch.decoding import Count, Number, Positive, ascending, require
+from streamcal.sketch.decoding import Count, Number, require
 from streamcal.sketch.score_sketch import ScoreSketch
 
-__all__ = ["MOST_CERTIFICATES", "DriftAlarm", "Ledger", "LedgerState", "Scope"]
+__all__ = ["MOST_CERTIFICATES", "Ledger", "LedgerState", "labels_needed"]
 
 MOST_CERTIFICATES: Final = 64
 """Number of certificates that the history keeps. When there are more, every second one is dropped."""
 
-# Shares of δ if a claim on the target follows from the source by label shift: for versions formed from the
-# source, for the target's priors and masses, and for versions formed from the target.
-_SOURCE, _TARGET, _TARGET_VERSIONS = 0.6, 0.2, 0.2
-# Of these, half goes to the limits of bins, a quarter to masses, and a quarter to the likelihood sets.
-_LIMITS, _MASSES, _ONCE = 0.5, 0.25, 0.25
-_OBSERVED: Final = 0.125  # of what the target's masses spend, on masses by all observed scores
 _ALPHA: Final = 0.1  # α of the label-shift test, and of that of implied zeros, over δ; it is not part of δ
+_DOUBLINGS: Final = 10  # a claim that needs over a thousand times as many labels is not foreseen
 _TOLERATED: Final = 0.25  # of what is claimed: more implied zeros that are wrong refute (lemma 20)
-
-_IDENTITY: Final = RecalibrationMap(version=0)
-
-
-class Scope(NamedTuple):
-    """Subject of an engine's certificates. The engine derives it from its mode."""
-
-    subject: Literal["formed", "identity", "served"]
-    """Map whose risk is certified in the domain of its labels: the one that was formed, the identity, or the
-    served map."""
-    by_label_shift: bool
-    """Whether the target risk is certified by label shift. If so, δ covers both domains, and the target's
-    labels are tested for label shift."""
-    replaces_source: bool = False
-    """Whether the source is replaced after label shift is refuted."""
-
-
-class DriftAlarm(msgspec.Struct, frozen=True):
-    """Alarm: an assumption behind the certificates is refuted. Each alarm is raised once."""
-
-    assumption: str
-    """Assumption, worded as in the certificates."""
-    reason: str
-    """Evidence that refuted it, in words."""
-    target_labels: Count
-    """Number of labelled target scores at that time."""
-    key: str | None = None
-
-
-class _FormedState(msgspec.Struct, omit_defaults=True):
-    cells: bytes
-    splits: list[Count]
-    choices: Positive
-    versions_before: Number
-    domain: Domain
-    log_likelihoods: Annotated[list[LogLikelihood], msgspec.Meta(max_length=len(LEVELS))]
-    predictions: bytes | None = None
 
 
 class LedgerState(msgspec.Struct):
-    """The state of a `Ledger`."""
+    """The state of a `Ledger`, by its fields."""
 
-    formed: list[_FormedState]
+    formed: dict[Domain, VersionData]
     version: Number
     on_schedule: bool
-    alarms: list[DriftAlarm]
+    alarms: tuple[DriftAlarm, ...]
     generation: Count
-    watch: WatchState | None
-    forecasts: dict[Domain, PrequentialState]
-    contradicted: Count = 0
+    watch: LabelShiftWatch | None
+    forecasts: dict[Domain, Prequential]
+    contradicted: Count
 
 
+@dataclass(slots=True)
 class Ledger:
-    """Certificates of an engine: made, remembered, and their assumptions tested.
+    """Certificates of an engine: made, remembered, and their assumptions tested."""
 
-    Parameters
-    ----------
-    delta
-        δ in (0, 1), for the whole life of the stream.
-    max_cells
-        the ``max_cells`` of the engine's sketches.
-    scope
-        subject of the certificates.
-    windowed
-        the domains whose labels are those of a sliding window.
-    matured
-        whether the target's labels are those of matured cohorts of predictions (lemma 19).
-    implied
-        seconds after which a prediction of the target without a label counts as 0; None: it does not count.
-    """
+    about: CertificateTarget
+    """Subject of the certificates, and what they may spend."""
+    max_cells: int
+    """``max_cells`` of the engine's sketches."""
+    formed: dict[Domain, VersionData] = field(init=False, default_factory=dict)
+    """Data of the last version formed from each domain on schedule."""
+    version: int = field(init=False, default=0)
+    """Number of the map version that is certified."""
+    on_schedule: bool = field(init=False, default=True)
+    """Whether the served map was formed on schedule."""
+    alarms: tuple[DriftAlarm, ...] = field(init=False, default=())
+    """Alarms raised so far, oldest first: by a test, or with a published certificate."""
+    generation: int = field(init=False, default=0)
+    """Number of times that the source was replaced after label shift had been refuted."""
+    watch: LabelShiftWatch | None = field(init=False)
+    """Watch that must count target labels; None if nothing is claimed by label shift, or a counted label was
+    corrected."""
+    forecasts: dict[Domain, Prequential] = field(init=False)
+    """Forecasts of the labels of each domain, where bounds rest on all of them."""
+    contradicted: int = field(init=False, default=0)
+    """Number of target predictions that were learned as 0 for want of a label, and had label 1 later."""
+    history: list[Certificate] = field(init=False, default_factory=list)
+    """Certificates so far, thinned out, oldest first."""
+    _bounds: dict[Domain, Bounds] = field(init=False, default_factory=dict)
 
-    __slots__ = (
-        "_alarms",
-        "_claims",
-        "_delta",
-        "_forecasts",
-        "_formed",
-        "_history",
-        "_implied",
-        "_matured",
-        "_max_cells",
-        "_on_schedule",
-        "_scope",
-        "_version",
-        "_windowed",
-        "contradicted",
-        "generation",
-        "watch",
-    )
-
-    def __init__(
-        self,
-        delta: float,
-        max_cells: int,
-        scope: Scope,
-        windowed: Collection[Domain] = (),
-        *,
-        matured: bool = False,
-        implied: float | None = None,
-    ) -> None:
-        self._delta = delta
-        self._implied = implied
-        self._max_cells = max_cells
-        self._scope = scope
-        self._windowed = windowed
-        self._matured = matured
-        self._formed: dict[Domain, Formed] = {}
-        # Of a window and of cohorts some labels are missing, and a likelihood of the others proves nothing.
-        self._forecasts = {domain: Prequential() for domain in DOMAINS if not self._in_parts(domain)}
-        self._claims: dict[Domain, Claims] = {}
-        self._version = 0
-        self._on_schedule = True
-        self._history: list[Certificate] = []
-        self._alarms: list[DriftAlarm] = []
-        self.contradicted = 0
-        """Number of target predictions that were learned as 0 for want of a label, and were 1 by a later
-        label."""
-        self.generation = 0
-        """Number of times that the source was replaced after label shift had been refuted."""
+    def __post_init__(self) -> None:
         self.watch = self._new_watch()
-        """Watch that must count target labels; None if nothing is claimed by label shift, or a counted label
-        was corrected."""
+        # Of a window and of cohorts some labels are missing, and a likelihood of the others proves nothing.
+        self.forecasts = {domain: Prequential() for domain in DOMAINS if not self.about.is_partial(domain)}
 
-    @property
-    def alarms(self) -> tuple[DriftAlarm, ...]:
-        """Alarms raised so far, oldest first: by a test, or with a published certificate."""
-        return tuple(self._alarms)
-
-    def alarms_now(
-        self, served: RecalibrationMap, target: Target, weighted: Collection[Domain] = ()
-    ) -> tuple[DriftAlarm, ...]:
+    def alarms_now(self, served: RecalibrationMap, target: TargetData) -> tuple[DriftAlarm, ...]:
         """Return the alarms, and those that a certificate asked for now would raise.
 
-        ``weighted`` are the domains with weights, whose labels refute nothing. Asking raises none: otherwise
-        the state and the next emissions would depend on who asks.
+        Asking raises none: otherwise the state and the next emissions would depend on who asks.
         """
-        formed = self._certifying
-        if formed is None:
+        data = self._certifying
+        if data is None:
             return self.alarms
-        found = self.alarms
-        if (
-            not self._is_raised(MONOTONE_REFUTED)
-            and not self._is_blind(formed.domain, weighted)
-            and self._claims_of(formed).refutes_monotone(self._subject(served))
-        ):
-            found = (*found, _monotone_alarm(target.labels.labels))
-        if self._least_contradicted(target.labels.labels) > 0.0:
-            certificate = self._certified(formed, served, target, None, weighted=weighted, foresees=False)
-            found = (*found, *self._zeros_alarm(certificate, target.labels.labels))
-        return found
-
-    @property
-    def history(self) -> tuple[Certificate, ...]:
-        """Certificates so far, thinned out, oldest first."""
-        return tuple(self._history)
+        refuted: tuple[str, ...] = ()
+        if self._least_contradicted(target.labels.n) > 0.0:
+            refuted = self._certified(data, served, target, None, foresees=False).refuted
+        elif not self._is_blind(data.domain, target):
+            monotone = not self._bounds_of(data).refutes_monotone(self.about.map_of(served))
+            refuted = () if monotone else (MONOTONE_REFUTED,)
+        return (*self.alarms, *self._new_alarms(refuted, target.labels.n))
 
     def forecasts_due(self, domain: Domain) -> int | None:
         """Return the scheduled number of labels from which on `score` must be called; None: never."""
-        forecasts = self._forecasts.get(domain)
+        forecasts = self.forecasts.get(domain)
         return None if forecasts is None else forecasts.due
 
     def score(self, domain: Domain, sketch: ScoreSketch) -> None:
         """Score the forecasts of the labels of a domain so far, and make new ones from these labels."""
-        self._forecasts[domain].update(sketch)
+        self.forecasts[domain].update(sketch)
 
-    def check_forecasts(self, domain: Domain, sketch: ScoreSketch) -> None:
-        """Raise ValueError, after `restore`, if the labels of a domain do not hold those forecast."""
-        if domain in self._forecasts:
-            self._forecasts[domain].check(sketch)
+    def check_forecasts(self, domain: Domain, labels: int) -> None:
+        """Raise ValueError, after `restore`, if a domain has fewer labels than were forecast."""
+        scored = self.forecasts[domain].labels if domain in self.forecasts else 0
+        require(scored <= labels, f"forecasts of {scored} labels, of which there are {labels}")
 
-    def form(self, formed: Formed) -> None:
+    def form(self, data: VersionData) -> None:
         """Record the labels and bins of a map formed on schedule."""
-        self.count(formed)
-        self._on_schedule = True
+        self.count(data)
+        self.on_schedule = True
 
-    def count(self, formed: Formed) -> None:
+    def count(self, data: VersionData) -> None:
         """Record the labels of a scheduled version without a map."""
-        self._formed[formed.domain] = formed
-        self._claims.pop(formed.domain, None)
-
-    @property
-    def counts_target(self) -> bool:
-        """Whether claims by label shift rest on the target's labels in its window or cohorts, see `count`."""
-        return self._scope.by_label_shift and self._in_parts("target")
-
-    def form_off_schedule(self) -> None:
-        """Record that a map was formed off schedule. The version before it remains the certified one."""
-        self._on_schedule = False
+        self.formed[data.domain] = data
+        self._bounds.pop(data.domain, None)
 
     def serve(self, version: int) -> None:
         """Record the number of a version that begins, unless its map was formed off schedule."""
-        if self._on_schedule:
-            self._version = version
+        if self.on_schedule:
+            self.version = version
 
     def look(self, source: ScoreSketch, target: ScoreSketch, target_labels: int) -> bool:
         """Return whether the target's labels refute label shift at this look, see `LabelShiftWatch.look`."""
@@ -251,7 +144,7 @@ class Ledger:
         reason = f"log e-value {self.watch.log_e:.1f} of the label-shift test"
         if self.generation:
             reason += f", source generation {self.generation}"
-        self._alarms.append(DriftAlarm(LABEL_SHIFT_REFUTED, reason, target_labels))
+        self.alarms += (DriftAlarm(LABEL_SHIFT_REFUTED, reason, target_labels),)
         return True
 
     def relabel(self, domain: Domain) -> None:
@@ -261,18 +154,16 @@ class Ledger:
         its forecasts, and the test of label shift unless that is refuted. Limits of bins use counts only, and
         stay.
         """
-        self._forecasts.pop(domain, None)
-        formed = self._formed.get(domain)
-        if formed is not None and formed.log_likelihoods:
-            self._formed[domain] = formed._replace(log_likelihoods=())
-        self._claims.pop(domain, None)
+        self.forecasts.pop(domain, None)
+        if domain in self.formed:
+            self.count(msgspec.structs.replace(self.formed[domain], log_likelihoods=()))
         if self.watch is not None and not self.watch.refuted:
             self.watch = None
 
     def replace_source(self) -> None:
         """Record that a new source replaces the refuted one, and test label shift anew."""
         self.generation += 1
-        self._forecasts.pop("source", None)
+        self.forecasts.pop("source", None)
         self.watch = self._new_watch(self.watch)
 
     def merge_forecasts(self, other: Self, sketches: dict[Domain, tuple[ScoreSketch, ScoreSketch]]) -> None:
@@ -287,14 +178,14 @@ class Ledger:
         """
         self.contradicted += other.contradicted
         for domain in DOMAINS:
-            mine, theirs = self._forecasts.get(domain), other._forecasts.get(domain)
+            mine, theirs = self.forecasts.get(domain), other.forecasts.get(domain)
             if mine is None or theirs is None:
-                self._forecasts.pop(domain, None)
+                self.forecasts.pop(domain, None)
                 continue
-            formed = self._formed.get(domain)
-            if formed is not None:
-                likelihoods = self._claims_of(formed).log_likelihoods
-                self._formed[domain] = formed._replace(log_likelihoods=likelihoods)
+            data = self.formed.get(domain)
+            if data is not None:
+                likelihoods = self._bounds_of(data).log_likelihoods
+                self.formed[domain] = msgspec.structs.replace(data, log_likelihoods=likelihoods)
             theirs = theirs.copy()
             mine.score(sketches[domain][0])
             theirs.score(sketches[domain][1])
@@ -302,149 +193,136 @@ class Ledger:
 
     def fit_forecasts(self, sketches: dict[Domain, ScoreSketch]) -> None:
         """Make new forecasts from the labels of each domain, after all were merged."""
-        for domain, forecasts in self._forecasts.items():
+        for domain, forecasts in self.forecasts.items():
             if forecasts.labels:
                 forecasts.fit(sketches[domain])
 
     def certificate(
-        self,
-        served: RecalibrationMap,
-        target: Target,
-        time: float | None,
-        *,
-        publish: bool,
-        weighted: Collection[Domain] = (),
+        self, served: RecalibrationMap, target: TargetData, time: float | None, *, publish: bool
     ) -> Certificate | None:
         """Return the certificate of the served map, and remember it; None before the first version.
 
-        The claims of the last scheduled version bound the risk of any map (lemma 9), so also of a map formed
-        off schedule. Its certificate has the number and the labels of that version, and ``on_schedule``
-        False.
+        The bounds of the last scheduled version hold for any map (lemma 9), so also for a map formed off
+        schedule. Its certificate has the number and the labels of that version, and ``on_schedule`` False.
 
         Parameters
         ----------
         served
             the served map with its weights.
         target
-            scores and labels of the target now.
+            scores and labels of the target now. Bounds use counts, and claim nothing of a domain whose labels
+            have weights (`UNWEIGHTED`), except by matured cohorts, which need no weights.
         time
             event time now, in seconds; None or NaN if there is none.
         publish
             whether it is published with a version: it then raises alarms for refuted assumptions, and does
-            not say when a first claim is expected.
-        weighted
-            the domains with a label whose weight is not 1: bounds use counts, and claim nothing of these
-            (`UNWEIGHTED`), except by matured cohorts of the target, which need no weights.
+            not say how many labels a first claim needs.
         """
-        formed = self._certifying
-        if formed is None:
+        data = self._certifying
+        if data is None:
             return None
-        certificate = self._certified(formed, served, target, time, weighted=weighted, foresees=not publish)
+        certificate = self._certified(data, served, target, time, foresees=not publish)
         if publish:
-            if MONOTONE_REFUTED in certificate.refuted and not self._is_raised(MONOTONE_REFUTED):
-                self._alarms.append(_monotone_alarm(target.labels.labels))
-            self._alarms += self._zeros_alarm(certificate, target.labels.labels)
-        self._remember(certificate)
+            self.alarms += self._new_alarms(certificate.refuted, target.labels.n)
+        if self.history and self.history[-1].version == certificate.version:
+            self.history.pop()
+        self.history.append(certificate)
+        if len(self.history) > MOST_CERTIFICATES:
+            self.history = self.history[-1::-2][::-1]
         return certificate
 
     def _certified(
         self,
-        formed: Formed,
+        data: VersionData,
         served: RecalibrationMap,
-        target: Target,
+        target: TargetData,
         time: float | None,
         *,
-        weighted: Collection[Domain],
         foresees: bool,
     ) -> Certificate:
         """Return the certificate of the served map, see `certificate`, and change nothing.
 
-        ``foresees`` is whether it says when a first claim is expected: that takes tens of milliseconds.
+        ``foresees`` is whether it says how many labels a first claim needs: that takes tens of milliseconds.
         """
-        contradicted = self._least_contradicted(target.labels.labels)
-        claims, subject = self._claims_of(formed), self._subject(served)
-        blind = self._is_blind(formed.domain, weighted)
-        scores = target.scores() if not blind and self._observes(formed.domain) else None
-        if not blind:
-            bound = claims.bound_of(subject, scores=scores)
+        contradicted = self._least_contradicted(target.labels.n)
+        bounds, certified = self._bounds_of(data), self.about.map_of(served)
+        by_target = data.domain == "target"
+        blind, weighted = self._is_blind(data.domain, target), target.weighted
+        scores = None
+        # The bound in the domain whose labels formed the version.
+        if blind:
+            bound = bounds.by_limits(certified).withdrawn()
         else:
-            bound = claims.by_limits(subject)._replace(
-                calibration=1.0, sharpness=1.0, risk=1.0, monotone=True
-            )
+            scores = target.scores() if self.about.observes(data.domain) else None
+            bound = bounds.bound_of(certified, scores=scores)
+        # The risk in the target: by its own labels, or from the source by label shift if that is smaller.
         label_shift_refuted = self.watch is not None and self.watch.refuted
-        target_risk, by_label_shift = bound.risk if formed.domain == "target" else None, False
-        source = self._formed.get("source")
-        if source is not None and self._scope.by_label_shift and target.labels[1] and not self.generation:
-            shifted, latest = 1.0, self._of_window(target)
-            unshifted = any(self._is_blind(domain, weighted) for domain in DOMAINS)
+        target_risk, by_label_shift = bound.risk if by_target else None, False
+        source = self.formed.get("source")
+        if source is not None and self.about.by_label_shift and target.labels.n and not self.generation:
+            shifted, latest = 1.0, self._shifted_target(target)
+            unshifted = any(self._is_blind(domain, target) for domain in DOMAINS)
             blind |= unshifted
             if latest is not None and not label_shift_refuted and not unshifted:
-                shifted = self._claims_of(source).target_risk(served, latest, delta=_TARGET * self._delta)
+                shifted = self._bounds_of(source).target_risk(served, latest, delta=self.about.delta_of_shift)
             if target_risk is None or shifted < target_risk:
                 target_risk, by_label_shift = shifted, True
-            if self._matured:
-                target = latest or target._replace(labels=Counted(0, 0))
+            if self.about.matured:
+                target = latest or target._replace(labels=LabelCounts(0, 0))
+        # What the data refute withdraws every bound that rests on it.
         if target_risk is not None and not bound.monotone:
             target_risk = 1.0
-        if target_risk is not None and formed.domain == "target":
+        wrong_zeros: tuple[str, ...] = ()
+        if target_risk is not None and contradicted > _TOLERATED * min(target_risk, NO_CLAIM):
+            wrong_zeros = self.about.implied_zeros
+        if wrong_zeros:
+            target_risk = 1.0
+            bound = bound.withdrawn(monotone=bound.monotone) if by_target else bound
+        if target_risk is not None and by_target:
             # The risk of one map in one domain, so one bound.
             calibration, sharpness = min(bound.calibration, target_risk), min(bound.sharpness, target_risk)
             bound = bound._replace(calibration=calibration, sharpness=sharpness, risk=target_risk)
-        wrong_zeros = target_risk is not None and contradicted > _TOLERATED * min(target_risk, NO_CLAIM)
-        if wrong_zeros:
-            target_risk = 1.0
-            if formed.domain == "target":
-                bound = bound._replace(calibration=1.0, sharpness=1.0, risk=1.0)
         refuted = (
             *(() if bound.monotone else (MONOTONE_REFUTED,)),
             *((LABEL_SHIFT_REFUTED,) if label_shift_refuted else ()),
-            *((implied_zeros(self._implied),) if wrong_zeros and self._implied is not None else ()),
+            *wrong_zeros,
             *((UNWEIGHTED,) if blind else ()),
         )
-        expected = None
+        needed = None
         if foresees and not refuted and (bound.risk if target_risk is None else target_risk) >= NO_CLAIM:
-            by_shift = target if formed.domain == "source" and target_risk is not None else None
-            expected = self._first_claim(claims, subject if by_shift is None else served, by_shift, scores)
-        matured = self._matured and (formed.domain == "target" or by_label_shift)
-        of_target = claims.labels if formed.domain == "target" else target.labels
-        (positives, n), (target_positives, n_target) = claims.labels[:2], target.labels[:2]
-        bins = max(1, bound.bins)
-        paper_target = None
-        if formed.domain == "source" and 0 < positives < n and 0 < target_positives < n_target:
+            shifts = not by_target and target_risk is not None
+            needed = self._labels_needed(bounds, served, target if shifts else None, scores)
+        matured = self.about.matured and (by_target or by_label_shift)
+        of_target = bounds.labels if by_target else target.labels
+        (positives, n), (target_positives, n_target) = bounds.labels[:2], target.labels[:2]
+        bins, delta, paper_target = max(1, bound.bins), self.about.delta, None
+        if not by_target and 0 < positives < n and 0 < target_positives < n_target:
             priors = positives / n, target_positives / n_target
-            paper_target = PaperBound.of(
-                "Theorem 2", theorem2(n, n_target, bins, self._delta, None, *priors), weighted=bool(weighted)
-            )
+            theorem = theorem2(n, n_target, bins, delta, None, *priors)
+            paper_target = PaperBound.of("Theorem 2", theorem, weighted=bool(weighted))
         return Certificate(
-            version=self._version,
+            version=self.version,
             time=None if time is None or math.isnan(time) else time,
-            domain=formed.domain,
-            n_source=n if formed.domain == "source" else 0,
-            n_target=n_target if formed.domain == "source" else n,
-            bins=bound.bins if self._scope.subject == "formed" else served.bins,
-            delta=self._delta,
+            domain=data.domain,
+            n_source=0 if by_target else n,
+            n_target=n if by_target else n_target,
+            bins=bound.bins if self.about.subject == "formed" else served.bins,
+            delta=delta,
             delta_spent=bound.delta,
             calibration_risk=bound.calibration,
             sharpness_risk=bound.sharpness,
             risk=bound.risk,
             target_risk=target_risk,
             paper=PaperBound.of(
-                "Theorem 1",
-                theorem1(max(n, 1), bins, self._delta),
-                weighted=formed.domain in weighted,
+                "Theorem 1", theorem1(max(n, 1), bins, delta), weighted=data.domain in weighted
             ),
             paper_target=paper_target,
-            assumptions=assumptions(
-                formed.domain,
-                self._windowed,
-                by_label_shift=by_label_shift,
-                matured=matured,
-                implied=self._implied,
-                observed=claims.reads(scores),
+            assumptions=self.about.assumptions(
+                data.domain, by_label_shift=by_label_shift, observed=bounds.reads(scores)
             ),
             refuted=refuted,
-            on_schedule=self._on_schedule,
-            first_claim=expected,
+            on_schedule=self.on_schedule,
+            labels_needed=needed,
             cohorts="matured" if matured else "arrived",
             pending=of_target.pending if matured else 0,
         )
@@ -454,93 +332,60 @@ class Ledger:
 
         The history is not part of it: it depends on when certificates were asked for.
         """
-        formed = [
-            _FormedState(
-                each.cells,
-                each.splits.tolist(),
-                each.choices,
-                each.versions_before,
-                domain,
-                list(each.log_likelihoods),
-                each.predictions,
-            )
-            for domain, each in sorted(self._formed.items())
-        ]
-        return LedgerState(
-            formed,
-            self._version,
-            self._on_schedule,
-            self._alarms,
-            self.generation,
-            None if self.watch is None else self.watch.to_state(),
-            {domain: each.to_state() for domain, each in sorted(self._forecasts.items())},
-            self.contradicted,
-        )
+        values = {name: getattr(self, name) for name in LedgerState.__struct_fields__}
+        return LedgerState(**values | {"formed": dict(sorted(self.formed.items()))})
 
-    def restore(self, state: LedgerState) -> Self:
+    def restore(self, state: LedgerState) -> None:
         """Replace the state by another."""
-        for known in state.formed:
-            sketch = labels = ScoreSketch.from_bytes(known.cells).checked_as(ScoreSketch(self._max_cells))
-            predictions, matured = None, self._matured and known.domain == "target"
-            require((known.predictions is not None) == matured, "cohorts do not fit the options")
-            if known.predictions is not None:
-                sketch = predictions = ScoreSketch.from_bytes(known.predictions)
-                sketch.checked_as(ScoreSketch(self._max_cells, labelled=False))
-            splits = ascending(np.array(known.splits, np.int64), "bins")
-            ends = len(splits) > 1 and (int(splits[0]), int(splits[-1]))
-            require(ends == (0, len(sketch.cells)), "the bins do not fit the cells")
-            require(len(known.log_likelihoods) in (0, len(LEVELS)), "forecasts of too few levels")
-            formed = Formed.of(
-                labels, splits, known.choices, known.versions_before, known.domain, predictions=predictions
-            )
-            self.count(formed._replace(log_likelihoods=tuple(known.log_likelihoods)))
-        require(state.forecasts.keys() <= self._forecasts.keys(), "forecasts under a window")
-        self._forecasts = {
-            domain: Prequential().restore(each) for domain, each in sorted(state.forecasts.items())
-        }
-        self._version, self._on_schedule, self._alarms = state.version, state.on_schedule, state.alarms
-        self.generation, self.contradicted = state.generation, state.contradicted
-        watch = self._new_watch(self.watch if self.generation else None)
-        self.watch = None if watch is None or state.watch is None else watch.restore(state.watch)
-        return self
+        for domain, data in state.formed.items():
+            require(data.domain == domain, f"the version of {domain} is that of {data.domain}")
+            data.check(self.max_cells, matured=self.about.is_matured(domain))
+        require(state.forecasts.keys() <= self.forecasts.keys(), "forecasts under a window")
+        for name in LedgerState.__struct_fields__:
+            setattr(self, name, getattr(state, name))
+        self.forecasts = {domain: each.restored() for domain, each in sorted(state.forecasts.items())}
+        fresh = self._new_watch(self.watch if self.generation else None)
+        if fresh is None:
+            self.watch = None
+        elif self.watch is not None:
+            self.watch.check(fresh)
 
     def _new_watch(self, before: LabelShiftWatch | None = None) -> LabelShiftWatch | None:
-        if not self._scope.by_label_shift:
+        if not self.about.by_label_shift:
             return None
         # The shares of all generations of the source sum to α.
         share = 1.0
-        if self._scope.replaces_source:
+        if self.about.replaces_source:
             share = 1.0 / ((self.generation + 1) * (self.generation + 2))
-        return LabelShiftWatch(share * _ALPHA * self._delta, self._max_cells, before)
+        return LabelShiftWatch.begun(share * _ALPHA * self.about.delta, self.max_cells, before)
 
-    def _claims_of(self, formed: Formed) -> Claims:
-        claims = self._claims.get(formed.domain)
-        if claims is None:
-            share = 1.0
-            if self._scope.by_label_shift:
-                share = _SOURCE if formed.domain == "source" else _TARGET_VERSIONS
-            delta, j = share * self._delta, formed.versions_before
-            windowed, whole = formed.domain in self._windowed, not self._in_parts(formed.domain)
-            observed = _OBSERVED if self._observes(formed.domain) else 0.0
-            spending = Spending(
-                version_delta((_LIMITS if whole else 1.0) * delta, j),
-                version_delta((1.0 - observed) * _MASSES * delta, j),
-                _ONCE * delta,
-                observed * _MASSES * delta,
+    def _bounds_of(self, data: VersionData) -> Bounds:
+        if data.domain not in self._bounds:
+            self._bounds[data.domain] = Bounds(
+                data,
+                self.about.budget(data),
+                self.forecasts.get(data.domain),
+                windowed=data.domain in self.about.windowed,
             )
-            claims = Claims(formed, spending, self._forecasts.get(formed.domain), windowed=windowed)
-            self._claims[formed.domain] = claims
-        return claims
+        return self._bounds[data.domain]
 
     @property
-    def _certifying(self) -> Formed | None:
-        """Claims that the certificate rests on; None before the first version."""
-        by_target = self._scope.subject == "served" or not self._scope.by_label_shift
-        return (self._formed.get("target") if by_target else None) or self._formed.get("source")
+    def _certifying(self) -> VersionData | None:
+        """Data of the version that the certificate rests on; None before the first version."""
+        by_target = self.about.subject == "served" or not self.about.by_label_shift
+        return (self.formed.get("target") if by_target else None) or self.formed.get("source")
 
-    def _is_raised(self, assumption: str) -> bool:
-        """Whether the alarm was raised that an assumption is refuted."""
-        return any(alarm.assumption == assumption for alarm in self._alarms)
+    def _new_alarms(self, refuted: Collection[str], target_labels: int) -> tuple[DriftAlarm, ...]:
+        """Return an alarm for each refuted assumption of a certificate for which none was raised."""
+        late = f"{self.contradicted:,} labels of 1 came after their predictions had been learned as 0"
+        reasons = dict.fromkeys(self.about.implied_zeros, late)
+        reasons[MONOTONE_REFUTED] = "two bins have certain rates in the wrong order"
+        raised = {alarm.assumption for alarm in self.alarms}
+        return tuple(
+            DriftAlarm(each, reasons[each], target_labels)
+            for each in refuted
+            if each in reasons and each not in raised
+        )
 
     def _least_contradicted(self, labels: int) -> float:
         """Return a lower limit on the share of predictions that are 1 and were learned as 0 (lemma 20).
@@ -549,76 +394,54 @@ class Ledger:
         """
         if not self.contradicted:
             return 0.0
-        return prior_limits(self.contradicted, max(labels, self.contradicted), _ALPHA * self._delta)[0]
+        return prior_limits(self.contradicted, max(labels, self.contradicted), _ALPHA * self.about.delta)[0]
 
-    def _zeros_alarm(self, certificate: Certificate, target_labels: int) -> tuple[DriftAlarm, ...]:
-        """Return the alarm that implied zeros are wrong, if a certificate says so and none was raised."""
-        zeros = next((each for each in certificate.refuted if each.startswith(IMPLIED)), None)
-        if zeros is None or self._is_raised(zeros):
-            return ()
-        reason = f"{self.contradicted:,} labels of 1 came after their predictions had been learned as 0"
-        return (DriftAlarm(zeros, reason, target_labels),)
-
-    def _is_blind(self, domain: Domain, weighted: Collection[Domain]) -> bool:
+    def _is_blind(self, domain: Domain, target: TargetData) -> bool:
         """Whether nothing can be claimed of a domain, as its labels have weights."""
-        return domain in weighted and not (self._matured and domain == "target")
+        return domain in target.weighted and not self.about.is_matured(domain)
 
-    def _in_parts(self, domain: Domain) -> bool:
-        """Whether claims rest on some of a domain's labels only: those of a window, or of matured cohorts."""
-        return domain in self._windowed or (self._matured and domain == "target")
-
-    def _observes(self, domain: Domain) -> bool:
-        """Whether claims of a domain may rest on all its observed scores: those of the target are known."""
-        return domain == "target" and not self._in_parts(domain)
-
-    def _of_window(self, target: Target) -> Target | None:
-        """Return the target that claims by label shift rest on, by the last version if it is counted."""
-        if not self.counts_target:
+    def _shifted_target(self, target: TargetData) -> TargetData | None:
+        """Return the target that claims by label shift rest on: of its last version, if that is counted."""
+        if not self.about.counts_target:
             return target
-        formed = self._formed.get("target")
-        return None if formed is None else self._claims_of(formed).as_target
+        data = self.formed.get("target")
+        return None if data is None else TargetData(lambda: data.scores, self._bounds_of(data).labels)
 
-    def _first_claim(
-        self,
-        claims: Claims,
-        certified: RecalibrationMap,
-        target: Target | None,
-        scores: ScoreSketch | None,
+    def _labels_needed(
+        self, bounds: Bounds, served: RecalibrationMap, target: TargetData | None, scores: ScoreSketch | None
     ) -> int | None:
-        """Return the number of labels at which a claim is expected, by label shift or by ``claims``.
+        """Return the number of labels at which a claim is expected, by label shift to a target or without.
 
         For matured cohorts it is None: the number of pending labels cannot be foreseen.
         """
-        if self._matured:
+        latest = None if target is None else self._shifted_target(target)
+        if self.about.matured or (latest is None and target is not None):
             return None
-        if target is None:
 
-            def risk_after(doublings: int) -> float:
-                many = None if scores is None else doubled(scores, doublings)
-                return claims.doubled(doublings).bound_of(certified, scores=many).risk
+        def risk_after(doublings: int) -> float:
+            if latest is not None:
+                return bounds.target_risk(served, latest.doubled(doublings), delta=self.about.delta_of_shift)
+            many, observed = bounds.doubled(doublings), None if scores is None else doubled(scores, doublings)
+            return many.bound_of(self.about.map_of(served), scores=observed).risk
 
-            return first_claim(claims.labels.labels, risk_after)
-        latest, delta = self._of_window(target), _TARGET * self._delta
-        if latest is None:
-            return None
-        return first_claim(
-            latest.labels.labels,
-            lambda d: claims.target_risk(certified, latest.doubled(d), delta=delta),
-        )
-
-    def _subject(self, served: RecalibrationMap) -> RecalibrationMap:
-        """Return the map whose risk is bounded in the domain of its labels."""
-        if self._scope.subject == "formed":  # h, without the shift to the target: of the bins, or a curve
-            return served.model_copy(update={"weights": NO_SHIFT})
-        return served if self._scope.subject == "served" else _IDENTITY
-
-    def _remember(self, certificate: Certificate) -> None:
-        if self._history and self._history[-1].version == certificate.version:
-            self._history.pop()
-        self._history.append(certificate)
-        if len(self._history) > MOST_CERTIFICATES:
-            self._history = self._history[-1::-2][::-1]
+        return labels_needed((bounds if latest is None else latest).labels.n, risk_after)
 
 
-def _monotone_alarm(target_labels: int) -> DriftAlarm:
-    return DriftAlarm(MONOTONE_REFUTED, "two bins have certain rates in the wrong order", target_labels)
+def labels_needed(labels: int, risk_after: Callable[[int], float]) -> int | None:
+    """Return the number of labels at which a first claim is expected; None if none is foreseen.
+
+    It is an estimate for people, not a claim. Twice, four times, … as many labels with the same scores and
+    rates are assumed, until the bound computed from them claims something.
+
+    Parameters
+    ----------
+    labels
+        number of labels now.
+    risk_after
+        the bound with 2^d times as many labels, by d ≥ 1.
+    """
+    doublings = range(1, _DOUBLINGS + 1)
+    if not labels or risk_after(_DOUBLINGS) >= NO_CLAIM:
+        return None
+    at = bisect_left(doublings[:-1], True, key=lambda d: risk_after(d) < NO_CLAIM)
+    return labels << doublings[at]

@@ -18,10 +18,11 @@ import numpy as np
 
 from streamcal.certificates.likelihood_set import LikelihoodSet, log_majorants
 from streamcal.certificates.paths_c import best_paths, deviances, gains
+from streamcal.certificates.target import NO_SHIFT, Shift
 from streamcal.maps.shift import shift_odds
 from streamcal.values import Counts, Floats
 
-__all__ = ["NO_SHIFT", "TILTS", "MassLimits", "Shift", "largest_risk"]
+__all__ = ["TILTS", "MassLimits", "largest_risk"]
 
 TILTS: Final = (0.12, 0.4, 1.2, 3.6)
 """Values of θ in lemma 16: a larger θ makes a mass cost less for each interval, and more for each score. The
@@ -31,7 +32,6 @@ _ENDS: Final = 0.2  # of δ, for the two ends of the interval of scores
 _FEW, _MANY = 8_000, 50_000  # nodes of the search for λ and θ, and of the bound
 _FEWEST_POINTS, _MOST_POINTS = 32, 1024
 _BANDS: Final = 128  # of values, to place the points by
-_PARTS: Final = 2  # of a range of shifts
 _MULTIPLIERS: Final = np.geomspace(0.75, 6.0, 5)  # in units of the λ of `_multiplier`
 _NEARBY: Final = np.array([0.8, 1.0, 1.25])  # of the best of these
 
@@ -74,31 +74,32 @@ class MassLimits(NamedTuple):
         return cls(counts / n, np.log(inverse + 2.0 * np.log(inverse)) / n, end / n, segment)
 
 
-class _Lattice(NamedTuple):
-    """Nodes: for each point of value in turn, the cells in which it is plausible, one after the other."""
+class _Lattice:
+    """Nodes: for each point of value in turn, the cells in which it is plausible, one after the other.
 
-    points: Floats
-    first: Counts
-    """First cell of each point, int64[p]."""
-    last: Counts
-    """Cell after the last cell of each point, int64[p]."""
-    deviance: Floats
-    """Deviance of each node, float64[nodes]."""
+    Parameters
+    ----------
+    known
+        the likelihood set.
+    points
+        values from 0 to 1, ascending, float64[p]: nodes are all that paths can be rounded to.
 
+    Attributes
+    ----------
+    first, last
+        First cell of each point, and the cell after its last one, int64[p].
+    deviance
+        Deviance of each node, float64[nodes].
+    """
 
-class Shift(NamedTuple):
-    """A range of label shifts, from the domain of the labels to that of the risk (lemma 18)."""
-
-    low: float
-    """Smallest κ = w₁/w₀, positive."""
-    high: float
-    """Largest κ, finite."""
-    negatives: float
-    """Largest w₀."""
-
-
-NO_SHIFT: Final = Shift(1.0, 1.0, 1.0)
-"""Shift of the labels' own domain: none."""
+    def __init__(self, known: LikelihoodSet, points: Floats) -> None:
+        lower = np.searchsorted(points, known.lowest, "right") - 1
+        upper = np.maximum(np.searchsorted(points, known.highest, "left"), lower)
+        order = np.arange(len(points))
+        self.points, self.first = points, np.searchsorted(upper, order, "left")
+        self.last = np.maximum(np.searchsorted(lower, order, "right"), self.first)
+        self.deviance = np.empty(int((self.last - self.first).sum()))
+        deviances(self.first, self.last, *log_majorants(points), known.cells, known.least, self.deviance)
 
 
 def largest_risk(
@@ -119,15 +120,19 @@ def largest_risk(
     """
     own = slice(None) if masses.segment is None else masses.segment
     multipliers = _multiplier(known, lowest[own], highest[own], shift) * _MULTIPLIERS
-    coarse = _lattice(known, _points(known, _FEW))
+    coarse = _Lattice(known, _points(known, _FEW))
     found = []
     # The whole range of shifts at once charges a point for two of them: parts of it, one by one, are tighter.
-    for part in _parts(shift):
+    parts = [shift]
+    if shift.low < shift.high:
+        middle = float(np.geomspace(shift.low, shift.high, 3)[1])
+        parts = [shift._replace(high=middle), shift._replace(low=middle)]
+    for part in parts:
         bounds = _bounds(known, coarse, lowest, highest, masses, part, np.arange(len(TILTS) - 1), multipliers)
         tilt, best = divmod(int(np.argmin(bounds)), len(multipliers))
         found.append((float(bounds[tilt, best]), tilt, float(multipliers[best]), part))
     found.sort(key=lambda each: -each[0])
-    fine, worst = _lattice(known, _points(known, _MANY)), 0.0
+    fine, worst = _Lattice(known, _points(known, _MANY)), 0.0
     for risk, tilt, multiplier, part in found:
         if risk > worst:
             bounds = _bounds(
@@ -135,16 +140,6 @@ def largest_risk(
             )
             worst = max(worst, min(risk, float(bounds.min())))
     return min(1.0, shift.negatives * worst)
-
-
-def _parts(shift: Shift) -> list[Shift]:
-    """Return ranges of κ that cover the range of a shift."""
-    if shift.low == shift.high:
-        return [shift]
-    cuts = np.geomspace(shift.low, shift.high, _PARTS + 1)[1:-1].tolist()
-    return [
-        Shift(*ends, shift.negatives) for ends in zip([shift.low, *cuts], [*cuts, shift.high], strict=True)
-    ]
 
 
 def _multiplier(known: LikelihoodSet, lowest: Floats, highest: Floats, shift: Shift) -> float:
@@ -156,18 +151,6 @@ def _multiplier(known: LikelihoodSet, lowest: Floats, highest: Floats, shift: Sh
     weight = totals * density * np.maximum(high - lowest, highest - low) ** 2 + 1e-300
     bends = 2.0 * middle * (1.0 - middle) * kappa**2 / density**3
     return float(weight @ bends / (weight.sum() * totals.sum()))
-
-
-def _lattice(known: LikelihoodSet, points: Floats) -> _Lattice:
-    """Return the nodes at points, ascending from 0 to 1: all that paths can be rounded to, by cell."""
-    lower = np.searchsorted(points, known.lowest, "right") - 1
-    upper = np.maximum(np.searchsorted(points, known.highest, "left"), lower)
-    order = np.arange(len(points))
-    first, last = np.searchsorted(upper, order, "left"), np.searchsorted(lower, order, "right")
-    last = np.maximum(last, first)
-    deviance = np.empty(int((last - first).sum()))
-    deviances(first, last, *log_majorants(points), known.cells, known.least, deviance)
-    return _Lattice(points, first, last, deviance)
 
 
 def _points(known: LikelihoodSet, most: int) -> Floats:

@@ -13,14 +13,14 @@ from typing import Final
 import numpy as np
 
 from streamcal.certificates.likelihood_set import LikelihoodSet, likelihood_set, usable_level
-from streamcal.certificates.monotone_maximum import NO_SHIFT, MassLimits, Shift, largest_risk
+from streamcal.certificates.monotone_maximum import MassLimits, largest_risk
 from streamcal.certificates.prequential import LEVELS, MOST_CELLS
-from streamcal.certificates.target import Counted, odds_limits
+from streamcal.certificates.target import NO_SHIFT, Shift
 from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Floats
 
-__all__ = ["PathBounds", "Ranges", "observed_delta", "shift_limits"]
+__all__ = ["PathBounds", "Ranges", "observed_delta"]
 
 _ENOUGH: Final = 2  # observed scores for each label
 _HEAD_START: Final = 1 << 14  # observed scores
@@ -84,12 +84,13 @@ class PathBounds:
         ranges
             ranges of the map to be served in that domain.
         shift
-            to that domain; by default there is none.
+            to that domain; by default there is none. Of one without limits nothing is known.
         scores
             all observed scores of the labels' domain, as an unlabelled sketch; None: only scores with labels
             are known.
         """
-        if self._known is None or not self._known.monotone:
+        usable = self._known is not None and self._known.monotone and 0.0 < shift.low <= shift.high < math.inf
+        if self._known is None or not usable:
             return 1.0
         risk = largest_risk(self._known, *ranges(self._edges), self._masses, shift)
         if scores is not None and self.reads(scores):
@@ -120,24 +121,3 @@ def observed_delta(delta: float, n: int) -> float:
     The sum over all n telescopes to δ, so limits on masses hold at all numbers of scores together.
     """
     return delta * _HEAD_START / ((n + _HEAD_START - 1) * (n + _HEAD_START))
-
-
-def shift_limits(source: Counted, target: Counted, delta: float) -> Shift | None:
-    """Return limits on the label shift that hold at all numbers of labels together (lemma 12).
-
-    Parameters
-    ----------
-    source, target
-        the labels of each domain.
-    delta
-        in (0, 1), spent once, half of it on each domain.
-
-    Returns
-    -------
-    None if the priors may be 0 or 1, so that nothing is known of the shift.
-    """
-    low, high = odds_limits(source, target, delta)
-    if low <= 0.0 or not math.isfinite(high):
-        return None
-    largest, smallest = source.prior_limits(delta / 2)[1], target.prior_limits(delta / 2)[0]
-    return Shift(low, high, (1.0 - smallest) / (1.0 - largest))

@@ -8,7 +8,7 @@ Memory: 72 bytes for each level, and 32 bytes for each of n^(1/3) bins of n labe
 
 from __future__ import annotations
 
-from typing import Annotated, Final, NamedTuple, Self
+from typing import Annotated, Final, Self
 
 import msgspec
 import numpy as np
@@ -16,7 +16,6 @@ import numpy as np
 from streamcal.certificates.forecasters import (
     FORECASTERS,
     Forecasters,
-    ForecastersState,
     Levels,
     log_likelihoods,
     log_marginal,
@@ -25,7 +24,7 @@ from streamcal.sketch.decoding import Count, require, within
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Floats
 
-__all__ = ["LEVELS", "MOST_CELLS", "LogLikelihood", "Prequential", "PrequentialState"]
+__all__ = ["LEVELS", "MOST_CELLS", "LogLikelihood", "Prequential"]
 
 LEVELS: Final = (36, 40, *range(44, 53))
 """Levels that forecasts are kept for. At the last, each halving of the distance to 0 or 1 is a cell."""
@@ -41,46 +40,19 @@ _LEAST: Final = -1e300
 LogLikelihood = Annotated[float, msgspec.Meta(ge=_LEAST, le=0.0)]
 
 
-class PrequentialState(msgspec.Struct):
-    """The state of a `Prequential`."""
+class Prequential(msgspec.Struct):
+    """Log likelihoods of the forecasters on all labels that were passed to `update`. It is its own state."""
 
-    labels: Count
-    opening: Floats
-    sums: Floats
-    earlier: Floats
-    forecasters: ForecastersState | None
-
-
-class _Known(NamedTuple):
-    """Labels so far, at the levels that are needed."""
-
-    sketch: ScoreSketch
-    """Sketch of the labels, of at most `MOST_CELLS` cells."""
-    rows: slice
-    """Slice of `LEVELS` that are not finer than the sketch."""
-    labels: Levels
-    """Labels at these levels."""
-
-    @classmethod
-    def of(cls, sketch: ScoreSketch) -> Self:
-        while len(sketch.cells) > MOST_CELLS:
-            sketch = sketch.at_level(sketch.level + 1)
-        first = int(np.searchsorted(_LEVELS, sketch.level))
-        return cls(sketch, slice(first, _ROWS), Levels.of(sketch, _LEVELS[first:]))
-
-
-class Prequential:
-    """Log likelihoods of the forecasters on all labels that were passed to `update`."""
-
-    __slots__ = ("_earlier", "_forecasters", "_opening", "_sums", "labels")
-
-    def __init__(self) -> None:
-        self.labels = 0
-        """Number of labels scored."""
-        self._opening = np.zeros(_ROWS)  # of the labels at the first update, by level
-        self._sums = np.zeros((_ROWS, FORECASTERS))  # of all later ones
-        self._forecasters: Forecasters | None = None  # fitted to all labels that were scored
-        self._earlier = np.zeros((_ROWS, FORECASTERS))  # the log likelihood that they give these labels
+    labels: Count = 0
+    """Number of labels scored."""
+    opening: Floats = msgspec.field(default_factory=lambda: np.zeros(_ROWS))
+    """Log likelihood of the labels at the first update, by level."""
+    sums: Floats = msgspec.field(default_factory=lambda: np.zeros((_ROWS, FORECASTERS)))
+    """Log likelihoods of all later labels, by level and forecaster."""
+    earlier: Floats = msgspec.field(default_factory=lambda: np.zeros((_ROWS, FORECASTERS)))
+    """Log likelihood that ``forecasters`` give the labels they were fitted to, by level and forecaster."""
+    forecasters: Forecasters | None = None
+    """Forecasters fitted to all labels that were scored; None before the first."""
 
     @property
     def due(self) -> int:
@@ -93,8 +65,8 @@ class Prequential:
 
         Only values of levels that are not finer than the sketch of the last update are meaningful.
         """
-        mixed = np.logaddexp.reduce(self._sums, axis=1) - np.log(FORECASTERS)
-        return np.asarray(self._opening + np.minimum(mixed, 0.0))
+        mixed = np.logaddexp.reduce(self.sums, axis=1) - np.log(FORECASTERS)
+        return np.asarray(self.opening + np.minimum(mixed, 0.0))
 
     def update(self, sketch: ScoreSketch) -> None:
         """Score the labels that came since the last update; the sketch holds them and all before them.
@@ -102,77 +74,56 @@ class Prequential:
         Later labels are forecast from all of these.
         """
         if sketch.n > self.labels:
-            known = _Known.of(sketch)
-            self._score(known)
-            self._fit(known)
+            self.score(sketch)
+            self.fit(sketch)
 
     def score(self, sketch: ScoreSketch) -> None:
         """Score the labels that came since the last update, see `update`; after the first, `fit` follows."""
-        if sketch.n > self.labels:
-            self._score(_Known.of(sketch))
+        if sketch.n <= self.labels:
+            return
+        sketch, rows, labels = _by_level(sketch)
+        if self.forecasters is None:
+            self.opening[rows] = log_marginal(labels)
+        else:
+            now = log_likelihoods(self.forecasters.at(labels), labels)
+            self.sums[rows] += np.minimum(now - self.earlier[rows], 0.0)  # only rounding leads above
+            self.earlier[rows] = now
+        self.labels = sketch.n
 
     def fit(self, sketch: ScoreSketch) -> None:
         """Fit the forecasters of later labels to all scored labels, which the sketch holds."""
-        self._fit(_Known.of(sketch))
-
-    def _score(self, known: _Known) -> None:
-        sketch, rows, labels = known
-        if self._forecasters is None:
-            self._opening[rows] = log_marginal(labels)
-        else:
-            now = log_likelihoods(self._forecasters.at(labels), labels)
-            self._sums[rows] += np.minimum(now - self._earlier[rows], 0.0)  # only rounding leads above
-            self._earlier[rows] = now
-        self.labels = sketch.n
-
-    def _fit(self, known: _Known) -> None:
-        sketch, rows, labels = known
-        self._forecasters = Forecasters(sketch)
-        self._earlier[rows] = log_likelihoods(self._forecasters.at(labels), labels)
-
-    def check(self, sketch: ScoreSketch) -> None:
-        """Raise ValueError if a sketch has too few labels to hold all that were scored."""
-        known = self.labels <= sketch.n
-        require(known, f"forecasts of {self.labels} labels, of which there are {sketch.n}")
+        sketch, rows, labels = _by_level(sketch)
+        self.forecasters = Forecasters.fitted(sketch)
+        self.earlier[rows] = log_likelihoods(self.forecasters.at(labels), labels)
 
     def merge(self, other: Self) -> None:
         """Add the scored labels of another; `fit` must follow."""
-        self._opening += other._opening
-        self._sums += other._sums
+        self.opening += other.opening
+        self.sums += other.sums
         self.labels += other.labels
 
     def copy(self) -> Self:
         """Return a copy."""
-        copy = type(self)()
-        copy.labels, copy._forecasters = self.labels, self._forecasters  # which never change
-        copy._opening, copy._sums, copy._earlier = (
-            self._opening.copy(),
-            self._sums.copy(),
-            self._earlier.copy(),
-        )
-        return copy
+        tables = {name: getattr(self, name).copy() for name in ("opening", "sums", "earlier")}
+        return msgspec.structs.replace(self, **tables)
 
-    def to_state(self) -> PrequentialState:
-        """Return the state."""
-        forecasters = None if self._forecasters is None else self._forecasters.to_state()
-        return PrequentialState(self.labels, self._opening, self._sums, self._earlier, forecasters)
-
-    def restore(self, state: PrequentialState) -> Self:
-        """Replace the state by another."""
-        fitted = state.forecasters is not None
-        require(fitted == (state.labels > 0), f"forecasts after {state.labels} labels, or none")
-        self.labels = state.labels
-        self._forecasters = None
-        if state.forecasters is not None:
-            self._forecasters = Forecasters.from_state(state.forecasters, state.labels)
-        opening, sums, earlier = (
+    def restored(self) -> Self:
+        """Return this state as it was before it became bytes; raise ValueError if it is damaged."""
+        fitted = 0 if self.forecasters is None else self.forecasters.labels
+        require(fitted == self.labels, f"forecasts after {self.labels} labels, from {fitted}")
+        if self.forecasters is not None:
+            self.forecasters.check()
+        for values, columns in ((self.opening, 1), (self.sums, FORECASTERS), (self.earlier, FORECASTERS)):
             within(values, _LEAST, 0.0, "log likelihoods", _ROWS * columns)
-            for values, columns in (
-                (state.opening, 1),
-                (state.sums, FORECASTERS),
-                (state.earlier, FORECASTERS),
-            )
+        shape = _ROWS, FORECASTERS
+        return msgspec.structs.replace(
+            self, sums=self.sums.reshape(shape), earlier=self.earlier.reshape(shape)
         )
-        self._opening = opening
-        self._sums, self._earlier = (each.reshape(_ROWS, FORECASTERS) for each in (sums, earlier))
-        return self
+
+
+def _by_level(sketch: ScoreSketch) -> tuple[ScoreSketch, slice, Levels]:
+    """Return labels with at most `MOST_CELLS` cells, the `LEVELS` not finer, and the labels at these."""
+    while len(sketch.cells) > MOST_CELLS:
+        sketch = sketch.at_level(sketch.level + 1)
+    first = int(np.searchsorted(_LEVELS, sketch.level))
+    return sketch, slice(first, _ROWS), Levels.of(sketch, _LEVELS[first:])

@@ -1,17 +1,16 @@
-"""The certificate as users see it: a frozen record of bounds and assumptions, which travels as JSON."""
+"""Certificates and alarms as users see them: frozen records, which travel as JSON."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection
 from html import escape
 from typing import Annotated, Final, Literal
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
-from streamcal.certificates.first_claim import NO_CLAIM
-from streamcal.certificates.theorems import TheoremBound
+from streamcal.certificates.theorems import Number, Premise, TheoremBound
 from streamcal.events import Domain
+from streamcal.sketch import decoding
 from streamcal.times import show_duration
 
 __all__ = [
@@ -20,14 +19,17 @@ __all__ = [
     "IMPLIED",
     "LABEL_SHIFT_REFUTED",
     "MONOTONE_REFUTED",
+    "NO_CLAIM",
     "UNWEIGHTED",
-    "Bound",
     "Certificate",
+    "DriftAlarm",
     "PaperBound",
-    "PaperPremise",
-    "assumptions",
+    "RiskField",
     "implied_zeros",
 ]
+
+NO_CLAIM: Final = 0.25
+"""Bound from which on nothing is claimed: the constant ½ has at most this risk, without a label."""
 
 MONOTONE_REFUTED: Final = "P[Y=1 | score] does not decrease with the score"
 LABEL_SHIFT_REFUTED: Final = "label shift: the scores given the label have the same law in source and target"
@@ -44,71 +46,11 @@ ARRIVAL: Final = "which labels have arrived does not depend on the labels: none 
 ARRIVAL_OF_SOURCE: Final = ARRIVAL.replace("which labels", "which labels of the source", 1)
 """Assumption about the source alone, if the target's labels are those of matured cohorts."""
 
-_IDENTICAL: Final = "the labelled scores are independent and identically distributed"
-_IDENTICAL_IN_WINDOW: Final = (
-    "the labelled scores in the window of any one version are independent and identically distributed"
-)
-_SAME_LAW: Final = (
-    "the scores with labels have the law of all observed scores, which are independent and identically"
-    " distributed"
-)
-_IDENTICAL_PREDICTED: Final = (
-    "the predicted scores and their labels, come or not, are independent and identically distributed"
-)
-_IDENTICAL_IN_TARGET: Final = (
-    "target scores and labels are independent and identically distributed, and independent of the source"
-)
-_IDENTICAL_IN_TARGET_WINDOW: Final = (
-    "labelled target scores in the window of any one version are independent and identically distributed, and"
-    " independent of the source"
-)
-
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
-Number = Annotated[float, Field(ge=-math.inf)]  # which NaN is not; infinity is "Infinity" in JSON
 Count = Annotated[int, Field(ge=0)]
 
-Bound = Literal["calibration_risk", "sharpness_risk", "risk", "target_risk"]
+RiskField = Literal["calibration_risk", "sharpness_risk", "risk", "target_risk"]
 """Name of a field of a certificate that bounds a risk."""
-
-
-def assumptions(
-    domain: Domain,
-    windowed: Collection[Domain],
-    *,
-    by_label_shift: bool,
-    matured: bool = False,
-    implied: float | None = None,
-    observed: bool = False,
-) -> tuple[str, ...]:
-    """Return the assumptions of a certificate, in words.
-
-    Parameters
-    ----------
-    domain
-        domain of the labels that the version was formed from.
-    windowed
-        the domains whose labels are those of a sliding window.
-    by_label_shift
-        whether the target risk follows from the source by label shift.
-    matured
-        whether the target's labels are those of matured cohorts, pending ones at their worst (lemma 19).
-    implied
-        seconds after which a prediction of the target without a label counts as 0; None: it does not count.
-    observed
-        whether masses are those of all observed scores, labelled or not (lemma 16).
-    """
-    identical = _IDENTICAL_IN_WINDOW if domain in windowed else _IDENTICAL
-    arrival: tuple[str, ...] = (ARRIVAL,)
-    if matured:
-        arrival = (ARRIVAL_OF_SOURCE,) if by_label_shift else ()
-        identical = _IDENTICAL_PREDICTED if domain == "target" else identical
-    zeros: tuple[str, ...] = ()
-    if implied is not None and (domain == "target" or by_label_shift):
-        zeros = (implied_zeros(implied),)
-    same_law = (_SAME_LAW,) if observed else ()
-    formed = (identical, *same_law, *arrival, *zeros, MONOTONE_REFUTED)
-    target = _IDENTICAL_IN_TARGET_WINDOW if "target" in windowed else _IDENTICAL_IN_TARGET
-    return (*formed, LABEL_SHIFT_REFUTED, target) if by_label_shift else formed
 
 
 def implied_zeros(seconds: float) -> str:
@@ -116,15 +58,16 @@ def implied_zeros(seconds: float) -> str:
     return f"{IMPLIED}{show_duration(seconds)} is a 0"
 
 
-class PaperPremise(BaseModel):
-    """A premise of a theorem: ``available >= required``."""
+class DriftAlarm(msgspec.Struct, frozen=True):
+    """Alarm: an assumption behind the certificates is refuted. Each alarm is raised once."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
-
-    name: str
-    required: Number
-    available: Number
-    met: bool
+    assumption: str
+    """Assumption, worded as in the certificates."""
+    reason: str
+    """Evidence that refuted it, in words."""
+    target_labels: decoding.Count
+    """Number of labelled target scores at that time."""
+    key: str | None = None
 
 
 class PaperBound(BaseModel):
@@ -141,7 +84,7 @@ class PaperBound(BaseModel):
     risk: Probability
     smoothness: Number | None
     """Constant K of assumption A3. None: this is the bound that needs no K."""
-    premises: tuple[PaperPremise, ...]
+    premises: tuple[Premise, ...]
 
     @property
     def met(self) -> bool:
@@ -154,21 +97,14 @@ class PaperBound(BaseModel):
 
         It is about labels of weight 1: with ``weighted`` labels a premise fails.
         """
-        premises = [
-            PaperPremise(name=p.name, required=p.required, available=p.available, met=p.met)
-            for p in bound.premises
-        ]
-        if weighted:
-            premises.append(
-                PaperPremise(name="labels without weights", required=1.0, available=0.0, met=False)
-            )
+        unweighted = (Premise.of("labels without weights", 1.0, 0.0),) if weighted else ()
         return cls(
             theorem=theorem,
             calibration_risk=min(1.0, bound.calibration),
             sharpness_risk=min(1.0, bound.sharpness),
             risk=min(1.0, bound.risk),
             smoothness=None,
-            premises=tuple(premises),
+            premises=bound.premises + unweighted,
         )
 
 
@@ -219,7 +155,7 @@ class Certificate(BaseModel):
     on_schedule: bool
     """False if the served map was formed off schedule. It is then certified by the labels of ``version``, the
     last version before it."""
-    first_claim: Count | None = None
+    labels_needed: Count | None = None
     """Number of labels of its domain at which a bound below ¼ on the served map is expected, if labels go on
     as they are. An estimate; None if there is none, if the bound is below ¼ already, and in certificates that
     are published with maps."""
@@ -230,7 +166,7 @@ class Certificate(BaseModel):
     pending: Count = 0
     """Number of predictions of matured cohorts whose label has not come."""
 
-    def in_words(self, field: Bound, form: str = ".4g") -> str:
+    def in_words(self, field: RiskField, form: str = ".4g") -> str:
         """Return a bound as a figure in this form; one that claims nothing, in a sentence.
 
         A bound of ¼ or more claims nothing: the constant forecast ½ has at most this risk, without a label.
@@ -248,8 +184,8 @@ class Certificate(BaseModel):
         words = f"no claim yet: {self.n_target if by_target else self.n_source:,} labels so far"
         if self.pending and by_target:
             words += f", {self.pending:,} pending"
-        if self.first_claim is not None and by_target == (self.target_risk is not None):
-            words += f", first claim expected near {self.first_claim:,}"
+        if self.labels_needed is not None and by_target == (self.target_risk is not None):
+            words += f", first claim expected near {self.labels_needed:,}"
         return words
 
     def __repr__(self) -> str:

@@ -11,30 +11,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 
-from streamcal.certificates.bin_limits import (
-    BinningLimits,
-    VersionLimits,
-    atom_shares,
-    binning_limits,
-    mass_exponent,
-    shape_error,
-    version_limits,
-)
-from streamcal.certificates.inequalities import (
-    Masses,
-    chernoff_upper,
-    largest_proxy,
-    largest_variance,
-)
-from streamcal.maps.binning import bin_sums, uniform_mass
-from streamcal.values import Counts, Flags, Floats
+from streamcal.certificates.bin_limits import BinningLimits, VersionLimits, atom_shares, shape_error
+from streamcal.certificates.inequalities import Masses, chernoff_upper, largest_proxy, largest_variance
+from streamcal.maps.binning import uniform_mass
+from streamcal.values import Counts, Floats
 
 __all__ = [
-    "FINE_RATIO",
     "Centre",
     "RiskBound",
     "certify",
@@ -44,9 +30,7 @@ __all__ = [
     "version_delta",
 ]
 
-FINE_RATIO: Final = 4
-"""Smallest number k of fine bins per bin, if bins are cut at all; k = 1 is tried as well."""
-
+_FINE_RATIO: Final = 4  # smallest number k of fine bins per bin, if bins are cut at all; k = 1 is tried, too
 _FINE_SCALE: Final = 2.5  # the smallest number of fine bins, in units of n^(1/3)
 _HEAD_START: Final = 24  # a of lemma 0
 # Shares of a version's δ, divided among the candidates and the k tried. `streamcal.certificates.bin_limits`
@@ -65,12 +49,14 @@ class RiskBound(NamedTuple):
     """Bound on R."""
     bins: int
     """Number B of bins of the binning behind the bounds."""
-    fine_bins: int
-    """Number J of fine bins behind the bounds."""
     delta: float
     """Error probability that was spent, in (0, 1)."""
     monotone: bool
     """False if two pools of bins refute that h* is non-decreasing. The bounds are then 1."""
+
+    def withdrawn(self, *, monotone: bool = True) -> Self:
+        """Return the bound that claims nothing instead."""
+        return self._replace(calibration=1.0, sharpness=1.0, risk=1.0, monotone=monotone)
 
 
 def version_delta(delta: float, version: int) -> float:
@@ -101,74 +87,44 @@ def default_candidates(n: int, cells: int) -> list[int]:
     return sorted({min(bins, cells) for bins in wanted})
 
 
-def certify(
-    negatives: Counts,
-    positives: Counts,
-    splits: Counts,
-    *,
-    delta: float,
-    choices: int = 1,
-    single: Flags | None = None,
-) -> RiskBound:
+def certify(version: VersionLimits, splits: Counts, choices: int = 1) -> RiskBound:
     """Return the certificate of the step map whose values are the label means of these bins (lemma 8).
 
     Parameters
     ----------
-    negatives, positives
-        int64[m], counts per cell by label, m ≥ 1. Cells ascend in score, and none is empty.
+    version
+        the cells, and the error probability δ that may be spent on them.
     splits
         int64[B+1], cells where the bins begin, from 0 to m.
-    delta
-        error probability that this version may spend, in (0, 1), see `version_delta`.
     choices
         number of binnings among which this one was chosen by the labels; 1 if labels played no part.
-    single
-        bool[m], whether a cell holds one score only, however often; None: not known.
 
     Returns
     -------
     `RiskBound`. It holds with probability 1 − δ for all ``choices`` binnings together.
-
-    Raises
-    ------
-    ValueError
-        if there are no cells, the lengths differ, or δ is out of range.
     """
-    version = version_limits(negatives, positives, delta, single)
-    binning = binning_limits(version, np.asarray(splits, np.int64), choices)
-    k = max(FINE_RATIO, math.ceil(_FINE_SCALE * version.n ** (1 / 3) / len(binning.totals)))
+    binning = BinningLimits(version, splits, choices)
+    k = max(_FINE_RATIO, math.ceil(_FINE_SCALE * version.n ** (1 / 3) / len(binning.totals)))
     return _certify(version, binning, (1, k))
 
 
-def certify_best(
-    negatives: Counts,
-    positives: Counts,
-    candidates: Sequence[int],
-    *,
-    delta: float,
-    single: Flags | None = None,
-    pending: Counts | None = None,
-) -> tuple[RiskBound, Counts]:
+def certify_best(version: VersionLimits, candidates: Sequence[int]) -> tuple[RiskBound, Counts]:
     """Return the smallest risk bound over several numbers of bins, and the splits that it belongs to.
 
-    The bounds of all candidates hold together with probability 1 − δ; the union over them is paid for.
+    The bounds of all candidates hold together with probability 1 − δ; the union over them is paid for. Where
+    labels are pending, the bound holds for the map that these labels would give, for any values (lemma 19).
 
     Parameters
     ----------
-    negatives, positives, single
-        as in `certify`.
+    version
+        the cells, and the error probability δ that may be spent on them.
     candidates
         numbers of bins B for `streamcal.maps.binning.uniform_mass`, ascending; labels must not decide them.
-    delta
-        error probability that this version may spend, in (0, 1).
-    pending
-        int64[m], scores per cell whose label is not known, which count at their worst (lemma 19): the bound
-        holds for the map that these labels would give, for any values. None: all labels are known.
 
     Raises
     ------
     ValueError
-        if there are no candidates, or as `certify`.
+        if there are no candidates.
 
     Notes
     -----
@@ -178,13 +134,12 @@ def certify_best(
     """
     if not candidates:
         raise ValueError("candidates must not be empty")
-    version = version_limits(negatives, positives, delta, single, pending)
     found: dict[int, tuple[RiskBound, Counts]] = {}
 
     def risk(index: int) -> tuple[float, int]:
         if index not in found:
             splits = uniform_mass(version.totals, candidates[index])
-            binning = binning_limits(version, splits, len(candidates))
+            binning = BinningLimits(version, splits, len(candidates))
             found[index] = _certify(version, binning, (1,)), binning.splits
         return found[index][0].risk, index
 
@@ -196,88 +151,50 @@ def certify_best(
     return next(refuted, found[best])
 
 
-class Centre(NamedTuple):
+class Centre:
     """A certified step map ĥ, from which the risk of any other map is bounded (lemma 9).
 
-    The cells are cut into groups, none of which crosses an edge of ĥ.
+    Its values are the label means of bins. The cells are cut into groups, none of which crosses an edge of ĥ.
+
+    Parameters
+    ----------
+    version
+        the cells that ``bound`` was computed from. Its limits on masses are part of the bound's event.
+    splits
+        int64[B+1], the bins of ĥ.
+    bound
+        the certificate of ĥ.
+
+    Attributes
+    ----------
+    starts
+        First cell of each group, int64[G].
+    values
+        Least possible value of ĥ in each group, float64[G]: pending labels count as 0.
+    most
+        Largest possible value of ĥ in each group, float64[G]: pending labels count as 1 (lemma 19).
+    masses
+        Limits on the masses of the groups.
+    single
+        Mask of the groups that are one cell with one score only, bool[G].
     """
 
-    starts: Counts
-    """First cell of each group, int64[G]."""
-    values: Floats
-    """Least possible value of ĥ in each group, float64[G]: pending labels count as 0."""
-    most: Floats
-    """Largest possible value of ĥ in each group, float64[G]: pending labels count as 1 (lemma 19)."""
-    masses: Masses
-    """Limits on the masses of the groups."""
-    single: Flags
-    """Mask of the groups that are one cell with one score only, bool[G]."""
-    bound: RiskBound
-    """Certificate of ĥ."""
-
-    @classmethod
-    def of(
-        cls,
-        negatives: Counts,
-        positives: Counts,
-        splits: Counts,
-        bound: RiskBound,
-        single: Flags | None = None,
-        pending: Counts | None = None,
-    ) -> Centre:
-        """Return the centre at the step map whose values are the label means of these bins.
-
-        Parameters
-        ----------
-        negatives, positives
-            int64[m], the cells that ``bound`` was computed from.
-        splits
-            int64[B+1], the bins of ĥ.
-        bound
-            the certificate of ĥ. The limits on the masses are part of its event.
-        single
-            as in `certify`.
-        pending
-            pending labels, as in `certify_best`.
-        """
-        totals = negatives + positives + (0 if pending is None else pending)
-        n = int(totals.sum())
-        rates = bin_sums(positives, splits) / bin_sums(totals, splits)
-        most = rates if pending is None else bin_sums(positives + pending, splits) / bin_sums(totals, splits)
-        groups = uniform_mass(totals, max(1, min(len(totals), round(8 * n ** (1 / 3)))))
+    def __init__(self, version: VersionLimits, splits: Counts, bound: RiskBound) -> None:
+        self.bound, n, (totals, hits, most) = bound, version.n, version.sums(splits)
+        groups = uniform_mass(version.totals, max(1, min(len(version.totals), round(8 * n ** (1 / 3)))))
         edges = np.union1d(groups, splits)
-        ends = np.concatenate(([0], np.cumsum(totals)))[edges]
-        exponent = mass_exponent(n, bound.delta)
-        caps = chernoff_upper(np.diff(ends) / n, exponent / n)
-        starts = edges[:-1]
-        owner = np.searchsorted(splits, starts, side="right") - 1
-        alone = np.zeros(len(starts), bool) if single is None else (np.diff(edges) == 1) & single[starts]
-        return cls(
-            starts=starts,
-            values=rates[owner],
-            most=most[owner],
-            masses=Masses(caps, ends[:-1], ends[1:], n, exponent),
-            single=alone,
-            bound=bound,
-        )
+        ends = np.concatenate(([0], np.cumsum(version.totals)))[edges]
+        self.starts = edges[:-1]
+        owner = np.searchsorted(splits, self.starts, side="right") - 1
+        self.values, self.most = (hits / totals)[owner], (most / totals)[owner]
+        self.masses = Masses(version.masses(np.diff(ends)), ends[:-1], ends[1:], n, version.mass_exponent)
+        self.single = (np.diff(edges) == 1) & version.single[self.starts]
 
     @classmethod
-    def best_of(
-        cls,
-        negatives: Counts,
-        positives: Counts,
-        *,
-        delta: float,
-        single: Flags | None = None,
-        pending: Counts | None = None,
-    ) -> Centre:
+    def best_of(cls, version: VersionLimits) -> Self:
         """Return the centre at the best certified map of all `default_candidates`, see `certify_best`."""
-        n = int(negatives.sum() + positives.sum()) + (0 if pending is None else int(pending.sum()))
-        candidates = default_candidates(n, len(negatives))
-        bound, splits = certify_best(
-            negatives, positives, candidates, delta=delta, single=single, pending=pending
-        )
-        return cls.of(negatives, positives, splits, bound, single, pending)
+        bound, splits = certify_best(version, default_candidates(version.n, len(version.totals)))
+        return cls(version, splits, bound)
 
     def bound_of(self, lowest: Floats, highest: Floats, at: Floats) -> float:
         """Return the bound (‖m − ĥ‖ + √C)² on R(m) of any map m, in [0, 1], where C is the bound of ĥ.
@@ -299,63 +216,41 @@ class Centre(NamedTuple):
         return min(1.0, (math.sqrt(distance) + math.sqrt(self.bound.risk)) ** 2)
 
 
-def certify_served(
-    negatives: Counts,
-    positives: Counts,
-    splits: Counts,
-    centre: Centre,
-    *,
-    choices: int = 1,
-    single: Flags | None = None,
-) -> RiskBound:
-    """Return the smaller of the served map's own certificate and its bound from a centre.
+def certify_served(version: VersionLimits, splits: Counts, centre: Centre, choices: int = 1) -> RiskBound:
+    """Return the smaller of the served map's own certificate and its bound from a centre of this version.
 
     The served binning is one of ``choices``; its own certificate spends as much δ as the centre has spent.
     """
-    best = centre.bound
-    own = certify(negatives, positives, splits, delta=best.delta, choices=choices, single=single)
-    delta = 2.0 * best.delta
-    if not (own.monotone and best.monotone):
-        return own._replace(calibration=1.0, sharpness=1.0, risk=1.0, delta=delta, monotone=False)
-    rates = bin_sums(positives, splits) / bin_sums(negatives + positives, splits)
-    values = np.repeat(rates, np.diff(splits))
+    own = certify(version, splits, choices)._replace(delta=2.0 * version.delta)
+    if not (own.monotone and centre.bound.monotone):
+        return own.withdrawn(monotone=False)
+    totals, hits, _ = version.sums(splits)
+    values = np.repeat(hits / totals, np.diff(splits))
     lowest, highest = (each.reduceat(values, centre.starts) for each in (np.minimum, np.maximum))
     risk = min(own.risk, centre.bound_of(lowest, highest, lowest))
-    return own._replace(
-        calibration=min(own.calibration, risk), sharpness=min(own.sharpness, risk), risk=risk, delta=delta
-    )
+    return own._replace(calibration=min(own.calibration, risk), sharpness=min(own.sharpness, risk), risk=risk)
 
 
 def _certify(version: VersionLimits, binning: BinningLimits, ratios: Sequence[int]) -> RiskBound:
-    intervals = binning.intervals
     bins = len(binning.totals)
-    if not intervals.monotone:
-        return RiskBound(1.0, 1.0, 1.0, bins, bins, version.delta, monotone=False)
+    if not binning.monotone:
+        return RiskBound(1.0, 1.0, 1.0, bins, version.delta, monotone=False)
     upto = np.cumsum(binning.totals).astype(np.int64)
     below = upto - binning.totals.astype(np.int64)
-    masses = Masses(intervals.mass, below, upto, version.n, version.mass_exponent)
+    masses = Masses(binning.mass, below, upto, version.n, version.mass_exponent)
     shift = _filled(version, binning, masses, binning.shape**2)
     calibration = (math.sqrt(binning.squares) + math.sqrt(shift)) ** 2
     sharpness = _filled(version, binning, masses, np.full(bins, 0.25))
     risk = calibration + sharpness
-    fine_bins = bins
     linear = -math.log(_LINEAR * binning.share / len(ratios))
     spread = _SPREAD * binning.share / len(ratios)
     for k in ratios:
-        fine, sharp, direct = _fine(version, binning, k, linear, spread)
-        if min(direct, calibration + sharp) < risk:
-            risk, fine_bins = min(direct, calibration + sharp), fine
+        sharp, direct = _fine(version, binning, k, linear, spread)
+        risk = min(risk, direct, calibration + sharp)
         sharpness = min(sharpness, sharp)
     risk = min(risk, 1.0)
-    return RiskBound(
-        min(calibration, risk),
-        min(sharpness, risk, 0.25),
-        risk,
-        bins,
-        fine_bins,
-        version.delta,
-        monotone=True,
-    )
+    sharpness, calibration = min(sharpness, risk, 0.25), min(calibration, risk)
+    return RiskBound(calibration, sharpness, risk, bins, version.delta, monotone=True)
 
 
 def _filled(version: VersionLimits, binning: BinningLimits, masses: Masses, part: Floats) -> float:
@@ -363,10 +258,9 @@ def _filled(version: VersionLimits, binning: BinningLimits, masses: Masses, part
 
     For a bin of one score, only the gaps beside it count, if that is less (lemma 8i).
     """
-    intervals = binning.intervals
     atom = binning.atom < part
-    values = np.where(atom, 1.0, part) * (intervals.ceiling - intervals.floor) ** 2
-    return masses.fill(values, np.where(atom, version.gap, intervals.mass))
+    values = np.where(atom, 1.0, part) * (binning.ceiling - binning.floor) ** 2
+    return masses.fill(values, np.where(atom, version.gap, binning.mass))
 
 
 def _fine_splits(version: VersionLimits, binning: BinningLimits, k: int) -> Counts:
@@ -385,23 +279,16 @@ def _fine_splits(version: VersionLimits, binning: BinningLimits, k: int) -> Coun
 
 def _fine(
     version: VersionLimits, binning: BinningLimits, k: int, exponent: float, spread_delta: float
-) -> tuple[int, float, float]:
-    """Return (J, bound on R^sha, direct bound on R) from fine bins (lemma 8)."""
+) -> tuple[float, float]:
+    """Return (bound on R^sha, direct bound on R) from about kB fine bins (lemma 8)."""
     splits = _fine_splits(version, binning, k)
-    totals = bin_sums(version.totals, splits).astype(np.float64)
-    hits = bin_sums(version.positives, splits).astype(np.float64)
-    # Pending labels count at their worst, for k = 1 only (lemma 19).
-    most = hits if version.pending is None else hits + bin_sums(version.pending, splits)
-    fine = len(totals)
-    if fine < 2:
-        return fine, math.inf, math.inf
+    totals, hits, most = version.sums(splits)  # pending labels: for k = 1 only (lemma 19)
+    if len(totals) < 2:
+        return math.inf, math.inf
     rates, highest = hits / totals, most / totals
     owner = np.searchsorted(binning.splits, splits[:-1], side="right") - 1
     first = np.searchsorted(owner, np.arange(len(binning.totals)))
-    if k == 1:
-        mass = binning.intervals.mass
-    else:
-        mass = chernoff_upper(totals / version.n, version.mass_exponent / version.n)
+    mass = binning.mass if k == 1 else version.masses(totals)
     ratio = np.maximum.reduceat(mass * version.n / totals, first)
     weight = ratio[owner] * totals / version.n
     shape = shape_error(totals, version.shape_exponent)
@@ -425,7 +312,7 @@ def _fine(
     ends = _end_terms(version, binning, hits, most, totals, mass, atom)
     noise = (1 + blend) * float((ratio / binning.ratio).max()) * binning.squares
     cross = 2 * math.sqrt(noise * form * float((drift / spread).max())) if k == 1 else 0.0
-    return fine, form + ends, form + ends + noise + cross
+    return form + ends, form + ends + noise + cross
 
 
 def _linear_proxy(rates: Floats, highest: Floats, totals: Floats, exponent: float, delta: float) -> float:
@@ -465,35 +352,21 @@ def _end_terms(
     The bound is convex in the point m. Its maximum over the hull of the bin's limits and the map's value is
     therefore at an end of that hull. For a bin of one score, only the gap on the outside is added (lemma 8i).
     """
-    intervals, lowest, highest = binning.intervals, binning.rates, binning.most
-    others = np.maximum(np.array([totals[0], totals[-1]]) - 1.0, 1.0)
+    ends = [0, -1]
+    others = np.maximum(totals[ends] - 1.0, 1.0)
     counts = np.array([totals[0] - hits[0], most[-1]])
     rise = chernoff_upper(np.minimum(counts / others, 1.0), version.end_exponent / others)
-    rise = np.where(np.array([totals[0], totals[-1]]) > 1, rise, 1.0)
-    top = max(
-        _chord(mean, float(intervals.floor[-1]), float(rise[1]))
-        for mean in (
-            min(float(intervals.lower[-1]), float(lowest[-1])),
-            max(float(intervals.upper[-1]), float(highest[-1])),
-        )
-    )
-    bottom = max(
-        _chord(
-            1.0 - mean,
-            1.0 - float(intervals.ceiling[0]),
-            float(rise[0]),
-        )
-        for mean in (
-            min(float(intervals.lower[0]), float(lowest[0])),
-            max(float(intervals.upper[0]), float(highest[0])),
-        )
-    )
-    last, first = float(mass[-1]) * top, float(mass[0]) * bottom
+    rises = np.where(totals[ends] > 1, rise, 1.0).tolist()
+    lowest = np.minimum(binning.lower, binning.rates)[ends].tolist()
+    highest = np.maximum(binning.upper, binning.most)[ends].tolist()
+    low, high = float(binning.floor[-1]), 1.0 - float(binning.ceiling[0])
+    last = float(mass[-1]) * max(_chord(each, low, rises[1]) for each in (lowest[1], highest[1]))
+    first = float(mass[0]) * max(_chord(1.0 - each, high, rises[0]) for each in (lowest[0], highest[0]))
     if atom[-1] < 1.0:
-        last = version.gap * (1.0 - min(float(intervals.lower[-1]), float(lowest[-1]))) ** 2
+        last = version.gap * (1.0 - lowest[1]) ** 2
     if atom[0] < 1.0:
-        first = version.gap * max(float(intervals.upper[0]), float(highest[0])) ** 2
-    return last + first
+        first = version.gap * highest[0] ** 2
+    return float(last + first)
 
 
 def _chord(mean: float, floor: float, rate: float) -> float:

@@ -9,24 +9,25 @@ lemmas 10 to 13 of docs/proofs/certificates.md.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from streamcal.certificates.bin_limits import LOG_GRID, BinIntervals
+from streamcal.certificates.bin_limits import LOG_GRID, BinningLimits
 from streamcal.certificates.inequalities import Masses, chernoff_upper, prior_limits, prior_limits_once
 from streamcal.certificates.source import version_delta
 from streamcal.maps.shift import shift_odds
 from streamcal.values import Counts, Flags, Floats
 
-__all__ = ["Counted", "certify_target", "odds_limits"]
+__all__ = ["NO_SHIFT", "LabelCounts", "Shift", "certify_target", "shift_limits"]
 
 
-class Counted(NamedTuple):
+class LabelCounts(NamedTuple):
     """Labels of one domain."""
 
     positives: int
-    labels: int
+    n: int
+    """Number of labels."""
     version: int | None = None
     """Number of versions before, if these are the labels of a sliding window; None: all labels so far."""
     pending: int = 0
@@ -35,16 +36,31 @@ class Counted(NamedTuple):
     def prior_limits(self, alpha: float) -> tuple[float, float]:
         """Return limits on the domain's prior; all together fail with probability at most α (lemma 12)."""
         if self.version is None:
-            limits = prior_limits(self.positives, self.labels + self.pending, alpha)
+            limits = prior_limits(self.positives, self.n + self.pending, alpha)
             if not self.pending:
                 return limits
-            most = prior_limits(self.positives + self.pending, self.labels + self.pending, alpha)
+            most = prior_limits(self.positives + self.pending, self.n + self.pending, alpha)
             return limits[0], most[1]
-        return prior_limits_once(self.positives, self.labels, version_delta(alpha, self.version))
+        return prior_limits_once(self.positives, self.n, version_delta(alpha, self.version))
 
 
-def odds_limits(source_labels: Counted, target_labels: Counted, delta: float) -> tuple[float, float]:
-    """Return limits on κ = w₁/w₀ that hold at all numbers of labels, and all versions, together (lemma 12).
+class Shift(NamedTuple):
+    """A range of label shifts, from the domain of the labels to that of the risk (lemma 18)."""
+
+    low: float
+    """Smallest κ = w₁/w₀, at least 0."""
+    high: float
+    """Largest κ, at most ∞."""
+    negatives: float
+    """Largest w₀, at most ∞."""
+
+
+NO_SHIFT: Final = Shift(1.0, 1.0, 1.0)
+"""Shift of the labels' own domain: none."""
+
+
+def shift_limits(source_labels: LabelCounts, target_labels: LabelCounts, delta: float) -> Shift:
+    """Return limits on the shift that hold at all numbers of labels, and all versions, together (lemma 12).
 
     Parameters
     ----------
@@ -52,20 +68,18 @@ def odds_limits(source_labels: Counted, target_labels: Counted, delta: float) ->
         labels under P and under Q.
     delta
         in (0, 1). Each domain spends half of it, once for the whole life of the stream.
-
-    Returns
-    -------
-    (lower, upper) with 0 ≤ lower ≤ upper ≤ ∞; (0, ∞) if nothing is known.
     """
     p_low, p_high = source_labels.prior_limits(delta / 2)
     q_low, q_high = target_labels.prior_limits(delta / 2)
-    lower = 0.0 if p_high >= 1.0 else _odds(q_low) / _odds(p_high)
-    upper = math.inf if p_low <= 0.0 else _odds(q_high) / _odds(p_low)
-    return lower, upper
+    if p_high < 1.0:
+        low, negatives = _odds(q_low) / _odds(p_high), (1.0 - q_low) / (1.0 - p_high)
+    else:
+        low, negatives = 0.0, math.inf
+    return Shift(low, math.inf if p_low <= 0.0 else _odds(q_high) / _odds(p_low), negatives)
 
 
 def certify_target(
-    intervals: BinIntervals,
+    limits: BinningLimits,
     lowest: Floats,
     highest: Floats,
     at: Floats,
@@ -74,16 +88,16 @@ def certify_target(
     single: Flags,
     *,
     scores: int,
-    source_labels: Counted,
-    target_labels: Counted,
+    source_labels: LabelCounts,
+    target_labels: LabelCounts,
     delta: float,
 ) -> float:
     """Return a bound on R_Q of a map that holds at all target counts together (lemmas 10 to 13).
 
     Parameters
     ----------
-    intervals
-        limits on the source version's bins, see `bin_intervals`; they spend a δ of their own.
+    limits
+        limits on the source version's bins; they spend a δ of their own.
     lowest, highest
         float64[B], the map's smallest and largest value in each bin: equal for the composite ĝ∘ĥ; for label
         shift alone, ĝ at the two edges of the bin.
@@ -106,19 +120,19 @@ def certify_target(
     -------
     A bound in [0, 1]. It is 1 if nothing can be claimed, or if the data refute that h* is monotone.
     """
-    if not intervals.monotone:
+    if not limits.monotone:
         return 1.0
-    low, high = odds_limits(source_labels, target_labels, delta / 2)
-    floor, ceiling = shift_odds(intervals.floor, low), shift_odds(intervals.ceiling, high)
-    mean_low = np.clip(shift_odds(intervals.mean_lower, low), floor, ceiling)
-    mean_high = np.clip(shift_odds(intervals.mean_upper, high), floor, ceiling)
+    low, high, _ = shift_limits(source_labels, target_labels, delta / 2)
+    floor, ceiling = shift_odds(limits.floor, low), shift_odds(limits.ceiling, high)
+    mean_low = np.clip(shift_odds(limits.mean_lower, low), floor, ceiling)
+    mean_high = np.clip(shift_odds(limits.mean_upper, high), floor, ceiling)
     # E(v − H)² for H in [floor, ceiling] with mean m is at most (v − m)² + (ceiling − m)(m − floor). That is
     # linear in m, so the worst mean is at one end.
     fixed = np.maximum(*(_spread(lowest, mean, floor, ceiling) for mean in (mean_low, mean_high)))
     moving = np.maximum(np.abs(ceiling - lowest), np.abs(highest - floor)) ** 2
     loss = np.where(lowest == highest, fixed, moving)
     # At a single score, h* is what the source's labels are of.
-    rates = shift_odds(intervals.lower, low), shift_odds(intervals.upper, high)
+    rates = shift_odds(limits.lower, low), shift_odds(limits.upper, high)
     at_score = np.maximum(*(np.abs(at - rate) for rate in rates)) ** 2
     n = scores
     if n == 0:

@@ -7,12 +7,14 @@ returns its value together with its premises, met or not. If a premise fails, th
 from __future__ import annotations
 
 import math
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple, Self
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
     "BALANCE_CONSTANT",
+    "Number",
     "Premise",
     "TheoremBound",
     "theorem1",
@@ -25,17 +27,23 @@ BALANCE_CONSTANT: Final = 2420.0
 """Constant c of Theorems 1 and 2. The paper gives it after its Lemma 3, Lemma 4.3 of Kumar et al."""
 
 
-class Premise(NamedTuple):
+Number = Annotated[float, Field(ge=-math.inf)]  # which NaN is not; infinity is "Infinity" in JSON
+
+
+class Premise(BaseModel):
     """Premise of a theorem: ``available >= required``. The name says what is compared."""
 
-    name: str
-    required: float
-    available: float
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
-    @property
-    def met(self) -> bool:
-        """Whether the premise holds."""
-        return self.available >= self.required
+    name: str
+    required: Number
+    available: Number
+    met: bool
+
+    @classmethod
+    def of(cls, name: str, required: float, available: float) -> Self:
+        """Return the premise, and whether it is met."""
+        return cls(name=name, required=required, available=available, met=available >= required)
 
 
 class TheoremBound(NamedTuple):
@@ -87,7 +95,7 @@ def theorem1(n: int, bins: int, delta: float, smoothness: float | None = None) -
     calibration = _mean_error(n, bins, 4 * bins / delta) ** 2
     sharpness = 2.0 / bins if smoothness is None else 8.0 * smoothness**2 / bins**2
     required = BALANCE_CONSTANT * bins * math.log(2 * bins / delta)
-    premise = Premise("n >= c B log(2B/delta), c = 2420", required, float(n))
+    premise = Premise.of("n >= c B log(2B/delta), c = 2420", required, float(n))
     return TheoremBound(calibration, sharpness, calibration + sharpness, (premise,))
 
 
@@ -136,12 +144,12 @@ def theorem2(
     shift = 54.0 * max(1 / (p_min * n_source), 1 / (q_min * n_target)) * math.log(16 / delta)
     calibration = factor * _mean_error(n_source, bins, 8 * bins / delta) ** 2 + shift
     premises = (
-        Premise(
+        Premise.of(
             "n_P >= max(c, 27/p_min) B log(4B/delta), c = 2420",
             max(BALANCE_CONSTANT, 27 / p_min) * bins * math.log(4 * bins / delta),
             float(n_source),
         ),
-        Premise("n_Q >= 27/q_min log(16/delta)", 27 / q_min * math.log(16 / delta), float(n_target)),
+        Premise.of("n_Q >= 27/q_min log(16/delta)", 27 / q_min * math.log(16 / delta), float(n_target)),
     )
     return TheoremBound(calibration, factor * sharpness, calibration + factor * sharpness, premises)
 

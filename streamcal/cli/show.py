@@ -12,8 +12,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from streamcal.certificates.first_claim import NO_CLAIM
-from streamcal.certificates.record import Bound, Certificate
+from streamcal.certificates.record import NO_CLAIM, Certificate, RiskField
 from streamcal.engine.engine import Engine
 from streamcal.events import DOMAINS
 from streamcal.join.outcomes import JoinCounts
@@ -230,7 +229,7 @@ def show_table(found: Served) -> Group:
             below.append(Text(f"{name}certified by matured cohorts, {claimed['pending']:,} labels pending"))
         if _NO_CLAIM in risks:
             certificate = Certificate.model_validate(claimed)
-            which: Bound = "risk" if certificate.target_risk is None else "target_risk"
+            which: RiskField = "risk" if certificate.target_risk is None else "target_risk"
             below.append(Text(f"{name}{which.replace('_', ' ')}: {certificate.in_words(which)}"))
     more = found.keys - len(found.engines)
     below += [Text(f"{more:,} more keys: --key KEY")] if more else []

@@ -6,8 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from streamcal.certificates.ledger import DriftAlarm
-from streamcal.certificates.record import Certificate
+from streamcal.certificates.record import Certificate, DriftAlarm
 from streamcal.join.outcomes import Rejected
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture.mixture import Mixing

@@ -12,10 +12,11 @@ from typing import Annotated, Final, Self
 import msgspec
 import numpy as np
 
-from streamcal.certificates.claims import Formed, Target
-from streamcal.certificates.ledger import Ledger, LedgerState, Scope
+from streamcal.certificates.bounds import PackedSketch, TargetData, VersionData
+from streamcal.certificates.certificate_target import CertificateTarget
+from streamcal.certificates.ledger import Ledger, LedgerState
 from streamcal.certificates.record import Certificate
-from streamcal.certificates.target import Counted
+from streamcal.certificates.target import LabelCounts
 from streamcal.engine.auto import Auto, AutoState
 from streamcal.engine.class_priors_c import ClassPriors
 from streamcal.engine.config import Mode, RecalibratorConfig
@@ -40,12 +41,12 @@ _MOVED: Final = 0.1  # log odds: mode auto mixes anew when scores have moved the
 
 _CERTIFIED: Final = 4  # of fewer than 2⁴ steps of a mixture, each is published with its certificate
 
-_SCOPES: Final[dict[Mode, Scope]] = {
-    "auto": Scope("served", by_label_shift=True, replaces_source=True),
-    "source": Scope("formed", by_label_shift=False),
-    "label_shift": Scope("identity", by_label_shift=True),
-    "target": Scope("formed", by_label_shift=False),
-    "composite": Scope("formed", by_label_shift=True),
+_CERTIFIED_OF: Final[dict[Mode, CertificateTarget]] = {
+    "auto": CertificateTarget("served", by_label_shift=True, replaces_source=True),
+    "source": CertificateTarget("formed", by_label_shift=False),
+    "label_shift": CertificateTarget("identity", by_label_shift=True),
+    "target": CertificateTarget("formed", by_label_shift=False),
+    "composite": CertificateTarget("formed", by_label_shift=True),
 }
 
 
@@ -106,14 +107,13 @@ class MapVersions:
         if mode == "auto":
             self._auto = Auto(config.max_cells, source, target, unlabelled, config.delay_limit_seconds)
         windowed = [domain for domain in DOMAINS if config.window_of(domain) is not None]
-        self._ledger = Ledger(
-            config.delta,
-            config.max_cells,
-            _SCOPES[mode],
-            windowed,
+        about = _CERTIFIED_OF[mode]._replace(
+            delta=config.delta,
+            windowed=windowed,
             matured=cohorts is not None,
             implied=config.delay_limit_seconds,
         )
+        self._ledger = Ledger(about, config.max_cells)
         counted = (mode,) if mode == "source" or mode == "target" else DOMAINS
         strides = {"source": source.log.stride, "target": target.log.stride}
         self._versions = Versions(
@@ -138,12 +138,12 @@ class MapVersions:
     @property
     def alarms_now(self) -> tuple[DriftAlarm, ...]:
         """Assumptions refuted so far, see `Ledger.alarms_now`."""
-        return self._ledger.alarms_now(self.served.map, self._known_of_target, self._weighted)
+        return self._ledger.alarms_now(self.served.map, self._known_of_target)
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
         """Certificates that were asked for, thinned."""
-        return self._ledger.history
+        return tuple(self._ledger.history)
 
     @property
     def log_e_value(self) -> float | None:
@@ -159,9 +159,7 @@ class MapVersions:
 
     def certificate(self, time: float | None, *, publish: bool) -> Certificate | None:
         """Return the certificate of the served map at this event time, see `Ledger.certificate`."""
-        return self._ledger.certificate(
-            self.served.map, self._known_of_target, time, publish=publish, weighted=self._weighted
-        )
+        return self._ledger.certificate(self.served.map, self._known_of_target, time, publish=publish)
 
     @property
     def is_certified(self) -> bool:
@@ -174,9 +172,10 @@ class MapVersions:
         return steps % (1 << max(0, steps.bit_length() - _CERTIFIED)) == 0
 
     @property
-    def _known_of_target(self) -> Target:
+    def _known_of_target(self) -> TargetData:
         """Scores and labels of the target for a certificate."""
-        return Target(self._target_scores, Counted(self._target.positives, self._target.n))
+        labels = LabelCounts(self._target.positives, self._target.n)
+        return TargetData(self._target_scores, labels, self._weighted)
 
     def contradict(self) -> None:
         """Note a label 1 of the target that came after its prediction had been learned as 0."""
@@ -258,7 +257,7 @@ class MapVersions:
         self._versions.begin_off_schedule()
         if self._auto is None:
             self._form("target" if self._config.mode == "target" else "source")
-            self._ledger.form_off_schedule()
+            self._ledger.on_schedule = False
             self._serve(self.served.base)
         else:
             self._form("source")
@@ -363,8 +362,8 @@ class MapVersions:
         with restoring("certificates"):
             self._ledger.restore(state.ledger)
         self._source.closed = self._ledger.generation > 0
-        self._ledger.check_forecasts("source", self._source.log.sketch)
-        self._ledger.check_forecasts("target", self._target.log.sketch)
+        self._ledger.check_forecasts("source", self._source.log.sketch.n)
+        self._ledger.check_forecasts("target", self._target.log.sketch.n)
         require((state.auto is None) == (self._auto is None), "a mixture where none is served, or none")
         if self._auto is not None and state.auto is not None:
             with restoring("the mixture"):
@@ -386,7 +385,7 @@ class MapVersions:
                 self._ledger.score(domain, labels.log.sketch)
             if forms:
                 self._form_on_schedule(domain)
-        elif forms and domain == "target" and self._ledger.counts_target:
+        elif forms and domain == "target" and self._ledger.about.counts_target:
             self._count_target()
         if self._auto is not None and domain == "source":
             self._mix(self._auto)
@@ -402,7 +401,7 @@ class MapVersions:
     def _form_on_schedule(self, domain: Domain) -> None:
         formed = self._form(domain)
         if domain == "target" and self._cohorts is not None:
-            formed = self._formed_of(self._cohorts)
+            formed = self._data_of(self._cohorts)
         if formed is not None:
             self._ledger.form(formed)
 
@@ -410,26 +409,26 @@ class MapVersions:
         """Record the target's window or cohorts at this version: claims by label shift rest on them."""
         self.settle("target")
         if self._cohorts is not None:
-            matured = self._formed_of(self._cohorts)
+            matured = self._data_of(self._cohorts)
             if matured is not None:
                 self._ledger.count(matured)
             return
         sketch = self._target.log.sketch
         if sketch.n:
             whole = np.array([0, len(sketch.cells)], np.int64)
-            self._ledger.count(Formed.of(sketch, whole, 1, self._versions.begun["target"] - 1, "target"))
+            before = self._versions.begun["target"] - 1
+            self._ledger.count(VersionData(PackedSketch(sketch), whole, 1, before, "target"))
 
-    def _formed_of(self, cohorts: Cohorts) -> Formed | None:
+    def _data_of(self, cohorts: Cohorts) -> VersionData | None:
         """Return the record of the matured cohorts to certify, all labels settled; None if there are none."""
         matured = cohorts.matured
         if matured is None:
             return None
-        predictions, labels = matured.predictions, matured.labels
-        whole = np.array([0, len(predictions.cells)], np.int64)
-        number = matured.number - 1
-        return Formed.of(labels, whole, 1, number, "target", predictions=predictions)
+        labels, predictions = PackedSketch(matured.labels), PackedSketch(matured.predictions)
+        whole = np.array([0, len(matured.predictions.cells)], np.int64)
+        return VersionData(labels, whole, 1, matured.number - 1, "target", predictions=predictions)
 
-    def _form(self, domain: Domain) -> Formed | None:
+    def _form(self, domain: Domain) -> VersionData | None:
         """Form h from the labels of a domain so far; None if there are none."""
         labels = self._target if domain == "target" else self._source
         if not labels.n:
@@ -448,7 +447,7 @@ class MapVersions:
             # Of the target the mixture keeps its own windows; what is formed there only certifies it.
             self._auto.set_source(sketch)
         version = self._versions.begun[domain] - 1
-        return Formed.of(sketch, formed.splits, formed.choices, version, domain)
+        return VersionData(PackedSketch(sketch), formed.splits, formed.choices, version, domain)
 
     def _map_of(self, sketch: ScoreSketch, binned: RecalibrationMap) -> RecalibrationMap:
         """Return h: the paper's map of these bins, or the curve that ``bins="auto"`` chooses."""

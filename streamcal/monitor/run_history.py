@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from streamcal.certificates.first_claim import NO_CLAIM
+from streamcal.certificates.record import NO_CLAIM
 from streamcal.engine.emissions import DriftAlarm, Mixing
 from streamcal.engine.engine import Engine
 from streamcal.monitor.alarms import advised

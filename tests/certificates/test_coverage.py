@@ -20,6 +20,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from streamcal.certificates.bin_limits import VersionLimits
 from streamcal.certificates.source import certify, certify_best, default_candidates, version_delta
 from streamcal.certificates.theorems import theorem1
 from streamcal.maps.binning import bin_sums, candidate_bins, choose_bins, cube_root, uniform_mass
@@ -73,7 +74,7 @@ def shortfalls(truth: Truth, streams: int, step: int, rule: str) -> np.ndarray:
                 bins, choices = cube_root(n), 1
             splits = uniform_mass(totals, bins)
             delta = version_delta(DELTA, j)
-            bound = certify(negatives, positives, splits, delta=delta, choices=choices, single=single)
+            bound = certify(VersionLimits(negatives, positives, delta, single), splits, choices)
             values = bin_sums(positives, splits) / bin_sums(totals, splits)
             true = risks(truth, edges_of(left, splits), values)
             assert all(0 <= figure <= 1 for figure in bound[:3])
@@ -121,7 +122,7 @@ def tightness(n: int, truth: Truth, seed: int = 0) -> tuple[float, ...]:
     j = int(np.log(n / 64) / np.log(1.1))
     grid = default_candidates(n, len(left))
     began = time.perf_counter()
-    bound, splits = certify_best(negatives, positives, grid, delta=version_delta(DELTA, j))
+    bound, splits = certify_best(VersionLimits(negatives, positives, version_delta(DELTA, j)), grid)
     spent = 1e3 * (time.perf_counter() - began)
     values = bin_sums(positives, splits) / bin_sums(negatives + positives, splits)
     true = risks(truth, edges_of(left, splits), values)

@@ -20,7 +20,7 @@ from streamcal.certificates.inequalities import (
     largest_proxy,
     prior_limits,
 )
-from streamcal.certificates.target import Counted
+from streamcal.certificates.target import LabelCounts
 from streamcal.certificates.theorems import theorem1, theorem2, theorem2_ratio, theoretical_bins
 
 # by hand: ⌊n/B⌋, log(4B/δ), then (√(log/(2(⌊n/B⌋−1))) + 1/⌊n/B⌋)², and the premise 2420 B log(2B/δ)
@@ -144,7 +144,7 @@ def test_limits_on_the_prior_of_a_window_hold_in_every_window_of_a_life() -> Non
         versions = np.arange(len(hits)) + panes
         kl = entr(rate) + entr(1 - rate) + rate * np.log(prior) + (1 - rate) * np.log1p(-prior)
         far = np.argsort(32 * panes * kl + 2 * np.log(versions))[:20]  # those that miss first
-        limits = [Counted(int(hits[i]), 32 * panes, int(versions[i])).prior_limits(alpha) for i in far]
+        limits = [LabelCounts(int(hits[i]), 32 * panes, int(versions[i])).prior_limits(alpha) for i in far]
         missed += any(not low <= prior <= high for low, high in limits)
         worst = int(hits[np.argmin(kl)])
         low, high = prior_limits(worst, 32 * panes, alpha)

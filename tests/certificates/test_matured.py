@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from streamcal.certificates.bin_limits import VersionLimits
 from streamcal.certificates.inequalities import prior_limits
 from streamcal.certificates.source import Centre, certify_best, default_candidates
-from streamcal.certificates.target import Counted
+from streamcal.certificates.target import LabelCounts
 from streamcal.sketch.cohorts import Cohorts
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
@@ -49,19 +50,20 @@ def test_no_labels_in_place_of_the_pending_give_a_larger_bound(
         pending = lost[0] + lost[1]
         known = negatives - lost[1], positives - lost[0]
         candidates = default_candidates(n, len(pending))
+        unknown = VersionLimits(*known, 0.05, single, pending)
         for bins in candidates[::3]:
-            worst, splits = certify_best(*known, [bins], delta=0.05, single=single, pending=pending)
-            centre = Centre.of(*known, splits, worst, single, pending)
+            worst, splits = certify_best(unknown, [bins])
+            centre = Centre(unknown, splits, worst)
             for hits in [*completions(pending, rng), lost[0]]:
-                whole = known[0] + pending - hits, known[1] + hits
-                bound, same = certify_best(*whole, [bins], delta=0.05, single=single)
+                whole = VersionLimits(known[0] + pending - hits, known[1] + hits, 0.05, single)
+                bound, same = certify_best(whole, [bins])
                 assert (same == splits).all(), "labels play no part in it"
                 if not bound.monotone:
                     continue  # which the pending labels may hide
                 assert bound.risk <= worst.risk
                 assert bound.calibration <= worst.calibration
                 assert bound.sharpness <= worst.sharpness
-                known_centre = Centre.of(*whole, splits, bound, single)
+                known_centre = Centre(whole, splits, bound)
                 value = np.sort(rng.random(len(centre.starts)))
                 served = value, np.minimum(value + 0.01, 1.0), value
                 assert known_centre.bound_of(*served) <= centre.bound_of(*served)
@@ -69,8 +71,10 @@ def test_no_labels_in_place_of_the_pending_give_a_larger_bound(
 
 def test_without_pending_labels_the_bound_is_the_one_of_all_labels() -> None:
     negatives, positives, single = cells(5000, 0.5, np.random.default_rng(2), None)
-    known = certify_best(negatives, positives, [20, 40], delta=0.05, single=single)
-    none = certify_best(negatives, positives, [20, 40], delta=0.05, single=single, pending=0 * negatives)
+    known, none = (
+        certify_best(VersionLimits(negatives, positives, 0.05, single, pending), [20, 40])
+        for pending in (None, 0 * negatives)
+    )
     assert none[0] == known[0]
 
 
@@ -78,7 +82,7 @@ def test_limits_on_a_prior_enclose_those_of_all_labels_in_place_of_the_pending()
     for labels in (1, 7, 300):
         for pending in (0, 1, 40):
             for positives in {0, labels // 3, labels}:
-                low, high = Counted(positives, labels, None, pending).prior_limits(0.01)
+                low, high = LabelCounts(positives, labels, None, pending).prior_limits(0.01)
                 for hits in range(pending + 1):
                     inner = prior_limits(positives + hits, labels + pending, 0.01)
                     assert low <= inner[0] + 1e-9

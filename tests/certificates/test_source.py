@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamcal.certificates.bin_limits import (
+    BinningLimits,
+    VersionLimits,
     atom_shares,
-    bin_intervals,
     mean_limits,
     noise_limit,
     pool_widths,
     squares_limit,
-    version_limits,
 )
 from streamcal.certificates.inequalities import chernoff_upper
 from streamcal.certificates.source import (
@@ -26,7 +26,7 @@ from streamcal.certificates.source import (
     default_candidates,
     version_delta,
 )
-from streamcal.certificates.target import Counted, certify_target, odds_limits
+from streamcal.certificates.target import LabelCounts, certify_target, shift_limits
 from streamcal.maps.binning import bin_sums, uniform_mass
 from streamcal.maps.shift import shift_odds
 from tests.certificates.truths import TRUTHS, cells, edges_of, gaussian, risks
@@ -56,24 +56,25 @@ def test_bounds_are_probabilities_whatever_the_cells(counts, bins, delta, choice
     table = np.array([pair for pair in counts if sum(pair)] or [(1, 0)], dtype=np.int64)
     negatives, positives = table[:, 0].copy(), table[:, 1].copy()
     splits = uniform_mass(negatives + positives, bins)
-    bound = certify(negatives, positives, splits, delta=delta, choices=choices)
-    centre = Centre.best_of(negatives, positives, delta=delta / 2)
-    served = certify_served(negatives, positives, splits, centre, choices=choices)
+    bound = certify(VersionLimits(negatives, positives, delta), splits, choices)
+    half = VersionLimits(negatives, positives, delta / 2)
+    served = certify_served(half, splits, Centre.best_of(half), choices)
     for one in (bound, served):
         assert all(0 <= figure <= 1 for figure in one[:3])
         assert one.calibration <= one.risk
         assert one.sharpness <= one.risk
-    limits = bin_intervals(negatives, positives, splits, delta=delta, choices=choices)
-    for array in limits[:7]:
-        assert ((array >= 0) & (array <= 1)).all()
+    limits = BinningLimits(VersionLimits(negatives, positives, delta), splits, choices)
+    for name in ("rates", "most", "lower", "upper", "mean_lower", "mean_upper", "floor", "ceiling", "mass"):
+        assert ((getattr(limits, name) >= 0) & (getattr(limits, name) <= 1)).all()
 
 
 @pytest.mark.parametrize("label", [0, 1])
 def test_one_bin_and_equal_labels_are_fine(label: int) -> None:
     counts = np.full(2000, 5), np.zeros(2000, np.int64)
     negatives, positives = counts if label == 0 else counts[::-1]
-    one = certify(negatives, positives, np.array([0, 2000]), delta=1e-3)
-    best, _ = certify_best(negatives, positives, default_candidates(10_000, 2000), delta=1e-3)
+    version = VersionLimits(negatives, positives, 1e-3)
+    one = certify(version, np.array([0, 2000]))
+    best, _ = certify_best(version, default_candidates(10_000, 2000))
     assert 0 < best.risk < 0.02
     assert best.risk <= one.risk < 1
 
@@ -81,19 +82,20 @@ def test_one_bin_and_equal_labels_are_fine(label: int) -> None:
 def test_more_choices_and_less_delta_cost() -> None:
     negatives, positives, _ = sample(10_000)
     splits = uniform_mass(negatives + positives, 40)
-    base = certify(negatives, positives, splits, delta=1e-3)
-    assert certify(negatives, positives, splits, delta=1e-3, choices=40).risk > base.risk
-    assert certify(negatives, positives, splits, delta=1e-4).risk > base.risk
+    version, less = (VersionLimits(negatives, positives, delta) for delta in (1e-3, 1e-4))
+    base = certify(version, splits)
+    assert certify(version, splits, 40).risk > base.risk
+    assert certify(less, splits).risk > base.risk
 
 
 def test_labels_that_fall_refute_monotone_and_withdraw() -> None:
     rng = np.random.default_rng(0)
     positives = rng.binomial(100, np.linspace(0.9, 0.1, 100))
     splits = uniform_mass(np.full(100, 100), 10)
-    bound = certify(100 - positives, positives, splits, delta=1e-3)
-    assert bound == RiskBound(1.0, 1.0, 1.0, 10, 10, 1e-3, monotone=False)
-    centre = Centre.best_of(100 - positives, positives, delta=1e-3)
-    served = certify_served(100 - positives, positives, splits, centre)
+    version = VersionLimits(100 - positives, positives, 1e-3)
+    bound = certify(version, splits)
+    assert bound == RiskBound(1.0, 1.0, 1.0, 10, 1e-3, monotone=False)
+    served = certify_served(version, splits, Centre.best_of(version))
     assert served[:3] == (1.0, 1.0, 1.0)
     assert not served.monotone
 
@@ -101,11 +103,11 @@ def test_labels_that_fall_refute_monotone_and_withdraw() -> None:
 def test_any_other_map_is_bounded_by_the_triangle() -> None:
     truth = gaussian(0.5)
     negatives, positives, left = sample(30_000)
-    delta = version_delta(0.1, 60)
-    bound, splits = certify_best(negatives, positives, [40, 80], delta=delta)
+    version = VersionLimits(negatives, positives, version_delta(0.1, 60))
+    bound, splits = certify_best(version, [40, 80])
     edges = np.append(left, 1.0)
     platt = 1 / (1 + np.exp(-3.6 * np.log(np.clip(edges, 1e-12, 1) / np.clip(1 - edges, 1e-12, 1))))
-    centre = Centre.of(negatives, positives, splits, bound)
+    centre = Centre(version, splits, bound)
     figure = centre.bound_of(
         platt[centre.starts], platt[np.append(centre.starts[1:], len(left))], platt[centre.starts]
     )
@@ -121,12 +123,10 @@ def test_any_other_map_is_bounded_by_the_triangle() -> None:
 def test_the_best_is_found_by_looking_at_some(name: str, n: int) -> None:
     """Not at all 11; and it is the best of all, or within a tenth of it where the bound has ripples."""
     negatives, positives, _ = sample(n, name=name)
-    candidates, delta = default_candidates(n, len(negatives)), version_delta(0.1, 60)
-    best, splits = certify_best(negatives, positives, candidates, delta=delta)
-    each = [
-        certify_best(negatives, positives, [bins] * len(candidates), delta=delta)[0].risk
-        for bins in candidates
-    ]
+    candidates = default_candidates(n, len(negatives))
+    version = VersionLimits(negatives, positives, version_delta(0.1, 60))
+    best, splits = certify_best(version, candidates)
+    each = [certify_best(version, [bins] * len(candidates))[0].risk for bins in candidates]
     assert best.risk <= 1.1 * min(each)
     assert best.bins == len(splits) - 1
 
@@ -135,19 +135,19 @@ def test_the_served_map_gains_from_the_best_one() -> None:
     negatives, positives, _ = sample(10_000, name="constant 0.01")
     splits = np.array([0, len(negatives)])
     delta = version_delta(0.1, 53)
-    own = certify(negatives, positives, splits, delta=delta / 2, choices=30)
-    centre = Centre.best_of(negatives, positives, delta=delta / 2)
-    assert certify_served(negatives, positives, splits, centre, choices=30).risk < own.risk
+    version = VersionLimits(negatives, positives, delta / 2)
+    own = certify(version, splits, 30)
+    assert certify_served(version, splits, Centre.best_of(version), 30).risk < own.risk
 
 
 def test_errors_name_the_value() -> None:
     one = np.array([1])
     with pytest.raises(ValueError, match="delta must be in"):
-        certify(one, one, np.array([0, 1]), delta=0.0)
+        VersionLimits(one, one, 0.0)
     with pytest.raises(ValueError, match="got 1 and 0"):
-        certify(one, one[:0], np.array([0, 1]), delta=0.1)
+        VersionLimits(one, one[:0], 0.1)
     with pytest.raises(ValueError, match="candidates"):
-        certify_best(one, one, [], delta=0.1)
+        certify_best(VersionLimits(one, one, 0.1), [])
 
 
 def composite(n_source: int, n_target: int, seed: int) -> tuple[float, float]:
@@ -158,7 +158,7 @@ def composite(n_source: int, n_target: int, seed: int) -> tuple[float, float]:
     totals = negatives + positives
     splits = uniform_mass(totals, max(4, round(1.5 * n_source ** (1 / 3))))
     j = max(0, int(np.log(n_source / 64) / np.log(1.1)))
-    limits = bin_intervals(negatives, positives, splits, delta=version_delta(0.05, j))
+    limits = BinningLimits(VersionLimits(negatives, positives, version_delta(0.05, j)), splits)
     edges = edges_of(left, splits)
     rates = bin_sums(positives, splits) / bin_sums(totals, splits)
     hits, source_hits = int(labels.sum()), int(positives.sum())
@@ -172,8 +172,8 @@ def composite(n_source: int, n_target: int, seed: int) -> tuple[float, float]:
         *(np.searchsorted(np.sort(scores), side) for side in (edges[:-1], edges[1:])),
         np.zeros(len(values), bool),
         scores=len(scores),
-        source_labels=Counted(source_hits, n_source),
-        target_labels=Counted(hits, n_target),
+        source_labels=LabelCounts(source_hits, n_source),
+        target_labels=LabelCounts(hits, n_target),
         delta=0.05,
     )
     return certified, risks(gaussian(0.1), edges, values)[2]
@@ -200,16 +200,16 @@ def test_target_certificate_is_not_vacuous_table() -> None:
 def test_target_certificate_is_one_when_nothing_is_known() -> None:
     negatives, positives, _ = sample(10_000)
     splits = uniform_mass(negatives + positives, 20)
-    limits = bin_intervals(negatives, positives, splits, delta=1e-3)
-    assert odds_limits(Counted(5, 10), Counted(0, 0), 0.1) == (0.0, np.inf)
+    limits = BinningLimits(VersionLimits(negatives, positives, 1e-3), splits)
+    assert shift_limits(LabelCounts(5, 10), LabelCounts(0, 0), 0.1)[:2] == (0.0, np.inf)
     figure = certify_target(
         limits,
         *[np.full(20, 0.5)] * 3,
         *[np.zeros(20, np.int64)] * 2,
         np.zeros(20, bool),
         scores=0,
-        source_labels=Counted(5000, 10_000),
-        target_labels=Counted(0, 0),
+        source_labels=LabelCounts(5000, 10_000),
+        target_labels=LabelCounts(0, 0),
         delta=0.05,
     )
     assert figure <= 1
@@ -222,8 +222,8 @@ def test_target_certificate_is_one_when_nothing_is_known() -> None:
         np.arange(50, 1001, 50),
         np.zeros(20, bool),
         scores=1000,
-        source_labels=Counted(5000, 10_000),
-        target_labels=Counted(100, 1000),
+        source_labels=LabelCounts(5000, 10_000),
+        target_labels=LabelCounts(100, 1000),
         delta=0.05,
     )
     assert wide <= 1
@@ -241,7 +241,7 @@ def test_lemmas_3_6_7_cover_the_noise_and_a_tenth_of_them_does_not() -> None:
     shares = []
     for _ in range(600):
         hits = rng.binomial(250, rates).astype(np.float64)
-        lower, upper, _ = mean_limits(hits, totals, 0.05)
+        lower, upper, _ = mean_limits(hits, hits, totals, 0.05)
         noise = noise_limit((totals - hits).astype(np.int64), hits.astype(np.int64), 6000, 0.05)
         exponent = np.log(2 * 24 * len(pool_widths(24)) / 0.05)
         limit = squares_limit(lower, upper, totals, np.ones(24), noise, exponent, 0.05)
@@ -315,7 +315,7 @@ def test_lemma_8i_pays_for_what_hides_beside_an_atom(seed: int) -> None:
             continue
         totals = np.array([lower, upper])
         none = np.zeros(2, np.int64)
-        version = version_limits(none, totals, share / 0.10, np.array([True, True]))  # 0.10: of the masses
+        version = VersionLimits(none, totals, share / 0.10, np.array([True, True]))  # 0.10: of the masses
         mass = np.array([0.9, 0.9])
         spread = mass * atom_shares(version, np.array([0, 1, 2]), mass)
         assert spread == pytest.approx(version.gap)
@@ -326,7 +326,7 @@ def test_lemma_8i_pays_for_what_hides_beside_an_atom(seed: int) -> None:
 
 def test_one_score_that_several_cells_or_scores_share_a_bin_with_is_no_atom() -> None:
     totals = np.array([40, 50, 60, 70])
-    version = version_limits(totals // 2, totals - totals // 2, 1e-3, np.array([True, True, True, False]))
+    version = VersionLimits(totals // 2, totals - totals // 2, 1e-3, np.array([True, True, True, False]))
     shares = atom_shares(version, np.array([0, 1, 3, 4]), np.full(3, 0.5))
     assert shares[0] < 1.0
     assert shares[1:].tolist() == [1.0, 1.0]
@@ -336,12 +336,12 @@ def test_bins_of_one_score_have_no_shape() -> None:
     negatives = np.arange(10_000, 0, -1000)
     positives = negatives[::-1].copy()
     splits = np.arange(11)
-    known = certify(negatives, positives, splits, delta=1e-3, single=np.ones(10, bool))
-    assert known.risk < 0.1 * certify(negatives, positives, splits, delta=1e-3).risk
+    known = certify(VersionLimits(negatives, positives, 1e-3, np.ones(10, bool)), splits)
+    assert known.risk < 0.1 * certify(VersionLimits(negatives, positives, 1e-3), splits).risk
     one = np.array([400_000]), np.array([600_000])
-    alone = certify(*one, np.array([0, 1]), delta=1e-3, single=np.array([True]))
+    alone = certify(VersionLimits(*one, 1e-3, np.array([True])), np.array([0, 1]))
     assert alone.risk < 1e-4
-    assert certify(*one, np.array([0, 1]), delta=1e-3).risk > 0.2
+    assert certify(VersionLimits(*one, 1e-3), np.array([0, 1])).risk > 0.2
 
 
 def test_lemma_9_takes_a_map_at_an_atom_for_what_it_is_there_and_pays_for_the_gaps() -> None:
@@ -350,7 +350,7 @@ def test_lemma_9_takes_a_map_at_an_atom_for_what_it_is_there_and_pays_for_the_ga
     positives = np.array([20_000, 60_000, 100_000, 140_000, 180_000])
     n, d, single = int(totals.sum()), 0.2, np.ones(5, bool)
     known, unknown = (
-        Centre.best_of(totals - positives, positives, delta=1e-3, single=flags)
+        Centre.best_of(VersionLimits(totals - positives, positives, 1e-3, flags))
         for flags in (single, np.array([True, True, False, True, True]))
     )
     values = positives / totals

@@ -18,21 +18,22 @@ from streamcal import (
     PredictionEvent,
     Recalibrator,
 )
-from streamcal.certificates.claims import Claims, Formed, Spending, _range
+from streamcal.certificates.bin_limits import VersionLimits
+from streamcal.certificates.bounds import Bounds, ErrorBudget, PackedSketch, VersionData, _range
 from streamcal.certificates.ledger import MOST_CERTIFICATES
 from streamcal.certificates.path_bounds import PathBounds
 from streamcal.certificates.prequential import Prequential
 from streamcal.certificates.record import ARRIVAL, LABEL_SHIFT_REFUTED, MONOTONE_REFUTED
 from streamcal.certificates.shift_watch import LabelShiftWatch
 from streamcal.certificates.source import Centre, certify_served, version_delta
-from streamcal.certificates.target import Counted, certify_target
+from streamcal.certificates.target import LabelCounts, certify_target
 from streamcal.certificates.theorems import theorem1
 from streamcal.engine.schedule import Schedule
 from streamcal.maps.shift import shift_odds
 from streamcal.maps.uniform_mass import form
+from streamcal.sketch.decoding import decoded, encoded
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
-from tests.states import bytes_of, restored
 
 SOURCE, TARGET = NormalPair(0.5), NormalPair(0.1)
 
@@ -72,8 +73,8 @@ def test_the_certificate_is_that_of_the_version_as_it_was_formed() -> None:
     forecasts.update(sketch)
     formed = form(sketch, "cube_root")
     # Half of δ for the limits of bins, a quarter for masses, a quarter once for the likelihood set.
-    centre = Centre.best_of(*sketch.counts, delta=version_delta(0.05, 52) / 2)
-    by_bins = certify_served(*sketch.counts, formed.splits, centre)
+    version = VersionLimits(*sketch.counts, version_delta(0.05, 52) / 2)
+    by_bins = certify_served(version, formed.splits, Centre.best_of(version))
     paths = PathBounds(sketch, forecasts.log_likelihoods.tolist(), 0.025, version_delta(0.025, 52))
     risk = paths.risk(lambda edges: _range(formed.map, edges))
     assert (first.version, first.n_source, first.domain) == (53, sketch.n, "source")
@@ -284,20 +285,19 @@ def test_under_a_window_each_version_has_its_own_share_of_delta(domain: str) -> 
             at = len(scores)  # all labels so far
         held[name] = ScoreSketch()
         held[name].add(scores[first:at], labels[first:at])
-        counted[name] = Counted(int(labels[first:at].sum()), at - first, version if windowed else None)
+        counted[name] = LabelCounts(int(labels[first:at].sum()), at - first, version if windowed else None)
         if name == "source":
             formed = form(held[name], "cube_root")
             # Without a window, half of each share is for the likelihood set.
             share = 0.02 if windowed else 0.01
-            spending = Spending(version_delta(3.0 * share, version), 0.005, 0.005)
-            claims = Claims(
-                Formed.of(held[name], formed.splits, 1, version, name), spending, windowed=windowed
-            )
-    below, upto, single = claims.bin_counts(held["target"])
+            budget = ErrorBudget(version_delta(3.0 * share, version), 0.005, 0.005)
+            data = VersionData(PackedSketch(held[name]), formed.splits, 1, version, name)
+            bounds = Bounds(data, budget, windowed=windowed)
+    below, upto, single = bounds.bin_counts(held["target"])
     weights = engine.map.weights
     values = shift_odds(np.array(formed.map.values), weights[1] / weights[0])
     expected = certify_target(
-        claims.limits,
+        bounds.limits,
         values,
         values,
         values,
@@ -392,7 +392,7 @@ def test_the_watch_keeps_counts_not_labels() -> None:
 
 @pytest.mark.parametrize(("labels", "stride"), [(500, 64), (20_000, 1000), (10**6, 4096)])
 def test_the_watch_looks_soon_however_long_the_stream_is(labels: int, stride: int) -> None:
-    watch = LabelShiftWatch(0.01, 4096)
+    watch = LabelShiftWatch.begun(0.01, 4096)
     empty = ScoreSketch()
     assert watch.next_look == 256
     watch.count(np.full(labels, 0.5), np.zeros(labels, np.int8))
@@ -406,7 +406,7 @@ def test_the_watch_is_the_same_however_labels_are_cut() -> None:
     source, target = ScoreSketch(), ScoreSketch()
     source.add(*SOURCE.sample(50_000, rng))
     scores, labels = shifted(20_000, rng)
-    watches = [LabelShiftWatch(0.01, 4096) for _ in range(3)]
+    watches = [LabelShiftWatch.begun(0.01, 4096) for _ in range(3)]
     start = 0
     while start < len(scores):
         end = min(watches[0].next_look, len(scores))
@@ -416,14 +416,14 @@ def test_the_watch_is_the_same_however_labels_are_cut() -> None:
             watches[1].count(scores[a:b], labels[a:b])
         for i in range(start, end):
             watches[2].count(scores[i : i + 1], labels[i : i + 1])
-        watches[1] = restored(LabelShiftWatch(0.01, 4096), bytes_of(watches[1]))
+        watches[1] = decoded(encoded(watches[1]), LabelShiftWatch, "a watch")
         assert len({watch.look(source, target) for watch in watches}) == 1
-        assert len({bytes_of(watch) for watch in watches}) == 1
+        assert len({encoded(watch) for watch in watches}) == 1
         assert len({watch.log_e for watch in watches}) == 1
         start = end
     assert watches[0].refuted
     assert watches[0].labels == 20_000
-    assert len(bytes_of(watches[0])) < 1000, "it keeps counts, not labels"
+    assert len(encoded(watches[0])) < 1000, "it keeps counts, not labels"
 
 
 def test_the_watch_of_a_later_source_chooses_no_bins_from_that_sources_scores() -> None:
@@ -432,7 +432,7 @@ def test_the_watch_of_a_later_source_chooses_no_bins_from_that_sources_scores() 
     source, target = ScoreSketch(), ScoreSketch()
     source.add(*SOURCE.sample(50_000, rng))
     scores, labels = shifted(20_000, rng)
-    first = LabelShiftWatch(0.01, 4096)
+    first = LabelShiftWatch.begun(0.01, 4096)
     start = 0
     while not first.refuted:
         end = first.next_look
@@ -440,23 +440,23 @@ def test_the_watch_of_a_later_source_chooses_no_bins_from_that_sources_scores() 
         first.count(scores[start:end], labels[start:end])
         first.look(source, target)
         start = end
-    bins = first.to_state().cells.tolist()
+    bins = first.cells.tolist()
     generation = ScoreSketch()  # with other scores than those before the alarm
     later = NormalPair(0.9)
     generation.add(*later.sample(4096, rng))
     target.merge(generation)
-    watch = LabelShiftWatch(0.01, 4096, first)
+    watch = fresh = LabelShiftWatch.begun(0.01, 4096, first)
     for _ in range(40):
         scores, labels = later.sample(watch.next_look - watch.labels, rng)
         target.add(scores, labels)
         watch.count(scores, labels)
         assert not watch.look(generation, target)
-        watch = restored(LabelShiftWatch(0.01, 4096, first), bytes_of(watch))
-        state = watch.to_state()
-        assert state.cells.tolist() == bins
-    assert state.test is not None
-    assert state.test.restarts > 0
-    assert sum(state.test.source_negatives + state.test.source_positives) == 4096
+        watch = decoded(encoded(watch), LabelShiftWatch, "a watch")
+        watch.check(fresh)
+        assert watch.cells.tolist() == bins
+    assert watch.test is not None
+    assert watch.test.restarts > 0
+    assert watch.test.source.sum() == 4096
 
 
 def test_a_certificate_is_a_frozen_record_that_round_trips_through_json() -> None:
@@ -522,8 +522,9 @@ def test_scores_of_a_cell_that_an_edge_splits_count_in_each_bin() -> None:
     coarse.add(scores)
     assert coarse.level > fine.level
     formed = form(fine, 20)
-    claims = Claims(Formed.of(fine, formed.splits, 1, 0, "source"), Spending(0.01, 0.005, 0.005))
-    below, upto, single = claims.bin_counts(coarse)
+    data = VersionData(PackedSketch(fine), formed.splits, 1, 0, "source")
+    bounds = Bounds(data, ErrorBudget(0.01, 0.005, 0.005))
+    below, upto, single = bounds.bin_counts(coarse)
     assert not single.any()
     exact = np.concatenate(([0], np.cumsum(fine.totals)))[formed.splits]
     assert (below <= exact[:-1]).all()
@@ -532,7 +533,7 @@ def test_scores_of_a_cell_that_an_edge_splits_count_in_each_bin() -> None:
     assert (upto[1:] - below[:-1] <= exact[2:] - exact[:-2] + 2 * coarse.totals.max()).all()
     same = ScoreSketch(labelled=False)
     same.add(scores)
-    below, upto, single = claims.bin_counts(same)
+    below, upto, single = bounds.bin_counts(same)
     assert not single.any()
     assert (below == exact[:-1]).all()
     assert (upto == exact[1:]).all()
@@ -541,7 +542,8 @@ def test_scores_of_a_cell_that_an_edge_splits_count_in_each_bin() -> None:
 def test_a_bin_of_one_source_score_is_single_only_if_the_target_has_no_other_there() -> None:
     source, target = ScoreSketch(), ScoreSketch(labelled=False)
     source.add([0.2] * 5 + [0.5] * 5 + [0.8] * 5, [0, 1, 0, 1, 1] * 3)
-    claims = Claims(Formed.of(source, np.arange(4), 1, 0, "source"), Spending(0.01, 0.005, 0.005))
+    data = VersionData(PackedSketch(source), np.arange(4), 1, 0, "source")
+    bounds = Bounds(data, ErrorBudget(0.01, 0.005, 0.005))
     for scores, expected in (
         ([0.2, 0.5, 0.8, 0.8], [True, True, True]),
         ([0.2, 0.2], [True, True, True]),  # one without scores has none of another
@@ -551,7 +553,7 @@ def test_a_bin_of_one_source_score_is_single_only_if_the_target_has_no_other_the
     ):
         target = ScoreSketch(labelled=False)
         target.add(scores)
-        assert claims.bin_counts(target)[2].tolist() == expected
+        assert bounds.bin_counts(target)[2].tolist() == expected
 
 
 @pytest.mark.statistical

@@ -100,7 +100,7 @@ def test_it_is_not_much_wider_where_labels_come_late_whatever_they_are() -> None
             engine = Recalibrator(mode="target", label_delay_limit=option)
             *_, certificate = fed(engine, scores, labels, due, n // 4)
             assert certificate is not None
-            by_limits = engine._engine._versions._ledger._claims["target"].by_limits(engine.map)
+            by_limits = engine._engine._versions._ledger._bounds["target"].by_limits(engine.map)
             found.append((certificate.risk, by_limits.risk))
         (matured, same), (best, limits) = found
         assert matured == same, "there is no likelihood set"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamcal import RecalibrationMap, Recalibrator
-from streamcal.certificates.claims import Claims, Formed, Spending, _range
+from streamcal.certificates.bounds import Bounds, ErrorBudget, PackedSketch, VersionData, _range
 from streamcal.certificates.source import version_delta
 from streamcal.engine.config import Mode
 from streamcal.engine.schedule import Schedule
@@ -72,10 +72,11 @@ def test_the_certificate_is_about_the_map_that_is_served_not_about_bins_beside_i
     formed = form(sketch, "auto")
     version = Schedule(1.1).passed(last) - 1
     share = 0.06 if mode == "composite" else 0.1
-    spending = Spending(version_delta(share / 2, version), version_delta(share / 4, version), share / 4)
-    claims = Claims(Formed.of(sketch, formed.splits, formed.choices, version, domain), spending)
+    budget = ErrorBudget(version_delta(share / 2, version), version_delta(share / 4, version), share / 4)
+    data = VersionData(PackedSketch(sketch), formed.splits, formed.choices, version, domain)
+    bounds = Bounds(data, budget)
     assert engine.map.kind == "linear"
-    by_limits = claims.bound_of(engine.map).risk
-    assert by_limits > claims.own.risk
+    by_limits = bounds.bound_of(engine.map).risk
+    assert by_limits > bounds.own.risk
     assert truth.risk(engine.map).total < certificate.risk < by_limits
     assert certificate.sharpness_risk == certificate.risk

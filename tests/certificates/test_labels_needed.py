@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from streamcal import Certificate, Recalibrator
-from streamcal.certificates.first_claim import NO_CLAIM, doubled, first_claim
+from streamcal.certificates.bounds import doubled
+from streamcal.certificates.ledger import labels_needed
+from streamcal.certificates.record import NO_CLAIM
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
 
@@ -24,7 +26,7 @@ def certified(n_source: int, n_target: int, seed: int, **options: object) -> Cer
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_first_claim_comes_near_the_labels_that_were_expected(seed: int) -> None:
-    expected = certified(80, 0, seed, mode="source").first_claim
+    expected = certified(80, 0, seed, mode="source").labels_needed
     assert expected is not None
     assert certified(max(64, expected // 4), 0, seed, mode="source").risk >= NO_CLAIM
     assert certified(expected * 4, 0, seed, mode="source").risk < NO_CLAIM
@@ -33,7 +35,7 @@ def test_a_first_claim_comes_near_the_labels_that_were_expected(seed: int) -> No
 @pytest.mark.parametrize("seed", range(3))
 def test_by_label_shift_it_is_the_labels_of_the_target_that_are_counted(seed: int) -> None:
     certificate = certified(2_000, 8, seed, mode="composite")
-    expected = certificate.first_claim
+    expected = certificate.labels_needed
     assert certificate.risk < NO_CLAIM
     assert expected is not None
     later = certified(2_000, 8 * expected, seed, mode="composite").target_risk
@@ -51,14 +53,14 @@ def test_a_target_whose_source_is_too_small_foresees_nothing() -> None:
     certificate = certified(80, 500, 0, mode="composite")
     assert certificate.target_risk is not None
     assert certificate.target_risk >= NO_CLAIM
-    assert certificate.first_claim is None
+    assert certificate.labels_needed is None
     assert certificate.in_words("target_risk") == "no claim yet: 500 labels so far"
     assert certificate.in_words("risk") == "no claim yet: 78 labels so far"
 
 
 def test_what_is_claimed_is_a_figure() -> None:
     certificate = certified(2_000, 0, 0, mode="source")
-    assert certificate.first_claim is None
+    assert certificate.labels_needed is None
     assert certificate.in_words("risk", ".5f") == f"{certificate.risk:.5f}"
     assert certificate.in_words("target_risk") == "none"
 
@@ -71,7 +73,7 @@ def test_what_is_refuted_claims_nothing_and_never_will() -> None:
     certificate = engine.certificate
     assert certificate is not None
     assert certificate.refuted
-    assert certificate.first_claim is None
+    assert certificate.labels_needed is None
     assert certificate.in_words("risk") == "no claim: an assumption is refuted"
 
 
@@ -88,9 +90,9 @@ def test_more_labels_have_the_same_scores_and_rates_without_noise() -> None:
 
 def test_the_first_of_the_doublings_that_claims_is_found() -> None:
     for least in range(1, 11):
-        assert first_claim(7, lambda d, least=least: 0.3 if d < least else 0.2) == 7 << least
-    assert first_claim(7, lambda d: NO_CLAIM) is None
-    assert first_claim(0, lambda d: 0.0) is None
+        assert labels_needed(7, lambda d, least=least: 0.3 if d < least else 0.2) == 7 << least
+    assert labels_needed(7, lambda d: NO_CLAIM) is None
+    assert labels_needed(0, lambda d: 0.0) is None
 
 
 def test_a_sketch_takes_only_counts_that_fit() -> None:

@@ -1,4 +1,4 @@
-"""Claims: the certified bounds of one map version, from the cells as they were when it was formed.
+"""Certified bounds of one map version, from the cells as they were when it was formed.
 
 Every bound is computed when it is first asked for, and cached: while a version stands, mode ``auto`` may
 serve many mixtures that are all certified by it.
@@ -7,98 +7,119 @@ serve many mixtures that are all certified by it.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cached_property, partial
-from typing import NamedTuple, Self
+from typing import Annotated, NamedTuple, Self
 
+import msgspec
 import numpy as np
 
-from streamcal.certificates.bin_limits import BinIntervals, bin_intervals
-from streamcal.certificates.first_claim import doubled
-from streamcal.certificates.path_bounds import PathBounds, shift_limits
-from streamcal.certificates.prequential import Prequential
+from streamcal.certificates.bin_limits import BinningLimits, VersionLimits
+from streamcal.certificates.path_bounds import PathBounds
+from streamcal.certificates.prequential import LEVELS, LogLikelihood, Prequential
 from streamcal.certificates.source import Centre, RiskBound, certify_served
-from streamcal.certificates.target import Counted, certify_target
+from streamcal.certificates.target import LabelCounts, certify_target, shift_limits
 from streamcal.events import Domain
 from streamcal.maps.binning import bin_sums
+from streamcal.maps.isotonic_c import isotonic
 from streamcal.maps.platt import expit
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import NO_SHIFT, shift_odds
 from streamcal.sketch import grid
+from streamcal.sketch.decoding import Number, Positive, ascending, require
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Counts, Flags, Floats
 
-__all__ = ["Claims", "Formed", "Spending", "Target"]
+__all__ = ["Bounds", "ErrorBudget", "PackedSketch", "TargetData", "VersionData", "doubled"]
 
 
-class Formed(NamedTuple):
-    """The labels and bins that a map version was formed from."""
+class PackedSketch:
+    """Sketch as compressed bytes, decoded each time it is read: decoded it takes much more memory."""
 
-    compressed: bytes
-    """Labelled sketch of its domain at that moment, as compressed bytes: see `sketch`."""
-    splits: Counts
-    """First cell of each bin, then m, int64[B+1]."""
-    choices: int
-    """Number of binnings among which its bins were chosen by the labels."""
-    versions_before: int
-    """Number j of versions formed from its domain before."""
-    domain: Domain
-    """Domain of the labels."""
-    log_likelihoods: tuple[float, ...] = ()
-    """Log likelihoods of the forecasts of these labels, if a merge has changed the forecasts since; else
-    empty."""
-    compressed_predictions: bytes | None = None
-    """Sketch of the scores of matured cohorts, as compressed bytes; `compressed` then holds their labels.
-    They are one bin, and ``versions_before`` is the number of cohorts less one. None: the labels so far."""
+    __slots__ = ("_compressed",)
 
-    @classmethod
-    def of(
-        cls,
-        sketch: ScoreSketch,
-        splits: Counts,
-        choices: int,
-        versions_before: int,
-        domain: Domain,
-        *,
-        predictions: ScoreSketch | None = None,
-    ) -> Self:
-        """Return the record of a version from at least one label, or from predictions of matured cohorts."""
-        cohorts = None if predictions is None else zlib.compress(predictions.to_bytes(), 1)
-        compressed = zlib.compress(sketch.to_bytes(), 1)
-        return cls(compressed, splits, choices, versions_before, domain, compressed_predictions=cohorts)
+    def __init__(self, sketch: ScoreSketch) -> None:
+        self._compressed = zlib.compress(sketch.to_bytes(), 1)
 
     @property
     def sketch(self) -> ScoreSketch:
-        """Labelled sketch of its domain at that moment, decoded each time: it takes much more memory."""
-        return ScoreSketch.from_bytes(self.cells)
+        """Sketch, as it was packed."""
+        return ScoreSketch.from_bytes(self.to_bytes())
 
-    @property
-    def cells(self) -> bytes:
-        """Bytes of the labelled sketch."""
-        return zlib.decompress(self.compressed)
+    def to_bytes(self) -> bytes:
+        """Return the bytes of the sketch."""
+        return zlib.decompress(self._compressed)
 
-    @property
-    def predictions(self) -> bytes | None:
-        """Bytes of the sketch of the scores of matured cohorts."""
-        cohorts = self.compressed_predictions
-        return None if cohorts is None else zlib.decompress(cohorts)
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Return the packed sketch of these bytes; raise DamagedStateError if they are none."""
+        return cls(ScoreSketch.from_bytes(data))
+
+
+class VersionData(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Labels and bins that a map version was formed from: at least one label, or matured predictions."""
+
+    labels: PackedSketch
+    """Labelled sketch of its domain at that moment."""
+    splits: Counts
+    """First cell of each bin, then m, int64[B+1]."""
+    choices: Positive
+    """Number of binnings among which its bins were chosen by the labels."""
+    versions_before: Number
+    """Number j of versions formed from its domain before."""
+    domain: Domain
+    """Domain of the labels."""
+    log_likelihoods: Annotated[tuple[LogLikelihood, ...], msgspec.Meta(max_length=len(LEVELS))] = ()
+    """Log likelihoods of the forecasts of these labels, if a merge has changed the forecasts since; else
+    empty."""
+    predictions: PackedSketch | None = None
+    """Sketch of the scores of matured cohorts; ``labels`` are then those of them that have come. They are one
+    bin, and ``versions_before`` is the number of cohorts less one. None: the labels so far."""
 
     @property
     def scores(self) -> ScoreSketch:
         """Sketch of all scores: with labels, or of matured cohorts without labels."""
-        predictions = self.predictions
-        return self.sketch if predictions is None else ScoreSketch.from_bytes(predictions)
+        return (self.labels if self.predictions is None else self.predictions).sketch
+
+    @property
+    def cells(self) -> tuple[ScoreSketch, Counts, Counts, Counts]:
+        """Scores, and labels 0, labels 1 and pending labels in each of their cells, int64[m] each."""
+        labelled = self.labels.sketch
+        if self.predictions is None:
+            negatives, positives = labelled.counts
+            return labelled, negatives, positives, np.zeros_like(negatives)
+        scores = self.predictions.sketch
+        labelled = labelled.at_level(scores.level)
+        negatives, positives = counts = np.zeros((2, len(scores.cells)), np.int64)
+        columns = np.minimum(np.searchsorted(scores.cells, labelled.cells), len(scores.cells) - 1)
+        if labelled.level == scores.level and (scores.cells[columns] == labelled.cells).all():
+            counts[:, columns] = labelled.counts
+        # More labels than scores in a cell are not the labels of these scores: none of them counts.
+        counts[:, scores.totals < negatives + positives] = 0
+        return scores, negatives, positives, scores.totals - negatives - positives
+
+    def check(self, max_cells: int, *, matured: bool) -> None:
+        """Raise ValueError if the parts of a state do not fit each other or the options."""
+        self.labels.sketch.checked_as(ScoreSketch(max_cells))
+        require((self.predictions is not None) == matured, "cohorts do not fit the options")
+        scores = self.scores.checked_as(ScoreSketch(max_cells, labelled=not matured))
+        splits = ascending(self.splits, "bins")
+        ends = len(splits) > 1 and (int(splits[0]), int(splits[-1]))
+        require(ends == (0, len(scores.cells)), "the bins do not fit the cells")
+        require(len(self.log_likelihoods) in (0, len(LEVELS)), "forecasts of too few levels")
 
 
-class Target(NamedTuple):
-    """Scores and labels of the target domain when a certificate is asked for."""
+class TargetData(NamedTuple):
+    """Scores and labels of the target when a certificate is asked for, and the domains with weights."""
 
     scores: Callable[[], ScoreSketch]
     """Function that returns a sketch of its scores, labelled or not; called only if needed."""
-    labels: Counted
+    labels: LabelCounts
     """Labels of the target."""
+    weighted: Collection[Domain] = ()
+    """Domains with a label whose weight is not 1."""
 
-    def doubled(self, doublings: int) -> Target:
+    def doubled(self, doublings: int) -> TargetData:
         """Return a target with 2^d times as many scores and labels, at the rate that the labels suggest.
 
         The rate is (S + ½)/(N + 1): labels of one class only do not stay so for ever.
@@ -106,11 +127,11 @@ class Target(NamedTuple):
         positives, labels, version, _ = self.labels
         many = labels << doublings
         expected = round(many * (positives + 0.5) / (labels + 1))
-        return Target(lambda: doubled(self.scores(), doublings), Counted(expected, many, version))
+        return TargetData(lambda: doubled(self.scores(), doublings), LabelCounts(expected, many, version))
 
 
-class Spending(NamedTuple):
-    """Error probabilities that the claims of a version may spend, each in (0, 1)."""
+class ErrorBudget(NamedTuple):
+    """Error probabilities that the bounds of a version may spend, each in (0, 1)."""
 
     limits: float
     """Probability for the limits of bins (lemmas 2 to 10)."""
@@ -120,17 +141,17 @@ class Spending(NamedTuple):
     """Probability for the likelihood sets of all versions together (lemma 15)."""
     observed: float = 0.0
     """Probability for the masses of any intervals by all observed scores, at all their counts together (lemma
-    16); 0: no claim rests on these."""
+    16); 0: no bound rests on these."""
 
 
-class Claims:
+class Bounds:
     """Bounds on the risk of maps, all on one event.
 
     Parameters
     ----------
-    formed
+    data
         labels and bins of the version.
-    spending
+    budget
         error probabilities of the version.
     forecasts
         forecasts of the labels of the version's domain, as of this version or an earlier one; None if there
@@ -141,25 +162,22 @@ class Claims:
 
     def __init__(
         self,
-        formed: Formed,
-        spending: Spending,
+        data: VersionData,
+        budget: ErrorBudget,
         forecasts: Prequential | None = None,
         *,
         windowed: bool = False,
     ) -> None:
-        self._formed = formed
-        self._spending = spending
-        self._windowed = windowed
-        sketch = formed.scores
-        negatives, positives, pending = self._counts
-        version = formed.versions_before if windowed else None
-        unknown = 0 if pending is None else int(pending.sum())
-        self.labels = Counted(int(positives.sum()), int((negatives + positives).sum()), version, unknown)
+        self._data, self._budget, self._windowed = data, budget, windowed
+        splits, (sketch, negatives, positives, pending) = data.splits, data.cells
+        version = data.versions_before if windowed else None
+        self.labels = LabelCounts(
+            int(positives.sum()), int((negatives + positives).sum()), version, int(pending.sum())
+        )
         """Labels that the version was formed from."""
         # After a merge, labels of the other were scored, too. Later ones will be.
         usable = forecasts is not None and forecasts.labels <= sketch.n
         self._forecasts = forecasts.copy() if forecasts is not None and usable else None
-        splits = formed.splits
         self._ends: Counts = (sketch.cells[splits[1:-1] - 1].astype(np.int64) + 1) << sketch.level
         # The score of each bin that holds one only, else NaN.
         self._atoms = np.where(np.diff(splits) == 1, sketch.atoms[splits[:-1]], np.nan)
@@ -168,38 +186,28 @@ class Claims:
         self._values = bin_sums(positives, splits) / np.maximum(bin_sums(negatives + positives, splits), 1)
 
     @cached_property
-    def limits(self) -> BinIntervals:
+    def limits(self) -> BinningLimits:
         """Certified limits on the bins of the version."""
-        formed, (negatives, positives) = self._formed, self._formed.sketch.counts
-        return bin_intervals(
-            negatives, positives, formed.splits, delta=self._spending.limits / 2, choices=formed.choices
-        )
+        return BinningLimits(self._version, self._data.splits, self._data.choices)
 
     @cached_property
     def own(self) -> RiskBound:
         """Bound on the map that was formed."""
-        formed, sketch = self._formed, self._formed.sketch
-        negatives, positives = sketch.counts
-        return certify_served(
-            negatives,
-            positives,
-            formed.splits,
-            self._best[0],
-            choices=formed.choices,
-            single=~np.isnan(sketch.atoms),
-        )
+        return certify_served(self._version, self._data.splits, self._best[0], self._data.choices)
 
     @cached_property
     def log_likelihoods(self) -> tuple[float, ...]:
         """Log likelihoods of the forecasts of the version's labels; empty if they were not forecast."""
-        if self._formed.log_likelihoods or self._forecasts is None:
-            return self._formed.log_likelihoods
+        if self._data.log_likelihoods or self._forecasts is None:
+            return self._data.log_likelihoods
         forecasts = self._forecasts.copy()
-        forecasts.score(self._formed.sketch)
+        forecasts.score(self._data.labels.sketch)
         return tuple(forecasts.log_likelihoods.tolist())
 
     def bound_of(self, served: RecalibrationMap, *, scores: ScoreSketch | None = None) -> RiskBound:
         """Return the smaller of two bounds on R of any map in the version's domain, if there are two.
+
+        They are that from the limits of bins, and that over the likelihood set (lemma 17).
 
         Parameters
         ----------
@@ -208,7 +216,16 @@ class Claims:
         scores
             all observed scores of the version's domain, labelled or not; None: not known.
         """
-        return self._smaller(self.by_limits(served), served, scores)
+        bound, paths = self.by_limits(served), self._paths
+        if paths is None or not bound.monotone:
+            return bound
+        spent = bound._replace(delta=bound.delta + self._budget.masses)
+        if not paths.monotone:
+            return spent.withdrawn(monotone=False)
+        risk = min(bound.risk, paths.risk(partial(_range, served), scores=scores))
+        return spent._replace(
+            calibration=min(bound.calibration, risk), sharpness=min(bound.sharpness, risk), risk=risk
+        )
 
     def reads(self, scores: ScoreSketch | None) -> bool:
         """Return whether `bound_of` a map rests on these observed scores."""
@@ -226,8 +243,9 @@ class Claims:
         For the map that was formed it is `own`. For any other, and from matured cohorts for all, it follows
         from the triangle inequality (lemma 9).
         """
+        matured = self._data.predictions is not None
         if (
-            self._formed.compressed_predictions is None
+            not matured
             and served.bins == len(self._values)  # seldom: a mixture has more
             and np.array_equal(served.values, self._values)
             and np.array_equal(served.edges[1:-1], self._edges)
@@ -235,9 +253,7 @@ class Claims:
             return self.own
         centre, inner, atoms = self._best
         best = centre.bound
-        risk = 1.0
-        if best.monotone:
-            risk = centre.bound_of(*_range(served, inner), _at(served, atoms))
+        risk = centre.bound_of(*_range(served, inner), _at(served, atoms)) if best.monotone else 1.0
         # No two scores share a value under the identity, so it loses no sharpness. Of another map we know
         # only that neither part exceeds the whole.
         sharpness = min(risk, 0.25) if served.values or served.knots else 0.0
@@ -245,27 +261,22 @@ class Claims:
             calibration=risk,
             sharpness=sharpness,
             risk=risk,
-            bins=len(self._values) if self._formed.compressed_predictions is None else best.bins,
-            delta=self._spending.limits,
+            bins=best.bins if matured else len(self._values),
+            delta=self._budget.limits,
         )
 
-    def doubled(self, doublings: int) -> Claims:
-        """Return the claims of a version of 2^d times as many labels at like rates, d ≥ 0."""
+    def doubled(self, doublings: int) -> Bounds:
+        """Return the bounds of a version of 2^d times as many labels at like rates, d ≥ 0."""
         forecasts = None if self._forecasts is None else self._forecasts.copy()
-        formed, many = self._formed, self._formed.sketch
+        many = self._data.labels.sketch
         for _ in range(doublings):
             if forecasts is not None:
                 forecasts.update(many)
             many = doubled(many, 1)
-        formed = Formed.of(many, formed.splits, formed.choices, formed.versions_before, formed.domain)
-        return Claims(formed, self._spending, forecasts, windowed=self._windowed)
+        data = msgspec.structs.replace(self._data, labels=PackedSketch(many), log_likelihoods=())
+        return Bounds(data, self._budget, forecasts, windowed=self._windowed)
 
-    @property
-    def as_target(self) -> Target:
-        """Labels of the version, as the labels of the target."""
-        return Target(lambda: self._formed.scores, self.labels)
-
-    def target_risk(self, served: RecalibrationMap, target: Target, *, delta: float) -> float:
+    def target_risk(self, served: RecalibrationMap, target: TargetData, *, delta: float) -> float:
         """Return a bound in [0, 1] on R_Q of the served map, by label shift (lemma 13).
 
         Parameters
@@ -279,9 +290,8 @@ class Claims:
             of it for each of two bounds, of which the smaller is taken.
         """
         lowest, highest = _range(served, self._edges)
-        scores = target.scores()
-        forecast = bool(self._formed.log_likelihoods) or self._forecasts is not None
-        share = delta / 2 if forecast else delta
+        scores, paths = target.scores(), self._paths
+        share = delta if paths is None else delta / 2
         bound = certify_target(
             self.limits,
             lowest,
@@ -293,10 +303,11 @@ class Claims:
             target_labels=target.labels,
             delta=share,
         )
-        shift = shift_limits(self.labels, target.labels, share) if forecast else None
-        if shift is None or self._paths is None:
+        if paths is None:
             return bound
-        return min(bound, self._paths.risk(partial(_range, served), shift))
+        return min(
+            bound, paths.risk(partial(_range, served), shift_limits(self.labels, target.labels, share))
+        )
 
     def bin_counts(self, scores: ScoreSketch) -> tuple[Counts, Counts, Flags]:
         """Return the numbers of scores below and in the bins.
@@ -316,60 +327,46 @@ class Claims:
         single = ~np.isnan(self._atoms) & ((last == first) | ((last == first + 1) & (held == self._atoms)))
         return below[first], below[last], single
 
-    def _smaller(
-        self, bound: RiskBound, certified: RecalibrationMap, scores: ScoreSketch | None
-    ) -> RiskBound:
-        """Return a bound on a map, or the smaller one over the likelihood set (lemma 17)."""
-        paths = self._paths
-        if paths is None or not bound.monotone:
-            return bound
-        risk = min(bound.risk, paths.risk(partial(_range, certified), scores=scores))
-        return bound._replace(
-            calibration=min(bound.calibration, risk) if paths.monotone else 1.0,
-            sharpness=min(bound.sharpness, risk) if paths.monotone else 1.0,
-            risk=risk if paths.monotone else 1.0,
-            delta=bound.delta + self._spending.masses,
-            monotone=paths.monotone,
-        )
-
     @cached_property
     def _paths(self) -> PathBounds | None:
         """Bounds over the likelihood set; None if the labels were not forecast."""
-        forecasts, spending = self.log_likelihoods, self._spending
-        return (
-            PathBounds(self._formed.sketch, forecasts, spending.once, spending.masses, spending.observed)
-            if forecasts
-            else None
-        )
+        forecasts, budget = self.log_likelihoods, self._budget
+        if not forecasts:
+            return None
+        return PathBounds(self._data.labels.sketch, forecasts, budget.once, budget.masses, budget.observed)
 
     @property
-    def _counts(self) -> tuple[Counts, Counts, Counts | None]:
-        """Labels 0, labels 1 and pending labels in each cell of the scores; None if none can be pending."""
-        formed, labelled = self._formed, self._formed.sketch
-        if formed.compressed_predictions is None:
-            negatives, positives = labelled.counts
-            return negatives, positives, None
-        scores = formed.scores
-        labelled = labelled.at_level(scores.level)
-        negatives, positives = counts = np.zeros((2, len(scores.cells)), np.int64)
-        columns = np.minimum(np.searchsorted(scores.cells, labelled.cells), len(scores.cells) - 1)
-        if labelled.level == scores.level and (scores.cells[columns] == labelled.cells).all():
-            counts[:, columns] = labelled.counts
-        pending = scores.totals - negatives - positives
-        # More labels than scores in a cell are not the labels of these scores: none of them counts.
-        counts[:, pending < 0] = 0
-        return negatives, positives, scores.totals - negatives - positives
+    def _version(self) -> VersionLimits:
+        """Cells and shared limits of the version, not cached: they take much memory."""
+        data, (scores, negatives, positives, pending) = self._data, self._data.cells
+        # Half goes to the best map, half to the one that was formed: matured cohorts certify the best only.
+        delta = self._budget.limits / (2 if data.predictions is None else 1)
+        return VersionLimits(negatives, positives, delta, ~np.isnan(scores.atoms), pending)
 
     @cached_property
     def _best(self) -> tuple[Centre, Floats, Floats]:
         """Best certified map, the edges between its groups of cells, and each group's score if single."""
-        sketch = self._formed.scores
-        atoms = sketch.atoms
-        negatives, positives, pending = self._counts
-        # Of matured cohorts no other map is certified.
-        delta = self._spending.limits / (2 if pending is None else 1)
-        centre = Centre.best_of(negatives, positives, delta=delta, single=~np.isnan(atoms), pending=pending)
-        return centre, _left_edges(sketch, centre.starts[1:]), atoms[centre.starts]
+        sketch = self._data.scores
+        centre = Centre.best_of(self._version)
+        return centre, _left_edges(sketch, centre.starts[1:]), sketch.atoms[centre.starts]
+
+
+def doubled(sketch: ScoreSketch, doublings: int) -> ScoreSketch:
+    """Return a sketch doubled d ≥ 0 times, each time by as many expected scores as it has."""
+    many = sketch.at_level(sketch.level)
+    for _ in range(doublings):
+        many.merge(many.with_counts(_expected(many.counts)))
+    return many
+
+
+def _expected(counts: Counts) -> Counts:
+    """Return the expected counts of as many scores again; of labels, without their noise."""
+    if len(counts) == 1:
+        return counts
+    totals = counts.sum(axis=0)
+    starts, rates = isotonic(counts[1] / totals, totals.astype(np.float64))
+    positives = np.rint(totals * np.repeat(rates, np.diff(starts))).astype(np.int64)
+    return np.stack((totals - positives, positives))
 
 
 def _left_edges(sketch: ScoreSketch, splits: Counts) -> Floats:

@@ -12,64 +12,34 @@ import logging
 import re
 import stat
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, TypeAlias
 
-from streamcal_connectors.formats import ROTATED
+from streamcal_connectors.paths import ROTATED
 from streamcal_connectors.readers import END_BYTES, ByteReader, Prefix, ReplacedError, identity, open_reader
 
 __all__ = ["Fingerprint", "Input", "PathInput", "SingleInput"]
 
 Fingerprint = list[int]
-"""`Prefix.fingerprint`, as it is kept in positions."""
+"""Value of `Prefix.fingerprint`, as it is kept in positions."""
+
+_PIPE: Final = "To read it as well, send it through a pipe"
 
 log = logging.getLogger("streamcal_connectors")
 
 
-class Input(Protocol):
-    """Where the bytes of a source come from: a pipe, or one file after the other."""
-
-    remedy: str
-    """What to do when it was replaced by something else."""
-
-    def open(self) -> ByteReader:
-        """Return a reader of the whole of it.
-
-        Raises
-        ------
-        OSError
-            if it cannot be opened.
-        """
-
-    def find(self, offset: int, fingerprint: Fingerprint | None) -> tuple[ByteReader, Prefix]:
-        """Return a reader of the file whose first bytes have a fingerprint, at an offset, and those bytes.
-
-        None, in positions of an old version, is any.
-
-        Raises
-        ------
-        ReplacedError
-            if there is none.
-        """
-
-    def successor(self, reader: ByteReader) -> ByteReader | None:
-        """Return a reader of the file that follows, which is not empty; None if there is none yet.
-
-        Raises
-        ------
-        ReplacedError
-            if it is not certain which file follows.
-        """
-
-    def waiting(self, reader: ByteReader) -> int:
-        """Return how many bytes the files hold that follow."""
-
-
 class SingleInput:
-    """What is open already, such as standard input; nothing follows."""
+    """Bytes of what is open already, such as standard input; nothing follows.
 
-    remedy = "To read it as well, send it through a pipe"
+    Parameters
+    ----------
+    reader
+        Reader of it, at its beginning.
+    remedy
+        Advice for when it was replaced by something else.
+    """
 
-    def __init__(self, reader: ByteReader) -> None:
+    def __init__(self, reader: ByteReader, remedy: str = _PIPE) -> None:
+        self.remedy = remedy
         self._reader = reader
 
     def open(self) -> ByteReader:
@@ -77,7 +47,7 @@ class SingleInput:
         return self._reader
 
     def find(self, offset: int, fingerprint: Fingerprint | None) -> tuple[ByteReader, Prefix]:
-        """Go to an offset; see `Input`."""
+        """Go to an offset; see `PathInput`."""
         return self._reader, _check(self._reader, offset, fingerprint)
 
     def successor(self, reader: ByteReader) -> None:
@@ -99,14 +69,14 @@ class _File(NamedTuple):
 
 
 class PathInput:
-    """The file at a path, and those that follow it there; see `Input`.
+    """Bytes of the file at a path, and of those that follow it there.
 
     Parameters
     ----------
     path
-        of the newest file.
+        Path of the newest file.
     follow
-        whether to wait for more at the end of a file.
+        Whether to wait for more at the end of a file.
     """
 
     remedy = "To read it as well, move it to a new name"
@@ -116,11 +86,19 @@ class PathInput:
         self._follow = follow
 
     def open(self) -> ByteReader:
-        """Open the file at the path."""
+        """Return a reader of the file at the path; OSError if it cannot be opened."""
         return self._reader(self._path)
 
     def find(self, offset: int, fingerprint: Fingerprint | None) -> tuple[ByteReader, Prefix]:
-        """Look at the path, then among the rotated files, the newest first; see `Input`."""
+        """Return a reader of the file whose first bytes have a fingerprint, at an offset, and those bytes.
+
+        It is looked for at the path, then among the rotated files, the newest first. None is any fingerprint.
+
+        Raises
+        ------
+        ReplacedError
+            If there is none.
+        """
         reader = self.open()
         try:
             return reader, _check(reader, offset, fingerprint)
@@ -140,7 +118,13 @@ class PathInput:
             raise
 
     def successor(self, reader: ByteReader) -> ByteReader | None:
-        """Open the file that follows; see `Input`."""
+        """Return a reader of the file that follows, which is not empty; None if there is none yet.
+
+        Raises
+        ------
+        ReplacedError
+            If it is not certain which file follows.
+        """
         following = self._following(reader)
         if following is None:
             if self._follow:
@@ -207,11 +191,12 @@ def _look(path: Path, age: tuple[int, ...]) -> _File | None:
 
 def _check(reader: ByteReader, offset: int, fingerprint: Fingerprint | None) -> Prefix:
     """Go to an offset, and compare what precedes it: its beginning first, which is quick in gzip too."""
-    unlike = ReplacedError(f"its first {offset} bytes are not those that were read before")
-    begin = reader.seek(min(offset, END_BYTES))
-    if fingerprint is not None and begin.fingerprint[0] != fingerprint[0]:
-        raise unlike
-    prefix = reader.seek(offset)
-    if fingerprint is not None and prefix.fingerprint != fingerprint:
-        raise unlike
+    for end, known in ((min(offset, END_BYTES), 1), (offset, 2)):
+        prefix = reader.seek(end)
+        if fingerprint is not None and prefix.fingerprint[:known] != fingerprint[:known]:
+            raise ReplacedError(f"its first {offset} bytes are not those that were read before")
     return prefix
+
+
+Input: TypeAlias = SingleInput | PathInput
+"""Where the bytes of a source come from: a pipe, or one file after the other."""

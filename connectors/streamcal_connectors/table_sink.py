@@ -7,8 +7,6 @@ there.
 
 from __future__ import annotations
 
-import fcntl
-import logging
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,21 +20,19 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyarrow import ipc
 
-from streamcal.errors import OutputError
 from streamcal.run.columns import ANSWER_FIELDS
 from streamcal.run.ports import Position, Positions, SinkOptions
 from streamcal.run.rows import AnswerColumns, Answers
 from streamcal_connectors.arrow import from_kept, numbers_column, texts_column
-from streamcal_connectors.formats import TableKind
-from streamcal_connectors.record_batches import brief, open_table
+from streamcal_connectors.paths import TableKind
+from streamcal_connectors.sinks import in_use, lock, no_rows, refuse_store
+from streamcal_connectors.tables import brief, open_table
 
 __all__ = ["TableSink"]
 
 _GROUP_ROWS: Final = 1 << 17  # of a row group or record batch: rows that come one by one make no small ones
 
 _DISTINCT: Final = {"id", "score", "weights", "time"}
-
-log = logging.getLogger("streamcal_connectors")
 
 
 class TableSink:
@@ -45,16 +41,16 @@ class TableSink:
     Parameters
     ----------
     path, kind
-        of the file.
+        Path and format of the file.
     options
-        how it is to be written.
+        Options of writing.
 
     Raises
     ------
     OutputError
-        if another process is writing the file.
+        If another process is writing the file.
     OSError
-        if it cannot be written.
+        If it cannot be written.
     """
 
     def __init__(self, path: Path, kind: TableKind, options: SinkOptions) -> None:
@@ -70,36 +66,17 @@ class TableSink:
             raise OSError(f"{path} is a directory: give the name of a file")
         self._beside = self._path.with_name(f".{self._path.name}.part")
         self._lock = os.open(self._beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        if not self._is_mine():
-            os.close(self._lock)
-            raise OutputError(
-                f"cannot write: {path} is in use by another process: let it end, or give another output"
-            )
-
-    def _is_mine(self) -> bool:
-        """Whether no other process writes the file beside, or has just put it into its place."""
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError as error:  # a file system without locks
-            log.warning("%s cannot be locked (%s): see to it that nothing else writes it", self._path, error)
-        return self._beside.exists() and os.path.samestat(self._beside.stat(), os.fstat(self._lock))
+        lock(self._lock, path)
+        if not self._beside.exists() or not os.path.samestat(self._beside.stat(), os.fstat(self._lock)):
+            os.close(self._lock)  # another process has just put it into its place
+            raise in_use(path)
 
     def resume(self, job: str, position: Position | None) -> Mapping[str, Positions] | None:  # noqa: ARG002
         """Make sure that nothing else is replaced; with a store, refuse."""
-        if job:
-            raise ValueError(
-                f"{self._path} would be written as a whole at the end, so a run that is killed would lose"
-                " rows that its store counts as written: with --store, give an output that can be continued"
-                " (.jsonl, .csv, Kafka) and make the table of it when all is done; or leave out --store"
-            )
+        refuse_store(self._path, job)
         size = self._path.stat().st_size if self._path.exists() else 0
         if size and not self._is_replaceable():
-            raise ValueError(
-                f"{self._path} has {size} bytes, which are no answers of a run of streamcal: move it away, or"
-                " give another output"
-            )
+            raise no_rows(self._path, size, "answers")
         self._writer = self._opened()  # so that what cannot be written is told now
         return None
 

@@ -38,7 +38,7 @@ from streamcal_connectors.sqlite.schema import (
     write_sealed,
 )
 from streamcal_connectors.sqlite.tables import SqliteTables
-from streamcal_connectors.urls import identities_of, path_of
+from streamcal_connectors.paths import identities_of, path_of
 
 __all__ = ["SCHEMA_VERSION", "SqliteConnector", "SqliteStore"]
 

@@ -56,8 +56,8 @@ def files_at(path: Path) -> list[Path] | None:
         return found
     if path.exists() or not glob.has_magic(str(path)):
         return None
-    found = sorted(Path(each) for each in glob.glob(str(path), recursive=True))  # noqa: PTH207  # also absolute
-    found = [each for each in found if not each.is_dir()]
+    matches = sorted(Path(each) for each in glob.glob(str(path), recursive=True))  # noqa: PTH207  # also absolute
+    found = [each for each in matches if not each.is_dir()]
     if not found:
         raise FileNotFoundError(errno.ENOENT, f"no file matches the pattern '{path}'")
     return found

@@ -9,6 +9,7 @@ and by the fingerprint of what was read of them after a restart. What cannot be 
 from __future__ import annotations
 
 import logging
+import os
 import re
 import stat
 from pathlib import Path
@@ -60,10 +61,7 @@ class SingleInput:
 
 class _File(NamedTuple):
     path: Path
-    identity: tuple[int, int]
-    size: int
-    written: int
-    """When it was written last, in nanoseconds."""
+    status: os.stat_result
     age: tuple[int, ...]
     """Greater for a newer one, by its name."""
 
@@ -136,7 +134,7 @@ class PathInput:
             opened = self._reader(following[0].path)
         except FileNotFoundError:  # renamed in this moment
             return None
-        if opened.identity != following[0].identity:
+        if opened.identity != identity(following[0].status):
             opened.close()
             return None
         log.info("%s was rotated: going on with the file that followed", self._path)
@@ -144,49 +142,45 @@ class PathInput:
 
     def waiting(self, reader: ByteReader) -> int:
         """Return how many bytes the files hold that follow."""
-        return sum(each.size for each in self._following(reader) or ())
+        return sum(each.status.st_size for each in self._following(reader) or ())
 
     def _following(self, reader: ByteReader) -> list[_File] | None:
         """Return the files after the one that is read that hold something; None if that one is not there."""
         newest = _look(self._path, (0,))
-        if newest is None or newest.identity == reader.identity:
+        if not newest or identity(newest[0].status) == reader.identity:
             return []
-        files = [*self._rotated(), newest]
-        for index, each in enumerate(files):
-            if each.identity == reader.identity:
-                return [later for later in files[index + 1 :] if later.size]
-        return None
+        files = [*self._rotated(), *newest]
+        identities = [identity(each.status) for each in files]
+        if reader.identity not in identities:
+            return None
+        return [each for each in files[identities.index(reader.identity) + 1 :] if each.status.st_size]
 
     def _rotated(self) -> list[_File]:
         """Return the files that were at the path before, the oldest first."""
-        found = []
+        found: list[_File] = []
+        own = self._path.name
         names = {each.name for each in self._path.parent.iterdir()}
         for name in names:
-            match = (
-                ROTATED.fullmatch(name, len(self._path.name)) if name.startswith(self._path.name) else None
-            )
+            match = ROTATED.fullmatch(name, len(own)) if name.startswith(own) else None
             if match is None or (match[2] and name.removesuffix(match[2]) in names):  # it is being compressed
                 continue
             digits = [int(each) for each in re.findall(r"\d+", match[1])]
             is_count = len(digits) == 1 and digits[0] < 1000  # .1 is the newest; of dates, the greatest is
-            file = _look(self._path.with_name(name), (-digits[0],) if is_count else tuple(digits))
-            if file is not None:
-                found.append(file)
-        return sorted(found, key=lambda file: (file.written, file.age))
+            found += _look(self._path.with_name(name), (-digits[0],) if is_count else tuple(digits))
+        return sorted(found, key=lambda file: (file.status.st_mtime_ns, file.age))
 
     def _reader(self, path: Path) -> ByteReader:
         is_gzip = ".gz" in (path.suffix, self._path.suffix)
         return open_reader(path, follow=self._follow, is_gzip=is_gzip)
 
 
-def _look(path: Path, age: tuple[int, ...]) -> _File | None:
+def _look(path: Path, age: tuple[int, ...]) -> list[_File]:
+    """Return what is at a path: one file, or none."""
     try:
         status = path.stat()
     except FileNotFoundError:
-        return None
-    if not stat.S_ISREG(status.st_mode):
-        return None
-    return _File(path, identity(status), status.st_size, status.st_mtime_ns, age)
+        return []
+    return [_File(path, status, age)] if stat.S_ISREG(status.st_mode) else []
 
 
 def _check(reader: ByteReader, offset: int, fingerprint: Fingerprint | None) -> Prefix:

@@ -74,7 +74,7 @@ class TableSink:
     def resume(self, job: str, position: Position | None) -> Mapping[str, Positions] | None:  # noqa: ARG002
         """Make sure that nothing else is replaced; with a store, refuse."""
         refuse_store(self._path, job)
-        size = self._path.stat().st_size if self._path.exists() else 0
+        size = _size(self._path)
         if size and not self._is_replaceable():
             raise no_rows(self._path, size, "answers")
         self._writer = self._opened()  # so that what cannot be written is told now
@@ -110,7 +110,7 @@ class TableSink:
             return
         self._closed = True
         try:
-            if self._writer is not None and not self._failed and (self._has_rows or not _holds(self._path)):
+            if self._writer is not None and not self._failed and (self._has_rows or not _size(self._path)):
                 self._flush()
                 with _said():
                     self._writer.close()
@@ -151,19 +151,16 @@ class TableSink:
 
     def _take_rows(self) -> None:
         """Bring the last rows into columns."""
-        if self._rows:
-            with _said():
-                self._batches.append(self._batch())
-            self._rows = []
-
-    def _batch(self) -> Any:
-        rows: Sequence[Any] = self._rows
-        attributes = rows[0].__struct_fields__
+        if not self._rows:
+            return
+        fields = zip(self._rows[0].__struct_fields__, self._schema, strict=True)
         columns = [
-            _column([getattr(row, attribute) for row in rows], field, is_kept=index >= len(ANSWER_FIELDS))
-            for index, (attribute, field) in enumerate(zip(attributes, self._schema, strict=True))
+            _column([getattr(row, name) for row in self._rows], field, is_kept=index >= len(ANSWER_FIELDS))
+            for index, (name, field) in enumerate(fields)
         ]
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        with _said():
+            self._batches.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+        self._rows = []
 
     def _is_replaceable(self) -> bool:
         try:
@@ -188,19 +185,10 @@ def _said() -> Iterator[None]:
 
 def _schema(kept: Mapping[str, Any]) -> Any:
     """Return the columns of answers; those that pass through are texts if their type is not known."""
-    types = {
-        "id": pa.string(),
-        "score": pa.float64(),
-        "probability": pa.float64(),
-        "map_version": pa.int64(),
-        "weights": pa.list_(pa.float64()),
-        "key": pa.string(),
-        "time": pa.float64(),
-    }
-    fields = [(name, types[name]) for name in ANSWER_FIELDS]
-    return pa.schema(
-        [*fields, *((name, pa.string() if kind is None else kind) for name, kind in kept.items())]
-    )
+    text, number = pa.string(), pa.float64()
+    types = {"id": text, "map_version": pa.int64(), "weights": pa.list_(number), "key": text}
+    fields = [(name, types.get(name, number)) for name in ANSWER_FIELDS]
+    return pa.schema(fields + [(name, text if kind is None else kind) for name, kind in kept.items()])
 
 
 def _answers(columns: AnswerColumns, schema: Any) -> Any:
@@ -234,5 +222,5 @@ def _as_text(value: object) -> object:
     return value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _holds(path: Path) -> bool:
-    return path.exists() and path.stat().st_size > 0
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0

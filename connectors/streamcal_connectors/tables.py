@@ -244,7 +244,6 @@ class TableSource:
         self._until: int | None = None
         self._left = self._table.size
         self._pieces: Iterator[Piece] | None = None
-        self._rest: Piece | None = None  # beyond the limit
         self._done = False
 
     def _take_schema(self, schema: Any, options: SourceOptions) -> None:
@@ -283,7 +282,7 @@ class TableSource:
                 f"{self._title} is not the file of which {position.row:,} rows were read before: its"
                 f" {self._fingerprint[0]:,} bytes are others. Put that one back, or start with a new store"
             )
-        self._next, self._pieces, self._rest = position.row, None, None
+        self._next, self._pieces = position.row, None
         self._done = self.ended = False
         return {"": self._position()}
 
@@ -328,7 +327,7 @@ class TableSource:
         if self._pieces is None:
             self._pieces = self._table.pieces(self._next, rows, self._read)
         try:
-            piece, self._rest = self._rest or next(self._pieces, None), None
+            piece = next(self._pieces, None)
         except (OSError, ValueError, pa.ArrowException) as error:
             self._break_off(error)
             return None
@@ -336,9 +335,8 @@ class TableSource:
             self._done = self.ended = True
             return None
         if self._until is not None and piece.first + len(piece.batch) > self._until:
-            count = self._until - piece.first
-            self._rest = piece._replace(first=self._until, batch=piece.batch.slice(count))
-            piece = piece._replace(batch=piece.batch.slice(0, count))
+            piece = piece._replace(batch=piece.batch.slice(0, self._until - piece.first))
+            self._pieces = None  # begin again there
         self._next, self._left = piece.first + len(piece.batch), piece.left
         return piece
 

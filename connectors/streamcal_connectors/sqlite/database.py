@@ -63,31 +63,19 @@ CREATE TABLE journal (seq INTEGER PRIMARY KEY, batch BLOB NOT NULL, crc INTEGER 
 _JOIN_SCHEMA: Final = """
 CREATE TABLE {table}_blocks (block INTEGER PRIMARY KEY, rows TEXT NOT NULL, crc INTEGER NOT NULL);
 CREATE TABLE {table}_gone (block INTEGER PRIMARY KEY, bits INTEGER NOT NULL, crc INTEGER NOT NULL);
-CREATE VIEW {table} AS SELECT {size} * b.block + e.key AS seq, {columns}
+CREATE VIEW {table} AS SELECT {size} * b.block + e.key AS seq, json_extract(e.value, '$[0]') AS id, {columns}
     FROM {table}_blocks b LEFT JOIN {table}_gone g ON g.block = b.block, json_each(b.rows) e
     WHERE (ifnull(g.bits, 0) >> e.key) & 1 = 0
 """
-_COLUMNS: Final = {
-    "pending": {
-        "id": "[0]",
-        "since": "[1][0]",
-        "score": "[1][1]",
-        "probability": "[1][2]",
-        "domain": "[1][3]",
-        "key": "[1][4]",
-        "time": "[1][5]",
-        "seen": "[1][6]",
-    },
+_PENDING: Final = ("since", "score", "probability", "domain", "key", "time", "seen")
+_PATHS: Final = {
+    "pending": {name: f"[{index}]" for index, name in enumerate(_PENDING)},
     "early": {
-        "id": "[0]",
-        "since": "[1].since",
-        "label": "[1].event.label",
-        "time": "[1].event.time",
-        "source": "[1].event.origin.source",
-        "line": "[1].event.origin.line",
-        "raw": "[1].event.origin.raw",
+        "since": ".since",
+        **{name: f".event.{name}" for name in ("label", "time")},
+        **{name: f".event.origin.{name}" for name in ("source", "line", "raw")},
     },
-    "settled": {"id": "[0]", "since": "[1][0]", "label": "[1][1]"},
+    "settled": {"since": "[0]", "label": "[1]"},
 }
 
 _CACHE_KIB: Final = 16 << 10  # for the pages of one micro-batch; the system caches the others
@@ -259,8 +247,8 @@ def write_sealed(db: sqlite3.Connection, before: Sealed, after: Sealed) -> None:
 def make_tables(db: Database) -> None:
     """Create the tables of a new store, in the open transaction."""
     statements = _SCHEMA.split(";")
-    for table, paths in _COLUMNS.items():
-        columns = ", ".join(f"json_extract(e.value, '${path}') AS {name}" for name, path in paths.items())
+    for table, paths in _PATHS.items():
+        columns = ", ".join(f"json_extract(e.value, '$[1]{path}') AS {name}" for name, path in paths.items())
         statements += _JOIN_SCHEMA.format(table=table, size=BLOCK_SIZE, columns=columns).split(";")
     statements += [f"PRAGMA application_id = {APPLICATION}", f"PRAGMA user_version = {SCHEMA_VERSION}"]
     for statement in statements:

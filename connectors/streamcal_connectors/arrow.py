@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from streamcal.blocks import Block
-from streamcal.run.columns import WEIGHTS, Role
-from streamcal.run.table_codec import RowsDecoder
+from streamcal.events.blocks import Block
+from streamcal.events.columns import WEIGHTS, Role
+from streamcal.events.table_codec import RowsDecoder
 from streamcal.string_column import PADDING, StringColumn, gathered
 from streamcal.times import seconds_of_moments
 from streamcal.values import shown

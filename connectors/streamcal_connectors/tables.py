@@ -18,10 +18,10 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyarrow import ipc
 
 from streamcal.events import Event, Origin
-from streamcal.run.codec import Malformed
-from streamcal.run.columns import ANSWER_FIELDS
+from streamcal.events.codec import Malformed
+from streamcal.events.columns import ANSWER_FIELDS
+from streamcal.events.table_codec import RowsDecoder
 from streamcal.run.ports import Positions, SourceOptions
-from streamcal.run.table_codec import RowsDecoder
 from streamcal.values import shown
 from streamcal_connectors.arrow import (
     as_kept,

@@ -17,13 +17,7 @@ from streamcal.run.ports import Role, Sink, SinkOptions, Source, SourceOptions
 from streamcal_connectors.globs import FilesSource, files_at, member, refuse_among
 from streamcal_connectors.lines import LineSource
 from streamcal_connectors.paths import TABLES, format_of, identities_of, path_of
-from streamcal_connectors.readers import (
-    ByteReader,
-    DamagedGzipError,
-    ReplacedError,
-    identity,
-    open_reader,
-)
+from streamcal_connectors.readers import ByteReader, DamagedGzipError, ReplacedError, identity, open_reader
 from streamcal_connectors.rotation import PathInput, SingleInput
 from streamcal_connectors.sinks import FileSink, StreamSink
 

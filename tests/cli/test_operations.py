@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from streamcal_connectors.sqlite.schema import with_sum
+from streamcal_connectors.sqlite.database import with_sum
 
 from streamcal.engine.engine import Engine
 from tests.command_line import GOOD, STREAMCAL, read_lines, streamcal, synthetic, table, wait_for

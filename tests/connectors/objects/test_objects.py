@@ -200,7 +200,7 @@ def test_what_is_refused_says_what_to_do(bucket: Bucket, tmp_path: Path) -> None
     for arguments, said in (
         (["--events", url, "--output", output, "--store", store], "would be written as a whole at the end"),
         (["--events", url, "--output", url], "are one and the same"),
-        (["--events", everything, "--output", output], "one of the objects that"),
+        (["--events", everything, "--output", output], "one of the files that"),
         (["--events", bucket.url("*.csv"), "--output", "-"], "*.csv: no object matches this pattern"),
     ):
         done = streamcal("run", *arguments)

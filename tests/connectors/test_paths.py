@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from streamcal_connectors.files import FileConnector
-from streamcal_connectors.formats import format_of
+from streamcal_connectors.paths import format_of
 
 from streamcal.run.ports import SinkOptions, SourceOptions
 from tests.command_line import GOOD, read_lines, streamcal

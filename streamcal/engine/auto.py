@@ -12,6 +12,8 @@ import msgspec
 import numpy as np
 
 from streamcal.engine.domain_labels import DomainLabels
+from streamcal.engine.label_log import LabelLog, LogState
+from streamcal.engine.unlabelled_scores import UnlabelledScores
 from streamcal.exposure.estimate import LEVEL
 from streamcal.exposure.exposure import Exposure, ExposureState
 from streamcal.mixture.evidence import Evidence
@@ -20,9 +22,7 @@ from streamcal.mixture.mixture import Mixed, Mixing, Mixture, Observed
 from streamcal.mixture.names import EXPOSURES, NAMES, NAMES_BY_SCORES
 from streamcal.sketch import grid
 from streamcal.sketch.decoding import Number, require
-from streamcal.sketch.label_log import LabelLog, LogState
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.sketch.unlabelled_scores import UnlabelledScores
 
 __all__ = ["GENERATION", "Auto", "AutoState"]
 

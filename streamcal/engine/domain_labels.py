@@ -17,14 +17,14 @@ from typing import NamedTuple, Self
 import msgspec
 import numpy as np
 
+from streamcal.engine.cohorts import Cohorts
+from streamcal.engine.label_log import LabelLog, LogState
+from streamcal.engine.unlabelled_scores import BUFFERED
 from streamcal.sketch import buffers_c, checks
 from streamcal.sketch.buffers_c import AT_ONCE, IN_CALL
-from streamcal.sketch.cohorts import Cohorts
 from streamcal.sketch.decoding import MOST, require, within
-from streamcal.sketch.label_log import LabelLog, LogState
 from streamcal.sketch.recent_labels import RecentLabels, RecentLabelsState
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.sketch.unlabelled_scores import BUFFERED
 from streamcal.sketch.weighing import NONE, ONE, Mass, check_units
 from streamcal.values import Counts, Floats, Labels
 

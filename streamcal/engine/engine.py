@@ -17,13 +17,16 @@ import numpy as np
 
 from streamcal.certificates.record import Certificate
 from streamcal.engine.class_priors_c import ClassPriors
+from streamcal.engine.cohorts import Cohorts, CohortsState
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels, DomainState
 from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Mixing
 from streamcal.engine.event_rules_c import EventRules
+from streamcal.engine.label_log import LabelLog
 from streamcal.engine.map_versions import MapVersions, VersionsState
 from streamcal.engine.schedule import FIRST_LABELS
 from streamcal.engine.state import compressed, expanded, pack, unpack
+from streamcal.engine.unlabelled_scores import UnlabelledScores, UnlabelledState
 from streamcal.events import DOMAINS, Domain
 from streamcal.join.outcomes import Contradicted, Joined, Relabelled, Told
 from streamcal.maps.recalibration_map import RecalibrationMap
@@ -31,12 +34,9 @@ from streamcal.mixture.mixture import EARLIER
 from streamcal.priors.factory import TrackerState
 from streamcal.priors.tracker import BLOCK
 from streamcal.sketch.buffers_c import AT_ONCE, IN_CALL
-from streamcal.sketch.cohorts import Cohorts, CohortsState
 from streamcal.sketch.decoding import Finite, decoded, encoded, require, restoring
-from streamcal.sketch.label_log import LabelLog
 from streamcal.sketch.recent_labels import RecentLabels
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.sketch.unlabelled_scores import UnlabelledScores, UnlabelledState
 from streamcal.sketch.weighing import units_of
 from streamcal.values import Counts, Floats, Labels
 

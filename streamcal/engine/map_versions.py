@@ -18,21 +18,21 @@ from streamcal.certificates.record import Certificate
 from streamcal.certificates.target import Counted
 from streamcal.engine.auto import Auto, AutoState
 from streamcal.engine.class_priors_c import ClassPriors
+from streamcal.engine.cohorts import Cohorts
 from streamcal.engine.config import Mode, RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.engine.emissions import DriftAlarm, Mixing
 from streamcal.engine.schedule import NEVER, Schedule, Versions
 from streamcal.engine.served_map_c import ServedMap
+from streamcal.engine.unlabelled_scores import UnlabelledScores
 from streamcal.events import DOMAINS, Domain
 from streamcal.maps.curves import fit_curve
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.uniform_mass import form
 from streamcal.mixture.evidence import Evidence
 from streamcal.mixture.mixture import Mixed
-from streamcal.sketch.cohorts import Cohorts
 from streamcal.sketch.decoding import Number, require, restoring
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.sketch.unlabelled_scores import UnlabelledScores
 
 __all__ = ["MapVersions", "VersionsState"]
 

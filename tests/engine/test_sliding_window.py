@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from streamcal import RecalibrationMap, Recalibrator, RecalibratorConfig
 from streamcal.engine.engine import Engine
 from streamcal.engine.schedule import Schedule
+from streamcal.engine.sliding_window import PANES, SlidingWindow
 from streamcal.errors import DamagedStateError
 from streamcal.maps.curves import fit_curve
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.sketch.sliding_window import PANES, SlidingWindow
 from tests.inside import labels_of
 from tests.states import restored
 

@@ -10,8 +10,8 @@ from typing import Final, Self
 
 import msgspec
 
+from streamcal.engine.cohorts import Cohorts
 from streamcal.sketch import buffers_c, checks
-from streamcal.sketch.cohorts import Cohorts
 from streamcal.sketch.decoding import require
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Floats

@@ -8,9 +8,9 @@ from typing import Self
 import msgspec
 import numpy as np
 
+from streamcal.engine.sliding_window import SlidingWindow, WindowState
 from streamcal.sketch.decoding import Count, require
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.sketch.sliding_window import SlidingWindow, WindowState
 from streamcal.sketch.weighing import Mass
 from streamcal.values import Counts, Floats, Labels
 

@@ -102,7 +102,7 @@ class Auto:
         return None if self.mixed is None else self.mixed.mixing
 
     @property
-    def room(self) -> int:
+    def labels_until_due(self) -> int:
         """Number of target labels that may come before `begin` or `step` is due."""
         if self._mixture is None or not self.begun:
             return 1
@@ -120,7 +120,7 @@ class Auto:
         return counted if self._generation is None else min(counted, self._gathered)
 
     def begin(self, first: int) -> None:
-        """Begin to learn at the first target label, of this number; the source's must be settled."""
+        """Begin to learn at the first target label, of this number; the source's must be flushed."""
         mixture = self._mixture = self._mixture or self._new_mixture()
         newest = self._source.take_newest()
         if newest is not None:
@@ -146,7 +146,7 @@ class Auto:
         if evidence is not None and self._mixture is None:
             self._mixture = self._new_mixture()
         if self._mixture is not None:
-            self.steps += self.begun and self.room <= 0
+            self.steps += self.begun and self.labels_until_due <= 0
             self._learn(self._mixture)
             self.mixed = self._mixture.step(self._unlabelled.n, prior, evidence)
 

@@ -55,7 +55,7 @@ class ClassPriors:
         return self._tracker is not None
 
     @property
-    def room(self) -> int:
+    def labels_until_due(self) -> int:
         """Number of target labels that may come before they must be read."""
         if self._tracker is None:
             return NO_LIMIT

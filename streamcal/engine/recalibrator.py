@@ -234,10 +234,10 @@ class Recalibrator:
             if self._numbers and domain == "target":
                 self._check_prediction_index(prediction_index, 1)
             moment = check_time(time)
-            if weight is None:
-                engine.learn_one(score, label, domain, moment, prediction_index)
-            else:
-                engine.learn_weighted(score, label, domain, moment, prediction_index, self._weight(weight))
+            units = ONE if weight is None else units_of(check_weight(weight))
+            if units != ONE:
+                self._check_weighs()
+            engine.learn_one(score, label, domain, moment, prediction_index, units)
         if self._seeks_source:
             self._seek_source()
 
@@ -463,13 +463,6 @@ class Recalibrator:
         if self._seeks_source:
             self._seek_source()
         return emitted(outcomes)
-
-    def _weight(self, weight: float) -> float:
-        """Return a checked weight; None if there is none."""
-        value = check_weight(weight)
-        if units_of(value) != ONE:
-            self._check_weighs()
-        return value
 
     def _check_weighs(self) -> None:
         """Check that these options take labels with weights."""

@@ -15,7 +15,7 @@ import numpy as np
 from streamcal.sketch import grid
 from streamcal.sketch.counting_c import count_sorted, pack
 from streamcal.sketch.decoding import require, within
-from streamcal.sketch.weighing import ONE, Weighed, check_units, squares, weighed
+from streamcal.sketch.weighing import ONE, Weighed, check_units, heavy, squares, weighed
 from streamcal.values import Cells, Counts, Floats, Labels
 
 __all__ = ["RecentLabels", "RecentLabelsState"]
@@ -98,6 +98,8 @@ class RecentLabels:
 
         ``units`` are those of their weights, int64[k]; None: all are 1.
         """
+        if units is not None and not len(heavy(units)):
+            units = None
         if units is not None or self._units is not None:
             if self._units is None:
                 self._units = array("i", (ONE,)) * len(self._labels)
@@ -134,17 +136,17 @@ class RecentLabels:
         if self._labels:
             packed = np.empty(len(self._labels), np.int32)
             pack(np.frombuffer(self._scores), np.frombuffer(self._labels, np.uint8), packed)
-            heavy = None if self._units is None else np.array(self._units, np.int32)
+            units = None if self._units is None else np.array(self._units, np.int32)
             self._scores, self._labels, self._units = array("d"), bytearray(), None
-            self._keep(packed, heavy)
+            self._keep(packed, units)
         return self._packed
 
-    def _keep(self, later: Cells, heavy: Cells | None) -> None:
+    def _keep(self, later: Cells, units: Cells | None) -> None:
         """Add packed labels with the units of their weights; drop the oldest."""
-        if heavy is not None or self._heavy is not None:
-            parts = (self._packed, self._heavy), (later, heavy)
-            units = [np.full(len(packed), ONE, np.int32) if own is None else own for packed, own in parts]
-            both = np.concatenate(units)[-self._size :]
+        if units is not None or self._heavy is not None:
+            parts = (self._packed, self._heavy), (later, units)
+            columns = [np.full(len(packed), ONE, np.int32) if own is None else own for packed, own in parts]
+            both = np.concatenate(columns)[-self._size :]
             self._heavy = None if (both == ONE).all() else both
         end = self._end + len(later)
         if end > len(self._buffer):

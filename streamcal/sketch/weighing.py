@@ -32,9 +32,11 @@ __all__ = [
     "check_units",
     "check_weight",
     "fits",
+    "heavy",
     "mass_of",
     "pack_extra",
     "squares",
+    "unit_weights",
     "units_of",
     "unpack_extra",
     "weighed",
@@ -45,6 +47,9 @@ ONE: Final = 256
 
 LIGHTEST: Final = 1.0 / ONE
 """Smallest weight."""
+
+_UNIT: Final = np.array(ONE)
+_NOWHERE: Final = np.empty(0, np.int64)
 
 HEAVIEST: Final = 10_000.0
 """Largest weight: a label with one chance in ten thousand. Sums of 10⁸ squares fit into int64."""
@@ -84,8 +89,10 @@ class Mass(NamedTuple):
         """Return the mass of labels, int8[n], with their units, int64[n]; None: all have weight 1."""
         if units is None:
             return cls(0, 0, 0)
-        extra = units - ONE
-        return cls(int(extra[labels == 1].sum()), int(extra.sum()), int((squares(units) - ONE).sum()))
+        at = heavy(units)
+        extra = units[at] - ONE
+        more = squares(units[at]) - ONE
+        return cls(int(extra[labels[at] == 1].sum()), int(extra.sum()), int(more.sum()))
 
 
 NONE: Final = Mass(0, 0, 0)
@@ -164,6 +171,16 @@ def unpack_extra(counts: Counts, data: bytes) -> tuple[Counts, bytes]:
     fitting = extra.any() and fits(counts, extra)
     require(fitting, "the weights of the labels of a sketch do not fit their number")
     return extra, rest
+
+
+def unit_weights(count: int) -> Counts:
+    """Return the units of labels of weight 1, int64[count], as a view of one number."""
+    return np.broadcast_to(_UNIT, count)
+
+
+def heavy(units: Counts) -> Counts:
+    """Return the indices of the weights other than 1, int64[k], of labels with these units."""
+    return _NOWHERE if units.strides == (0,) else np.flatnonzero(units != ONE)  # of `unit_weights`
 
 
 def squares(units: Counts) -> Counts:

@@ -75,15 +75,6 @@ class DomainLabels(buffers_c.LabelBuffer):
         them.
     """
 
-    __slots__ = (
-        "_cohorts",
-        "_flushed",
-        "_mass",
-        "_newest",
-        "_pane",
-        "log",
-    )
-
     def __init__(
         self,
         log: LabelLog,

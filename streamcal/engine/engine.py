@@ -152,12 +152,27 @@ class Engine(EventRules):
         """Whether the score is served unchanged for lack of source labels, with enough target labels."""
         return self.config.needs_source and not self._source.n and self._target.n >= FIRST_LABELS
 
-    def first_labelled(self, prediction_index: int, count: int) -> int | None:
-        """Return the first labelled one of ``count`` predictions from an index on; None if none is.
+    def check_predictions(self, first: int, count: int) -> None:
+        """Check ``count`` target predictions from an index on, which labels are to belong to.
 
-        Labels are numbered only under a ``label_delay_limit``, and those of long ago are forgotten.
+        Raises
+        ------
+        ValueError
+            if one was not observed; or, under a ``label_delay_limit``, if it has a label already, as far as
+            that is remembered.
         """
-        return None if self._cohorts is None else self._cohorts.labelled.first_of(prediction_index, count)
+        if not 0 <= first <= self.prediction_count - count:
+            last = f" to {first + count - 1}" if count > 1 else ""
+            raise ValueError(
+                f"prediction_index={first!r} names the target scores with number {first}{last}, counted from"
+                f" 0, but {self.prediction_count} were observed: give a score to observe_one before its label"
+            )
+        labelled = None if self._cohorts is None else self._cohorts.labelled.first_of(first, count)
+        if labelled is not None:
+            raise ValueError(
+                f"prediction_index={first!r}: the target score with number {labelled} has a label already,"
+                f" and under label_delay_limit={self.config.label_delay_limit} a score has one label"
+            )
 
     @property
     def first_cohort(self) -> int | None:

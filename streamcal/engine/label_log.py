@@ -67,19 +67,6 @@ class LabelLog:
         remembered.
     """
 
-    __slots__ = (
-        "_closed",
-        "_current",
-        "_max_cells",
-        "_merged",
-        "_pane_seconds",
-        "filled",
-        "n",
-        "pane",
-        "pane_size",
-        "positives",
-    )
-
     def __init__(self, max_cells: int, window: int | timedelta | None = None) -> None:
         self._max_cells = max_cells
         self.pane_size: int | None = -(-window // PANES) if isinstance(window, int) else None

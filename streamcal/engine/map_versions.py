@@ -16,12 +16,12 @@ from streamcal.certificates.claims import Formed, Target
 from streamcal.certificates.ledger import Ledger, LedgerState, Scope
 from streamcal.certificates.record import Certificate
 from streamcal.certificates.target import Counted
-from streamcal.engine.auto import Auto, AutoState
 from streamcal.engine.class_priors_c import ClassPriors
 from streamcal.engine.cohorts import Cohorts
 from streamcal.engine.config import Mode, RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.engine.emissions import DriftAlarm, Mixing
+from streamcal.engine.mixture_controller import ControllerState, MixtureController
 from streamcal.engine.schedule import NEVER, Schedule, Versions
 from streamcal.engine.served_map_c import ServedMap
 from streamcal.engine.unlabelled_scores import UnlabelledScores
@@ -56,7 +56,7 @@ class VersionsState(msgspec.Struct):
     begun: dict[Domain, Number]
     base: bytes | None
     ledger: LedgerState
-    auto: AutoState | None
+    auto: ControllerState | None
     mixed_prior: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)] | None
 
 
@@ -72,21 +72,6 @@ class MapVersions:
     cohorts
         cohorts of the target's predictions; None: certificates rest on the labels that have arrived.
     """
-
-    __slots__ = (
-        "_auto",
-        "_cohorts",
-        "_config",
-        "_ledger",
-        "_mixed_prior",
-        "_priors",
-        "_source",
-        "_target",
-        "_unlabelled",
-        "_versions",
-        "_watched",
-        "served",
-    )
 
     def __init__(
         self,
@@ -104,7 +89,9 @@ class MapVersions:
         """Served map."""
         self._auto = None
         if mode == "auto":
-            self._auto = Auto(config.max_cells, source, target, unlabelled, config.delay_limit_seconds)
+            self._auto = MixtureController(
+                config.max_cells, source, target, unlabelled, config.delay_limit_seconds
+            )
         windowed = [domain for domain in DOMAINS if config.window_of(domain) is not None]
         self._ledger = Ledger(
             config.delta,
@@ -226,8 +213,10 @@ class MapVersions:
         if labels.n >= self._versions.due[domain]:
             self._begin_version(domain, forms=forms)
         if domain == "target":
-            if self._auto is not None and (self._auto.labels_until_due <= 0 or not self._auto.begun):
-                self._mix_on_time(self._auto)
+            if self._auto is not None and not self._auto.begun:
+                self._begin_to_mix(self._auto, self._target.end - 1)
+            elif self._auto is not None and self._auto.labels_until_due <= 0:
+                self._mix(self._auto)
             if self._labels_until_look <= 0:
                 self._look()
 
@@ -239,7 +228,7 @@ class MapVersions:
             return False
         if before is not None and abs(_log_odds(prior) - _log_odds(before)) < _MOVED:
             return False
-        self._versions.begin_off_schedule()
+        self._versions.off_schedule += 1
         self._mix(auto)
         return True
 
@@ -255,7 +244,7 @@ class MapVersions:
 
     def refresh(self) -> None:
         """Re-form the map from all labels so far, off schedule: a new version."""
-        self._versions.begin_off_schedule()
+        self._versions.off_schedule += 1
         if self._auto is None:
             self._form("target" if self._config.mode == "target" else "source")
             self._ledger.form_off_schedule()
@@ -467,27 +456,20 @@ class MapVersions:
 
     # Mode auto
 
-    def _begin_to_mix(self, auto: Auto, first: int) -> None:
+    def _begin_to_mix(self, auto: MixtureController, first: int) -> None:
         self.flush("source")
         auto.begin(first)
 
-    def _mix_on_time(self, auto: Auto) -> None:
-        """Run the mixture's steps that are due by the count of target labels; that may begin a version."""
-        if auto.begun:
-            self._mix(auto)
-        else:
-            self._begin_to_mix(auto, self._target.end - 1)
-
-    def _take_evidence(self, auto: Auto) -> bool:
+    def _take_evidence(self, auto: MixtureController) -> bool:
         """Mix anew with the early positives of a closed pane; return whether there is such evidence."""
         evidence = auto.evidence()
         if evidence is None:
             return False
-        self._versions.begin_off_schedule()
+        self._versions.off_schedule += 1
         self._mix(auto, evidence)
         return True
 
-    def _mix(self, auto: Auto, evidence: Evidence | None = None) -> None:
+    def _mix(self, auto: MixtureController, evidence: Evidence | None = None) -> None:
         """Mix the map of mode ``auto`` anew: a new version."""
         generation = auto.take_generation()
         if generation is not None:
@@ -541,7 +523,7 @@ class MapVersions:
         refuted = self._ledger.look(self._source.log.sketch, self._target.log.sketch, self._target.n)
         if refuted and self._auto is not None:
             self._auto.refute_label_shift()
-            self._versions.begin_off_schedule()
+            self._versions.off_schedule += 1
             self._mix(self._auto)
 
 

@@ -108,10 +108,6 @@ class Versions:
         self.begun[domain] = max(self.begun[domain] + 1, self._schedules[domain].passed(labels))
         self.plan(domain, labels)
 
-    def begin_off_schedule(self) -> None:
-        """Count a version that no label count has begun: a refresh, an alarm, a prior that moved."""
-        self.off_schedule += 1
-
     def begin_generation(self, labels: int) -> None:
         """Count the version that a new generation of the source begins, with this many labels."""
         self.begun["source"] += 1

@@ -1,4 +1,4 @@
-"""Auto: mode ``auto`` of an engine. It decides when the tracked mixture is mixed anew, and from which source.
+"""MixtureController: decides in mode ``auto`` when the tracked mixture is mixed anew, and from which source.
 
 While label shift is not refuted, maps that follow from the source's by label shift are candidates. After an
 alarm these are out, and the target's labels from then on become the next generation of the source.
@@ -24,14 +24,14 @@ from streamcal.sketch import grid
 from streamcal.sketch.decoding import Number, require
 from streamcal.sketch.score_sketch import ScoreSketch
 
-__all__ = ["GENERATION", "Auto", "AutoState"]
+__all__ = ["GENERATION", "ControllerState", "MixtureController"]
 
 GENERATION: Final = 4096
 """Number of target labels after an alarm that make the next generation of the source."""
 
 
-class AutoState(msgspec.Struct, omit_defaults=True):
-    """The state of `Auto`."""
+class ControllerState(msgspec.Struct, omit_defaults=True):
+    """The state of `MixtureController`."""
 
     steps: Number
     mixing: Mixing | None
@@ -41,7 +41,7 @@ class AutoState(msgspec.Struct, omit_defaults=True):
     exposure: ExposureState | None = None
 
 
-class Auto:
+class MixtureController:
     """The mixture of an engine in mode ``auto``, with its source and its evidence.
 
     Parameters
@@ -56,22 +56,6 @@ class Auto:
         seconds after its prediction at which a label is final, and before which positives come; None: labels
         are learned when they come.
     """
-
-    __slots__ = (
-        "_counted",
-        "_exposure",
-        "_gathered",
-        "_generation",
-        "_max_cells",
-        "_mixture",
-        "_renewed",
-        "_source",
-        "_target",
-        "_unlabelled",
-        "begun",
-        "mixed",
-        "steps",
-    )
 
     def __init__(
         self,
@@ -217,13 +201,13 @@ class Auto:
 
     # State
 
-    def to_state(self) -> AutoState:
+    def to_state(self) -> ControllerState:
         """Return the state."""
         self.gather()
         generation = None
         if self._generation is not None:
             generation = self._generation.to_state(), self._target.end - self._gathered
-        return AutoState(
+        return ControllerState(
             self.steps,
             self.mixing,
             self._mixture,
@@ -232,7 +216,7 @@ class Auto:
             None if self._exposure is None else self._exposure.to_state(),
         )
 
-    def restore(self, state: AutoState) -> Self:
+    def restore(self, state: ControllerState) -> Self:
         """Replace the state by another; the target's labels must be restored before."""
         if state.mixing is not None:
             mixed = {state.mixing.leader, *state.mixing.weights}

@@ -112,11 +112,6 @@ class Engine(EventRules):
     # What it knows
 
     @property
-    def _time(self) -> float | None:
-        """Latest event time of a label, in seconds; None before there is one."""
-        return None if self._latest == -math.inf else self._latest
-
-    @property
     def prediction_count(self) -> int:
         """Number of target scores observed so far."""
         return int(self._unlabelled.n)

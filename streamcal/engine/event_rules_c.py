@@ -211,10 +211,14 @@ class EventRules:
 
     # What is due at some label counts
 
+    @property
+    def _time(self) -> float | None:
+        """Latest event time of a label, in seconds; None before there is one."""
+        return None if self._latest == _NEVER else self._latest
+
     def certify(self) -> Certificate | None:
         """Return the certificate of the served map, to be published with it; it may raise an alarm."""
-        time = None if self._latest == _NEVER else self._latest
-        return self._versions.certificate(time, publish=True)
+        return self._versions.certificate(self._time, publish=True)
 
     def _set_stops(self) -> None:
         """Compute the label counts at which something is due next."""

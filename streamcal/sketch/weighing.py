@@ -202,8 +202,8 @@ def check_weight(weight: object) -> float:
         if it is not a number from 1/256 to 10,000.
     """
     value = _number(weight)
-    if value is None or not LIGHTEST <= value <= HEAVIEST:
-        raise ValueError(_bad_weight(weight))
+    if not LIGHTEST <= value <= HEAVIEST:
+        raise ValueError(f"a weight must be a number from 1/256 to 10000, got {shown(weight)}")
     return value
 
 
@@ -216,7 +216,7 @@ def check_propensity(propensity: object) -> float:
         if it is not a number from 0.0001 to 1.
     """
     value = _number(propensity)
-    if value is None or not 1.0 / HEAVIEST <= value <= 1.0:
+    if not 1.0 / HEAVIEST <= value <= 1.0:
         raise ValueError(
             "a propensity, the chance that the label is seen, must be a number from 0.0001 to 1, got"
             f" {shown(propensity)}"
@@ -237,13 +237,12 @@ def as_units(weights: Any, count: int) -> Counts | None:
         raise ValueError(f"weights must be one-dimensional, got an array of shape {given.shape}")
     if len(given) != count:
         raise ValueError(f"{count} labels but {len(given)} weights")
-    if given.dtype.kind not in "fui":
-        for index, weight in enumerate(given.tolist()):
-            _check_at(index, weight)
-    values = given.astype(np.float64)
-    wrong = np.flatnonzero(~((values >= LIGHTEST) & (values <= HEAVIEST)))
-    if len(wrong):
-        _check_at(int(wrong[0]), given[wrong[0]].item())
+    values = given.astype(np.float64) if given.dtype.kind in "fui" else np.full(count, np.nan)
+    for index in np.flatnonzero(~((values >= LIGHTEST) & (values <= HEAVIEST))).tolist():
+        try:
+            values[index] = check_weight(given[index : index + 1].tolist()[0])
+        except ValueError as error:
+            raise ValueError(f"index {index}: {error}") from None
     units = np.rint(values * ONE).astype(np.int64)
     return None if (units == ONE).all() else units
 
@@ -260,22 +259,11 @@ def check_units(units: Counts, count: int) -> None:
         raise ValueError(f"the weights of {count} labels are damaged")
 
 
-def _check_at(index: int, weight: object) -> None:
-    try:
-        check_weight(weight)
-    except ValueError as error:
-        raise ValueError(f"index {index}: {error}") from None
-
-
-def _number(value: object) -> float | None:
+def _number(value: object) -> float:
+    """Return a value as a float; NaN if it is no number."""
     if isinstance(value, bool | np.bool_ | str | bytes):
-        return None
+        return math.nan
     try:
-        number = float(value)  # type: ignore[arg-type]
+        return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) else None
-
-
-def _bad_weight(weight: object) -> str:
-    return f"a weight must be a number from 1/256 to 10000, got {shown(weight)}"
+        return math.nan

@@ -18,7 +18,7 @@ import numpy as np
 
 from streamcal.sketch.cells import pack_numbers, unpack_numbers
 from streamcal.sketch.decoding import require
-from streamcal.values import Counts, Floats, Labels, shown
+from streamcal.values import Cells, Counts, Floats, Labels, shown
 
 __all__ = [
     "HEAVIEST",
@@ -178,7 +178,7 @@ def unit_weights(count: int) -> Counts:
     return np.broadcast_to(_UNIT, count)
 
 
-def heavy(units: Counts) -> Counts:
+def heavy(units: Counts | Cells) -> Counts:
     """Return the indices of the weights other than 1, int64[k], of labels with these units."""
     return _NOWHERE if units.strides == (0,) else np.flatnonzero(units != ONE)  # of `unit_weights`
 

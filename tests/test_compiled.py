@@ -281,23 +281,23 @@ def test_shift_of_one_probability() -> None:
     assert made[0] == made[1]
 
 
-@pytest.mark.parametrize("keeps_seen", [False, True])
-def test_buffers(keeps_seen: bool) -> None:
+@pytest.mark.parametrize("keeps_index", [False, True])
+def test_buffers(keeps_index: bool) -> None:
     made = []
     for module in (buffers_c, uncompiled("streamcal.sketch.buffers_c")):
         rng = np.random.default_rng(11)
-        labels, scores, found = module.LabelBuffer(keeps_seen, None), module.ScoreBuffer(10**6), []
+        labels, scores, found = module.LabelBuffer(keeps_index, None), module.ScoreBuffer(10**6), []
         for step in range(60):
             some = rng.random(step)
             classes = (some > 0.5).astype(np.int8)
-            labels._put(some, classes, np.arange(step))
+            labels._put(some, classes, np.full(step, 300), np.arange(step))
             assert not scores.extend(some)
             for score in some.tolist():
-                labels.append(score, int(score > 0.7), step)
+                labels.append(score, int(score > 0.7), step, 256 + step % 2)
                 scores.append(score)
             for buffer in (labels, scores):
                 buffer._drop(int(rng.integers(0, buffer._held + 1)))
-            held = labels._held_scores(0), labels._held_labels(0), labels._held_seen(0), scores._since(0)
+            held = [labels._part(i, 0) for i in range(3 + keeps_index)] + [scores._since(0)]
             found.append(([each.tolist() for each in held], labels.n, labels.positives, labels.end, scores.n))
         made.append(found)
     assert made[0] == made[1]

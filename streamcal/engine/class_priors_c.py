@@ -55,7 +55,7 @@ class ClassPriors:
         return self._tracker is not None
 
     @property
-    def room(self) -> int:
+    def labels_until_due(self) -> int:
         """Number of target labels that may come before they must be read."""
         if self._tracker is None:
             return NO_LIMIT
@@ -70,10 +70,10 @@ class ClassPriors:
 
     def _counted(self, labels: DomainLabels) -> float | None:
         """Return the estimate by the counts of a domain's labels; None without labels."""
+        positives, n = float(labels.positives), float(labels.n)
         if labels.windowed or labels.weighted:
             positives, n = labels.remembered
-            return shift_c.class_prior(positives, n, self._smoothing) if n else None
-        return shift_c.class_prior(labels.positives, labels.n, self._smoothing) if labels.n else None
+        return shift_c.class_prior(positives, n, self._smoothing) if n else None
 
     @property
     def fused(self) -> float | None:

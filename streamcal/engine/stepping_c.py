@@ -3,7 +3,7 @@
 The join says what an event means: a new prediction, a label that met its prediction, a duplicate. The engine
 answers and learns. Neither calls the other; `step` asks both, one after the other.
 
-A prediction that matures is learned before the event whose time matures it (`pass_on`).
+A prediction that matures is learned before the event whose time matures it (`emit`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from streamcal.events import Event, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.join.join_c import Join, OriginOf
 from streamcal.join.outcomes import Contradicted, Joined, Rejected, Relabelled, Told
 
-__all__ = ["Learner", "Outcome", "emitted", "pass_on", "step"]
+__all__ = ["Learner", "Outcome", "emit", "emitted", "step"]
 
 Outcome: TypeAlias = Emission | Joined
 """Results of one event; a `Joined` stands before the emissions of its label."""
@@ -71,7 +71,7 @@ def step(
     """
     rows, expired, time = join.rows, tuple[Outcome, ...](), event.time
     if time is not None and rows.move(time):
-        expired = pass_on(join.expire(), engine_of)
+        expired = emit(join.expire(), engine_of)
     if type(event) is not LabelEvent and isinstance(event, PredictionEvent):
         outcomes = _prediction(event, join, engine_of(event.key), origin_of)
     elif isinstance(event, LabelEvent):
@@ -86,7 +86,7 @@ def emitted(outcomes: tuple[Outcome, ...]) -> tuple[Emission, ...]:
     return tuple([outcome for outcome in outcomes if type(outcome) is not Joined])  # type: ignore[misc]
 
 
-def pass_on(left: Iterable[Outcome], engine_of: Callable[[str | None], Learner]) -> tuple[Outcome, ...]:
+def emit(left: Iterable[Outcome], engine_of: Callable[[str | None], Learner]) -> tuple[Outcome, ...]:
     """Let engines learn matured predictions; return these with their emissions."""
     outcomes: list[Outcome] = []
     for each in left:
@@ -116,7 +116,7 @@ def _prediction(
     return (
         answer,
         *begun,
-        *_met(join.ripen(early), engine),
+        *_met(join.finalize(early), engine),
         *_met(join.match(early, origin_of, is_new=False), engine),
     )
 
@@ -144,7 +144,7 @@ def _label(
     engine_of: Callable[[str | None], Learner],
     origin_of: OriginOf | None,
 ) -> tuple[Outcome, ...]:
-    ripe = join.ripen(event) if join.matures else None
+    ripe = join.finalize(event) if join.matures else None
     before = () if ripe is None else _met(ripe, engine_of(ripe.key))
     found = join.match(event, origin_of)
     if isinstance(found, Joined):

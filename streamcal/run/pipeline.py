@@ -20,7 +20,7 @@ from streamcal.engine.checked_c import lacks_time, refuses_weight
 from streamcal.engine.config import RecalibratorConfig, with_join
 from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Recalibrated, Rejected
 from streamcal.engine.engine import Engine
-from streamcal.engine.stepping_c import pass_on, step
+from streamcal.engine.stepping_c import emit, step
 from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain, Event, LabelEvent, LabelledEvent, Origin
 from streamcal.events.blocks import NO_LABEL, Block
@@ -259,7 +259,7 @@ class Pipeline:
         taking = self._begin(batch, events)
         outcome = Outcome([], [], [])
         left = self._join.advance(batch.watermark)
-        for each in pass_on(left, self._engines.of) if left else ():
+        for each in emit(left, self._engines.of) if left else ():
             self._tell(each, outcome)
         if isinstance(events, Block) and in_columns:
             outcome.answers = answers = Answers()
@@ -352,7 +352,7 @@ class Pipeline:
             self._tell_taken(taken, block, outcome, answers)
             few, at = taken.end - at < _FEW, taken.end
             if taken.expires:
-                for each in pass_on(self._join.expire(), self._engines.of):
+                for each in emit(self._join.expire(), self._engines.of):
                     self._tell(each, outcome)
             steps = min(2 * max(steps, _FEW), _MOST) if few else int(taken.is_event)
             end = min(at + steps, len(block))

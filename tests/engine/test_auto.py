@@ -7,9 +7,9 @@ import pytest
 
 from streamcal import Recalibrator
 from streamcal.certificates.record import LABEL_SHIFT_REFUTED
-from streamcal.engine.auto import GENERATION
 from streamcal.engine.emissions import DriftAlarm, MapPublished
 from streamcal.engine.engine import _seen_in_call
+from streamcal.engine.mixture_controller import GENERATION
 from streamcal.events import Domain, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.mixture.mixture import STRIDE, STRIDE_AT_ONCE
 from streamcal.sketch.buffers_c import AT_ONCE

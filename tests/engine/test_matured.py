@@ -204,6 +204,14 @@ def test_an_option_that_cannot_be_is_refused() -> None:
         RecalibratorConfig(label_delay_limit=0)
 
 
+@pytest.mark.filterwarnings("ignore:under label_delay_limit")
+def test_labels_of_one_call_may_belong_to_no_prediction() -> None:
+    engine = Recalibrator(mode="auto", label_delay_limit=100)
+    engine.learn_many([0.2, 0.8, 0.4] * 40, [0, 1, 0] * 40)
+    assert engine.target.labels == 120
+    assert engine.certificate is None
+
+
 def test_engines_with_cohorts_are_not_merged() -> None:
     engine = Recalibrator(label_delay_limit=100)
     with pytest.raises(

@@ -14,7 +14,7 @@ from streamcal import JoinConfig, LabelEvent, LabelledEvent, PredictionEvent, Re
 from streamcal.engine.config import RecalibratorConfig, with_join
 from streamcal.engine.emissions import Rejected
 from streamcal.engine.engine import Engine
-from streamcal.engine.stepping_c import pass_on, step
+from streamcal.engine.stepping_c import emit, step
 from streamcal.events import Event
 from streamcal.join.join_c import Join
 from streamcal.join.outcomes import JoinCounts, Joined, Relabelled, Told
@@ -222,10 +222,10 @@ def run(
     engine = Engine(with_join(RecalibratorConfig(mode="target", prior_smoothing=0.0), config))
     size = max(1, -(-len(events) // len(watermarks)))
     for part, watermark in enumerate(watermarks):
-        outcomes += pass_on(join.advance(watermark), lambda _: engine)
+        outcomes += emit(join.advance(watermark), lambda _: engine)
         for event in events[part * size : (part + 1) * size]:
             outcomes += step(event, join, lambda _: engine)
-    outcomes += pass_on(join.advance(math.inf), lambda _: engine)
+    outcomes += emit(join.advance(math.inf), lambda _: engine)
     outcomes += step(later(END), join, lambda _: engine)
     return join, engine, [each for each in outcomes if isinstance(each, Joined)]
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamcal.sketch.number_set import NumberSet, NumberSetState
+from streamcal.engine.number_set import NumberSet, NumberSetState
 
 NUMBERS = st.lists(st.one_of(st.integers(0, 60), st.integers(0, 400)), max_size=40)
 

@@ -63,35 +63,13 @@ class NumberSet:
 
     def take_many(self, numbers: Counts) -> Flags:
         """Add numbers from 0 on in turn, int64[k]; return the result of `take` for each, bool[k]."""
-        fresh = np.zeros(len(numbers), bool)
-        fresh[np.unique(numbers, return_index=True)[1]] = True
-        largest = np.maximum(np.maximum.accumulate(numbers), self._largest)
-        fresh &= numbers > largest - self._reach
-        old = np.flatnonzero(fresh & (numbers <= self._largest))
-        places = numbers[old] - self._start
-        known = np.frombuffer(self._bits, np.uint8)[places >> 3] >> (places & 7).astype(np.uint8)
-        fresh[old[(known & 1) == 1]] = False
-        if len(numbers):
-            self._largest = int(largest[-1])
-            self._extend()
-            places = numbers[fresh] - self._start
-            places = places[places >= 0]
-            bits = np.frombuffer(self._bits, np.uint8)
-            np.bitwise_or.at(bits, places >> 3, np.left_shift(1, places & 7).astype(np.uint8))
-        return fresh
+        return np.array([self.take(number) for number in numbers.tolist()], bool)
 
     def first_of(self, start: int, count: int) -> int | None:
         """Return the first of ``count`` numbers from ``start`` ≥ 0 on that was taken; None if none is."""
         first = max(start, self._largest - self._reach + 1)
         last = min(start + count - 1, self._largest)
-        if first >= last:
-            return first if first == last and self._has(first) else None
-        place = (first - self._start) >> 3
-        packed = np.frombuffer(self._bits[place : ((last - self._start) >> 3) + 1], np.uint8)
-        offset = self._start + 8 * place
-        taken = np.flatnonzero(np.unpackbits(packed, bitorder="little")) + offset
-        taken = taken[(taken >= first) & (taken <= last)]
-        return int(taken[0]) if len(taken) else None
+        return next((number for number in range(first, last + 1) if self._has(number)), None)
 
     def to_state(self) -> NumberSetState:
         """Return the state; equal sets give equal states."""

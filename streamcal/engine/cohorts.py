@@ -17,8 +17,8 @@ from typing import Annotated, Final, NamedTuple, Self
 import msgspec
 import numpy as np
 
+from streamcal.engine.number_set import NumberSet, NumberSetState
 from streamcal.sketch.decoding import MOST, Count, require
-from streamcal.sketch.number_set import NumberSet, NumberSetState
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Counts, Floats, Labels
 

@@ -10,8 +10,8 @@ from typing import Final, Self
 
 import msgspec
 
+from streamcal.engine.cohorts import Cohorts
 from streamcal.sketch import buffers_c, checks
-from streamcal.sketch.cohorts import Cohorts
 from streamcal.sketch.decoding import require
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Floats
@@ -37,7 +37,7 @@ class UnlabelledScores(buffers_c.ScoreBuffer):
     max_cells
         largest number of cells of the sketch.
     block
-        number of scores that a second reader takes at a time, see `settle`; 0: there is no such reader.
+        number of scores that a second reader takes at a time, see `drain`; 0: there is no such reader.
     cohorts
         cohorts that also take the scores; None: no reader asks for cohorts.
     """
@@ -70,15 +70,15 @@ class UnlabelledScores(buffers_c.ScoreBuffer):
         self._sketch.merge(sketch)
         self.n += sketch.n
 
-    def settle(self) -> Floats | None:
-        """Make room; return the block of scores for the second reader, None if there is no such reader."""
+    def drain(self) -> Floats | None:
+        """Let readers take the scores that wait; return the block for the second reader, None without one."""
         block = None
         if self._block:
             block = self._since(self._read)
             self._read = self._held
         if not self._block or self._held >= BUFFERED:
             self.sort()
-        self._set_room()
+        self._set_remaining()
         return block
 
     def merge(self, other: Self) -> Floats:
@@ -86,14 +86,14 @@ class UnlabelledScores(buffers_c.ScoreBuffer):
 
         Scores of the other that no block has taken begin the next block here.
         """
-        mine = self._since(self._read)
+        mine: Floats = self._since(self._read)
         self.sort()
         self._sketch.merge(other.sketch)
         self._drop(self._held)
         self._put(other._since(other._read))
         self._read, self._sketched = 0, self._held
         self.n += other.n
-        self._set_room()
+        self._set_remaining()
         return mine
 
     def to_state(self) -> UnlabelledState:
@@ -110,7 +110,7 @@ class UnlabelledScores(buffers_c.ScoreBuffer):
         self._drop(self._held)
         self._put(unread)
         self._read, self._sketched = 0, self._held
-        self._set_room()
+        self._set_remaining()
         return self
 
     def sort(self) -> None:
@@ -120,7 +120,7 @@ class UnlabelledScores(buffers_c.ScoreBuffer):
         self._drop(self._read if self._block else self._held)
         self._sketched = self._held
         if not self._block:
-            self._set_room()
+            self._set_remaining()
         self._read = 0
 
     def _enter(self, scores: Floats) -> None:
@@ -128,5 +128,5 @@ class UnlabelledScores(buffers_c.ScoreBuffer):
         if self._cohorts is not None:
             self._cohorts.predict(scores)
 
-    def _set_room(self) -> None:
-        self.room = self._block - self.n % self._block if self._block else BUFFERED - self._held
+    def _set_remaining(self) -> None:
+        self.remaining = self._block - self.n % self._block if self._block else BUFFERED - self._held

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from streamcal import RecalibrationMap, Recalibrator, RecalibratorConfig
 from streamcal.engine.engine import Engine
+from streamcal.engine.label_log import PANES, LabelLog
 from streamcal.engine.schedule import Schedule
 from streamcal.errors import DamagedStateError
 from streamcal.maps.curves import fit_curve
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.sketch.sliding_window import PANES, SlidingWindow
 from tests.inside import labels_of
 from tests.states import restored
 
@@ -182,7 +182,7 @@ def test_bad_times_and_windows_are_refused() -> None:
         Recalibrator(window=10)
     assert Recalibrator(window="P30D").config.window == timedelta(days=30)
     with pytest.raises(DamagedStateError, match="not the state of this part"):
-        restored(SlidingWindow(100, CELLS), b"nonsense")
+        restored(LabelLog(CELLS, 100), b"nonsense")
 
 
 def test_the_schedule_stops_growing_at_the_stride() -> None:

@@ -1,4 +1,4 @@
-"""Auto: mode ``auto`` of an engine. It decides when the tracked mixture is mixed anew, and from which source.
+"""MixtureController: decides in mode ``auto`` when the tracked mixture is mixed anew, and from which source.
 
 While label shift is not refuted, maps that follow from the source's by label shift are candidates. After an
 alarm these are out, and the target's labels from then on become the next generation of the source.
@@ -12,6 +12,8 @@ import msgspec
 import numpy as np
 
 from streamcal.engine.domain_labels import DomainLabels
+from streamcal.engine.label_log import LabelLog, LogState
+from streamcal.engine.unlabelled_scores import UnlabelledScores
 from streamcal.exposure.estimate import LEVEL
 from streamcal.exposure.exposure import Exposure, ExposureState
 from streamcal.mixture.evidence import Evidence
@@ -20,18 +22,16 @@ from streamcal.mixture.mixture import Mixed, Mixing, Mixture, Observed
 from streamcal.mixture.names import EXPOSURES, NAMES, NAMES_BY_SCORES
 from streamcal.sketch import grid
 from streamcal.sketch.decoding import Number, require
-from streamcal.sketch.label_log import LabelLog, LogState
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.sketch.unlabelled_scores import UnlabelledScores
 
-__all__ = ["GENERATION", "Auto", "AutoState"]
+__all__ = ["GENERATION", "ControllerState", "MixtureController"]
 
 GENERATION: Final = 4096
 """Number of target labels after an alarm that make the next generation of the source."""
 
 
-class AutoState(msgspec.Struct, omit_defaults=True):
-    """The state of `Auto`."""
+class ControllerState(msgspec.Struct, omit_defaults=True):
+    """The state of `MixtureController`."""
 
     steps: Number
     mixing: Mixing | None
@@ -41,7 +41,7 @@ class AutoState(msgspec.Struct, omit_defaults=True):
     exposure: ExposureState | None = None
 
 
-class Auto:
+class MixtureController:
     """The mixture of an engine in mode ``auto``, with its source and its evidence.
 
     Parameters
@@ -56,22 +56,6 @@ class Auto:
         seconds after its prediction at which a label is final, and before which positives come; None: labels
         are learned when they come.
     """
-
-    __slots__ = (
-        "_counted",
-        "_exposure",
-        "_gathered",
-        "_generation",
-        "_max_cells",
-        "_mixture",
-        "_renewed",
-        "_source",
-        "_target",
-        "_unlabelled",
-        "begun",
-        "mixed",
-        "steps",
-    )
 
     def __init__(
         self,
@@ -102,7 +86,7 @@ class Auto:
         return None if self.mixed is None else self.mixed.mixing
 
     @property
-    def room(self) -> int:
+    def labels_until_due(self) -> int:
         """Number of target labels that may come before `begin` or `step` is due."""
         if self._mixture is None or not self.begun:
             return 1
@@ -120,7 +104,7 @@ class Auto:
         return counted if self._generation is None else min(counted, self._gathered)
 
     def begin(self, first: int) -> None:
-        """Begin to learn at the first target label, of this number; the source's must be settled."""
+        """Begin to learn at the first target label, of this number; the source's must be flushed."""
         mixture = self._mixture = self._mixture or self._new_mixture()
         newest = self._source.take_newest()
         if newest is not None:
@@ -146,7 +130,7 @@ class Auto:
         if evidence is not None and self._mixture is None:
             self._mixture = self._new_mixture()
         if self._mixture is not None:
-            self.steps += self.begun and self.room <= 0
+            self.steps += self.begun and self.labels_until_due <= 0
             self._learn(self._mixture)
             self.mixed = self._mixture.step(self._unlabelled.n, prior, evidence)
 
@@ -217,13 +201,13 @@ class Auto:
 
     # State
 
-    def to_state(self) -> AutoState:
+    def to_state(self) -> ControllerState:
         """Return the state."""
         self.gather()
         generation = None
         if self._generation is not None:
             generation = self._generation.to_state(), self._target.end - self._gathered
-        return AutoState(
+        return ControllerState(
             self.steps,
             self.mixing,
             self._mixture,
@@ -232,7 +216,7 @@ class Auto:
             None if self._exposure is None else self._exposure.to_state(),
         )
 
-    def restore(self, state: AutoState) -> Self:
+    def restore(self, state: ControllerState) -> Self:
         """Replace the state by another; the target's labels must be restored before."""
         if state.mixing is not None:
             mixed = {state.mixing.leader, *state.mixing.weights}

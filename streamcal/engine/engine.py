@@ -28,8 +28,8 @@ from streamcal.events import DOMAINS, Domain
 from streamcal.join.outcomes import Contradicted, Joined, Relabelled, Told
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture.mixture import EARLIER
-from streamcal.priors.factory import TrackerState
-from streamcal.priors.tracker import BLOCK
+from streamcal.priors.history import BLOCK
+from streamcal.priors.trackers import TrackerState
 from streamcal.sketch.buffers_c import AT_ONCE, IN_CALL
 from streamcal.sketch.cohorts import Cohorts, CohortsState
 from streamcal.sketch.decoding import Finite, decoded, encoded, require, restoring

@@ -148,7 +148,6 @@ def test_a_duration_is_so_many_seconds() -> None:
     [
         ({"window": 1000}, "does not know where in it"),
         ({"prior_window": 100}, "in their order"),
-        ({"prior": "both"}, "in their order"),
         ({"label_delay_limit": 100}, "is 100 of the recalibrator, but 0:00:10 of the join"),
         ({"label_delay_limit": "PT5S"}, "0:00:05 of the recalibrator, but 0:00:10 of the join"),
     ],

@@ -25,7 +25,7 @@ from streamcal.engine.map_versions import MapVersions, VersionsState
 from streamcal.engine.schedule import FIRST_LABELS
 from streamcal.engine.state import compressed, expanded, pack, unpack
 from streamcal.events import DOMAINS, Domain
-from streamcal.join.outcomes import Contradicted, Joined, Relabelled, Told
+from streamcal.join.outcomes import Contradicted, EarlyPositive, Joined, Relabelled
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture.mixture import EARLIER
 from streamcal.priors.history import BLOCK
@@ -105,7 +105,7 @@ class Engine(EventRules):
             unlabelled,
             self._versions.served,
             begins_by_scores=self._priors.takes_scores,
-            exposed=config.delay_limit_seconds is not None and config.mode == "auto",
+            delayed=config.delay_limit_seconds is not None and config.mode == "auto",
         )
         self._set_stops()
 
@@ -195,16 +195,16 @@ class Engine(EventRules):
 
     # Events
 
-    def tell(self, told: Told) -> tuple[Emission, ...]:
+    def observe_early(self, positive: EarlyPositive) -> tuple[Emission, ...]:
         """Note a positive that comes before its label is final, under ``label_delay_limit``.
 
         Returns
         -------
         The map version that this has begun, if it has, as in `answer`.
         """
-        if not self._exposed or told.domain != "target":
+        if not self._delayed or positive.domain != "target":
             return ()
-        if not self._versions.told(told.score, told.predicted_at, told.told_at):
+        if not self._versions.observe_early(positive.score, positive.predicted_at, positive.labelled_at):
             return ()
         self._set_stops()
         return (self._published(None),)
@@ -429,7 +429,7 @@ class Engine(EventRules):
         return MapPublished(self.map, certificate, self._key, self.mixing)
 
     def _close_panes(self, score: float, time: float) -> bool:
-        """Count a prediction as exposed from now on; return whether a map version began by that."""
+        """Count a prediction for delayed feedback; return whether a map version began by that."""
         if not self._versions.predicted(score, time):
             return False
         self._set_stops()

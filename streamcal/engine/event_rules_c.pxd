@@ -13,7 +13,7 @@ cdef class EventRules:
     cdef public served_map_c.ServedMap served
     cdef public double _latest
     cdef public long long _source_stop, _target_stop
-    cdef public bint _exposed
+    cdef public bint _delayed
     cdef bint _begins_by_scores
 
     @cython.locals(score=double, prediction_index=cython.longlong, probability=double, begins=bint)

@@ -35,7 +35,7 @@ class EventRules:
         the map that is served.
     begins_by_scores
         whether scores alone may begin a version.
-    exposed
+    delayed
         whether event times may begin a version.
     """
 
@@ -46,14 +46,14 @@ class EventRules:
         unlabelled: buffers_c.ScoreBuffer,
         served: served_map_c.ServedMap,
         begins_by_scores: bool,
-        exposed: bool,
+        delayed: bool,
     ) -> None:
         self._source: Any = source
         self._target: Any = target
         self._unlabelled: Any = unlabelled
         self.served = served
         """Served map."""
-        self._begins_by_scores, self._exposed = begins_by_scores, exposed
+        self._begins_by_scores, self._delayed = begins_by_scores, delayed
         self._latest = _NEVER  # the latest event time of a label
         self._source_stop = self._target_stop = 0  # label counts at which something is due
 
@@ -67,8 +67,8 @@ class EventRules:
         Returns
         -------
         The answer; the number of target scores observed before; and the map version that the score has begun,
-        if it has: scores alone can move the prior, and time can move the exposures. That map comes without a
-        certificate, which uses labels only.
+        if it has: scores alone can move the prior, and time can close a pane of delayed feedback. That map
+        comes without a certificate, which uses labels only.
         """
         score, prediction_index = event.score, self._unlabelled.n
         probability = self.served.answer(score)
@@ -83,7 +83,7 @@ class EventRules:
         )
         if event.domain == "target":
             begins = self.observe_one(score)
-            if self._exposed and event.time is not None and self._close_panes(score, event.time):
+            if self._delayed and event.time is not None and self._close_panes(score, event.time):
                 begins = True
             if begins:
                 return answer, prediction_index, (self._published(None),)
@@ -191,7 +191,7 @@ class EventRules:
         raise NotImplementedError
 
     def _close_panes(self, score: float, time: float) -> bool:
-        """Count a prediction as exposed from now on; return whether a version begins by that."""
+        """Count a prediction for delayed feedback; return whether a version begins by that."""
         raise NotImplementedError
 
     def _published(self, certificate: Certificate | None) -> Emission:

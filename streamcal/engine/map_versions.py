@@ -248,10 +248,12 @@ class MapVersions:
         auto = self._auto
         return auto is not None and auto.predict(score, time) and self._take_evidence(auto)
 
-    def told(self, score: float, predicted_at: float, told_at: float) -> bool:
+    def observe_early(self, score: float, predicted_at: float, labelled_at: float) -> bool:
         """Note a positive that comes before its label is final; return whether a version begins."""
         auto = self._auto
-        return auto is not None and auto.tell(score, predicted_at, told_at) and self._take_evidence(auto)
+        if auto is None or not auto.observe_early(score, predicted_at, labelled_at):
+            return False
+        return self._take_evidence(auto)
 
     def refresh(self) -> None:
         """Re-form the map from all labels so far, off schedule: a new version."""

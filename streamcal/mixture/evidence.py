@@ -16,13 +16,13 @@ import numpy as np
 
 from streamcal.maps.platt import IDENTITY
 from streamcal.mixture.forecasts import Points
-from streamcal.mixture.names import EXPOSURES
+from streamcal.mixture.names import DELAYED
 from streamcal.sketch.decoding import require, within
 from streamcal.values import Floats
 
 __all__ = ["NO_EVIDENCE", "Evidence"]
 
-_OWN: Final = len(EXPOSURES)
+_OWN: Final = len(DELAYED)
 _HEAD: Final = 1 + 2 * _OWN
 _MOST: Final = 1e15
 # Half of the rate at which the log loss is mixable: two of the maps are fitted to the same positives.
@@ -34,7 +34,7 @@ class Evidence(NamedTuple):
     """Counts of early positives and exposures by score, and the maps fitted to them."""
 
     platt: Floats
-    """Parameters (a, b) of `names.EXPOSURES`, float64[2, 2]."""
+    """Parameters (a, b) of `names.DELAYED`, float64[2, 2]."""
     points: Points
     """Scores, m of them, at which predictions and positives are counted."""
     exposures: Floats

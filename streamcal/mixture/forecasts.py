@@ -14,7 +14,7 @@ from streamcal.values import Floats
 __all__ = ["LOGISTIC_ROWS", "Points", "Snapshot", "forecasts"]
 
 LOGISTIC_ROWS: Final = len(WINDOWS) + 1 + len(DISCOUNTS)
-"""Number of rows of `Snapshot.logistic` before those of `names.EXPOSURES`."""
+"""Number of rows of `Snapshot.logistic` before those of `names.DELAYED`."""
 
 
 class Points(NamedTuple):

@@ -32,7 +32,7 @@ from streamcal.mixture.forecasts import LOGISTIC_ROWS, forecasts
 from streamcal.mixture.forecasts_c import Snapshot, look, lose, put_rows
 from streamcal.mixture.label_counts import LabelCounts, shared
 from streamcal.mixture.mixed import Mixed, Mixing
-from streamcal.mixture.names import DISCOUNTS, EXPOSURES, NAMES, WINDOWS, names_of
+from streamcal.mixture.names import DELAYED, DISCOUNTS, NAMES, WINDOWS, names_of
 from streamcal.mixture.newton_c import OnlinePlatt
 from streamcal.mixture.recent import RecentLosses
 from streamcal.mixture.snapshots import STRIDE, STRIDE_AT_ONCE, Snapshots, next_step
@@ -63,8 +63,8 @@ class Mixture:
 
     Parameters
     ----------
-    exposed
-        whether positives come before a label is final: `names.EXPOSURES` are candidates then.
+    delayed
+        whether positives come before a label is final: `names.DELAYED` are candidates then.
     """
 
     __slots__ = (
@@ -84,17 +84,17 @@ class Mixture:
         "_windows",
     )
 
-    def __init__(self, *, exposed: bool = False) -> None:
+    def __init__(self, *, delayed: bool = False) -> None:
         self._counts = LabelCounts()
         self._windows = Windows()
         self._online = OnlinePlatt()
         self._source: Source | None = None
         # Labels that are final come in the order of their predictions: neither class comes first.
-        self._first_labels = FirstLabels(fair=exposed)
-        self._evidence = NO_EVIDENCE if exposed else None
-        self._weights = Weights(exposed=exposed)
+        self._first_labels = FirstLabels(fair=delayed)
+        self._evidence = NO_EVIDENCE if delayed else None
+        self._weights = Weights(delayed=delayed)
         self._leader = 0
-        self._recent = RecentLosses(names_of(exposed=exposed, by_scores=False))
+        self._recent = RecentLosses(names_of(delayed=delayed, by_scores=False))
         self._at_once = False  # whether most of the latest labels were predicted after the step before them
         self._next_step = next_step(0, at_once=False)
         self._snapshots = Snapshots([(0, self._snapshot(0, None))])
@@ -110,8 +110,8 @@ class Mixture:
         return self._counts.n
 
     @property
-    def exposed(self) -> bool:
-        """Whether `names.EXPOSURES` are candidates."""
+    def delayed(self) -> bool:
+        """Whether `names.DELAYED` are candidates."""
         return self._evidence is not None
 
     @property
@@ -306,7 +306,7 @@ class Mixture:
             self._snapshots.begin(snapshot)
         self._next_step = next_step(self.n, at_once=self._at_once)
         self._table.follow(self._windows)
-        names = names_of(exposed=self.exposed, by_scores=prior is not None)
+        names = names_of(delayed=self.delayed, by_scores=prior is not None)
         leader, before = snapshot.leader(), self._leader
         self._leader = leader
         reason = self._reason(before, leader) if self.n and leader != before else None
@@ -376,7 +376,7 @@ class Mixture:
             If the bytes are not such a state; the message says what is wrong.
         """
         state = decoded(data, codec.MixtureState, "a mixture")
-        mixture = cls(exposed=state.evidence is not None)
+        mixture = cls(delayed=state.evidence is not None)
         with restoring("not the state of a mixture"):
             mixture._restore(state)
         return mixture
@@ -413,7 +413,7 @@ class Mixture:
         """Return the snapshot that is served from now on."""
         source, weights, windows = self._source, self._weights.served, self._windows
         fits, odds = windows.fits, (1.0, 1.0)
-        rows = LOGISTIC_ROWS + (len(EXPOSURES) if self.exposed else 0)
+        rows = LOGISTIC_ROWS + (len(DELAYED) if self.delayed else 0)
         logistic = np.empty((rows, FEATURES))
         put_rows(fits.hinges, self._online.parameters, logistic)
         isotonic, curve = fits.isotonic, fits.curve
@@ -426,7 +426,7 @@ class Mixture:
                 logistic[:LOGISTIC_ROWS, :2] = source.platt
                 isotonic, curve = (source.curve,) * len(WINDOWS), source.curve
             if not self.n:
-                weights = by_source(source, shifted=prior is not None, exposed=self.exposed)
+                weights = by_source(source, shifted=prior is not None, delayed=self.delayed)
                 weights = np.tile(weights, (3, 1))
             odds = self._counts.odds(source.prior, prior)
         by_scores = source is not None and prior is not None
@@ -485,9 +485,9 @@ class Mixture:
     def _reason(self, before: int, leader: int) -> str:
         """Return the reason why another candidate leads than before."""
         if not self._weights.active[before]:
-            name = names_of(exposed=self.exposed, by_scores=False)[before]
+            name = names_of(delayed=self.delayed, by_scores=False)[before]
             return f"{name} is out: label shift is refuted"
-        if self.exposed and int(self._weights.served[0].argmax()) != leader:
+        if self.delayed and int(self._weights.served[0].argmax()) != leader:
             return "the positives told so far fit it better than the final labels do"
         labels = self._source.labels if self._source else 0
         return self._recent.compare(before, leader) or f"a source of {labels} labels has come in"

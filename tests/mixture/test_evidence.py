@@ -8,7 +8,7 @@ import pytest
 from streamcal.mixture.evidence import NO_EVIDENCE, Evidence
 from streamcal.mixture.forecasts import Points
 from streamcal.mixture.mixture import Mixture
-from streamcal.mixture.names import EXPOSURES, names_of
+from streamcal.mixture.names import DELAYED, names_of
 
 
 def evidence(trust: float = 1.0) -> Evidence:
@@ -48,11 +48,11 @@ def test_rare_positives_tell_forecasts_apart() -> None:
 
 def test_before_the_first_label_the_told_positives_decide() -> None:
     """The identity leads without evidence, and the exposures' maps with it; the state goes on alike."""
-    mixture = Mixture(exposed=True)
-    names = names_of(exposed=True, by_scores=False)
+    mixture = Mixture(delayed=True)
+    names = names_of(delayed=True, by_scores=False)
     assert mixture.step(0).mixing.leader == "identity"
     mixed = mixture.step(10, None, evidence())
-    assert mixed.mixing.leader in EXPOSURES
+    assert mixed.mixing.leader in DELAYED
     assert mixed.mixing.weights.keys() <= {*names}
     again = Mixture.from_bytes(mixture.to_bytes())
     assert again.to_bytes() == mixture.to_bytes()

@@ -17,7 +17,7 @@ from streamcal.mixture.fits import Source, fit_source
 from streamcal.mixture.forecasts import LOGISTIC_ROWS, Points, forecasts
 from streamcal.mixture.forecasts_c import Line, Snapshot, lose
 from streamcal.mixture.mixture import STRIDE, Mixture
-from streamcal.mixture.names import DISCOUNTS, EXPOSURES, NAMES, RECENT_PRIOR, WINDOWS
+from streamcal.mixture.names import DELAYED, DISCOUNTS, NAMES, RECENT_PRIOR, WINDOWS
 from streamcal.mixture.partition import LAST, choose_partition, quantile_edges
 from streamcal.mixture.snapshots import Snapshots
 from streamcal.mixture.table import Table
@@ -149,7 +149,7 @@ def scores_for(rng: np.random.Generator, held: Sequence[Snapshot], n: int) -> Fl
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("exposures", [0, len(EXPOSURES)])
+@pytest.mark.parametrize("exposures", [0, len(DELAYED)])
 @pytest.mark.parametrize("round_", range(4))
 def test_refilled_or_late_forecasts_are_those_evaluated_anew(round_: int, exposures: int) -> None:
     rng = np.random.default_rng([2, round_, exposures])

@@ -107,11 +107,11 @@ def fit_hinge(logits: Floats, counted: Weighed, start: Floats) -> Floats:
 
 def _scale(counted: Weighed) -> float:
     """Return the factor that makes labels add up to their effective number."""
-    return 1.0 if counted.squares is None else counted.labels / float(counted.masses.sum())
+    return counted.labels / float(counted.masses.sum())
 
 
 def fit_line(
-    cells: Cells, level: int, counts: Counts, squares: Floats | None = None, *, monotone: bool = True
+    cells: Cells, level: int, counts: Counts, squares: Floats, *, monotone: bool = True
 ) -> tuple[Line, float]:
     """Fit the map of ``bins="auto"``; return it with the Brier loss per label expected on new labels.
 
@@ -128,7 +128,7 @@ def fit_line(
     return _as_line(curve.map), curve.loss
 
 
-def fit_isotonic(logits: Floats, counts: Counts, squares: Floats | None = None) -> Line:
+def fit_isotonic(logits: Floats, counts: Counts, squares: Floats) -> Line:
     """Fit isotonic regression, interpolated linearly between its blocks.
 
     Parameters
@@ -138,7 +138,7 @@ def fit_isotonic(logits: Floats, counts: Counts, squares: Floats | None = None) 
     counts
         Labels per class and cell, int64[2, m]; no cell is empty.
     squares
-        Σw² per cell, float64[m]; None: all weights are 1.
+        Σw² per cell, float64[m].
     """
     both = np.empty((2, 2 * len(logits)))
     used = fits_c.isotonic_knots(logits, counts, squares, both[0], both[1])

@@ -10,15 +10,13 @@ from streamcal.values import Counts, Floats
 __all__ = ["fit_hinge", "isotonic_knots", "put_labels"]
 
 
-def isotonic_knots(
-    logits: Floats, counts: Counts, squares: Floats | None, knots: Floats, values: Floats
-) -> int:
+def isotonic_knots(logits: Floats, counts: Counts, squares: Floats, knots: Floats, values: Floats) -> int:
     """Fit isotonic regression; return how many knots there are: two for each block.
 
     Parameters
     ----------
     logits, counts, squares
-        As in `fits.fit_isotonic`: float64[m], int64[2, m], and float64[m] or None.
+        As in `fits.fit_isotonic`: float64[m], int64[2, m], and float64[m].
     knots, values
         float64[2 m]; the front gets the first and the last logit of each block, and its value.
     """
@@ -28,7 +26,7 @@ def isotonic_knots(
         positives = float(counts[1, i])
         weight = positives + counts[0, i]
         if i == 0 or i == m - 1:
-            one = 1.0 if squares is None else squares[i] / weight
+            one = squares[i] / weight
             weight += one
             positives += 0.5 * one
         means[i], sizes[i] = positives / weight, weight

@@ -338,7 +338,7 @@ def lose(
     scores: Floats,
     labels: Labels,
     least: float,
-    counted: Floats | None,
+    counted: Floats,
     logits: Floats,
     losses: Floats,
     tracked: Floats,
@@ -360,7 +360,7 @@ def lose(
     least
         smallest distance of a forecast from 0 or 1, in (0, ½].
     counted
-        weight of each label, float64[n]; None: one.
+        what each label counts for, float64[n].
     logits
         float64[n], filled with the logits of the scores.
     losses
@@ -373,7 +373,7 @@ def lose(
     edges, middles, places = (scores, scores, scores) if cells is None else cells
     last = len(edges)
     for i in range(len(scores)):
-        score, weight = scores[i], 1.0 if counted is None else counted[i]
+        score, weight = scores[i], counted[i]
         inside = min(max(score, _END), 1.0 - _END)
         x = logits[i] = math.log(inside / (1.0 - inside))
         if which is None or kinds > 1:

@@ -183,10 +183,10 @@ class Mixture:
             raise ValueError(f"a source must come before the target's labels, there are {self.n}")
         scores, labels = scores[-EARLIER:], labels[-EARLIER:]
         units = None if units is None else units[-EARLIER:]
-        shares = None if units is None else shared(units, Mass.of(labels, units), len(labels))
+        shares = shared(units, Mass.of(labels, units), len(labels), len(labels))
         for start in range(0, len(labels), _SOURCE_STEP):
             part = slice(start, start + _SOURCE_STEP)
-            told, counted = labels[part], None if shares is None else shares[part]
+            told, counted = labels[part], shares[part]
             now, logits = self._snapshot(self.observed, None), np.empty(len(told))
             losses, tracked = np.empty((1, now.weights.shape[1], len(told))), np.empty((2, len(told)))
             lose(now, (), None, None, scores[part], told, self._least, counted, logits, losses, tracked)
@@ -241,7 +241,7 @@ class Mixture:
         if not len(labels):
             return
         n, before = self._counts.n, self._snapshots.latest
-        shares = self._counts.shares(labels, units)
+        shares = self._counts.add(labels, units)
         number = 0 if observed is None else observed.number
         # While no prediction is made, nothing that is mixed is served. Who observes fewer scores than labels
         # does not tell of predictions.
@@ -260,7 +260,7 @@ class Mixture:
                     self._windows = Windows()
                     self._table.expire()
                 known, told, weighed = self._windows.newest()
-                counted = None if weighed is None else shared(weighed, Mass.of(told, weighed), len(told))
+                counted = shared(weighed, Mass.of(told, weighed), len(told), len(told))
                 self._online.learn(logit(known), told, counted)
         else:
             logits = np.empty(len(scores))
@@ -271,7 +271,6 @@ class Mixture:
             self._recent.add(losses)
             self._online.learn(logits, labels, shares)
             self._windows.add(scores, labels, units)
-        self._counts.add(labels, units)
 
     def step(self, observed: int, prior: float | None = None, evidence: Evidence | None = None) -> Mixed:
         """Fit the maps that are due, and mix a new map.
@@ -454,7 +453,7 @@ class Mixture:
         scores: Floats,
         labels: Labels,
         prediction_index: Counts | None,
-        shares: Floats | None,
+        shares: Floats,
         logits: Floats,
     ) -> tuple[Floats, Floats]:
         """Return the log losses of the forecasts for n scores.

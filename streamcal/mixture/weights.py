@@ -151,7 +151,7 @@ class Weights:
         tracked
             Losses of the two trackers' own mixtures as of the prediction, float64[2, n].
         counted
-            Weight of each label, float64[n], by which the losses are multiplied; None: one.
+            What each label counts for, float64[n], by which the losses are multiplied; None: one.
         earlier
             Number of target labels that came before. None: the labels are the source's, to which the
             composites were fitted: these sleep.
@@ -165,7 +165,7 @@ class Weights:
             self._lead,
             losses,
             tracked,
-            counted,
+            np.ones(losses.shape[2]) if counted is None else counted,
             self._first,
             asleep,
             before,

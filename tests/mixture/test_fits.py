@@ -46,7 +46,7 @@ def test_labels_all_alike_say_what_so_many_can(n: int, label: int) -> None:
     expected = (n * label + 0.5) / (n + 1.0)
     for scores in (np.full(n, 0.3), np.linspace(0.3, 0.7, n)):
         sketch = sketched(scores, np.full(n, label, np.int8))
-        line = fit_isotonic(cell_logits(sketch.cells, sketch.level), sketch.counts)
+        line = fit_isotonic(cell_logits(sketch.cells, sketch.level), *sketch.weighed)
         ends = line.at(logits_of(np.array([0.01, 0.99])))
         if len(sketch.cells) == 1:
             assert ends == pytest.approx(expected)
@@ -55,7 +55,7 @@ def test_labels_all_alike_say_what_so_many_can(n: int, label: int) -> None:
     # 40 labels of each class that a score separates: the end blocks are those of one class.
     scores, labels = np.repeat([0.2, 0.4, 0.6, 0.8], 20), np.repeat([0, 0, 1, 1], 20).astype(np.int8)
     sketch = sketched(scores, labels)
-    line = fit_isotonic(cell_logits(sketch.cells, sketch.level), sketch.counts)
+    line = fit_isotonic(cell_logits(sketch.cells, sketch.level), *sketch.weighed)
     ends = line.at(logits_of(np.array([0.01, 0.99])))
     assert ends == pytest.approx([0.5 / 41.0, 40.5 / 41.0])
 
@@ -64,7 +64,7 @@ def test_labels_all_alike_say_what_so_many_can(n: int, label: int) -> None:
 def test_isotonic_regression_is_scikit_learn_s(n: int) -> None:
     scores, labels = tied(n, n)
     sketch = sketched(scores, labels)
-    line = fit_isotonic(cell_logits(sketch.cells, sketch.level), sketch.counts)
+    line = fit_isotonic(cell_logits(sketch.cells, sketch.level), *sketch.weighed)
     at = np.linspace(0.0, 1.0, 500)
     assert line.at(logits_of(at)) == pytest.approx(isotonic(scores, labels, at), abs=1e-5)
     assert (np.diff(line.values) >= 0.0).all()
@@ -77,7 +77,7 @@ def test_a_line_is_the_curve_of_its_labels(monotone: bool) -> None:
     z = rng.random(4000)
     labels = (rng.random(4000) < 4.0 * (z - 0.5) ** 2).astype(np.int8)
     sketch = sketched(z, labels)
-    line, loss = fit_line(sketch.cells, sketch.level, sketch.counts, monotone=monotone)
+    line, loss = fit_line(sketch.cells, sketch.level, *sketch.weighed, monotone=monotone)
     curve = fit_curve(sketch.cells, sketch.level, sketch.counts, monotone=monotone)
     at = np.linspace(0.0, 1.0, 2001)
     assert loss == curve.loss

@@ -168,9 +168,9 @@ def test_refilled_or_late_forecasts_are_those_evaluated_anew(round_: int, exposu
     which = rng.integers(0, len(held) + 1, len(z))
     labels, logits = rng.integers(0, 2, len(z)).astype(np.int8), np.empty(len(z))
     losses, tracked = np.empty((2, K + exposures, len(z))), np.empty((2, len(z)))
-    for least, counted in ((0.02, None), (1e-9, rng.uniform(0.1, 3.0, len(z)))):
-        lose(arrival, (*held, arrival), which, None, z, labels, least, counted, logits, losses, tracked)
-        points, shares = Points(z, logits), np.ones(len(z)) if counted is None else counted
+    for least, shares in ((0.02, np.ones(len(z))), (1e-9, rng.uniform(0.1, 3.0, len(z)))):
+        lose(arrival, (*held, arrival), which, None, z, labels, least, shares, logits, losses, tracked)
+        points = Points(z, logits)
         assert logits == pytest.approx(logits_of(z))
         expected = shares * log_losses(forecasts(arrival, points), labels, least)
         assert losses[1] == pytest.approx(expected, abs=1e-9)
@@ -240,7 +240,7 @@ def test_a_map_says_what_its_candidates_say_in_the_middle_of_the_interval(source
         assert mixed == pytest.approx(snapshot.weights[0] @ forecasts(snapshot, points), abs=1e-12)
         served = RecalibrationMap(version=1, edges=table.edges, values=tuple(mixed.tolist()))
         losses, tracked = np.empty((1, K, len(z))), np.empty((2, len(z)))
-        lose(snapshot, (), None, table.cells, z, labels, 1e-9, None, logits, losses, tracked)
+        lose(snapshot, (), None, table.cells, z, labels, 1e-9, np.ones(len(z)), logits, losses, tracked)
         said = snapshot.weights[0] @ np.where(labels == 1, np.exp(-losses[0]), 1.0 - np.exp(-losses[0]))
         assert said == pytest.approx(served.predict_many(z), abs=1e-7)
 

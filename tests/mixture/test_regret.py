@@ -61,7 +61,7 @@ class Recorded(Weights):
         self, losses: Floats, tracked: Floats, counted: Floats | None = None, *, earlier: int | None = -1
     ) -> None:
         """Move the weights, block by block; by default, earlier labels are those of the blocks so far."""
-        assert counted is None
+        assert counted is None or (counted == 1.0).all()
         if earlier == -1:
             earlier = sum(trial.losses.shape[2] for trial in self.trials)
         for start in range(0, losses.shape[2], BLOCK):

@@ -15,7 +15,6 @@ from streamcal.delayed.estimate import LEVEL
 from streamcal.delayed.feedback import DelayedFeedback, FeedbackState
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.mixture.evidence import Evidence
-from streamcal.mixture.forecasts import Points
 from streamcal.mixture.mixture import Mixed, Mixing, Mixture, Observed
 from streamcal.mixture.names import DELAYED, NAMES, NAMES_BY_SCORES
 from streamcal.sketch import grid
@@ -168,9 +167,9 @@ class Auto:
             return None
         seen = estimate.exposures[1] > 0.0
         cells = estimate.cells[seen]
-        points = Points.of(grid.left_edges(2 * cells + np.int32(1), LEVEL - 1))
+        scores = grid.left_edges(2 * cells + np.int32(1), LEVEL - 1)
         exposures, positives = estimate.exposures[1, seen], estimate.positives[1, seen]
-        return Evidence(estimate.platt, points, exposures, positives, estimate.trust)
+        return Evidence(estimate.platt.ravel(), scores, exposures, positives, estimate.trust)
 
     def relabel(self, score: float, label: int) -> None:
         """Replace a label that the mixture has learned by another."""

@@ -25,18 +25,16 @@ from streamcal.maps.platt import logit
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture import newton_c as newton
 from streamcal.mixture import state as codec
-from streamcal.mixture.evidence import NO_EVIDENCE, Evidence
+from streamcal.mixture.evidence import NO_EVIDENCE, Evidence, forecasts
 from streamcal.mixture.first_labels import FirstLabels, Observed
 from streamcal.mixture.fits import Source, fit_source
-from streamcal.mixture.forecasts import LOGISTIC_ROWS, forecasts
 from streamcal.mixture.forecasts_c import Snapshot, look, lose, put_rows
 from streamcal.mixture.label_counts import LabelCounts, shared
-from streamcal.mixture.mixed import Mixed, Mixing
-from streamcal.mixture.names import DELAYED, DISCOUNTS, NAMES, WINDOWS, names_of
+from streamcal.mixture.names import DELAYED, DISCOUNTS, LOGISTIC_ROWS, NAMES, WINDOWS, names_of
 from streamcal.mixture.newton_c import OnlinePlatt
 from streamcal.mixture.recent import RecentLosses
 from streamcal.mixture.snapshots import STRIDE, STRIDE_AT_ONCE, Snapshots, next_step
-from streamcal.mixture.table import ServedTable
+from streamcal.mixture.table import Mixed, Mixing, ServedTable
 from streamcal.mixture.weights import Weights, by_source
 from streamcal.mixture.windows import Fits, Windows
 from streamcal.sketch.buffers_c import AT_ONCE
@@ -361,7 +359,7 @@ class Mixture:
                 leader=self._leader,
                 recent=losses,
                 recent_labels=recent_labels,
-                evidence=None if self._evidence is None else self._evidence.to_state(),
+                evidence=self._evidence,
             )
         )
 
@@ -386,7 +384,8 @@ class Mixture:
         self._leader, self._next_step, self._at_once = state.leader, state.next_step, state.at_once
         require(state.next_step <= next_step(n, at_once=False), f"the next step at {state.next_step} of {n}")
         if state.evidence is not None:
-            self._evidence = Evidence.restored(state.evidence)
+            state.evidence.check()
+            self._evidence = state.evidence
         *snapshots, (_, arrival), (_, now) = codec.unpack_snapshots(state)
         self._source = now.source
         self._snapshots = Snapshots(snapshots)
@@ -436,11 +435,11 @@ class Mixture:
         evidence = self._evidence
         if evidence is None:
             return made(weights)
-        logistic[LOGISTIC_ROWS:, :2] = evidence.platt
+        logistic[LOGISTIC_ROWS:, :2] = evidence.platt.reshape(-1, 2)
         weights = weights.copy()
         weights[0, len(NAMES) :] *= evidence.trust  # as little as told positives are trusted, are their maps
         weights[0] /= weights[0].sum()
-        weights[0] = evidence.tilt(weights[0], forecasts(made(weights), evidence.points))
+        weights[0] = evidence.tilt(weights[0], forecasts(made(weights), evidence.scores))
         return made(weights)
 
     @property

@@ -14,6 +14,7 @@ __all__ = [
     "COMPOSITE",
     "DELAYED",
     "DISCOUNTS",
+    "LOGISTIC_ROWS",
     "NAMES",
     "NAMES_BY_SCORES",
     "RECENT_PRIOR",
@@ -26,6 +27,9 @@ WINDOWS: Final = (250, 1000, 4000, 16_000)
 
 DISCOUNTS: Final = (0.98, 0.9997)
 """Discount of a label in each online Platt scaling when one more has come."""
+
+LOGISTIC_ROWS: Final = len(WINDOWS) + 1 + len(DISCOUNTS)
+"""Number of logistic maps before those of `DELAYED`: hinge maps, and online Platt scalings."""
 
 RECENT_PRIOR: Final = 300
 """Number of the latest target labels that estimate the more recent of the two priors."""

@@ -11,10 +11,10 @@ import pytest
 from streamcal.maps.curves import fit_curve
 from streamcal.maps.logistic import FEATURES
 from streamcal.maps.platt import cell_logits
+from streamcal.mixture.evidence import forecasts
 from streamcal.mixture.fits import fit_isotonic, fit_line, fit_source, grouped_labels
-from streamcal.mixture.forecasts import LOGISTIC_ROWS, Points, forecasts
 from streamcal.mixture.forecasts_c import Snapshot
-from streamcal.mixture.names import COMPOSITE, NAMES, WINDOWS
+from streamcal.mixture.names import COMPOSITE, LOGISTIC_ROWS, NAMES, WINDOWS
 from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
@@ -137,7 +137,7 @@ def maps_of(source_sketch: ScoreSketch, z: Floats) -> tuple[Floats, tuple[float,
     weights = np.eye(len(NAMES))[:3]
     snapshot = Snapshot(0, weights, logistic, lines, source.curve, source, (1.0, 1.0), False)
     rows = [0, NAMES.index("target/hinge/all"), int(COMPOSITE.argmax())]
-    return forecasts(snapshot, Points.of(z))[rows], source.losses
+    return forecasts(snapshot, z)[rows], source.losses
 
 
 def test_the_losses_of_a_source_are_those_on_new_labels(source_of: SourceOf) -> None:

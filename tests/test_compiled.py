@@ -148,9 +148,8 @@ def test_fits_of_the_mixture(weighed: bool) -> None:
         for module in (fits_c, uncompiled("streamcal.mixture.fits_c")):
             knots, values, theta = np.empty(2 * size), np.empty(2 * size), IDENTITY_ROW.copy()
             used = module.isotonic_knots(logits, counts, squares, knots, values)
-            module.put_labels(counts, 0.7, out := np.empty((2, size)))
-            module.fit_hinge(logits, counts, 0.7, KNOTS, IDENTITY_ROW, HINGE.ridge, theta)
-            made.append((knots[:used], values[:used], out, theta))
+            module.fit_logistic(logits, counts, 0.7, KNOTS, IDENTITY_ROW, HINGE.ridge, theta)
+            made.append((knots[:used], values[:used], theta))
     for one, other in zip(made[::2], made[1::2], strict=True):
         assert all(np.array_equal(*pair) for pair in zip(one, other, strict=True))
 

@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 
 from streamcal.maps import binning
-from streamcal.maps.logistic import IDENTITY_ROW
+from streamcal.maps.logistic import HINGE, IDENTITY_ROW
 from streamcal.maps.platt import cell_logits
-from streamcal.mixture.fits import fit_hinge, fit_isotonic, fit_line
+from streamcal.mixture.fits import fit_isotonic, fit_line, fit_map
 from streamcal.mixture.forecasts_c import Line
 from streamcal.mixture.names import WINDOWS
 from streamcal.sketch import grid
@@ -117,14 +117,14 @@ class Windows:
                 cells, counted = self._newest.weighed(length)
                 logits = cell_logits(cells, grid.MIN_LEVEL)
                 lines[window] = fit_isotonic(logits, *counted)
-                hinges[window] = fit_hinge(logits, counted, hinges[window])
+                hinges[window] = fit_map(HINGE, logits, counted, hinges[window])
             fitted_at[window] = n
         is_due, curve = n >= _due_at(fitted_at[-1], None), self.fits.curve
         if is_due:
             self._sort()
             cells, level, counted = self._all.cells, self._all.level, self._all.weighed
             curve = fit_line(cells, level, *counted, monotone=False)[0]
-            hinges[-1] = fit_hinge(cell_logits(cells, level), counted, hinges[-1])
+            hinges[-1] = fit_map(HINGE, cell_logits(cells, level), counted, hinges[-1])
             fitted_at[-1] = n
         self.fits = Fits(tuple(lines), hinges, curve)
         self._due = min(map(_due_at, fitted_at, (*WINDOWS, None)))

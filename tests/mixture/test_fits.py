@@ -9,10 +9,10 @@ import numpy.typing as npt
 import pytest
 
 from streamcal.maps.curves import fit_curve
-from streamcal.maps.logistic import FEATURES
+from streamcal.maps.logistic import FEATURES, HINGE, IDENTITY_ROW
 from streamcal.maps.platt import cell_logits
 from streamcal.mixture.evidence import forecasts
-from streamcal.mixture.fits import fit_isotonic, fit_line, fit_source, grouped_labels
+from streamcal.mixture.fits import fit_isotonic, fit_line, fit_map, fit_source
 from streamcal.mixture.forecasts_c import Snapshot
 from streamcal.mixture.names import COMPOSITE, LOGISTIC_ROWS, NAMES, WINDOWS
 from streamcal.sketch import grid
@@ -88,20 +88,16 @@ def test_a_line_is_the_curve_of_its_labels(monotone: bool) -> None:
 
 
 @pytest.mark.parametrize("n", [10, 5000])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_what_is_grouped_adds_up_to_the_effective_number(n: int, weighted: bool) -> None:
+def test_labels_of_one_weight_fit_as_labels_without(n: int) -> None:
+    """By the effective number of labels, the penalty weighs as much as before."""
     scores, labels = NormalPair(0.4).sample(n, np.random.default_rng(n))
-    weights = np.where(labels == 1, 2.0, 1.0) if weighted else None
-    sketch = ScoreSketch(512)
-    sketch.add(scores, labels, weights)
-    counted = sketch.weighed
-    logits, (positives, totals) = grouped_labels(cell_logits(sketch.cells, sketch.level), counted)
-    number = n if weights is None else weights.sum() ** 2 / (weights**2).sum()
-    share = labels.mean() if weights is None else weights @ labels / weights.sum()
-    assert totals.sum() == pytest.approx(number)
-    assert positives.sum() == pytest.approx(number * share)
-    assert (np.diff(logits) > 0.0).all()
-    assert len(logits) < 400
+    fits = []
+    for weights in (None, np.full(n, 2.5)):
+        sketch = ScoreSketch(512)
+        sketch.add(scores, labels, weights)
+        logits = cell_logits(sketch.cells, sketch.level)
+        fits.append(fit_map(HINGE, logits, sketch.weighed, IDENTITY_ROW))
+    assert fits[1] == pytest.approx(fits[0], abs=1e-9)
 
 
 def test_a_source_is_fitted_by_its_maps(source_of: SourceOf) -> None:

@@ -72,7 +72,7 @@ class ClassPriors:
         return shift_c.class_prior(labels.positives, labels.n, self._smoothing) if labels.n else None
 
     @property
-    def fused(self) -> float | None:
+    def from_scores(self) -> float | None:
         """The target's prior inside (0, 1), if scores are evidence for it; else None."""
         prior = self.of("target") if self._by_scores else None
         return None if prior is None else min(max(prior, _LEAST), 1.0 - _LEAST)

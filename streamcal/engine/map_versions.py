@@ -234,7 +234,7 @@ class MapVersions:
     def scores_read(self) -> bool:
         """Note that the prior has read scores; return whether it moved so far that a version begins."""
         self.served.forget_weights()
-        prior, before, auto = self._priors.fused, self._mixed_prior, self._auto
+        prior, before, auto = self._priors.from_scores, self._mixed_prior, self._auto
         if auto is None or prior is None or not self._source.n:
             return False
         if before is not None and abs(_log_odds(prior) - _log_odds(before)) < _MOVED:
@@ -499,7 +499,7 @@ class MapVersions:
             self._ledger.replace_source()
             self._watched = self._target.end
             self._form_on_schedule("source")
-        self._mixed_prior = self._priors.fused
+        self._mixed_prior = self._priors.from_scores
         auto.step(self._mixed_prior, evidence)
         if auto.mixed is not None:
             self._serve(auto.mixed)

@@ -89,7 +89,7 @@ def test_weights_of_the_mixture() -> None:
         asleep = np.array([0] * 13 + [1] * 2, np.uint8)
         constants = np.array((0.012, 1000.0, 1e-4, 0.01, 0.8, 0.9996, 0.69, 1e-300, 1e-12))
         lead = 1.4
-        for counted in (None, rng.uniform(0.1, 3.0, 150) if not made else made[0][3]):
+        for counted in (np.ones(150), rng.uniform(0.1, 3.0, 150) if not made else made[0][3]):
             lead = module.move(
                 served, sums, lead, losses, tracked, counted, np.full(15, 1.0 / 15.0), asleep, 40.0, constants
             )
@@ -119,7 +119,7 @@ def test_forecasts_of_the_mixture() -> None:
         served, cells = (first, second), (edges, scores, logit(scores))
         module.lose(second, served, which, cells, scores, labels, 1e-3, counted, logits, losses, tracked)
         alone, one = np.empty((1, 17, 64)), np.empty((2, 64))
-        module.lose(first, (), None, None, scores, labels, 1e-3, None, logits, alone, one)
+        module.lose(first, (), None, None, scores, labels, 1e-3, np.ones(64), logits, alone, one)
         rows, table, base = np.empty((17, 64)), np.empty((17, 64)), np.empty(64)
         module.forecast(second, scores, logits, rows)
         mixtures = np.empty((3, 64))
@@ -144,13 +144,12 @@ def test_fits_of_the_mixture(weighed: bool) -> None:
     made = []
     for size in (1, 2, 90, 400):
         logits, counts = np.sort(rng.normal(0.0, 3.0, size)), rng.integers(1, 9, (2, size))
-        squares = counts.sum(axis=0) * rng.uniform(1.0, 2.0, size) if weighed else None
+        squares = counts.sum(axis=0) * (rng.uniform(1.0, 2.0, size) if weighed else 1.0)
         for module in (fits_c, uncompiled("streamcal.mixture.fits_c")):
             knots, values, theta = np.empty(2 * size), np.empty(2 * size), IDENTITY_ROW.copy()
             used = module.isotonic_knots(logits, counts, squares, knots, values)
-            module.put_labels(counts, 0.7, out := np.empty((2, size)))
-            module.fit_hinge(logits, counts, 0.7, KNOTS, IDENTITY_ROW, HINGE.ridge, theta)
-            made.append((knots[:used], values[:used], out, theta))
+            module.fit_logistic(logits, counts, 0.7, KNOTS, IDENTITY_ROW, HINGE.ridge, theta)
+            made.append((knots[:used], values[:used], theta))
     for one, other in zip(made[::2], made[1::2], strict=True):
         assert all(np.array_equal(*pair) for pair in zip(one, other, strict=True))
 

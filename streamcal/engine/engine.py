@@ -28,11 +28,11 @@ from streamcal.engine.schedule import FIRST_LABELS
 from streamcal.engine.state import compressed, expanded, pack, unpack
 from streamcal.engine.unlabelled_scores import UnlabelledScores, UnlabelledState
 from streamcal.events import DOMAINS, Domain
-from streamcal.join.outcomes import Contradicted, Relabelled, Told
+from streamcal.join.outcomes import Contradicted, EarlyPositive, Relabelled
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture.mixture import EARLIER
-from streamcal.priors.factory import TrackerState
-from streamcal.priors.tracker import BLOCK
+from streamcal.priors.history import BLOCK
+from streamcal.priors.trackers import TrackerState
 from streamcal.sketch.buffers_c import AT_ONCE, IN_CALL
 from streamcal.sketch.decoding import Finite, decoded, encoded, require, restoring
 from streamcal.sketch.recent_labels import RecentLabels
@@ -104,7 +104,7 @@ class Engine(EventRules):
             unlabelled,
             priors,
             versions,
-            exposed=config.delay_limit_seconds is not None and config.mode == "auto",
+            delayed=config.delay_limit_seconds is not None and config.mode == "auto",
             key=key,
             certifies=certifies,
         )
@@ -201,16 +201,16 @@ class Engine(EventRules):
 
     # Events
 
-    def tell(self, told: Told) -> tuple[Emission, ...]:
+    def observe_early(self, positive: EarlyPositive) -> tuple[Emission, ...]:
         """Note a positive that comes before its label is final, under ``label_delay_limit``.
 
         Returns
         -------
         The map version that this has begun, if it has, as in `answer`.
         """
-        if not self._exposed or told.domain != "target":
+        if not self._delayed or positive.domain != "target":
             return ()
-        if not self._versions.told(told.score, told.predicted_at, told.told_at):
+        if not self._versions.observe_early(positive.score, positive.predicted_at, positive.labelled_at):
             return ()
         self._set_stops()
         return (self._published(None),)

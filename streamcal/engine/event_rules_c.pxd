@@ -14,7 +14,7 @@ cdef class EventRules:
     cdef public served_map_c.ServedMap served
     cdef public double _latest
     cdef public long long _source_stop, _target_stop
-    cdef public bint _exposed
+    cdef public bint _delayed
     cdef bint _begins_by_scores
     cdef public object _priors, _versions
     cdef object _key, _certifies

@@ -41,7 +41,7 @@ class EventRules:
         the class priors.
     versions
         the map versions.
-    exposed
+    delayed
         whether event times may begin a version.
     key
         key of the events, which emissions name; None if events have none.
@@ -56,7 +56,7 @@ class EventRules:
         unlabelled: UnlabelledScores,
         priors: ClassPriors,
         versions: MapVersions,
-        exposed: bool,
+        delayed: bool,
         key: str | None,
         certifies: Callable[[], bool],
     ) -> None:
@@ -66,7 +66,7 @@ class EventRules:
         self._priors, self._versions = priors, versions
         self.served = versions.served
         """Served map."""
-        self._begins_by_scores, self._exposed = priors.takes_scores, exposed
+        self._begins_by_scores, self._delayed = priors.takes_scores, delayed
         self._key, self._certifies = key, certifies
         self._latest = _NEVER  # the latest event time of a label
         self._set_stops()
@@ -81,8 +81,8 @@ class EventRules:
         Returns
         -------
         The answer; the number of target scores observed before; and the map version that the score has begun,
-        if it has: scores alone can move the prior, and time can move the exposures. That map comes without a
-        certificate, which uses labels only.
+        if it has: scores alone can move the prior, and time can close a pane of delayed feedback. That map
+        comes without a certificate, which uses labels only.
         """
         score, prediction_index = event.score, self._unlabelled.n
         probability = self.served.answer(score)
@@ -97,7 +97,7 @@ class EventRules:
         )
         if event.domain == "target":
             begins = self.observe_one(score)
-            if self._exposed and event.time is not None and self._versions.predicted(score, event.time):
+            if self._delayed and event.time is not None and self._versions.predicted(score, event.time):
                 self._set_stops()
                 begins = True
             if begins:

@@ -222,7 +222,7 @@ class MapVersions:
     def scores_read(self) -> bool:
         """Note that the prior has read scores; return whether it moved so far that a version begins."""
         self.served.forget_weights()
-        prior, before, auto = self._priors.fused, self._mixed_prior, self._auto
+        prior, before, auto = self._priors.from_scores, self._mixed_prior, self._auto
         if auto is None or prior is None or not self._source.n:
             return False
         if before is not None and abs(_log_odds(prior) - _log_odds(before)) < _MOVED:
@@ -236,10 +236,12 @@ class MapVersions:
         auto = self._auto
         return auto is not None and auto.predict(score, time) and self._take_evidence(auto)
 
-    def told(self, score: float, predicted_at: float, told_at: float) -> bool:
+    def observe_early(self, score: float, predicted_at: float, labelled_at: float) -> bool:
         """Note a positive that comes before its label is final; return whether a version begins."""
         auto = self._auto
-        return auto is not None and auto.tell(score, predicted_at, told_at) and self._take_evidence(auto)
+        if auto is None or not auto.observe_early(score, predicted_at, labelled_at):
+            return False
+        return self._take_evidence(auto)
 
     def refresh(self) -> None:
         """Re-form the map from all labels so far, off schedule: a new version."""
@@ -478,7 +480,7 @@ class MapVersions:
             self._ledger.replace_source()
             self._watched = self._target.end
             self._form_on_schedule("source")
-        self._mixed_prior = self._priors.fused
+        self._mixed_prior = self._priors.from_scores
         auto.step(self._mixed_prior, evidence)
         if auto.mixed is not None:
             self._serve(auto.mixed)

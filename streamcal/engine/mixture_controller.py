@@ -11,15 +11,14 @@ from typing import Final, Self
 import msgspec
 import numpy as np
 
+from streamcal.delayed.estimate import LEVEL
+from streamcal.delayed.feedback import DelayedFeedback, FeedbackState
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.engine.label_log import LabelLog, LogState
 from streamcal.engine.unlabelled_scores import UnlabelledScores
-from streamcal.exposure.estimate import LEVEL
-from streamcal.exposure.exposure import Exposure, ExposureState
 from streamcal.mixture.evidence import Evidence
-from streamcal.mixture.forecasts import Points
 from streamcal.mixture.mixture import Mixed, Mixing, Mixture, Observed
-from streamcal.mixture.names import EXPOSURES, NAMES, NAMES_BY_SCORES
+from streamcal.mixture.names import DELAYED, NAMES, NAMES_BY_SCORES
 from streamcal.sketch import grid
 from streamcal.sketch.decoding import Number, require
 from streamcal.sketch.score_sketch import ScoreSketch
@@ -38,7 +37,7 @@ class ControllerState(msgspec.Struct, omit_defaults=True):
     mixture: Mixture | None
     uncounted: int
     generation: tuple[LogState, int] | None
-    exposure: ExposureState | None = None
+    delayed: FeedbackState | None = None
 
 
 class MixtureController:
@@ -67,7 +66,7 @@ class MixtureController:
     ) -> None:
         self._max_cells = max_cells
         self._source, self._target, self._unlabelled = source, target, unlabelled
-        self._exposure = None if label_delay_limit is None else Exposure(label_delay_limit)
+        self._delayed = None if label_delay_limit is None else DelayedFeedback(label_delay_limit)
         self._mixture: Mixture | None = None  # none before there is a label: of many keys most have few
         self._counted = 0  # number of the first target label that is not in the mixture
         self._generation: LabelLog | None = None  # gathers the next source after an alarm
@@ -134,26 +133,27 @@ class MixtureController:
             self._learn(self._mixture)
             self.mixed = self._mixture.step(self._unlabelled.n, prior, evidence)
 
-    # Positives that are told before a label is final
+    # Positives that come before a label is final
 
     def predict(self, score: float, time: float) -> bool:
         """Count a prediction of this event time; return whether there may be new `evidence`."""
-        return self._exposure is not None and self._exposure.predict(score, time)
+        return self._delayed is not None and self._delayed.predict(score, time)
 
-    def tell(self, score: float, predicted_at: float, told_at: float) -> bool:
+    def observe_early(self, score: float, predicted_at: float, labelled_at: float) -> bool:
         """Count a positive that comes before its label is final; return the same as `predict`."""
-        return self._exposure is not None and self._exposure.tell(score, predicted_at, told_at)
+        delayed = self._delayed
+        return delayed is not None and delayed.observe_early(score, predicted_at, labelled_at)
 
     def evidence(self) -> Evidence | None:
         """Return the evidence of early positives as of the last closed pane; None if they are too few."""
-        estimate = None if self._exposure is None else self._exposure.estimate()
+        estimate = None if self._delayed is None else self._delayed.estimate()
         if estimate is None:
             return None
         seen = estimate.exposures[1] > 0.0
         cells = estimate.cells[seen]
-        points = Points.of(grid.left_edges(2 * cells + np.int32(1), LEVEL - 1))
+        scores = grid.left_edges(2 * cells + np.int32(1), LEVEL - 1)
         exposures, positives = estimate.exposures[1, seen], estimate.positives[1, seen]
-        return Evidence(estimate.platt, points, exposures, positives, estimate.trust)
+        return Evidence(estimate.platt.ravel(), scores, exposures, positives, estimate.trust)
 
     def relabel(self, score: float, label: int) -> None:
         """Replace a label that the mixture has learned by another."""
@@ -195,8 +195,8 @@ class MixtureController:
             theirs.learn(*other._target.since(other._counted), other._observed(theirs))
             self._learn(self._mixture)
             self._mixture.merge(theirs)
-        if self._exposure is not None and other._exposure is not None:
-            self._exposure.merge(other._exposure)
+        if self._delayed is not None and other._delayed is not None:
+            self._delayed.merge(other._delayed)
         self.steps = max(self.steps, other.steps)
 
     # State
@@ -213,23 +213,23 @@ class MixtureController:
             self._mixture,
             self._target.end - self._counted if self.begun else 0,
             generation,
-            None if self._exposure is None else self._exposure.to_state(),
+            None if self._delayed is None else self._delayed.to_state(),
         )
 
     def restore(self, state: ControllerState) -> Self:
         """Replace the state by another; the target's labels must be restored before."""
         if state.mixing is not None:
             mixed = {state.mixing.leader, *state.mixing.weights}
-            known = {*NAMES, *NAMES_BY_SCORES, *EXPOSURES}
+            known = {*NAMES, *NAMES_BY_SCORES, *DELAYED}
             require(mixed <= known, "candidates are mixed that do not exist")
-        self.steps, self._mixture, exposed = state.steps, state.mixture, self._exposure is not None
+        self.steps, self._mixture, expected = state.steps, state.mixture, self._delayed is not None
         require(
-            exposed == (state.exposure is not None)
-            and (self._mixture is None or self._mixture.exposed == exposed),
-            "exposures do not fit the options",
+            expected == (state.delayed is not None)
+            and (self._mixture is None or self._mixture.delayed == expected),
+            "delayed feedback does not fit the options",
         )
-        if self._exposure is not None and state.exposure is not None:
-            self._exposure.restore(state.exposure)
+        if self._delayed is not None and state.delayed is not None:
+            self._delayed.restore(state.delayed)
         self.begun = self._target.n > 0
         require(self._mixture or not self.begun, f"nothing is mixed after {self._target.n} labels")
         if state.mixing is not None and self._mixture is not None:
@@ -244,7 +244,7 @@ class MixtureController:
     # Inside
 
     def _new_mixture(self) -> Mixture:
-        return Mixture(exposed=self._exposure is not None)
+        return Mixture(delayed=self._delayed is not None)
 
     def _learn(self, mixture: Mixture) -> None:
         if self.begun and self._counted < self._target.end:

@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias
 from streamcal.engine.emissions import Emission, Recalibrated
 from streamcal.events import Event, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.join.join_c import Join, OriginOf
-from streamcal.join.outcomes import Contradicted, Joined, Rejected, Relabelled, Told
+from streamcal.join.outcomes import Contradicted, EarlyPositive, Joined, Rejected, Relabelled
 
 __all__ = ["Learner", "Outcome", "emit", "emitted", "step"]
 
@@ -33,7 +33,7 @@ class Learner(Protocol):
     def learn(self, joined: Joined) -> tuple[Emission, ...]:
         """Learn from a prediction that met its label; return the emissions."""
 
-    def tell(self, told: Told) -> tuple[Emission, ...]:
+    def observe_early(self, positive: EarlyPositive) -> tuple[Emission, ...]:
         """Note a positive label whose prediction is not matured; return the emissions."""
 
     def relabel(self, relabelled: Relabelled) -> None:
@@ -122,7 +122,7 @@ def _prediction(
 
 
 def _met(
-    met: Joined | Told | Relabelled | Contradicted | Rejected | None, engine: Learner
+    met: Joined | EarlyPositive | Relabelled | Contradicted | Rejected | None, engine: Learner
 ) -> tuple[Outcome, ...]:
     """Return the outcome of a label, with the emissions of the engine of its prediction."""
     if isinstance(met, Contradicted):
@@ -130,8 +130,8 @@ def _met(
         return _met(met.outcome, engine)
     if isinstance(met, Joined):
         return (met, *engine.learn(met))
-    if isinstance(met, Told):
-        return engine.tell(met)
+    if isinstance(met, EarlyPositive):
+        return engine.observe_early(met)
     if isinstance(met, Relabelled):
         engine.relabel(met)
         return ()

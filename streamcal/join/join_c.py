@@ -33,7 +33,7 @@ from streamcal.events.guard import GuardState, TimeGuard
 from streamcal.join.config import JoinConfig
 from streamcal.join.entries import Early, Pending, Settled
 from streamcal.join.id_table_c import EARLY, ENDED, WAITING
-from streamcal.join.outcomes import Contradicted, JoinCounts, Joined, Rejected, Relabelled, Told
+from streamcal.join.outcomes import Contradicted, EarlyPositive, JoinCounts, Joined, Rejected, Relabelled
 from streamcal.join.rules_c import DONE, FLUSH, MATURE, JoinRules
 from streamcal.join.tables import Tables
 from streamcal.times import show_duration, show_time
@@ -332,7 +332,7 @@ class Join:
 
     def match(
         self, event: LabelEvent, origin_of: OriginOf | None = None, *, is_new: bool = True
-    ) -> Joined | Told | Relabelled | Contradicted | Rejected | None:
+    ) -> Joined | EarlyPositive | Relabelled | Contradicted | Rejected | None:
         """Match a label with its prediction; None if one of them waits for the other, or for its time.
 
         The reject may be of an earlier label, if the largest number of labels waits already. A label from
@@ -421,7 +421,9 @@ class Join:
         reason = f"duplicate {what}: there was one with id {event.id!r} before"
         return Rejected(_with_origin(event, origin_of), reason)
 
-    def _tell(self, row: int, event: LabelEvent, origin_of: OriginOf | None) -> Told | Rejected | None:
+    def _tell(
+        self, row: int, event: LabelEvent, origin_of: OriginOf | None
+    ) -> EarlyPositive | Rejected | None:
         """Take a label of a prediction that is held until it is matured: the last one counts."""
         held, label, time = self.rows.held(row), event.label, event.time
         if held.told is not None:
@@ -432,7 +434,7 @@ class Join:
         self.rows.note(row)
         if not label or held.time is None or time is None:
             return None
-        return Told(held.score, held.time, time, held.domain, held.key)
+        return EarlyPositive(held.score, held.time, time, held.domain, held.key)
 
     def _mature(self, row: int) -> Joined:
         """Join a matured prediction."""

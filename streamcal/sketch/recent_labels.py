@@ -72,7 +72,7 @@ class RecentLabels:
         """Return the occupied cells of the latest ``length`` labels, and their weighted counts."""
         cells, counts = self.counts(length)
         if self._heavy is None:
-            return cells, Weighed(counts, None)
+            return cells, weighed(counts, None)
         latest, units = self._packed[-length:], self._heavy[-length:].astype(np.int64)
         columns, extra = np.searchsorted(cells, latest >> np.int32(1)), np.zeros((3, len(cells)), np.int64)
         np.add.at(extra, (latest & np.int32(1), columns), units - ONE)

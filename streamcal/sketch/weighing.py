@@ -104,14 +104,14 @@ class Weighed(NamedTuple):
 
     masses: Counts
     """Σw per class and cell, int64[2, m]: in labels if all are whole numbers, else in units."""
-    squares: Floats | None
-    """Σw² per cell, float64[m], in squares of the same; None: all weights are 1, and it equals Σw."""
+    squares: Floats
+    """Σw² per cell, float64[m], in squares of the same."""
 
     @property
     def labels(self) -> float:
         """The effective number of labels; their number where all have the same weight."""
         total = int(self.masses.sum())
-        return total if self.squares is None else total * (total / float(self.squares.sum()))
+        return total * (total / float(self.squares.sum()))
 
 
 def weighed(counts: Counts, extra: Counts | None) -> Weighed:
@@ -124,7 +124,7 @@ def weighed(counts: Counts, extra: Counts | None) -> Weighed:
         `Mass`; None: all weights are 1.
     """
     if extra is None:
-        return Weighed(counts, None)
+        return Weighed(counts, counts.sum(axis=0).astype(np.float64))
     masses, sums = ONE * counts + extra[:2], (ONE * counts.sum(axis=0) + extra[2]).astype(np.float64)
     if (masses % ONE).any():
         return Weighed(masses, ONE * sums)

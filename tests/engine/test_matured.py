@@ -160,7 +160,7 @@ def stepped(engine: Recalibrator, count: int, part: int | None = None) -> list[C
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{"mode": "target"}, {"prior": "both"}, {"mode": "composite"}])
+@pytest.mark.parametrize("options", [{"mode": "target"}, {"prior": "scores"}, {"mode": "composite"}])
 def test_the_state_and_what_is_published_do_not_depend_on_where_it_is_stored(options: Any) -> None:
     made = [Recalibrator(label_delay_limit=400, **options) for _ in range(2)]
     for engine in made:
@@ -171,7 +171,7 @@ def test_the_state_and_what_is_published_do_not_depend_on_where_it_is_stored(opt
         assert {each.cohorts for each in whole} >= {"matured"}
 
 
-@pytest.mark.parametrize("prior", ["labels", "both"])
+@pytest.mark.parametrize("prior", ["labels", "scores"])
 def test_many_at_once_give_the_state_of_one_by_one(prior: Any) -> None:
     scores, labels = TRUTH.sample(6000, np.random.default_rng(5))
     one, many = (Recalibrator(mode="composite", label_delay_limit=500, prior=prior) for _ in range(2))

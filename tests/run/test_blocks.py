@@ -167,7 +167,7 @@ OPTIONS: list[dict[str, Any]] = [
     {},
     {"mode": "composite"},
     {"mode": "composite", "prior_smoothing": 0.0},
-    {"mode": "label_shift", "prior": "both"},
+    {"mode": "label_shift", "prior": "scores"},
     {"mode": "composite", "prior_window": 300},
     {"mode": "target", "window": 500},
     {"mode": "source"},

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streamcal.delayed.delays import BINS, PANES, paces_of
+from streamcal.delayed.estimate import dispersion, latest_change
+from streamcal.delayed.feedback import DelayedFeedback
 from streamcal.errors import DamagedStateError
-from streamcal.exposure.delays import BINS, PANES, paces_of
-from streamcal.exposure.estimate import dispersion, latest_change
-from streamcal.exposure.exposure import Exposure
-from tests.exposure.simulation import DAYS, draw, errors, exposed
+from tests.delayed.simulation import DAYS, draw, errors, followed
 from tests.states import bytes_of, restored
 
 M = 64_000.0
@@ -29,15 +29,15 @@ events = st.lists(
 )
 
 
-def fed(events: Events, start: Exposure | None = None) -> Exposure:
-    """Return an exposure that has seen these events: score, time, and the delay of a positive that is
+def fed(events: Events, start: DelayedFeedback | None = None) -> DelayedFeedback:
+    """Return counts that have seen these events: score, time, and the delay of a positive that is
     told."""
-    exposure = start or Exposure(M)
+    feedback = start or DelayedFeedback(M)
     for score, time, delay in events:
-        exposure.predict(score, time)
+        feedback.predict(score, time)
         if delay is not None:
-            exposure.tell(score, time, time + delay)
-    return exposure
+            feedback.observe_early(score, time, time + delay)
+    return feedback
 
 
 @given(events, st.randoms(use_true_random=False), st.integers(0, 40))
@@ -50,25 +50,25 @@ def test_counts_are_a_function_of_the_multiset(drawn: Events, random: object, cu
     part = fed(drawn[:cut])
     part.merge(fed(drawn[cut:]))
     assert bytes_of(part) == whole
-    resumed = restored(Exposure(M), bytes_of(fed(drawn[:cut])))
+    resumed = restored(DelayedFeedback(M), bytes_of(fed(drawn[:cut])))
     assert bytes_of(fed(drawn[cut:], resumed)) == whole
 
 
 def test_a_pane_closes_once_with_the_first_event_after_it() -> None:
     """A prediction and a told positive both move the clock; nothing closes before the first event."""
-    exposure, pane = Exposure(M), M / PANES
-    assert not exposure.predict(0.5, 10.5 * pane)
-    assert not exposure.predict(0.5, 10.9 * pane)
-    assert exposure.tell(0.5, 10.5 * pane, 11.0 * pane)
-    assert not exposure.predict(0.5, 11.2 * pane)
-    assert not exposure.predict(0.5, 3.0 * pane)
-    assert exposure.predict(0.5, 5000.0 * pane)
+    feedback, pane = DelayedFeedback(M), M / PANES
+    assert not feedback.predict(0.5, 10.5 * pane)
+    assert not feedback.predict(0.5, 10.9 * pane)
+    assert feedback.observe_early(0.5, 10.5 * pane, 11.0 * pane)
+    assert not feedback.predict(0.5, 11.2 * pane)
+    assert not feedback.predict(0.5, 3.0 * pane)
+    assert feedback.predict(0.5, 5000.0 * pane)
 
 
 def test_a_positive_after_its_label_is_final_is_none() -> None:
     """It was learned as 0, and counts so here."""
     late, none = fed([(0.5, 0.0, None)]), fed([(0.5, 0.0, None)])
-    late.tell(0.5, 0.0, 1.01 * M)
+    late.observe_early(0.5, 0.0, 1.01 * M)
     none.predict(0.5, 1.01 * M)
     late.predict(0.5, 1.01 * M)
     assert bytes_of(late) == bytes_of(none)
@@ -76,9 +76,9 @@ def test_a_positive_after_its_label_is_final_is_none() -> None:
 
 def test_no_estimate_before_positives_were_told() -> None:
     """Predictions alone tell nothing of the delay."""
-    exposure = fed([(0.5, time, None) for time in np.linspace(0.0, 3.0 * M, 500).tolist()])
-    assert exposure.estimate() is None
-    assert Exposure(M).estimate() is None
+    feedback = fed([(0.5, time, None) for time in np.linspace(0.0, 3.0 * M, 500).tolist()])
+    assert feedback.estimate() is None
+    assert DelayedFeedback(M).estimate() is None
 
 
 STATE = bytes_of(fed([(0.3, 1000.0 * k, 500.0) for k in range(50)]))
@@ -91,7 +91,7 @@ def test_a_changed_byte_gives_another_state_or_is_refused() -> None:
         data = bytearray(STATE)
         data[place] ^= 0x85
         try:
-            again = restored(Exposure(M), bytes(data))
+            again = restored(DelayedFeedback(M), bytes(data))
         except DamagedStateError:
             refused += 1
             continue
@@ -125,13 +125,13 @@ def table(keys: list[int], counts: list[int]) -> list[bytes]:
 def test_damaged_states_are_refused(place: str | int, value: object) -> None:
     """Panes that are too far away, and counts by key that are none; the state without them is taken."""
     state = msgspec.msgpack.decode(STATE)
-    assert bytes_of(restored(Exposure(M), msgspec.msgpack.encode(state))) == STATE
+    assert bytes_of(restored(DelayedFeedback(M), msgspec.msgpack.encode(state))) == STATE
     if isinstance(place, int):
         state["tables"][place] = value
     else:
         state[place] = value
     with pytest.raises(DamagedStateError):
-        restored(Exposure(M), msgspec.msgpack.encode(state))
+        restored(DelayedFeedback(M), msgspec.msgpack.encode(state))
 
 
 def told_and_due(rng: np.random.Generator, ratios: np.ndarray, each: float) -> tuple[np.ndarray, np.ndarray]:
@@ -178,7 +178,7 @@ def test_a_change_of_telling_is_not_one_of_the_rate(kind: str) -> None:
     with a standard deviation of at most a third of the gain; ten are asked for, and here are twice as many
     predictions. Seen to fail when the panes of predictions alone were looked at: trust was near 1.
     """
-    estimate = exposed(draw(kind, 48_000, 0)).estimate()
+    estimate = followed(draw(kind, 48_000, 0)).estimate()
     assert estimate is not None
     assert estimate.trust == 0.0
     assert estimate.positives[1].sum() > 0.15 * estimate.positives[0].sum()  # of 30 days, not of 15 or fewer
@@ -192,7 +192,7 @@ def test_what_is_told_as_ever_is_trusted(kind: str) -> None:
     Without a change, telling gains 3.7 nats in the mean by chance at most, with a standard deviation of 1.3,
     where more than ten are asked for.
     """
-    estimate = exposed(draw(kind, 24_000, 0)).estimate()
+    estimate = followed(draw(kind, 24_000, 0)).estimate()
     assert estimate is not None
     assert estimate.trust > 0.5
 
@@ -200,14 +200,14 @@ def test_what_is_told_as_ever_is_trusted(kind: str) -> None:
 @pytest.mark.statistical
 @pytest.mark.parametrize("kind", ["constant", "doubled", "by score"])
 def test_rates_without_waiting(kind: str) -> None:
-    """Two streams of 100,000, seeded; ``python -m tests.exposure`` prints all of 30.
+    """Two streams of 100,000, seeded; ``python -m tests.delayed`` prints all of 30.
 
     A constant rate is known nearly as well as by an oracle that has every label at once. After a doubling,
     the error is a fifth of that of waiting and of negative until told, or less: as far as an oracle gets to a
     tenth. Seen to fail with F = 1 for all ages, which is negative until told, and with the delays counted as
     if they were not truncated (that after the doubling only).
     """
-    rows = [errors(drawn, exposed(drawn)) for drawn in (draw(kind, 100_000, seed) for seed in (0, 1))]
+    rows = [errors(drawn, followed(drawn)) for drawn in (draw(kind, 100_000, seed) for seed in (0, 1))]
     mean = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
     if kind == "constant":
         assert mean["exposure, all"] < 1.3 * mean["oracle"]
@@ -222,7 +222,7 @@ def test_rates_without_waiting(kind: str) -> None:
 def test_the_whole_stream_is_in_the_estimate() -> None:
     """What is told until the last pane closed, and every prediction, is in the sums of the memory of all."""
     drawn = draw("constant", 20_000, 3)
-    estimate = exposed(drawn).estimate()
+    estimate = followed(drawn).estimate()
     assert estimate is not None
     assert estimate.positives[0].sum() == (drawn.told_at <= DAYS).sum()
     assert 0.85 * 20_000 < estimate.exposures[0].sum() < 20_000

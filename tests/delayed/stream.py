@@ -11,8 +11,8 @@ from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.emissions import Emission
 from streamcal.engine.engine import Engine
 from streamcal.events import PredictionEvent
-from streamcal.join.outcomes import Joined, Told
-from tests.exposure.simulation import MATURED, Drawn
+from streamcal.join.outcomes import EarlyPositive, Joined
+from tests.delayed.simulation import MATURED, Drawn
 
 __all__ = ["DAY", "Stream", "events_of"]
 
@@ -36,9 +36,9 @@ class Stream:
     order of predictions.
     """
 
-    def __init__(self, drawn: Drawn, *, exposed: bool) -> None:
+    def __init__(self, drawn: Drawn, *, delayed: bool) -> None:
         self.engine = Engine(
-            RecalibratorConfig(mode="auto", label_delay_limit=timedelta(days=MATURED) if exposed else None)
+            RecalibratorConfig(mode="auto", label_delay_limit=timedelta(days=MATURED) if delayed else None)
         )
         self.served = np.zeros(len(drawn.scores))
         """What was served for each prediction, float64[n]."""
@@ -57,7 +57,7 @@ class Stream:
                 )
                 self.served[place] = answer.probability
             elif kind == 1:
-                begun = self.engine.tell(Told(score, time, told_at, "target", None))
+                begun = self.engine.observe_early(EarlyPositive(score, time, told_at, "target", None))
             else:
                 seen, served = self._seen[place], float(self.served[place])
                 label, at = int(told_at < math.inf), time + MATURED * DAY

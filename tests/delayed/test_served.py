@@ -10,16 +10,16 @@ import pytest
 from streamcal import MapPublished, PredictionEvent, Recalibrator
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.engine import Engine
-from streamcal.join.outcomes import Told
-from streamcal.mixture.names import EXPOSURES
-from tests.exposure.simulation import CHANGE, DAYS, MATURED, Drawn, draw
-from tests.exposure.stream import DAY, Stream, events_of
+from streamcal.join.outcomes import EarlyPositive
+from streamcal.mixture.names import DELAYED
+from tests.delayed.simulation import CHANGE, DAYS, MATURED, Drawn, draw
+from tests.delayed.stream import DAY, Stream, events_of
 from tests.states import bytes_of
 
 
-def run(drawn: Drawn, *, exposed: bool) -> Stream:
+def run(drawn: Drawn, *, delayed: bool) -> Stream:
     """Return the stream at its end."""
-    stream = Stream(drawn, exposed=exposed)
+    stream = Stream(drawn, delayed=delayed)
     stream.take(events_of(drawn))
     return stream
 
@@ -38,22 +38,22 @@ def test_a_doubling_is_followed_before_its_labels_are_final() -> None:
     Seen to fail without the tilt of the weights: labels that are final know nothing of the doubling.
     """
     drawn = draw("doubled", 12_000, 1)
-    waits, exposed = run(drawn, exposed=False), run(drawn, exposed=True)
+    waits, delayed = run(drawn, delayed=False), run(drawn, delayed=True)
     before = drawn._replace(rates=drawn.rates / 2.0)
-    assert excess(before, exposed, 10.0, MATURED) < 0.5 * excess(before, waits, 10.0, MATURED)
+    assert excess(before, delayed, 10.0, MATURED) < 0.5 * excess(before, waits, 10.0, MATURED)
     week = DAYS - CHANGE + 7.0
-    assert excess(drawn, exposed, week) < 0.5 * excess(drawn, waits, week)
-    mixing = exposed.engine.mixing
+    assert excess(drawn, delayed, week) < 0.5 * excess(drawn, waits, week)
+    mixing = delayed.engine.mixing
     assert mixing is not None
-    assert sum(mixing.weights[name] for name in EXPOSURES if name in mixing.weights) > 0.5
+    assert sum(mixing.weights[name] for name in DELAYED if name in mixing.weights) > 0.5
 
 
 @pytest.mark.statistical
 def test_at_a_constant_rate_nothing_is_lost() -> None:
     """One stream, seeded: the loss is that of waiting, within 10⁻³."""
     drawn = draw("constant", 12_000, 2)
-    waits, exposed = run(drawn, exposed=False), run(drawn, exposed=True)
-    assert excess(drawn, exposed, 40.0) < excess(drawn, waits, 40.0) + 1e-3
+    waits, delayed = run(drawn, delayed=False), run(drawn, delayed=True)
+    assert excess(drawn, delayed, 40.0) < excess(drawn, waits, 40.0) + 1e-3
 
 
 @pytest.mark.statistical
@@ -61,13 +61,13 @@ def test_at_a_constant_rate_nothing_is_lost() -> None:
 def test_where_telling_changes_nothing_is_lost(kind: str) -> None:
     """One stream, seeded: since the change, the error is at most 1.2 times that of waiting.
 
-    ``python -m tests.exposure --served`` prints ten of each kind. Seen to fail when a change of telling was
+    ``python -m tests.delayed --served`` prints ten of each kind. Seen to fail when a change of telling was
     taken for one of the rate: the errors were .064 and .109, and those of waiting .036 and .031.
     """
     drawn = draw(kind, 24_000, 0)
-    waits, exposed = run(drawn, exposed=False), run(drawn, exposed=True)
+    waits, delayed = run(drawn, delayed=False), run(drawn, delayed=True)
     since = DAYS - CHANGE
-    assert excess(drawn, exposed, since) < 1.2**2 * excess(drawn, waits, since)
+    assert excess(drawn, delayed, since) < 1.2**2 * excess(drawn, waits, since)
 
 
 @pytest.mark.slow
@@ -75,7 +75,7 @@ def test_where_telling_changes_nothing_is_lost(kind: str) -> None:
 def test_a_restored_engine_goes_on_alike(cut: int) -> None:
     """Before the first final label, and after: the same versions, and the same bytes."""
     drawn = draw("doubled", 2500, 4)
-    events, one, other = events_of(drawn), Stream(drawn, exposed=True), Stream(drawn, exposed=True)
+    events, one, other = events_of(drawn), Stream(drawn, delayed=True), Stream(drawn, delayed=True)
     one.take(events[:cut])
     data = one.engine.to_bytes()
     begun = one.take(events[cut:])
@@ -90,13 +90,13 @@ def test_a_restored_engine_goes_on_alike(cut: int) -> None:
 def test_every_version_is_published_with_its_number() -> None:
     """Those of a pane that closes, those of labels, and those of told positives."""
     drawn = draw("doubled", 2500, 5)
-    stream = Stream(drawn, exposed=True)
+    stream = Stream(drawn, delayed=True)
     begun = stream.take(events_of(drawn))
     versions = [emission.map.version for emission in begun if isinstance(emission, MapPublished)]
     assert versions == list(range(1, stream.engine.version + 1))
     first = next(emission for emission in begun if isinstance(emission, MapPublished))
     assert first.mixture is not None
-    assert set(EXPOSURES) <= first.mixture.weights.keys()
+    assert set(DELAYED) <= first.mixture.weights.keys()
 
 
 @pytest.mark.slow
@@ -104,14 +104,14 @@ def test_merged_engines_have_the_counts_of_both() -> None:
     """Two halves of the predictions: the next pane that closes is estimated from all."""
     drawn = draw("constant", 2000, 6)
     halves = [Drawn(*(column[start::2] for column in drawn)) for start in (0, 1)]
-    whole, one, other = Stream(drawn, exposed=True), *(Stream(half, exposed=True) for half in halves)
+    whole, one, other = Stream(drawn, delayed=True), *(Stream(half, delayed=True) for half in halves)
     for stream, part in ((whole, drawn), (one, halves[0]), (other, halves[1])):
         stream.take(events_of(part))
     one.engine.merge([other.engine])
     last = PredictionEvent("last", 0.5, (DAYS + 1.0) * DAY)
     for stream in (whole, one):
         stream.engine.answer(last)
-    counts = [stream.engine._versions._auto._exposure for stream in (whole, one)]
+    counts = [stream.engine._versions._auto._delayed for stream in (whole, one)]
     assert bytes_of(counts[0]) == bytes_of(counts[1])
 
 
@@ -122,15 +122,15 @@ def test_elsewhere_a_told_positive_is_nothing(options: dict[str, object]) -> Non
     """Without ``label_delay_limit``, and in other modes."""
     engine = Engine(RecalibratorConfig(**options))
     before = engine.to_bytes()
-    assert engine.tell(Told(0.5, 0.0, 1.0, "target", None)) == ()
+    assert engine.observe_early(EarlyPositive(0.5, 0.0, 1.0, "target", None)) == ()
     assert engine.to_bytes() == before
 
 
 def test_labels_of_the_source_are_no_positives_of_the_target() -> None:
-    """Only the target's predictions have an exposure."""
+    """Only the target's predictions have delayed feedback."""
     engine = Engine(RecalibratorConfig(label_delay_limit=timedelta(seconds=1000)))
     before = engine.to_bytes()
-    engine.tell(Told(0.5, 0.0, 1.0, "source", None))
+    engine.observe_early(EarlyPositive(0.5, 0.0, 1.0, "source", None))
     engine.answer(PredictionEvent("a", 0.5, 5.0, domain="source"))
     assert engine.to_bytes() == before
 

@@ -1,7 +1,7 @@
 """The simulations of delayed positives.
 
-``python -m tests.exposure`` prints how well the rate is estimated at the end of the stream (30 streams of
-100,000, some minutes); ``python -m tests.exposure --served`` how well mode ``auto`` serves it in the last 15
+``python -m tests.delayed`` prints how well the rate is estimated at the end of the stream (30 streams of
+100,000, some minutes); ``python -m tests.delayed --served`` how well mode ``auto`` serves it in the last 15
 days, against the same engine that waits for final labels (10 streams of 12,000, some minutes).
 """
 
@@ -11,8 +11,8 @@ import argparse
 
 import numpy as np
 
-from tests.exposure.simulation import CHANGE, DAYS, KINDS, TELLINGS, Drawn, draw, errors, exposed
-from tests.exposure.stream import Stream, events_of
+from tests.delayed.simulation import CHANGE, DAYS, KINDS, TELLINGS, Drawn, draw, errors, followed
+from tests.delayed.stream import Stream, events_of
 
 
 def main() -> None:
@@ -26,7 +26,7 @@ def main() -> None:
     predictions = options.predictions or (12_000 if options.served else 100_000)
     for kind in (*KINDS, *TELLINGS) if options.served else KINDS:
         drawn = (draw(kind, predictions, seed) for seed in range(streams))
-        rows = [served(each) if options.served else errors(each, exposed(each)) for each in drawn]
+        rows = [served(each) if options.served else errors(each, followed(each)) for each in drawn]
         print(f"{kind}, {streams} streams of {predictions:,} predictions")
         for name in rows[0]:
             values = 1000.0 * np.array([row[name] for row in rows])
@@ -38,7 +38,7 @@ def served(drawn: Drawn) -> dict[str, float]:
     errors, lately = {}, drawn.times > DAYS - CHANGE
     days = drawn.times[lately] - (DAYS - CHANGE)
     for name, early in (("wait", False), ("exposure", True)):
-        stream = Stream(drawn, exposed=early)
+        stream = Stream(drawn, delayed=early)
         stream.take(events_of(drawn))
         squares = np.square(stream.served - drawn.rates)[lately]
         errors[name] = float(np.sqrt(squares.mean()))

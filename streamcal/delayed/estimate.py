@@ -2,8 +2,7 @@
 
 A prediction of age a counts as F(a) of a prediction, its exposure: the share of its positives that have come
 by then, if F is the distribution of their delay. Positives per exposure estimate the rate without waiting,
-see
-docs/proofs/exposure.md.
+see docs/proofs/exposure.md.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from streamcal.exposure.delays import LEAST, PANES, Delays, paces_of
+from streamcal.delayed.delays import LEAST, PANES, Delays, paces_of
 from streamcal.maps.platt import apply_platt, cell_logits, fit_platt
 from streamcal.values import Cells, Counts, Floats
 
@@ -26,9 +25,9 @@ MEMORIES: Final = ("all", "recent")
 
 # Nats that a change must gain. By chance, P[χ²₁ > 20] at each of 63 splits: in one of 2,000 panes.
 _CHANGED: Final = 10.0
-# Nats by which a change of the rate must be likelier than one of telling: 20 times.
+# Nats by which a change of the rate must be likelier than one of reporting: 20 times.
 _AHEAD: Final = 3.0
-# Panes that a change of telling must last: what is told in batches of a day or two is told often enough.
+# Panes that a change of reporting must last: reports in batches of a day or two are not a change.
 _LASTING: Final = 5
 
 
@@ -52,10 +51,10 @@ class Estimate(NamedTuple):
 
 def estimate(
     cells: Cells,
-    settled: tuple[Floats, Floats],
+    older: Floats,
     predicted: Floats,
     positives: Floats,
-    told: Floats,
+    came: Floats,
     delays: Delays,
     band: Counts,
 ) -> Estimate:
@@ -65,12 +64,12 @@ def estimate(
     ----------
     cells
         int32[m] of `LEVEL`, ascending.
-    settled
-        predictions and positives of each cell that are older than all panes, float64[m] each.
+    older
+        predictions and positives of each cell that are older than all panes, float64[2, m].
     predicted, positives
         float64[`PANES`, m]: predictions, and their positives so far, of each pane and cell, the latest pane
         first.
-    told
+    came
         float64[`PANES`, `PANES`]: the positives of each pane so far, the latest first, by their delay in
         panes.
     delays, band
@@ -78,13 +77,13 @@ def estimate(
     """
     within = delays.within[1 + band, :PANES]
     exposures = predicted * within.T
-    whole = np.stack((settled[0] + exposures.sum(axis=0), settled[1] + positives.sum(axis=0)))
+    whole = older + np.stack((exposures.sum(axis=0), positives.sum(axis=0)))
     logits = cell_logits(cells, LEVEL)
     first = _platt(logits, whole[1:], whole[:1])
     rates = apply_platt(first[0, :1], first[0, 1:], logits)
     due = np.tril((predicted * rates).dot(np.diff(within, axis=1, prepend=0.0)))
-    varies = dispersion(told.sum(axis=1), due.sum(axis=1))
-    since, lawful = latest_change(told, due, paces_of(delays.within[0]), varies)
+    varies = dispersion(came.sum(axis=1), due.sum(axis=1))
+    since, lawful = latest_change(came, due, paces_of(delays.within[0]), varies)
     lately = np.stack((exposures[:since].sum(axis=0), positives[:since].sum(axis=0)))
     enough = lately[1].sum() >= LEAST  # after a gap, say, what is recent tells nothing
     second = _platt(logits, lately[1:], lately[:1]) if enough else first
@@ -93,7 +92,7 @@ def estimate(
     return Estimate(cells, both[0], both[1], np.concatenate((first, second)), trust)
 
 
-def latest_change(told: Floats, due: Floats, paces: Floats, varies: float) -> tuple[int, bool]:
+def latest_change(came: Floats, due: Floats, paces: Floats, varies: float) -> tuple[int, bool]:
     """Find the latest change of the rate, and whether positives have come in the same way since.
 
     More positives than expected come after a change of the rate, and after a change of reporting. Each change
@@ -103,7 +102,7 @@ def latest_change(told: Floats, due: Floats, paces: Floats, varies: float) -> tu
 
     Parameters
     ----------
-    told, due
+    came, due
         float64[p, p]: the positives of each pane so far, the latest first, by their delay in panes, and the
         number expected at one rate; 0 where the delay is longer than the age.
     paces
@@ -118,44 +117,44 @@ def latest_change(told: Floats, due: Floats, paces: Floats, varies: float) -> tu
         Number of the latest panes since the change, all if there is none; and whether no change of reporting
         is found in them.
     """
-    size = len(told)
+    size = len(came)
     while True:
-        told, due = told[:size, :size], due[:size, :size]
-        rate = _gains(told.sum(axis=1), due.sum(axis=1))
-        calendar = _gains(_by_telling(told), _by_telling(due))[_LASTING - 1 :].max(initial=0.0)
-        telling = max(calendar, _gains_by_pace(told, due, paces[:, :size]).max())
-        if not rate.max(initial=0.0) > max(_CHANGED * varies, _AHEAD * varies + telling):
-            return size, bool(telling <= _CHANGED * varies)
+        came, due = came[:size, :size], due[:size, :size]
+        rate = _gains(came.sum(axis=1), due.sum(axis=1))
+        calendar = _gains(_by_reporting(came), _by_reporting(due))[_LASTING - 1 :].max(initial=0.0)
+        reporting = max(calendar, _gains_by_pace(came, due, paces[:, :size]).max())
+        if not rate.max(initial=0.0) > max(_CHANGED * varies, _AHEAD * varies + reporting):
+            return size, bool(reporting <= _CHANGED * varies)
         size = int(rate.argmax()) + 1
 
 
-def _gains(told: Floats, due: Floats) -> Floats:
+def _gains(came: Floats, due: Floats) -> Floats:
     """Return the gain of log-likelihood by a ratio on each side of each split, float64[p − 1]."""
-    told, due = told.cumsum(), due.cumsum()
-    split = _likelihood(told[:-1], due[:-1]) + _likelihood(told[-1] - told[:-1], due[-1] - due[:-1])
-    gains: Floats = split - _likelihood(told[-1:], due[-1:])
+    came, due = came.cumsum(), due.cumsum()
+    split = _likelihood(came[:-1], due[:-1]) + _likelihood(came[-1] - came[:-1], due[-1] - due[:-1])
+    gains: Floats = split - _likelihood(came[-1:], due[-1:])
     return gains
 
 
-def _gains_by_pace(told: Floats, due: Floats, paces: Floats) -> Floats:
+def _gains_by_pace(came: Floats, due: Floats, paces: Floats) -> Floats:
     """Return the gain of log-likelihood by another pace in the latest panes, float64[p, s]."""
-    latest = told.cumsum(axis=0).dot(np.log(paces).T)
+    latest = came.cumsum(axis=0).dot(np.log(paces).T)
     more = due.cumsum(axis=0).dot((paces - 1.0).T)
     before = due.sum()
     ratios = np.divide(before, before + more, out=np.ones_like(more), where=before + more > 0.0)
-    gains: Floats = latest + told.sum() * np.log(ratios)
+    gains: Floats = latest + came.sum() * np.log(ratios)
     return gains
 
 
-def _by_telling(counts: Floats) -> Floats:
+def _by_reporting(counts: Floats) -> Floats:
     """Return the sums by the pane of the positive (age less delay), the latest first, float64[p]."""
     return np.array([counts.trace(-ago) for ago in range(len(counts))])
 
 
-def _likelihood(told: Floats, due: Floats) -> Floats:
+def _likelihood(came: Floats, due: Floats) -> Floats:
     """Return the log-likelihood of the best ratio of actual to expected positives, up to a constant."""
-    ratios = np.divide(told, due, out=np.ones(due.shape), where=(told > 0.0) & (due > 0.0))
-    likelihood: Floats = told * np.log(ratios)
+    ratios = np.divide(came, due, out=np.ones(due.shape), where=(came > 0.0) & (due > 0.0))
+    likelihood: Floats = came * np.log(ratios)
     return likelihood
 
 
@@ -166,12 +165,12 @@ def dispersion(positives: Floats, expected: Floats) -> float:
     pane, float64[p].
     """
     known = expected > 0.0
-    told, due = positives[known], expected[known]
-    if len(due) < 2 or told.sum() <= 0.0:
+    came, due = positives[known], expected[known]
+    if len(due) < 2 or came.sum() <= 0.0:
         return 1.0
     inverse = 1.0 / due
-    variances = (inverse[1:] + inverse[:-1]) * float(told.sum() / due.sum())
-    return max(1.0, float(np.mean(np.square(np.diff(told / due)) / variances)))
+    variances = (inverse[1:] + inverse[:-1]) * float(came.sum() / due.sum())
+    return max(1.0, float(np.mean(np.square(np.diff(came / due)) / variances)))
 
 
 def _platt(logits: Floats, positives: Floats, exposures: Floats) -> Floats:

@@ -76,7 +76,7 @@ def fit_delays(counts: Counts) -> Delays:
     within = np.ones((len(own) + 1, BINS))
     ratios = 1.0 - np.vstack((pooled, shares))[:, last:0:-1]
     within[:, :last] = np.cumprod(ratios, axis=1)[:, ::-1]
-    # What is told beyond the last delay, at the density of the upper half before.
+    # What comes beyond the last delay, at the density of the upper half before.
     beyond = np.arange(PANES - last + 1.0)
     density = (1.0 - within[:, last // 2]) / (last - last // 2)
     known = 1.0 / (1.0 + density * beyond[-1])

@@ -23,12 +23,23 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.exposure.estimate import LEVEL
-from streamcal.exposure.exposure import Exposure
+from streamcal.delayed.estimate import LEVEL
+from streamcal.delayed.feedback import DelayedFeedback
 from streamcal.maps.platt import apply_platt, logit
 from streamcal.sketch import grid
 
-__all__ = ["CHANGE", "DAYS", "KINDS", "MATURED", "TELLINGS", "Drawn", "bands_of", "draw", "errors", "exposed"]
+__all__ = [
+    "CHANGE",
+    "DAYS",
+    "KINDS",
+    "MATURED",
+    "TELLINGS",
+    "Drawn",
+    "bands_of",
+    "draw",
+    "errors",
+    "followed",
+]
 
 Floats = npt.NDArray[np.float64]
 
@@ -100,9 +111,9 @@ def _delays(
     return rng.exponential(1.0, n) * means, -np.expm1(-MATURED / means)
 
 
-def exposed(drawn: Drawn) -> Exposure:
-    """Return the exposure that has seen a stream to its end, event by event."""
-    exposure = Exposure(MATURED * _DAY)
+def followed(drawn: Drawn) -> DelayedFeedback:
+    """Return the counts that have seen a stream to its end, event by event."""
+    feedback = DelayedFeedback(MATURED * _DAY)
     asked = drawn.scores, drawn.times * _DAY, np.full(len(drawn.scores), np.nan)
     told = drawn.told_at <= DAYS
     answered = drawn.scores[told], drawn.times[told] * _DAY, drawn.told_at[told] * _DAY
@@ -110,11 +121,11 @@ def exposed(drawn: Drawn) -> Exposure:
     moments = np.where(np.isnan(events[:, 2]), events[:, 1], events[:, 2])
     for score, time, at in events[moments.argsort(kind="stable")].tolist():
         if at != at:
-            exposure.predict(score, time)
+            feedback.predict(score, time)
         else:
-            exposure.tell(score, time, at)
-    exposure.predict(0.5, DAYS * _DAY)  # closes the last pane
-    return exposure
+            feedback.observe_early(score, time, at)
+    feedback.predict(0.5, DAYS * _DAY)  # closes the last pane
+    return feedback
 
 
 def bands_of(scores: Floats) -> npt.NDArray[np.int64]:
@@ -122,7 +133,7 @@ def bands_of(scores: Floats) -> npt.NDArray[np.int64]:
     return grid.keys_of(scores) >> _OCTAVE
 
 
-def errors(drawn: Drawn, exposure: Exposure) -> dict[str, float]:
+def errors(drawn: Drawn, feedback: DelayedFeedback) -> dict[str, float]:
     """Return the error of each way: of rates by band, and of Platt maps of the exposures."""
     bands = bands_of(drawn.scores)
     which, place = np.unique(bands, return_inverse=True)
@@ -143,7 +154,7 @@ def errors(drawn: Drawn, exposure: Exposure) -> dict[str, float]:
         "negative until told": counted(drawn.told_at <= DAYS, everything),
         "wait": counted(final, drawn.times <= DAYS - MATURED),
     }
-    estimate = exposure.estimate()
+    estimate = feedback.estimate()
     assert estimate is not None
     own = which.searchsorted(estimate.cells >> np.int32(_OCTAVE - LEVEL))
     for row, memory in enumerate(("all", "recent")):

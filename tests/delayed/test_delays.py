@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamcal.exposure.delays import BINS, LEAST, PANES, fit_delays, paces_of
+from streamcal.delayed.delays import BINS, LEAST, PANES, fit_delays, paces_of
 
 
 def counted(delays: np.ndarray, ages: np.ndarray, bands: np.ndarray | None = None) -> np.ndarray:

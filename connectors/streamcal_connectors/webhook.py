@@ -124,7 +124,7 @@ class WebhookSink:
         self._written = {}
         return self._position
 
-    def settle(self) -> Position:
+    def drain(self) -> Position:
         """Try once more; wait until all is delivered or that has failed, for five seconds at most."""
         with self._changed:
             self._settling = True

@@ -74,7 +74,7 @@ def run(picture: Path, report: Path, console: Console) -> None:
             total.scores + joined.score,
             total.probabilities + joined.probability,
         )
-        if pipeline.counts.joined % 500 == 1:
+        if pipeline.join.counts.joined % 500 == 1:
             prior = pipeline.engines[None].target.prior
             if prior is not None:
                 priors.append((joined.labelled_at, prior))

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Self
+from functools import partial
+from typing import Final, Self
 
 import msgspec
 import numpy as np
 
+from streamcal.join.outcomes import Joined
 from streamcal.maps import binning
 from streamcal.quality.delays import Delays
 from streamcal.quality.history import GRAIN, History, HistoryState
@@ -251,26 +253,73 @@ class ForecastQuality:
         self._forecasts = np.bincount(where, sums, len(cells)).astype(np.float64, copy=False)
 
 
-class Unrated(NamedTuple):
-    """Joined labels that were not rated yet, with what was forecast: columns, in the order of the labels."""
+_NO_TIME: Final = float("nan")
 
-    scores: array[float]
-    probabilities: array[float]
-    labels: array[int]
-    keys: list[str | None]
-    delays: array[float]
+
+def _numbers() -> array[float]:
+    return array("d")
+
+
+class Unrated(msgspec.Struct):
+    """Predictions and joined labels that were not rated yet: columns, in their order."""
+
+    scores: array[float] = msgspec.field(default_factory=_numbers)
+    """Scores of the predictions whose labels have come."""
+    probabilities: array[float] = msgspec.field(default_factory=_numbers)
+    labels: array[int] = msgspec.field(default_factory=partial(array, "b"))
+    keys: list[str | None] = []
+    delays: array[float] = msgspec.field(default_factory=_numbers)
     """Event time from the prediction to its label, in seconds; NaN: unknown, or no label came."""
-    predicted_at: array[float]
+    predicted_at: array[float] = msgspec.field(default_factory=_numbers)
     """Event time of the prediction; NaN: none."""
-    times: array[float]
-    """By which each counts: that of the label, or of maturity; NaN: none."""
-    weights: dict[int, float]
-    """By index, those other than 1."""
+    times: array[float] = msgspec.field(default_factory=_numbers)
+    """Time by which each label counts: its own, or that of maturity; NaN: none."""
+    weights: dict[int, float] = {}
+    """Weights other than 1, by index."""
+    predictions: array[float] = msgspec.field(default_factory=_numbers)
+    """Scores of new predictions."""
+    prediction_times: array[float] = msgspec.field(default_factory=_numbers)
+    """Event times of the new predictions; NaN: none."""
 
-    @classmethod
-    def none(cls) -> Self:
-        """Return empty columns."""
-        return cls(array("d"), array("d"), array("b"), [], array("d"), array("d"), array("d"), {})
+    def add(self, joined: Joined) -> None:
+        """Add a joined label."""
+        if joined.weight != 1.0:
+            self.weights[len(self.labels)] = joined.weight
+        predicted_at, labelled_at, time = joined.predicted_at, joined.labelled_at, joined.matured_at
+        self.scores.append(joined.score)
+        self.probabilities.append(joined.probability)
+        self.labels.append(joined.label)
+        self.keys.append(joined.key)
+        self.predicted_at.append(_NO_TIME if predicted_at is None else predicted_at)
+        if labelled_at is None:
+            self.delays.append(_NO_TIME)
+            self.times.append(_NO_TIME if time is None else time)
+        else:
+            self.delays.append(_NO_TIME if predicted_at is None else labelled_at - predicted_at)
+            self.times.append(labelled_at if time is None else time)
+
+    def extend(
+        self,
+        scores: Floats,
+        probabilities: Floats,
+        labels: Labels,
+        keys: Sequence[str | None],
+        predicted_at: Floats,
+        times: Floats,
+    ) -> None:
+        """Add joined labels of weight 1 as columns; they came at ``times``."""
+        self.scores.frombytes(scores.tobytes())
+        self.probabilities.frombytes(probabilities.tobytes())
+        self.labels.frombytes(labels.tobytes())
+        self.keys.extend(keys)
+        self.delays.frombytes((times - predicted_at).tobytes())
+        self.predicted_at.frombytes(predicted_at.tobytes())
+        self.times.frombytes(times.tobytes())
+
+    def add_predictions(self, scores: Floats, times: Floats) -> None:
+        """Add new predictions; a time is NaN where there is none."""
+        self.predictions.frombytes(scores.tobytes())
+        self.prediction_times.frombytes(times.tobytes())
 
 
 class QualityState(msgspec.Struct):
@@ -298,8 +347,8 @@ class Quality(msgspec.Struct):
     """History of each of the first `RATED_KEYS` keys; empty if events have none."""
     delays: Delays = msgspec.field(default_factory=Delays)
     """Event time from a prediction to its label."""
-    reach: LabelCoverage = msgspec.field(default_factory=LabelCoverage)
-    """Which scores labels reach."""
+    coverage: LabelCoverage = msgspec.field(default_factory=LabelCoverage)
+    """Scores that labels reach."""
 
     @property
     def figures(self) -> dict[str, Figures]:
@@ -307,7 +356,8 @@ class Quality(msgspec.Struct):
         return {"before": self.before.figures, "after": self.after.figures}
 
     def add(self, unrated: Unrated) -> None:
-        """Add joined labels."""
+        """Add predictions and joined labels."""
+        self.coverage.add_predictions(np.array(unrated.predictions), np.array(unrated.prediction_times))
         if not unrated.labels:
             return
         forecasts = np.array([unrated.scores, unrated.probabilities])
@@ -321,7 +371,7 @@ class Quality(msgspec.Struct):
         labels_01 = labels.astype(np.float64)
         self.history.add(forecasts, losses, labels_01, times)
         self.delays.add(np.array(unrated.delays), labels)
-        self.reach.add_labels(forecasts[0], np.array(unrated.predicted_at))
+        self.coverage.add_labels(forecasts[0], np.array(unrated.predicted_at))
         named = dict.fromkeys(key for key in unrated.keys if key is not None)
         for key in named:
             if key not in self.by_key and len(self.by_key) < RATED_KEYS:
@@ -341,7 +391,7 @@ class Quality(msgspec.Struct):
             by_key,
             self.delays.counts,
             self.delays.positives,
-            self.reach.state,
+            self.coverage.state,
         )
 
     @classmethod

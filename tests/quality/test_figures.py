@@ -226,7 +226,7 @@ def test_a_store_from_before_the_figures_were_kept_begins_them_anew() -> None:
     state = msgspec.json.decode(own)
     state["before"] = state["after"] = state.pop("quality")["before"]
     later.restore(encoded(state, json=True), engines)
-    assert (later.counts.joined, later.quality.before.labels) == (3, 0)
+    assert (later.join.counts.joined, later.quality.before.labels) == (3, 0)
     again = Pipeline()
     again.restore(own, engines)
     assert again.quality.figures == pipeline.quality.figures

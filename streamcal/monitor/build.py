@@ -145,7 +145,7 @@ def _views(
     )
     views = [everything]
     for key, own in {} if alone else quality.by_key.items():
-        before, after = own.totals
+        before, after = own.sides
         views.append(
             View(
                 key,

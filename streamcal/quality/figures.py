@@ -20,7 +20,7 @@ import numpy as np
 from streamcal.join.outcomes import Joined
 from streamcal.maps import binning
 from streamcal.quality.delays import Delays
-from streamcal.quality.history import GRAIN, History, HistoryState
+from streamcal.quality.history import GRAIN, History
 from streamcal.quality.label_coverage import CoverageState, LabelCoverage
 from streamcal.sketch import checks, grid
 from streamcal.sketch.decoding import MOST, Count, Finite, require, within
@@ -34,7 +34,6 @@ __all__ = [
     "WINDOW",
     "Figures",
     "ForecastQuality",
-    "ForecastQualityState",
     "Quality",
     "QualityState",
     "Unrated",
@@ -72,24 +71,8 @@ class Figures(msgspec.Struct):
     """Gap of the latest full window."""
 
 
-class ForecastQualityState(msgspec.Struct, omit_defaults=True):
-    """All of a `ForecastQuality`."""
-
-    squares: Finite
-    log_losses: Finite
-    sketch: ScoreSketch
-    forecasts: Floats
-    """Sum of the forecasts of each cell of the sketch."""
-    open_gap: Finite
-    """Sum of forecast − label in the window that is not full yet."""
-    worst_gap: Finite | None
-    latest_gap: Finite | None
-    open_weight: Finite = 0.0
-    """Sum of weight − 1 in that window."""
-
-
-class ForecastQuality:
-    """Quality of one stream of forecasts.
+class ForecastQuality(msgspec.Struct, omit_defaults=True):
+    """Quality of one stream of forecasts; its fields are its state.
 
     Examples
     --------
@@ -100,25 +83,36 @@ class ForecastQuality:
     (0.1875, 0.5623, 0.25, -0.25)
     """
 
-    def __init__(self) -> None:
-        self._squares = 0.0
-        self._log_losses = 0.0
-        self._sketch = ScoreSketch(_CELLS)
-        self._forecasts: Floats = np.empty(0)  # their sum in each cell of the sketch
-        self._open_gap = 0.0
-        self._open_weight = 0.0
-        self._worst_gap: float | None = None
-        self._latest_gap: float | None = None
+    squares: Finite = msgspec.field(default_factory=float)
+    log_losses: Finite = msgspec.field(default_factory=float)
+    sketch: ScoreSketch = msgspec.field(default_factory=partial(ScoreSketch, _CELLS))
+    forecasts: Floats = msgspec.field(default_factory=partial(np.empty, 0))
+    """Sum of the forecasts of each cell of the sketch."""
+    open_gap: Finite = msgspec.field(default_factory=float)
+    """Sum of forecast − label in the window that is not full yet."""
+    worst_gap: Finite | None = msgspec.field(default_factory=lambda: None)
+    latest_gap: Finite | None = msgspec.field(default_factory=lambda: None)
+    open_weight: Finite = 0.0
+    """Sum of weight − 1 in that window."""
+
+    def __post_init__(self) -> None:
+        """Check a decoded state; raise ValueError if it is none."""
+        self.sketch = self.sketch.checked_as(ScoreSketch(_CELLS))
+        cells = len(self.sketch.cells)
+        self.forecasts = within(self.forecasts, 0.0, MOST, "sums of forecasts", cells)
+        most = self._masses.sum(axis=0) if cells else self.forecasts
+        fewer = (self.forecasts <= most).all()
+        require(fewer, "the sum of a cell's forecasts is not between 0 and their number")
 
     @property
     def labels(self) -> int:
         """Number of labels."""
-        return self._sketch.n
+        return self.sketch.n
 
     @property
     def positives(self) -> int:
         """Number of labels that are 1."""
-        return self._sketch.n_positives
+        return self.sketch.n_positives
 
     @property
     def figures(self) -> Figures:
@@ -126,27 +120,27 @@ class ForecastQuality:
         if not self.labels:
             return Figures()
         positives, n = self._masses[1], self._weight
-        excess = self._forecasts - positives
-        splits = binning.uniform_mass(self._sketch.weighed.masses.sum(axis=0), ECE_BINS)
+        excess = self.forecasts - positives
+        splits = binning.uniform_mass(self.sketch.weighed.masses.sum(axis=0), ECE_BINS)
         return Figures(
-            self._squares / n,
-            self._log_losses / n,
+            self.squares / n,
+            self.log_losses / n,
             float(np.abs(np.add.reduceat(excess, splits[:-1])).sum()) / n,
             float(excess.sum()) / n,
-            self._worst_gap,
-            self._latest_gap,
+            self.worst_gap,
+            self.latest_gap,
         )
 
     @property
     def _weight(self) -> float:
         """The sum of the labels' weights; their number, where all are 1."""
-        n, mass = self.labels, self._sketch.mass
+        n, mass = self.labels, self.sketch.mass
         return n + mass.labels / ONE if any(mass) else n
 
     @property
     def _masses(self) -> Floats:
         """The weight of the labels of each class and cell, float64[2, m]."""
-        masses = self._sketch.weighed.masses
+        masses = self.sketch.weighed.masses
         unit = int(masses.sum()) / self._weight  # 1, or the units of 1
         return masses.astype(np.float64) / unit
 
@@ -170,8 +164,8 @@ class ForecastQuality:
             return losses
         units = None if weights is None else as_units(weights, len(values))
         each = np.ones(len(values)) if units is None else units / ONE
-        self._log_losses = _sum_on(self._log_losses, each * losses)
-        self._squares = _sum_on(self._squares, each * (values - labels) ** 2)
+        self.log_losses = _sum_on(self.log_losses, each * losses)
+        self.squares = _sum_on(self.squares, each * (values - labels) ** 2)
         rounded = np.rint(each * values / GRAIN) * GRAIN
         self._add_gaps(rounded - each * labels, each - 1.0)
         self._add_to_cells(values, rounded, labels, units)
@@ -183,8 +177,8 @@ class ForecastQuality:
         The arrays are float64[bins]; there has to be a label.
         """
         masses = self._masses
-        splits = binning.uniform_mass(self._sketch.weighed.masses.sum(axis=0), most)
-        forecasts = np.add.reduceat(self._forecasts, splits[:-1])
+        splits = binning.uniform_mass(self.sketch.weighed.masses.sum(axis=0), most)
+        forecasts = np.add.reduceat(self.forecasts, splits[:-1])
         return binning.bin_sums(masses.sum(axis=0), splits), forecasts, binning.bin_sums(masses[1], splits)
 
     def diagram(self, bins: int) -> tuple[Floats, Floats]:
@@ -195,62 +189,33 @@ class ForecastQuality:
         mass, forecasts, positives = self.bins(bins)
         return forecasts / mass, positives / mass
 
-    @property
-    def state(self) -> ForecastQualityState:
-        """All of it, to be stored."""
-        return ForecastQualityState(
-            self._squares,
-            self._log_losses,
-            self._sketch,
-            self._forecasts,
-            self._open_gap,
-            self._worst_gap,
-            self._latest_gap,
-            self._open_weight,
-        )
-
-    @classmethod
-    def restore(cls, state: ForecastQualityState) -> Self:
-        """Go on from a state; raise ValueError if it is none."""
-        made = cls()
-        made._sketch = state.sketch.checked_as(made._sketch)
-        cells = len(made._sketch.cells)
-        made._forecasts = within(state.forecasts, 0.0, MOST, "sums of forecasts", cells)
-        most = made._masses.sum(axis=0) if cells else made._forecasts
-        fewer = (made._forecasts <= most).all()
-        require(fewer, "the sum of a cell's forecasts is not between 0 and their number")
-        made._squares, made._log_losses = state.squares, state.log_losses
-        made._open_gap, made._open_weight = state.open_gap, state.open_weight
-        made._worst_gap, made._latest_gap = state.worst_gap, state.latest_gap
-        return made
-
     def _add_gaps(self, excess: Floats, more: Floats) -> None:
         """Add forecast − label of the labels behind those in the sketch; end each window that is full.
 
         ``more`` is weight − 1 of each, which the excess is a multiple of.
         """
-        sums = self._open_gap + np.cumsum(excess)
-        weights = self._open_weight + np.cumsum(more)
+        sums = self.open_gap + np.cumsum(excess)
+        weights = self.open_weight + np.cumsum(more)
         full = slice(WINDOW - 1 - self.labels % WINDOW, None, WINDOW)
         ends, weights_then = sums[full], weights[full]
         if not len(ends):
-            self._open_gap, self._open_weight = float(sums[-1]), float(weights[-1])
+            self.open_gap, self.open_weight = float(sums[-1]), float(weights[-1])
             return
-        self._open_weight = float(weights[-1] - weights_then[-1])
+        self.open_weight = float(weights[-1] - weights_then[-1])
         gaps = np.diff(ends, prepend=0.0) / (WINDOW + np.diff(weights_then, prepend=0.0))
         worst = float(gaps[np.abs(gaps).argmax()])
-        if self._worst_gap is None or abs(worst) > abs(self._worst_gap):
-            self._worst_gap = worst
-        self._latest_gap = float(gaps[-1])
-        self._open_gap = float(sums[-1] - ends[-1])
+        if self.worst_gap is None or abs(worst) > abs(self.worst_gap):
+            self.worst_gap = worst
+        self.latest_gap = float(gaps[-1])
+        self.open_gap = float(sums[-1] - ends[-1])
 
     def _add_to_cells(self, values: Floats, rounded: Floats, labels: Labels, units: Counts | None) -> None:
-        held, level = self._sketch.cells, self._sketch.level
-        self._sketch.add_checked(checks.as_scores(values), checks.as_labels(labels), units)
-        cells, risen = self._sketch.cells, self._sketch.level - level
+        held, level = self.sketch.cells, self.sketch.level
+        self.sketch.add_checked(checks.as_scores(values), checks.as_labels(labels), units)
+        cells, risen = self.sketch.cells, self.sketch.level - level
         where = np.searchsorted(cells, np.concatenate([held >> risen, grid.cells_of(values, level + risen)]))
-        sums = np.concatenate([self._forecasts, rounded])
-        self._forecasts = np.bincount(where, sums, len(cells)).astype(np.float64, copy=False)
+        sums = np.concatenate([self.forecasts, rounded])
+        self.forecasts = np.bincount(where, sums, len(cells)).astype(np.float64, copy=False)
 
 
 _NO_TIME: Final = float("nan")
@@ -325,10 +290,10 @@ class Unrated(msgspec.Struct):
 class QualityState(msgspec.Struct):
     """All of a `Quality`."""
 
-    before: ForecastQualityState
-    after: ForecastQualityState
-    history: HistoryState | None = None
-    by_key: dict[str, HistoryState] = {}
+    before: ForecastQuality
+    after: ForecastQuality
+    history: History | None = None
+    by_key: dict[str, History] = {}
     delays: list[Count] = []
     delayed_positives: list[Count] = []
     reach: CoverageState | None = None
@@ -382,13 +347,12 @@ class Quality(msgspec.Struct):
 
     @property
     def state(self) -> QualityState:
-        """All of it, to be stored."""
-        by_key = {key: history.state for key, history in self.by_key.items()}
+        """State, to be stored."""
         return QualityState(
-            self.before.state,
-            self.after.state,
-            self.history.state,
-            by_key,
+            self.before,
+            self.after,
+            self.history,
+            self.by_key,
             self.delays.counts,
             self.delays.positives,
             self.coverage.state,
@@ -396,15 +360,10 @@ class Quality(msgspec.Struct):
 
     @classmethod
     def restore(cls, state: QualityState) -> Self:
-        """Go on from a state. Raises as `ForecastQuality.restore`."""
-        return cls(
-            ForecastQuality.restore(state.before),
-            ForecastQuality.restore(state.after),
-            History() if state.history is None else History.restore(state.history),
-            {key: History.restore(each) for key, each in state.by_key.items()},
-            Delays(state.delays, state.delayed_positives),
-            LabelCoverage() if state.reach is None else LabelCoverage.restore(state.reach),
-        )
+        """Go on from a state; raise ValueError if it is none."""
+        delays = Delays(state.delays, state.delayed_positives)
+        coverage = LabelCoverage() if state.reach is None else LabelCoverage.restore(state.reach)
+        return cls(state.before, state.after, state.history or History(), state.by_key, delays, coverage)
 
 
 def _sum_on(sum_: float, values: Sequence[float] | Floats) -> float:

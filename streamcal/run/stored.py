@@ -10,6 +10,7 @@ from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.engine import Engine
 from streamcal.events.columns import Columns
 from streamcal.events.guard import GuardState
+from streamcal.join.config import JoinConfig
 from streamcal.run.pipeline import Pipeline, PipelineState
 from streamcal.run.ports import Checkpoint, Store
 from streamcal.sketch.decoding import Count, decoded, encoded
@@ -60,7 +61,11 @@ def stored_pipeline(store: Store) -> Pipeline | None:
     if own is None:
         return None
     positive = None if own.positive == "1" else own.positive
-    pipeline = Pipeline(stored_options(store), tables=store.tables, columns=Columns(positive=positive))
+    options = stored_options(store)
+    limit = options.delay_limit_seconds
+    # The join's options are not in a store, but for the one that its engines have, too.
+    join = None if limit is None else JoinConfig(missing_labels="negative", label_delay_limit=limit)
+    pipeline = Pipeline(options, join, tables=store.tables, columns=Columns(positive=positive))
     pipeline.restore(encoded(own, json=True), checkpoint.engines)
     return pipeline
 

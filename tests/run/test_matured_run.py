@@ -120,6 +120,20 @@ def test_the_command_line_takes_both_options_or_says_why_not(tmp_path: Path) -> 
         assert said in done.stderr, done.stderr
 
 
+def test_a_store_of_such_a_run_can_be_shown_and_reported(tmp_path: Path) -> None:
+    given: list[object] = ["--missing-labels", "negative", "--label-delay-limit", "PT10H", "--mode", "target"]
+    for path in written(tmp_path):
+        given += ["--events", path]
+    store = tmp_path / "s.db"
+    done = streamcal("run", *given, "--output", tmp_path / "o.jsonl", "--store", store)
+    assert done.returncode == 0, done.stderr
+    (said,) = [line.split()[-1] for line in done.stdout.splitlines() if "implied" in line]
+    assert streamcal("show", store).returncode == 0
+    report = json.loads(streamcal("report", store, "--json").stdout)
+    assert report["status"]["join"]["implied"] == int(said.replace(",", ""))
+    assert report["status"]["label_delay_limit"] == 10 * HOUR
+
+
 def test_a_backtest_takes_them() -> None:
     pandas = pytest.importorskip("pandas")
     times = [600.0 * number for number in range(400)]

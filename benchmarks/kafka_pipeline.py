@@ -152,7 +152,7 @@ def ours(broker: Broker, topics: tuple[str, str], outputs: list[str], events: in
     finally:
         for each in (*sources, *sinks, kept):
             each.close()
-    return pipeline.counts.predictions
+    return pipeline.join.counts.predictions
 
 
 def timed(work: Callable[[], int], count: int) -> tuple[float, float]:

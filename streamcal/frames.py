@@ -185,7 +185,7 @@ class Backtest:
         """
         if not can_draw():
             raise ImportError(NEEDED)
-        if not self._pipeline.counts.joined:
+        if not self._pipeline.join.counts.joined:
             raise ValueError("there is nothing to draw: no label has met its prediction")
         return reliability_figure(self._pipeline.quality)
 

@@ -34,7 +34,7 @@ class FileConnector:
         self._escapes: Any = False
 
     def set_up(self, options: Mapping[str, Any], stop: Callable[[], bool]) -> None:  # noqa: ARG002
-        """Take the table ``[file]`` of a config; see `streamcal.run.ports.TunableConnector`."""
+        """Take the table ``[file]`` of a config; see `streamcal.run.ports.Connector.set_up`."""
         unknown = sorted(set(options) - {"escape_formulas"})
         if unknown:
             raise ValueError(f"[file] has no option {unknown[0]!r}, only escape_formulas")
@@ -62,7 +62,7 @@ class FileConnector:
         return FilesSource(str(path.absolute()), str(path), members, options)
 
     def sink(self, url: str, options: SinkOptions) -> Sink:
-        """Open a file to write, or a named pipe or a device; see `streamcal.run.ports.SinkConnector`."""
+        """Open a file to write, or a named pipe or a device; see `streamcal.run.ports.Connector.sink`."""
         path = path_of(url, "file")
         kind = format_of(path.name, read=False)
         is_stream = path.exists() and not path.is_file() and not path.is_dir()
@@ -76,7 +76,7 @@ class FileConnector:
         return cast("Sink", tables("table_sink").TableSink(path, kind, options))
 
     def identities(self, url: str, role: Role) -> frozenset[Hashable]:
-        """Return what identifies the file or files; see `streamcal.run.ports.IdentifyingConnector`."""
+        """Return what identifies the file or files; see `streamcal.run.ports.Connector.identities`."""
         path = path_of(url, "file")
         own = identities_of(path, role)
         if role != "read":

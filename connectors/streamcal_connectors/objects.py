@@ -148,7 +148,7 @@ class ObjectConnector:
         return ObjectSink(found, options)
 
     def identities(self, url: str, role: Role) -> frozenset[Hashable]:
-        """Return what identifies the object or objects; see `streamcal.run.ports.IdentifyingConnector`."""
+        """Return what identifies the object or objects; see `streamcal.run.ports.Connector.identities`."""
         found = _object(url)
         own = frozenset({(found.files.protocol, found.path)})
         if role != "read":

@@ -123,7 +123,7 @@ class WebhookSink:
         self._written = {}
         return waiting
 
-    def settle(self) -> Position:
+    def drain(self) -> Position:
         """Try once more; wait until all is delivered or that has failed, for five seconds at most."""
         with self._changed:
             self._settling = True

@@ -31,7 +31,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from streamcal.cli.demo import data_folder  # noqa: E402
 from streamcal.errors import StoreError  # noqa: E402
 from streamcal.run.connectors import Connectors  # noqa: E402
-from streamcal.run.runner import pipeline_state  # noqa: E402
+from streamcal.run.stored import pipeline_state  # noqa: E402
 
 TOPICS = {
     "events": {"num_partitions": 2},

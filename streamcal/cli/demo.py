@@ -81,7 +81,7 @@ def run(picture: Path, report: Path, console: Console) -> None:
             return
         month = f"{datetime.fromtimestamp(joined.labelled_at, UTC):%Y-%m}"
         monthly[month] += (1, joined.label, joined.score, joined.probability)
-        if pipeline.counts.joined % 500 == 1:
+        if pipeline.join.counts.joined % 500 == 1:
             prior = pipeline.engines[None].target.prior
             if prior is not None:
                 priors.append((joined.labelled_at, prior))

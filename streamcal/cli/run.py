@@ -139,7 +139,7 @@ def run(given: _RunOptions) -> None:
             tables=state.tables if state else None,
             keys=options.keys,
             columns=options.columns,
-            tells_maps=any((state, outputs.maps, outputs.alarms, metrics, server, given.report)),
+            publishes_maps=any((state, outputs.maps, outputs.alarms, metrics, server, given.report)),
         )
         latest = None
         if server is not None:

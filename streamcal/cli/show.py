@@ -153,8 +153,8 @@ def served(store: Store, keys: Sequence[str] = (), limit: int | None = None) -> 
         maps,
         pipeline.tally,
         pipeline.quality.figures,
-        pipeline.counts,
-        pipeline.pending,
+        pipeline.join.counts,
+        pipeline.join.pending,
         pipeline.delay,
         checkpoint.positions,
     )

@@ -21,7 +21,6 @@ from streamcal.errors import StoreError
 from streamcal.events import Event, LabelEvent, Origin, PredictionEvent
 from streamcal.events.codec import JsonDecoder
 from streamcal.events.fields import Malformed
-from streamcal.events.input_checks import InputChecks
 from streamcal.run.config import RunConfig
 from streamcal.run.order import MicroBatch
 from streamcal.run.pipeline import Outcome, Pipeline
@@ -96,10 +95,9 @@ class ServedPipeline(Pipeline):
             keys=options.keys,
             columns=options.columns,
             keeps_answers=True,
+            checks_deployment=False,  # who sends labels or scores of another meaning is told so at once
         )
-        self._columns = options.columns
         self._outcomes = Outcomes(store.tables, options.columns)
-        self._events: Sequence[Event | Malformed] = ()
         self.results: list[Result] = []
         """Results of the events of the last micro-batch, in order."""
 
@@ -108,18 +106,12 @@ class ServedPipeline(Pipeline):
         outcome = super().process(batch)
         first = batch.origin(0).line
         refused = {row.line - first: row.reason for row in outcome.rejects if row.source == NAME}
-        raws = [batch.origin(index).raw if index in refused else b"" for index in range(len(self._events))]
-        self.results = self._outcomes.of(self._events, raws, outcome.answers, refused)
+        events, positive = batch.events, self.positive
+        if positive is not None:
+            events = self.tally.deployment.decide(events, positive)
+        raws = [batch.origin(index).raw if index in refused else b"" for index in range(len(events))]
+        self.results = self._outcomes.of(events, raws, outcome.answers, refused)
         return outcome
-
-    def understood(self, batch: MicroBatch, meanings: InputChecks) -> Sequence[Event | Malformed]:
-        """Return the events as they are: who sends labels or scores of another meaning is told so at once."""
-        if meanings is not self.tally.deployment:
-            return super().understood(batch, meanings)
-        positive = self._columns.positive
-        events = batch.events if positive is None else meanings.decide(batch.events, positive)
-        self._events = [Malformed(each.reason) if isinstance(each, Malformed) else each for each in events]
-        return self._events
 
 
 class _Batch:

@@ -49,7 +49,7 @@ class KafkaConnector:
         self._stop: Callable[[], bool] = lambda: False
 
     def set_up(self, options: Mapping[str, Any], stop: Callable[[], bool]) -> None:
-        """Take the table ``[kafka]`` of the run's configuration; see `TunableConnector`."""
+        """Take the table ``[kafka]`` of the run's configuration; see `Connector.set_up`."""
         self._table, self._stop = options, stop
 
     def source(self, url: str, options: SourceOptions) -> KafkaSource:
@@ -69,7 +69,7 @@ class KafkaConnector:
         return opened
 
     def identities(self, url: str, role: Role) -> set[str]:
-        """Return the topic as every host of its cluster knows it, and its name; see `IdentifyingConnector`.
+        """Return the topic as every host of its cluster knows it, and its name; see `Connector.identities`.
 
         Two inputs, or two outputs, of one name could not be told apart in a store.
         """

@@ -53,7 +53,7 @@ class SqliteConnector:
     """``sqlite:`` URLs and bare paths: stores."""
 
     def store(self, url: str, *, read_only: bool) -> SqliteStore:
-        """Open a store; see `streamcal.run.ports.StoreConnector`."""
+        """Open a store; see `streamcal.run.ports.Connector.store`."""
         return SqliteStore(path_of(url, "sqlite"), read_only=read_only)
 
     def identities(self, url: str, role: Role) -> set[Hashable]:

@@ -204,7 +204,7 @@ class Recalibrator:
             `observe_one`; the label of a score without it teaches the map, and counts for no certificate.
         weight
             number of predictions that the label stands for, from 1/256 to 10,000: one over the chance that it
-            was seen. It is rounded to a multiple of 1/256. None: 1. See docs/events.md, "Labels for some".
+            was seen. It is rounded to a multiple of 1/256. None: 1. See docs/events.md, "Labels with weights".
         positive
             the label that counts as 1, a number or a text; any other counts as 0.
 

@@ -1,8 +1,8 @@
 """What each candidate of mode ``auto`` is worth: Brier score and log loss without it over those with all.
 
-``python benchmarks/leave_one_out.py`` prints the table of docs/benchmarks.md, over the first 10,000 events of the
-streams of the half that chooses, labels at once and 500 events late; ``--write`` puts it there. It takes some
-ten minutes on two cores.
+``python benchmarks/leave_one_out.py`` prints the table of docs/benchmarks.md, over the first 10,000 events of
+the streams of the half that chooses, labels at once and 500 events late; ``--write`` puts it there. It takes
+some ten minutes on two cores.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -49,6 +50,8 @@ def main() -> None:
     parser.add_argument("--write-readme", action="store_true", help="put the table into README.md")
     parser.add_argument("--only", default="", choices=["", *GROUPS], help=f"one of {', '.join(GROUPS)}")
     options = parser.parse_args()
+    if options.only in ("", "serve") and shutil.which("wrk") is None:
+        parser.error("wrk, which loads the server, is not installed: apt install wrk, or brew install wrk")
     console = Console()
     start = time.perf_counter()
     rows = []

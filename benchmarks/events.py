@@ -14,7 +14,7 @@ from arrays import sample
 from measure import Row, compare, figure, seconds
 
 from streamcal import LabelEvent, PredictionEvent, Recalibrator
-from streamcal.run.codec import JsonDecoder
+from streamcal.events.codec import JsonDecoder
 
 __all__ = ["rows"]
 

@@ -29,7 +29,7 @@ import numpy as np
 
 import streamcal
 from streamcal import LabelEvent, PredictionEvent, Recalibrator, RecalibratorConfig
-from streamcal.run.codec import JsonDecoder
+from streamcal.events.codec import JsonDecoder
 from streamcal.testing import NormalPair
 
 KEPT = Path(__file__).with_name("gate.json")

@@ -28,7 +28,7 @@ from streamcal_connectors.kafka.config import KafkaConfig
 from streamcal_connectors.kafka.registry import open_registry
 from streamcal_connectors.kafka.values import FramedValues, JsonValues, Values
 
-from streamcal.blocks import Block
+from streamcal.events.blocks import Block
 
 POLL = 10_000  # records
 PARTITION = Partition("events", 0)

@@ -18,7 +18,6 @@ from streamcal.cli.demo import FILES, data_folder
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.page.latest_status import LatestStatus
 from streamcal.page.server import PageServer
-from streamcal.run.closing import closing_words
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import SinkOptions, SourceOptions
@@ -39,7 +38,7 @@ def main() -> None:
     calibration = connectors.source(str(folder / FILES[0]), SourceOptions(domain="source"))
     deployment = [connectors.source(str(folder / name)) for name in FILES[1:]]
     pipeline = Pipeline(RecalibratorConfig(mode=options.mode))
-    board = LatestStatus(pipeline, {}, lambda: closing_words(pipeline, [calibration, *deployment]))
+    board = LatestStatus(pipeline, {}, [calibration, *deployment])
     server = PageServer("127.0.0.1", 0)
     server.show(board)
     viewer = subprocess.Popen(  # noqa: S603

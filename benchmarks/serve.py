@@ -99,15 +99,17 @@ def measure(size: int, seconds: int = 10, connections: int = 32) -> Served:
         script.write_text(LOAD % (size, connections))
         server, url = serve(Path(folder))
         before = seconds_of(server.pid)
-        done = subprocess.run(  # noqa: S603
-            ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", str(script), url],  # noqa: S607
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        taken = seconds_of(server.pid) - before
-        server.send_signal(signal.SIGTERM)
-        server.wait()
+        try:
+            done = subprocess.run(  # noqa: S603
+                ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", str(script), url],  # noqa: S607
+                check=True,
+                capture_output=True,
+                text=True,
+            )
+            taken = seconds_of(server.pid) - before
+        finally:
+            server.send_signal(signal.SIGTERM)
+            server.wait()
     requests = int(re.findall(r"(\d+) requests in", done.stdout)[0])
     rate = float(re.findall(r"Requests/sec:\s+([\d.]+)", done.stdout)[0])
     p50, p99 = (re.findall(rf"{share}%\s+(\S+)", done.stdout)[0] for share in (50, 99))

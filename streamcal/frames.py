@@ -20,17 +20,18 @@ from streamcal.certificates.record import Certificate
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions
 from streamcal.engine.emissions import Recalibrated
 from streamcal.events import Domain, Event, Origin
+from streamcal.events.columns import WEIGHTS, Columns, Role, SourceKind, did_you_mean
+from streamcal.events.fields import Malformed
+from streamcal.events.table_codec import RowsDecoder
 from streamcal.join.join_c import JoinConfig
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.run.columns import WEIGHTS, Columns, Role, SourceKind, did_you_mean
-from streamcal.run.event_fields import Malformed
+from streamcal.monitor.build import build_status
+from streamcal.monitor.summary import run_summary
+from streamcal.quality.reliability import NEEDED, can_draw, reliability_figure
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import Position, Positions
-from streamcal.run.reliability import NEEDED, can_draw, reliability_figure
 from streamcal.run.rows import MapRow, RejectRow
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
-from streamcal.run.summary import run_summary
-from streamcal.run.table_codec import RowsDecoder
 from streamcal.times import as_times
 from streamcal.values import Floats, shown
 
@@ -71,7 +72,7 @@ def backtest(
     source
         the source of calibration, learned first: ``score`` and ``label``.
     columns
-        the names of columns that have others: see `streamcal.run.columns.Columns`, as a mapping
+        the names of columns that have others: see `streamcal.events.columns.Columns`, as a mapping
         ``{"score": "p", "positive": "yes"}``; it keeps none.
     join
         how long predictions and labels wait for each other.
@@ -159,7 +160,7 @@ class Backtest:
     @property
     def summary(self) -> dict[str, Any]:
         """The figures of the run: what the join counted, and how good scores and probabilities were."""
-        return run_summary(self._pipeline, 0, ())
+        return run_summary(build_status(self._pipeline, claims=False))
 
     @property
     def maps(self) -> list[RecalibrationMap]:

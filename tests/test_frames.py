@@ -17,10 +17,10 @@ import pyarrow as pa
 import pytest
 
 import streamcal
-from streamcal.blocks import Block
+from streamcal.events.blocks import Block
+from streamcal.events.codec import JsonDecoder, Malformed
+from streamcal.events.columns import Columns
 from streamcal.frames import _Source
-from streamcal.run.codec import JsonDecoder, Malformed
-from streamcal.run.columns import Columns
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions

@@ -73,7 +73,7 @@ def learned() -> str:
 def joined() -> str:
     """Return what comes out of a run over blocks of every kind of event, and its state, as a hash."""
     from streamcal import JoinConfig, LabelEvent, PredictionEvent, Recalibrator, RecalibratorConfig
-    from streamcal.blocks import NO_LABEL, Block
+    from streamcal.events.blocks import NO_LABEL, Block
     from streamcal.run.order import MicroBatch, TimesRead
     from streamcal.run.pipeline import Pipeline
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from streamcal.run.columns import WEIGHTS, Role
+from streamcal.events.columns import WEIGHTS, Role
 from streamcal.string_column import PADDING, StringColumn, gathered
 from streamcal.times import seconds_of_moments
 from streamcal.values import shown

@@ -1,7 +1,7 @@
 """Blocks of CSV rows as columns, read by pyarrow.
 
-`streamcal.run.codec.CsvDecoder` tells what a row means, and why it is refused, one row at a time. Rows that
-need no closer look come out of here the same, many times faster.
+`streamcal.events.codec.CsvDecoder` tells what a row means, and why it is refused, one row at a time. Rows
+that need no closer look come out of here the same, many times faster.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyarrow import csv
 
-from streamcal.blocks import FEWEST, Block
-from streamcal.run.codec import CsvDecoder
-from streamcal.run.columns import WEIGHTS, Role
+from streamcal.events.blocks import FEWEST, Block
+from streamcal.events.codec import CsvDecoder
+from streamcal.events.columns import WEIGHTS, Role
+from streamcal.events.table_codec import RowsDecoder
 from streamcal.run.ports import SourceOptions
-from streamcal.run.table_codec import RowsDecoder
 from streamcal.times import read_time
 from streamcal_connectors.arrow import numbers_of, texts_of, values_of
 

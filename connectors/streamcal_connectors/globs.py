@@ -21,7 +21,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import msgspec
 
 from streamcal.events import Event, Origin
-from streamcal.run.codec import Malformed
+from streamcal.events.codec import Malformed
 from streamcal.run.ports import Batch, FileSource, Positions, Source, SourceOptions, TableSource
 
 __all__ = ["FilesSource", "Member", "files_at", "is_among", "member"]

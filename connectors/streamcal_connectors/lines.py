@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 
 from streamcal.events import RAW_BYTES, Event, Origin
-from streamcal.run.codec import CsvDecoder, JsonDecoder, Malformed
+from streamcal.events.codec import CsvDecoder, JsonDecoder, Malformed
 from streamcal.run.ports import Positions, SourceOptions
 from streamcal_connectors.readers import ByteReader, CutGzipError, DamagedGzipError, Prefix, ReplacedError
 from streamcal_connectors.rotation import Input

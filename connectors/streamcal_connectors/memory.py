@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 
 from streamcal.events import Event, Origin
+from streamcal.events.codec import JsonDecoder, Malformed
 from streamcal.join.tables import Tables
-from streamcal.run.codec import JsonDecoder, Malformed
 from streamcal.run.ports import Change, Checkpoint, Position, Positions, SinkOptions, SourceOptions
 from streamcal.run.rows import MapRow, RejectRow
 

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyarrow import ipc
 
 from streamcal.errors import OutputError
-from streamcal.run.columns import ANSWER_FIELDS
+from streamcal.events.columns import ANSWER_FIELDS
 from streamcal.run.ports import Position, Positions, SinkOptions
 from streamcal.run.rows import AnswerColumns, Answers
 from streamcal_connectors.arrow import from_kept, numbers_column, texts_column

@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from streamcal.blocks import Block
 from streamcal.events import Event, Origin
-from streamcal.run.codec import Malformed
-from streamcal.run.columns import ANSWER_FIELDS, Role
+from streamcal.events.blocks import Block
+from streamcal.events.codec import Malformed
+from streamcal.events.columns import ANSWER_FIELDS, Role
+from streamcal.events.table_codec import RowsDecoder
 from streamcal.run.ports import Positions, SourceOptions
-from streamcal.run.table_codec import RowsDecoder
 from streamcal.values import shown
 from streamcal_connectors.arrow import (
     as_kept,

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from scipy.special import expit
 
 from streamcal import RecalibrationMap, Recalibrator
-from streamcal.run.quality import ECE_BINS, ForecastQuality
+from streamcal.quality.figures import ECE_BINS, ForecastQuality
 
 BINS: Final = ECE_BINS
 """Number of bins in the reliability diagram; they have equal mass."""

@@ -16,14 +16,14 @@ from streamcal.cli.table import run_table
 from streamcal.cli.terminal import EXIT_USAGE, fail
 from streamcal.cli.whole import refuse_unwritable, write_whole
 from streamcal.join.outcomes import Joined
+from streamcal.monitor.build import build_status
+from streamcal.monitor.run_history import RunHistory
+from streamcal.quality.reliability import NEEDED, can_draw
 from streamcal.report.record import make_report
-from streamcal.run.closing import closing_words
 from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import SourceOptions
-from streamcal.run.reliability import NEEDED, can_draw
-from streamcal.run.run_history import RunHistory
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 
 __all__ = ["copy_files", "data_folder", "run"]
@@ -92,16 +92,13 @@ def run(picture: Path, report: Path, console: Console) -> None:
         course.take(outcome)
 
     Runner(pipeline, inputs, Outputs(NullSink()), None, clock=time.monotonic, after=after).run()
-    console.print(run_table(pipeline, 0))
+    sources = [calibration, predictions, labels]
+    status = build_status(pipeline, sources, history=course, options=RunConfig().shown())
+    console.print(run_table(status))
     if drawing:
         write_whole("--picture", picture, demo_picture(pipeline.quality, priors, monthly))
         _say(console, f"picture: {picture}")
-    words = closing_words(pipeline, [calibration, predictions, labels])
-    names = ["the flights from New York in 2013"]
-    made = make_report(
-        pipeline, course, made_from=names, warnings=words, options=RunConfig().shown(), unknown_fields=0
-    )
-    write_report("the report", report, made)
+    write_report("the report", report, make_report(status, ["the flights from New York in 2013"]))
     _say(console, f"report: {report}")
 
 

@@ -25,8 +25,8 @@ from streamcal.cli.terminal import (
     stopped,
 )
 from streamcal.errors import OutputError, StoreError
+from streamcal.events.columns import Columns, SourceKind
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.run.columns import Columns, SourceKind
 from streamcal.run.config import RunConfig, problems
 from streamcal.run.connectors import Connectors, public_url
 from streamcal.run.ports import (

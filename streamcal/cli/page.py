@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from streamcal.cli.terminal import EXIT_USAGE, fail
-from streamcal.run.endpoint import parse_address
+from streamcal.monitor.endpoint import parse_address
 
 if TYPE_CHECKING:
     from streamcal.page.server import PageServer

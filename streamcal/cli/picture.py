@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from streamcal.run.quality import Quality
-from streamcal.run.reliability import COLOURS, draw_reliability, saved
+from streamcal.quality.figures import Quality
+from streamcal.quality.reliability import COLOURS, draw_reliability, saved
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

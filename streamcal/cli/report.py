@@ -36,16 +36,16 @@ from streamcal.cli.terminal import (
 )
 from streamcal.cli.whole import refuse_unwritable, write_whole
 from streamcal.errors import StoreError
+from streamcal.monitor.build import build_status
+from streamcal.monitor.run_history import RunHistory, stored_history
 from streamcal.report.document import MARK, as_html
 from streamcal.report.record import Report, make_report
-from streamcal.run.closing import closing_words
 from streamcal.run.config import RunConfig
 from streamcal.run.connectors import public_url
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Source, Store
-from streamcal.run.run_history import RunHistory
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
-from streamcal.run.stored import stored_history, stored_options, stored_pipeline
+from streamcal.run.stored import stored_options, stored_pipeline
 
 __all__ = ["is_report", "report", "write_report"]
 
@@ -134,15 +134,8 @@ def _of_store(kept: Store, url: str) -> Report:
             fail(f"{url} holds nothing yet: no run has committed an event to it", EXIT_NOTHING_READ)
         # The join's options are not in a store: they may change from run to run.
         options = {"recalibrator": stored_options(kept).model_dump(mode="json")}
-        words = closing_words(pipeline, [])
-        return make_report(
-            pipeline,
-            stored_history(kept),
-            made_from=[public_url(url)],
-            warnings=words,
-            options=options,
-            unknown_fields=None,
-        )
+        status = build_status(pipeline, None, history=stored_history(kept), options=options)
+        return make_report(status, [public_url(url)])
     except (StoreError, ValueError) as error:
         fail(str(error), EXIT_UNUSABLE)
 
@@ -167,11 +160,4 @@ def _of_inputs(inputs: Inputs, names: Sequence[str], options: RunConfig, stop: S
     refuse_damaged(sources)
     if pipeline.tally.events in (0, pipeline.tally.rejected):
         fail(f"no event could be read from {', '.join(names)}", EXIT_NOTHING_READ)
-    return make_report(
-        pipeline,
-        history,
-        made_from=names,
-        warnings=closing_words(pipeline, sources),
-        options=options.shown(),
-        unknown_fields=sum(sum(each.unknown_fields.values()) for each in sources),
-    )
+    return make_report(build_status(pipeline, sources, history=history, options=options.shown()), names)

@@ -51,20 +51,20 @@ from streamcal.cli.terminal import (
 )
 from streamcal.cli.whole import is_map, refuse_unwritable, write_maps, write_whole
 from streamcal.errors import DamagedStateError, StoreError
+from streamcal.monitor.alarms import in_words
+from streamcal.monitor.build import build_status
+from streamcal.monitor.endpoint import parse_address
+from streamcal.monitor.metrics import RunMetrics
+from streamcal.monitor.run_history import RunHistory, stored_history
+from streamcal.monitor.status import Status
+from streamcal.monitor.summary import run_summary
 from streamcal.page.latest_status import LatestStatus
+from streamcal.quality.reliability import NEEDED, can_draw, reliability_figure, saved
 from streamcal.report.record import make_report
-from streamcal.run.alarms import in_words
-from streamcal.run.closing import closing_words
 from streamcal.run.connectors import Connectors, public_url
-from streamcal.run.endpoint import parse_address
-from streamcal.run.metrics import RunMetrics
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Source
-from streamcal.run.reliability import NEEDED, can_draw, reliability_figure, saved
-from streamcal.run.run_history import RunHistory
 from streamcal.run.runner import Outputs, Runner
-from streamcal.run.stored import stored_history
-from streamcal.run.summary import run_summary
 
 __all__ = ["run"]
 
@@ -130,7 +130,7 @@ def run(given: _RunOptions) -> None:
         )
         board = None
         if server is not None:
-            board = LatestStatus(pipeline, options.shown(), lambda: closing_words(pipeline, sources))
+            board = LatestStatus(pipeline, options.shown(), sources)
             if state is not None:
                 board.take_maps(state.maps())
             server.show(board)
@@ -147,28 +147,21 @@ def run(given: _RunOptions) -> None:
                     log.warning("%s", in_words(alarm))
                 if measured is not None:
                     measured.batch(seconds, outcome)
-                    measured.update(pipeline)
+                    measured.update(build_status(pipeline, claims=False))
                 for watching in (board, course):
                     if watching is not None:
                         watching.take(outcome)
 
             Runner(pipeline, inputs, outputs, state, clock=time.monotonic, stop=stop, after=after).run()
         # While the store is open: it holds the engines that this run did not touch.
-        words = closing_words(pipeline, sources)
         try:
+            past = None
             if given.report is not None:
-                past = course or (RunHistory() if state is None else stored_history(state))
-                names = [public_url(url) for url in given.urls]
-                made = make_report(
-                    pipeline,
-                    past,
-                    made_from=names,
-                    warnings=words,
-                    options=options.shown(),
-                    unknown_fields=_unknown(sources),
-                )
-                write_report("--report", given.report, made)
-            doubtful = _report(given, connectors, pipeline, sources, words)
+                past = course if state is None else stored_history(state)
+            status = build_status(pipeline, sources, history=past, options=options.shown())
+            if given.report is not None:
+                write_report("--report", given.report, make_report(status, [*map(public_url, given.urls)]))
+            doubtful = _report(given, connectors, pipeline, status)
         except (StoreError, DamagedStateError) as error:  # of an engine that is in the store
             fail(str(error), EXIT_UNUSABLE)
         if board is not None:
@@ -202,28 +195,22 @@ def _check_reports(given: _RunOptions) -> None:
         fail(f"--plot {given.plot}: {NEEDED}", EXIT_USAGE)
 
 
-def _unknown(sources: list[Source]) -> int:
-    return sum(sum(each.unknown_fields.values()) for each in sources)
-
-
-def _report(
-    given: _RunOptions, connectors: Connectors, pipeline: Pipeline, sources: list[Source], words: list[str]
-) -> bool:
+def _report(given: _RunOptions, connectors: Connectors, pipeline: Pipeline, status: Status) -> bool:
     """Write what is written at the end, and print the table; return whether there was a remark."""
-    unknown = _unknown(sources)
+    words = status.warnings
     if given.plot is not None and not pipeline.quality.before.labels:
         words.append(f"{given.plot} was not drawn: no label has met its prediction.")
     elif given.plot is not None:
         write_whole("--plot", given.plot, saved(reliability_figure(pipeline.quality), given.plot.suffix))
     unwritten = [] if given.map_file is None else write_maps(pipeline.engines, given.map_file)
     if given.summary is not None:
-        figures = msgspec.json.encode(run_summary(pipeline, unknown, words))
+        figures = msgspec.json.encode(run_summary(status))
         write_whole("--summary", given.summary, msgspec.json.format(figures, indent=2) + b"\n")
     if given.log_json:
-        log.info("end of run", extra={"fields": run_summary(pipeline, unknown, words)})
+        log.info("end of run", extra={"fields": run_summary(status)})
     else:
         console = Console(stderr=on_standard_output(connectors, named(given)))
-        console.print(run_table(pipeline, unknown))
+        console.print(run_table(status))
         for word in words:
             console.print(f"! {word}", soft_wrap=True, markup=False, highlight=False)
     if unwritten:

@@ -29,8 +29,8 @@ from streamcal.cli.terminal import (
     stop_status,
     version_line,
 )
+from streamcal.monitor.endpoint import is_loopback, listen
 from streamcal.run.connectors import Connectors, public_url
-from streamcal.run.endpoint import is_loopback, listen
 from streamcal.run.ports import JournalStore, OutboxSink, Sink
 
 __all__ = ["serve"]

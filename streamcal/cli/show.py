@@ -17,16 +17,16 @@ from streamcal.certificates.record import Bound, Certificate
 from streamcal.engine.engine import Engine
 from streamcal.events import DOMAINS
 from streamcal.join.outcomes import JoinCounts
+from streamcal.monitor.summary import delay_rows, quality_rows
+from streamcal.quality.delays import Delay
+from streamcal.quality.figures import Figures
 from streamcal.run.config import RunConfig
-from streamcal.run.delays import Delay
 from streamcal.run.outcome import Tally
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import Store
-from streamcal.run.quality import Figures
 from streamcal.run.rows import MapRow
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
 from streamcal.run.stored import stored_pipeline
-from streamcal.run.summary import delay_rows, quality_rows
 from streamcal.sketch.decoding import decoded
 from streamcal.times import show_time
 

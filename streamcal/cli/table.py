@@ -6,18 +6,18 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from streamcal.run.pipeline import Pipeline
-from streamcal.run.summary import closing_rows
+from streamcal.monitor.status import Status
+from streamcal.monitor.summary import closing_rows
 
 __all__ = ["is_summary", "run_table"]
 
 
-def run_table(pipeline: Pipeline, unknown_fields: int) -> Table:
+def run_table(status: Status) -> Table:
     """Return the table at the end of a run."""
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
-    for row in closing_rows(pipeline, unknown_fields):
+    for row in closing_rows(status):
         table.add_row(*map(Text, row))  # Text: a key is not markup
     return table
 

@@ -13,11 +13,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.blocks import Block
 from streamcal.engine.emissions import Emission
 from streamcal.engine.engine import Engine
 from streamcal.engine.event_rules_c import EventRules
 from streamcal.events import DOMAINS
+from streamcal.events.blocks import Block
 from streamcal.join.id_table_c import LABELLED
 from streamcal.join.join_c import Join
 from streamcal.join.outcomes import Joined

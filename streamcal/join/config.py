@@ -55,8 +55,8 @@ class JoinConfig(BaseModel):
     to remember. Beyond it the oldest are forgotten first, and count as expired."""
 
     max_jump: Annotated[float, Field(gt=0.0, strict=False)] | None = 30 * 86_400.0
-    """Largest jump ahead in seconds of an event's time over the times before it, see `streamcal.join.guard`;
-    an event farther ahead is rejected. None or inf: no limit."""
+    """Largest jump ahead in seconds of an event's time over the times before it, see
+    `streamcal.events.guard`; an event farther ahead is rejected. None or inf: no limit."""
 
     @model_validator(mode="after")
     def _matures(self) -> Self:

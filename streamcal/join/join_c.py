@@ -29,9 +29,9 @@ import msgspec
 
 from streamcal.errors import DamagedStateError
 from streamcal.events import Event, LabelEvent, LabelledEvent, Origin, PredictionEvent
+from streamcal.events.guard import GuardState, TimeGuard
 from streamcal.join.config import JoinConfig
 from streamcal.join.entries import Early, Pending, Settled
-from streamcal.join.guard import GuardState, TimeGuard
 from streamcal.join.id_table_c import EARLY, ENDED, WAITING
 from streamcal.join.outcomes import Contradicted, JoinCounts, Joined, Rejected, Relabelled, Told
 from streamcal.join.rules_c import DONE, FLUSH, MATURE, JoinRules

@@ -7,15 +7,17 @@ may miss others. So no viewer, however slow, and no number of them holds up the 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
 
+from streamcal.monitor.build import build_status
+from streamcal.monitor.run_history import RunHistory
+from streamcal.monitor.status import Status
 from streamcal.run.pipeline import Outcome, Pipeline
+from streamcal.run.ports import Source
 from streamcal.run.rows import MapRow, RejectRow
-from streamcal.run.run_history import RunHistory
-from streamcal.run.status import Status
 
 __all__ = ["LatestStatus", "Live", "Posted"]
 
@@ -57,17 +59,17 @@ class LatestStatus:
         of the run.
     options
         of the run, shown as they are; no secrets.
-    warnings
-        asked at every record: what may be wrong, as at the end of a run.
+    sources
+        of the run, for remarks on its input.
     """
 
     def __init__(
         self,
         pipeline: Pipeline,
         options: Mapping[str, Any],
-        warnings: Callable[[], Sequence[str]] = tuple,
+        sources: Sequence[Source] = (),
     ) -> None:
-        self._pipeline, self._options, self._warnings = pipeline, options, warnings
+        self._pipeline, self._options, self._sources = pipeline, options, sources
         self._history = RunHistory()
         self._counted: tuple[float, int] | None = None  # moment and events of the latest record
         self._due = 0.0
@@ -94,7 +96,7 @@ class LatestStatus:
         if self._counted is not None:
             rate = (events - self._counted[1]) / max(start - self._counted[0], 1e-9)
         self._counted = start, events
-        status = self._history.status(self._pipeline, self._warnings(), self._options)
+        status = build_status(self._pipeline, self._sources, history=self._history, options=self._options)
         live = Live(state, time.time(), rate, status)
         rejects = [_shortened(row) for row in reversed(self._history.rejects)]
         posted = Posted(

@@ -10,9 +10,9 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from streamcal.monitor.endpoint import is_loopback, listen, named_host
 from streamcal.page.latest_status import LatestStatus
 from streamcal.page.routes import page_routes
-from streamcal.run.endpoint import is_loopback, listen, named_host
 
 __all__ = ["PageServer"]
 

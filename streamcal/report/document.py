@@ -17,12 +17,12 @@ from typing import Any, Final
 
 import msgspec
 
+from streamcal.monitor.status import INTERVAL, Served, View
+from streamcal.monitor.summary import delay_rows
+from streamcal.quality.figures import ECE_BINS, RATED_KEYS
 from streamcal.report.markup import Markup, data_table, tag
 from streamcal.report.record import Report
 from streamcal.run.config import RunConfig
-from streamcal.run.quality import ECE_BINS, RATED_KEYS
-from streamcal.run.status import INTERVAL, Served, View
-from streamcal.run.summary import delay_rows
 from streamcal.times import show_duration, show_time
 
 __all__ = ["MARK", "as_html"]
@@ -297,7 +297,7 @@ def _labels(report: Report) -> Markup:
         ["predictions that counted as 0 without one", f"{join.implied:,}"],
         *map(list, delay_rows(report.status.delay)),
     ]
-    delays = [[f"{each.share:.0%}", show_duration(each.seconds)] for each in report.delays]
+    delays = [[f"{each.share:.0%}", show_duration(each.seconds)] for each in report.status.delays]
     return tag(
         "div",
         data_table(["what became of them", "how many"], rows),

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Any, Final, Literal
+from typing import Literal
 
 import msgspec
 
-from streamcal.run.pipeline import Pipeline
-from streamcal.run.run_history import RunHistory
-from streamcal.run.status import Status
-from streamcal.run.summary import closing_rows
+from streamcal.monitor.status import Status
+from streamcal.monitor.summary import closing_rows
 
-__all__ = ["DelayQuantile", "Figure", "Report", "make_report"]
-
-_SHARES: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
+__all__ = ["Figure", "Report", "make_report"]
 
 
 class Figure(msgspec.Struct):
@@ -24,13 +20,6 @@ class Figure(msgspec.Struct):
 
     name: str
     value: str
-
-
-class DelayQuantile(msgspec.Struct):
-    """A share of the labels came within so many seconds of event time."""
-
-    share: float
-    seconds: float
 
 
 class Report(msgspec.Struct):
@@ -45,45 +34,27 @@ class Report(msgspec.Struct):
     """Names of the store, or of the inputs of the run."""
     figures: list[Figure]
     """The table at the end of a run."""
-    delays: list[DelayQuantile]
-    """Empty where no times are known."""
     status: Status
     """Status of the run."""
 
 
-def make_report(
-    pipeline: Pipeline,
-    history: RunHistory,
-    *,
-    made_from: Sequence[str],
-    warnings: Sequence[str],
-    options: Mapping[str, Any],
-    unknown_fields: int | None,
-    made: str | None = None,
-) -> Report:
-    """Return the report of a run, between two micro-batches or at its end.
+def make_report(status: Status, made_from: Sequence[str], made: str | None = None) -> Report:
+    """Return the report of a run.
 
     Parameters
     ----------
+    status
+        of the run, with its views.
     made_from
-        what it is a report of, without secrets.
-    warnings
-        of `streamcal.run.closing`.
-    options
-        those of the run, as far as they are known, without secrets.
-    unknown_fields
-        as for `streamcal.run.summary.closing_rows`.
+        store or inputs of the run, without secrets.
     made
         moment of the report, as ISO 8601; now if not given.
     """
-    delays = pipeline.quality.delays
-    shares = _SHARES if delays.labels else ()
     return Report(
         1,
         version("streamcal-engine"),
         made or datetime.now(UTC).isoformat(timespec="seconds"),
         list(made_from),
-        [Figure(*row) for row in closing_rows(pipeline, unknown_fields)],
-        [DelayQuantile(share, delays.quantile(share)) for share in shares],
-        history.status(pipeline, warnings, options),
+        [Figure(*row) for row in closing_rows(status)],
+        status,
     )

@@ -10,13 +10,13 @@ import msgspec
 import numpy as np
 from pydantic import ValidationError
 
-from streamcal.blocks import Block
 from streamcal.engine.emissions import Recalibrated
 from streamcal.events import Kept, LabelEvent
+from streamcal.events.blocks import Block
+from streamcal.events.fields import Malformed, OtherLabel
+from streamcal.events.input_checks import InputChecks
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.run.config import problems
-from streamcal.run.event_fields import Malformed, OtherLabel
-from streamcal.run.input_checks import InputChecks
 from streamcal.run.ports import Batch, Feed, Source
 from streamcal.run.rows import AnswerColumns, Answers, MapRow, RejectRow, answer_rows, reject_row
 from streamcal.run.runner import MAX_EVENTS, PATIENCE, Outputs, writing

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from streamcal.engine.config import RecalibratorConfig
+from streamcal.events.columns import Columns
 from streamcal.join.join_c import JoinConfig
-from streamcal.run.columns import Columns
 
 __all__ = ["KeysConfig", "RunConfig", "problems", "read_config"]
 

@@ -3,7 +3,7 @@
 Each partition of each source is a lane, and the events of a lane keep their order. An event without a time, a
 malformed one, or one with an earlier time than its predecessor follows directly behind its predecessor. Of
 events with equal times, that of the lane added first comes first. An event whose time is not to be believed
-(`streamcal.join.guard`) is malformed, so that it neither moves its lane nor the clock.
+(`streamcal.events.guard`) is malformed, so that it neither moves its lane nor the clock.
 
 If all sources are finite, the order is that of the whole inputs: `Merge.take` returns the events that no
 later one can precede. Otherwise it returns all events that were read, in an order that depends on them alone,
@@ -22,10 +22,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.blocks import Block
 from streamcal.events import Event, Origin
-from streamcal.join.guard import NEIGHBOURS, SURE, GuardState, TimeGuard
-from streamcal.run.event_fields import Malformed, OtherLabel
+from streamcal.events.blocks import Block
+from streamcal.events.fields import Malformed, OtherLabel
+from streamcal.events.guard import NEIGHBOURS, SURE, GuardState, TimeGuard
 from streamcal.run.ports import Batch, Position, Source
 from streamcal.times import LIMIT
 from streamcal.values import Floats
@@ -277,7 +277,7 @@ class Merge:
         whether the inputs are finite, and are merged as a whole. The first times of a lane are then looked at
         before any of its events is taken.
     max_jump
-        of the guard of each lane's times, see `streamcal.join.guard`.
+        of the guard of each lane's times, see `streamcal.events.guard`.
     guards
         where each of them goes on, by source and partition; new where there is none.
     trickling

@@ -14,10 +14,10 @@ import msgspec
 
 from streamcal.engine.emissions import Recalibrated
 from streamcal.engine.engine import Engine
+from streamcal.events.input_checks import InputChecks
 from streamcal.join.join_c import JoinState
-from streamcal.run.input_checks import InputChecks
+from streamcal.quality.figures import QualityState
 from streamcal.run.order import TimesRead
-from streamcal.run.quality import QualityState
 from streamcal.run.rows import AlarmRow, MapRow, RejectRow
 from streamcal.sketch.decoding import Count
 

@@ -15,7 +15,6 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from streamcal.blocks import NO_LABEL, Block
 from streamcal.engine.batching_c import BlockSteps, Taken
 from streamcal.engine.checked_c import lacks_time, refuses_weight
 from streamcal.engine.config import RecalibratorConfig, with_join
@@ -24,20 +23,29 @@ from streamcal.engine.engine import Engine
 from streamcal.engine.stepping_c import pass_on, step
 from streamcal.errors import DamagedStateError
 from streamcal.events import DOMAINS, Domain, Event, LabelEvent, LabelledEvent, Origin
+from streamcal.events.blocks import NO_LABEL, Block
+from streamcal.events.columns import Columns
+from streamcal.events.fields import Malformed
+from streamcal.events.input_checks import InputChecks
 from streamcal.join.join_c import Join, JoinConfig
 from streamcal.join.outcomes import JoinCounts, Joined
 from streamcal.join.tables import Tables
-from streamcal.run.alarms import alarm_row
-from streamcal.run.columns import Columns
+from streamcal.quality.delays import Delay
+from streamcal.quality.figures import Quality, Unrated
 from streamcal.run.config import KeysConfig
-from streamcal.run.delays import Delay
 from streamcal.run.engines import KeyedEngines, check_options
-from streamcal.run.event_fields import Malformed
-from streamcal.run.input_checks import InputChecks
 from streamcal.run.order import MicroBatch
 from streamcal.run.outcome import Moment, Outcome, PipelineState, Tally, count_reasons
-from streamcal.run.quality import Quality, Unrated
-from streamcal.run.rows import AlarmRow, AnswerColumns, Answers, RejectRow, answer_rows, map_row, reject_row
+from streamcal.run.rows import (
+    AlarmRow,
+    AnswerColumns,
+    Answers,
+    RejectRow,
+    alarm_row,
+    answer_rows,
+    map_row,
+    reject_row,
+)
 from streamcal.sketch import checks, weighing
 from streamcal.sketch.decoding import decoded, encoded, restoring
 from streamcal.values import Floats, Labels, class_name

@@ -40,9 +40,9 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 import msgspec
 
 from streamcal.events import Domain, Event, Origin
+from streamcal.events.columns import Columns
+from streamcal.events.fields import Malformed
 from streamcal.join.tables import Tables
-from streamcal.run.columns import Columns
-from streamcal.run.event_fields import Malformed
 from streamcal.run.rows import MapRow, RejectRow
 
 __all__ = [

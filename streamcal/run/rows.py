@@ -4,28 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice, repeat
-from typing import Any, NamedTuple, overload
+from typing import Any, Final, NamedTuple, overload
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.engine.emissions import MapPublished, Recalibrated
+from streamcal.certificates.record import IMPLIED, LABEL_SHIFT_REFUTED, MONOTONE_REFUTED
+from streamcal.engine.emissions import DriftAlarm, MapPublished, Recalibrated
 from streamcal.events import Kept, KeptValue, Origin
 from streamcal.string_column import StringColumn
 from streamcal.values import Floats
 
 __all__ = [
+    "ADVICE",
     "AlarmRow",
     "AnswerColumns",
     "Answers",
     "MapRow",
     "Recalibrated",
     "RejectRow",
+    "advice",
+    "alarm_row",
     "answer_rows",
     "map_row",
     "reject_row",
 ]
+
+
+ADVICE: Final = {
+    LABEL_SHIFT_REFUTED: (
+        "Within the classes the scores have changed, not only the share of the classes: another population, a"
+        " changed feature, a new model. Claims that rest on label shift are withdrawn. Find out what changed."
+        " Mode auto goes on by the target's labels; in another mode, give a new --source, or take mode auto."
+    ),
+    MONOTONE_REFUTED: (
+        "Somewhere a higher score means a lower probability. Nothing is certified of the map. Check that the"
+        " score is that of class 1 (--positive), and that the ids join each label to its own prediction. If"
+        " so, the score has lost its meaning there: recalibration hides that, only a new model repairs it."
+    ),
+    IMPLIED: (
+        "Positives come later than [join] label_delay_limit, and their predictions were learned as 0:"
+        " the map is too low. Nothing is certified of the target. Raise label_delay_limit to the time in"
+        " which nearly all positives come, and start anew: without corrections = true, what was learned"
+        " as 0 stays 0."
+    ),
+}
+"""By the assumption that is refuted, or how it begins: what follows from it, and what to do."""
 
 
 class AnswerColumns(NamedTuple):
@@ -208,6 +233,33 @@ def map_row(emission: MapPublished, time: float | None) -> MapRow:
         msgspec.Raw(b"null" if certificate is None else certificate.model_dump_json().encode()),
         msgspec.Raw(msgspec.json.encode(emission.mixture)),
     )
+
+
+def alarm_row(alarm: DriftAlarm, alarms: Sequence[DriftAlarm], time: float | None) -> AlarmRow:
+    """Return the row of an alarm.
+
+    Parameters
+    ----------
+    alarms
+        those of its engine, itself among them; there, none has a key.
+    time
+        the clock when it was raised: event time, seconds since the epoch.
+    """
+    number = alarms.index(msgspec.structs.replace(alarm, key=None)) + 1
+    return AlarmRow(
+        number,
+        alarm.key,
+        time,
+        alarm.assumption,
+        alarm.reason,
+        alarm.target_labels,
+        advice(alarm.assumption),
+    )
+
+
+def advice(assumption: str) -> str:
+    """Return what follows from the refutation of an assumption, and what to do."""
+    return ADVICE[IMPLIED if assumption.startswith(IMPLIED) else assumption]
 
 
 def answer_rows(keep: Sequence[str]) -> Callable[[Recalibrated, Kept], Recalibrated]:

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from streamcal.errors import DamagedStateError, OutputError, StoreError
-from streamcal.join.guard import GuardState
+from streamcal.events.guard import GuardState
 from streamcal.run.order import Merge, MicroBatch, watermark
 from streamcal.run.pipeline import Outcome, Pipeline, PipelineState
 from streamcal.run.ports import (

@@ -1,4 +1,4 @@
-"""Read-only view of a store: its pipeline and history."""
+"""Read-only view of a store: its pipeline, and the options of its engines."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from itertools import islice
 
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.engine import Engine
-from streamcal.run.columns import Columns
+from streamcal.events.columns import Columns
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import Store
-from streamcal.run.run_history import RunHistory
 from streamcal.run.runner import pipeline_state
 from streamcal.sketch.decoding import encoded
 
-__all__ = ["stored_history", "stored_options", "stored_pipeline"]
+__all__ = ["stored_options", "stored_pipeline"]
 
 
 def stored_pipeline(store: Store) -> Pipeline | None:
@@ -42,11 +41,3 @@ def stored_options(store: Store) -> RecalibratorConfig:
     for key in islice(engines, 1):
         return Engine.from_bytes(engines[key], key).config
     return RecalibratorConfig()
-
-
-def stored_history(store: Store) -> RunHistory:
-    """Return the map versions and the latest rejects of a store. Raises as `stored_pipeline`."""
-    history = RunHistory()
-    history.take_maps(store.maps())
-    history.rejects.extend(store.rejects())
-    return history

@@ -19,8 +19,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Message, Receive, Scope, Send
 
-from streamcal.run.columns import Columns
-from streamcal.run.endpoint import named_host
+from streamcal.events.columns import Columns
+from streamcal.monitor.endpoint import named_host
 from streamcal.serve import bodies
 from streamcal.serve.http_problems import PROBLEM_TYPE, Problem, RefusedError
 from streamcal.serve.openapi import document

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from streamcal.run.columns import Columns
+from streamcal.events.columns import Columns
 from streamcal.serve.http_problems import RefusedError
 
 __all__ = [

@@ -8,8 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from streamcal.engine.emissions import Recalibrated
-from streamcal.run.columns import Columns
-from streamcal.run.status import Alarm
+from streamcal.events.columns import Columns
+from streamcal.monitor.status import Alarm
 from streamcal.serve.bodies import CLOUD_EVENT, CLOUD_EVENTS, JSON, JSON_LINES, InferRequest
 from streamcal.serve.http_problems import PROBLEM_TYPE, Problem
 from streamcal.serve.outcomes import LabelAnswer

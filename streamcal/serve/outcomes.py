@@ -9,10 +9,10 @@ import msgspec
 
 from streamcal.engine.emissions import Recalibrated
 from streamcal.events import Event, LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.events.columns import Columns
+from streamcal.events.fields import Fields, Malformed
 from streamcal.join.entries import Early, Pending, Settled
 from streamcal.join.tables import Tables
-from streamcal.run.columns import Columns
-from streamcal.run.event_fields import Fields, Malformed
 from streamcal.run.rows import answer_rows
 from streamcal.serve.http_problems import Fault, Problem
 

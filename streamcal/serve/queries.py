@@ -17,8 +17,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from streamcal.engine.engine import Engine
-from streamcal.run.alarms import advised
-from streamcal.run.metrics import RunMetrics
+from streamcal.monitor.alarms import advised
+from streamcal.monitor.build import build_status
+from streamcal.monitor.metrics import RunMetrics
 from streamcal.run.pipeline import Pipeline
 from streamcal.serve.http_problems import RefusedError
 from streamcal.serve.request_queue import RequestQueue
@@ -90,7 +91,7 @@ class Queries:
         """Return the metrics of the run as text, and its type."""
 
         def read() -> tuple[bytes, str]:
-            self._metrics.update(self._pipeline)
+            self._metrics.update(build_status(self._pipeline, claims=False))
             encode, kind = choose_encoder(accept)
             return encode(self._registry), kind
 

@@ -17,10 +17,10 @@ import msgspec
 
 from streamcal.errors import StoreError
 from streamcal.events import Event, LabelEvent, Origin, PredictionEvent
-from streamcal.run.codec import JsonDecoder
+from streamcal.events.codec import JsonDecoder
+from streamcal.events.fields import Malformed
+from streamcal.events.input_checks import InputChecks
 from streamcal.run.config import RunConfig
-from streamcal.run.event_fields import Malformed
-from streamcal.run.input_checks import InputChecks
 from streamcal.run.order import MicroBatch
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import JournalStore, Position, Positions, Sink

@@ -17,12 +17,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.engine import Engine
+from streamcal.monitor.alarms import in_words
+from streamcal.monitor.metrics import RunMetrics
 from streamcal.page.latest_status import LatestStatus
 from streamcal.page.routes import page_routes
-from streamcal.run.alarms import in_words
-from streamcal.run.closing import closing_words
 from streamcal.run.config import RunConfig
-from streamcal.run.metrics import RunMetrics
 from streamcal.run.pipeline import Outcome
 from streamcal.run.ports import JournalStore, Sink, Source
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
@@ -126,9 +125,7 @@ class Server:
         self._requests = requests = RequestQueue(options, store, pipeline, self._deliver)
         sources: list[Source] = [*calibration, requests]
         metrics = RunMetrics(sources)
-        self._latest = latest = LatestStatus(
-            pipeline, options.shown(), lambda: closing_words(pipeline, sources)
-        )
+        self._latest = latest = LatestStatus(pipeline, options.shown(), sources)
         self._app = App(
             requests,
             Queries(requests, pipeline, metrics),

@@ -10,7 +10,7 @@ import pytest
 from streamcal_connectors.files import FileConnector
 
 from streamcal import PredictionEvent
-from streamcal.run.columns import Columns
+from streamcal.events.columns import Columns
 from streamcal.run.ports import SourceOptions
 
 OPTIONS = SourceOptions(columns=Columns(score="prob"), required=frozenset({"prob"}))

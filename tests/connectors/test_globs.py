@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from streamcal_connectors.files import FileConnector
 
-from streamcal.run.codec import Malformed
-from streamcal.run.columns import Columns
+from streamcal.events.codec import Malformed
+from streamcal.events.columns import Columns
 from streamcal.run.ports import SinkOptions, SourceOptions
 
 NAMES = ("a.jsonl", "b.csv", "c.parquet", "d.arrow", "e.jsonl.gz", "f.parquet")

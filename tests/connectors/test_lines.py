@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from streamcal_connectors.files import FileConnector
 from streamcal_connectors.lines import MAX_LINE_BYTES, LineSource
 
-from streamcal.blocks import Block
 from streamcal.events import RAW_BYTES, PredictionEvent
-from streamcal.run.codec import Malformed
-from streamcal.run.columns import Columns
+from streamcal.events.blocks import Block
+from streamcal.events.codec import Malformed
+from streamcal.events.columns import Columns
 from streamcal.run.ports import SourceOptions
 
 Found = tuple[str, int]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from streamcal_connectors.files import FileConnector
 from streamcal_connectors.lines import LineSource
 
-from streamcal.run.codec import Malformed
+from streamcal.events.codec import Malformed
 from streamcal.run.ports import SourceOptions
 
 

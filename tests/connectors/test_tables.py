@@ -23,10 +23,10 @@ from streamcal_connectors.files import FileConnector
 from streamcal_connectors.record_batches import open_table
 
 from streamcal import LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.blocks import Block
-from streamcal.run import table_codec
-from streamcal.run.codec import JsonDecoder, Malformed
-from streamcal.run.columns import Columns
+from streamcal.events import table_codec
+from streamcal.events.blocks import Block
+from streamcal.events.codec import JsonDecoder, Malformed
+from streamcal.events.columns import Columns
 from streamcal.run.ports import SourceOptions
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from streamcal.monitor.build import build_status
+from streamcal.monitor.metrics import RunMetrics
 from streamcal.run.connectors import Connectors
-from streamcal.run.metrics import RunMetrics
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
@@ -36,7 +37,7 @@ def exposed(tmp_path_factory: pytest.TempPathFactory) -> Exposed:
 
     def after(outcome: Outcome, seconds: float) -> None:
         metrics.batch(seconds, outcome)
-        metrics.update(pipeline)
+        metrics.update(build_status(pipeline, claims=False))
 
     ticks = iter(range(10**9))
     inputs = Inputs([calibration], deployment)
@@ -106,7 +107,7 @@ def test_what_is_no_micro_batch_has_no_duration(exposed: Exposed) -> None:
     metrics = RunMetrics([])
     metrics.batch(0.0, Outcome([], [], []))
     metrics.batch(0.5, Outcome([], [], []))
-    metrics.update(Pipeline())
+    metrics.update(build_status(Pipeline()))
     (count,) = (
         sample.value
         for family in metrics.collect()

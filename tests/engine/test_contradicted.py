@@ -15,7 +15,7 @@ from streamcal.certificates.record import implied_zeros
 from streamcal.engine.config import Mode
 from streamcal.events import Event
 from streamcal.join.config import JoinConfig
-from streamcal.run.alarms import advised
+from streamcal.monitor.alarms import advised
 from streamcal.testing import NormalPair
 
 TRUTH = NormalPair(0.5)

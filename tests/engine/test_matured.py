@@ -23,7 +23,8 @@ from streamcal import (
     RecalibratorConfig,
 )
 from streamcal.certificates.record import ARRIVAL, ARRIVAL_OF_SOURCE
-from streamcal.run.metrics import RunMetrics
+from streamcal.monitor.build import build_status
+from streamcal.monitor.metrics import RunMetrics
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
@@ -275,7 +276,7 @@ def test_a_run_certifies_matured_cohorts_of_each_key(tmp_path: Path) -> None:
         clock=lambda: 0.0,
         after=lambda done, _: metrics.batch(0, done),
     ).run()
-    metrics.update(pipeline)
+    metrics.update(build_status(pipeline, claims=False))
     (family,) = (each for each in metrics.collect() if each.name == "streamcal_certified_pending")
     assert {sample.labels["key"] for sample in family.samples} == {"a", "b"}
     for key, engine in engines.items():

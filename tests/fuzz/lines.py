@@ -12,11 +12,11 @@ from streamcal_connectors import csv_columns
 from streamcal_connectors.memory import logs, stores
 
 from streamcal import JoinConfig, LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.run import codec
-from streamcal.run.codec import CsvDecoder, JsonDecoder, Malformed
+from streamcal.events import codec
+from streamcal.events.codec import CsvDecoder, JsonDecoder, Malformed
+from streamcal.events.input_checks import MeaningError
 from streamcal.run.config import KeysConfig
 from streamcal.run.connectors import Connectors
-from streamcal.run.input_checks import MeaningError
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, Outputs, Runner

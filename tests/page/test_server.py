@@ -8,14 +8,16 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 import pytest
 
+from streamcal.monitor.endpoint import is_loopback
 from streamcal.page.latest_status import LatestStatus, Live
 from streamcal.page.server import PageServer
-from streamcal.run.endpoint import is_loopback
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.rows import RejectRow
 from tests.page.streams import labelled, processed
@@ -25,7 +27,8 @@ from tests.page.streams import labelled, processed
 def board() -> LatestStatus:
     pipeline = Pipeline()
     processed(pipeline, labelled(300))
-    return LatestStatus(pipeline, {"keys": {"limit": 7}}, lambda: ["Mind this."])
+    source: Any = SimpleNamespace(unknown_fields={"x": 1})
+    return LatestStatus(pipeline, {"keys": {"limit": 7}}, [source])
 
 
 @pytest.fixture
@@ -81,7 +84,10 @@ def test_a_viewer_gets_each_record_and_the_last_one(server: PageServer, board: L
         first = data(answer)
         assert first == msgspec.json.decode(content(server, "/page/state")[1], type=Live)
         assert (first.state, first.status.join.joined) == ("running", 300)
-        assert (first.status.warnings, first.status.options) == (["Mind this."], {"keys": {"limit": 7}})
+        assert (first.status.warnings, first.status.options) == (
+            ["Unknown fields were ignored: x (once)."],
+            {"keys": {"limit": 7}},
+        )
         board.end()
         last = data(answer)
         assert last.state == "ended"

@@ -19,12 +19,13 @@ from streamcal_connectors.sqlite.store import SqliteStore
 from typer.testing import CliRunner
 
 from streamcal.cli.app import app
+from streamcal.monitor.build import build_status
+from streamcal.monitor.run_history import RunHistory, stored_history
+from streamcal.quality.figures import Unrated
 from streamcal.report.document import as_html
 from streamcal.report.record import Report, make_report
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.quality import Unrated
-from streamcal.run.run_history import RunHistory
-from streamcal.run.stored import stored_history, stored_pipeline
+from streamcal.run.stored import stored_pipeline
 from tests.command_line import synthetic
 from tests.report.hostile import KEYS, hostile_store
 
@@ -102,15 +103,9 @@ def report_of(path: Path) -> Report:
     try:
         pipeline = stored_pipeline(store)
         assert pipeline is not None
-        return make_report(
-            pipeline,
-            stored_history(store),
-            made="2026-11-22T12:00:00+00:00",
-            made_from=[str(path)],
-            warnings=["<b>careful</b>"],
-            options={},
-            unknown_fields=None,
-        )
+        status = build_status(pipeline, None, history=stored_history(store))
+        status.warnings = ["<b>careful</b>"]
+        return make_report(status, [str(path)], "2026-11-22T12:00:00+00:00")
     finally:
         store.close()
 
@@ -150,7 +145,7 @@ def test_its_figures_are_those_of_the_closing_table_however_it_is_made(tmp_path:
     view = found.status.views[0]
     assert f"{view.after.brier:.5f}" == wanted["Brier score after"]
     assert view.windows.labels == [256, 512, 768, 1024]
-    assert found.delays[-1].share == 1.0
+    assert found.status.delays[-1].share == 1.0
     again = call("report", store, "--json", "-o", tmp_path / "r.json")
     assert again.exit_code == 0
     assert call("report", store, "--json", "-o", tmp_path / "r.json").exit_code == 0  # it replaces its own
@@ -189,17 +184,8 @@ def test_nothing_of_the_users_becomes_markup(hostile: Path) -> None:
 
 def test_there_may_be_little_to_report() -> None:
     def made(pipeline: Pipeline) -> str:
-        return as_html(
-            make_report(
-                pipeline,
-                RunHistory(),
-                made="2026-11-22T12:00:00+00:00",
-                made_from=["x"],
-                warnings=[],
-                options={},
-                unknown_fields=0,
-            )
-        )
+        status = build_status(pipeline, history=RunHistory())
+        return as_html(make_report(status, ["x"], "2026-11-22T12:00:00+00:00"))
 
     text = made(Pipeline())
     assert "No label has met its prediction yet" in text

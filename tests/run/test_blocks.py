@@ -26,15 +26,15 @@ from streamcal import (
     RecalibrationMap,
     RecalibratorConfig,
 )
-from streamcal.blocks import Block
 from streamcal.certificates.record import MONOTONE_REFUTED
 from streamcal.engine.stepping_c import step
-from streamcal.events import Event, Origin
-from streamcal.run import codec, runner
+from streamcal.events import Event, Origin, codec
+from streamcal.events.blocks import Block
+from streamcal.events.codec import Malformed
+from streamcal.events.columns import Columns
 from streamcal.run import pipeline as pipeline_module
+from streamcal.run import runner
 from streamcal.run.apply import Maps, apply_maps
-from streamcal.run.codec import Malformed
-from streamcal.run.columns import Columns
 from streamcal.run.config import KeysConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.order import MicroBatch, TimesRead

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamcal.events import Event, Origin, PredictionEvent
-from streamcal.join.guard import GuardState
-from streamcal.run.codec import Malformed
+from streamcal.events.codec import Malformed
+from streamcal.events.guard import GuardState
 from streamcal.run.order import Merge, TimesRead
 from streamcal.run.ports import Checkpoint
 from streamcal.run.runner import pipeline_state

@@ -11,12 +11,12 @@ import pytest
 
 from streamcal import JoinConfig, backtest
 from streamcal.engine.config import RecalibratorConfig
+from streamcal.monitor.build import build_status
+from streamcal.monitor.summary import closing_rows
 from streamcal.run import runner
-from streamcal.run.closing import closing_words
 from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
-from streamcal.run.summary import closing_rows
 from tests.command_line import streamcal
 
 HOUR = 3600.0
@@ -46,7 +46,7 @@ def run(paths: tuple[Path, ...], **options: Any) -> tuple[Pipeline, list[str]]:
     pipeline = Pipeline(RecalibratorConfig(mode="target"), join)
     sources = [Connectors().source(str(path)) for path in paths]
     Runner(pipeline, Inputs([], sources), Outputs(NullSink()), None, clock=lambda: 0.0).run()
-    words = closing_words(pipeline, sources)
+    words = build_status(pipeline, sources, claims=False).warnings
     for source in sources:
         source.close()
     return pipeline, words
@@ -74,7 +74,7 @@ def test_micro_batches_do_not_matter(
 def test_it_says_what_is_implied_and_when_it_is_too_soon(tmp_path: Path) -> None:
     paths = written(tmp_path)
     pipeline, words = run(paths)
-    rows = dict(closing_rows(pipeline, None))
+    rows = dict(closing_rows(build_status(pipeline, None)))
     assert rows["  implied (no label: counted as 0)"] == str(pipeline.counts.implied)
     assert rows["  contradicted (1 after it was counted as 0)"] == str(pipeline.counts.contradicted)
     assert pipeline.quality.after.labels == pipeline.counts.joined + pipeline.counts.implied

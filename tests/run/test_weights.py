@@ -10,11 +10,11 @@ import pytest
 from pydantic import ValidationError
 
 from streamcal.events import LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.events.codec import CsvDecoder, JsonDecoder, Malformed
+from streamcal.events.columns import Columns, did_you_mean
+from streamcal.events.table_codec import RowsDecoder
 from streamcal.frames import backtest
-from streamcal.run.codec import CsvDecoder, JsonDecoder, Malformed
-from streamcal.run.columns import Columns, did_you_mean
-from streamcal.run.quality import ForecastQuality
-from streamcal.run.table_codec import RowsDecoder
+from streamcal.quality.figures import ForecastQuality
 from streamcal.sketch.decoding import encoded
 
 COLUMNS = Columns(weight="w", propensity="p")

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from streamcal.run.columns import Columns
+from streamcal.events.columns import Columns
 from streamcal.serve.openapi import document
 from tests.command_line import read_lines, streamcal
 from tests.receiver import receiver

@@ -1,8 +1,8 @@
 """Records whose fields have types, from Avro or Protobuf, as events.
 
-Their columns take the way of the columns of tables (`streamcal.run.table_codec`), so all rules are those of
-files: a null, or a field that is not set, is an absent field. What is no number or text there (a datetime, a
-decimal) becomes one here.
+Their columns take the way of the columns of tables (`streamcal.events.table_codec`), so all rules are those
+of files: a null, or a field that is not set, is an absent field. What is no number or text there (a datetime,
+a decimal) becomes one here.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from streamcal.events import Domain, Event
-from streamcal.run.columns import Columns, Role
-from streamcal.run.event_fields import Fields, Malformed, check_kept, count_names, malformed
-from streamcal.run.table_codec import RowsDecoder
+from streamcal.events.columns import Columns, Role
+from streamcal.events.fields import Fields, Malformed, check_kept, count_names, malformed
+from streamcal.events.table_codec import RowsDecoder
 from streamcal.times import read_time
 
 __all__ = ["HEAD_BYTES", "Reader", "Schema", "TypedValues", "Wanted", "by_kind", "merged", "zigzag"]

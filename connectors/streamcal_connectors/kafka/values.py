@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from streamcal.events import Domain, Event
-from streamcal.run.codec import JsonDecoder
-from streamcal.run.columns import Columns
-from streamcal.run.event_fields import Malformed, malformed
+from streamcal.events.codec import JsonDecoder
+from streamcal.events.columns import Columns
+from streamcal.events.fields import Malformed, malformed
 from streamcal_connectors.kafka.client import Chunk, Partition
 from streamcal_connectors.kafka.registry import AwayError, Registry, Schema
 from streamcal_connectors.kafka.typed import HEAD_BYTES, TypedValues, by_kind, merged

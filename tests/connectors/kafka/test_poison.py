@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from streamcal.run.codec import Malformed
+from streamcal.events.codec import Malformed
 from tests.connectors.kafka.clients import rows_of
 from tests.connectors.kafka.fixtures import AnyBroker, Topics
 from tests.connectors.kafka.topics import answered, opened, prediction, put, streamcal, url

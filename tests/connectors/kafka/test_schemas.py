@@ -32,10 +32,10 @@ from streamcal_connectors.kafka.config import KafkaConfig, read_kafka_config
 from streamcal_connectors.kafka.registry import open_registry
 from streamcal_connectors.kafka.values import FramedValues, JsonValues
 
-from streamcal.blocks import Block
 from streamcal.events import LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.run.codec import Malformed
-from streamcal.run.columns import Columns
+from streamcal.events.blocks import Block
+from streamcal.events.codec import Malformed
+from streamcal.events.columns import Columns
 from tests.connectors.kafka.clients import rows_of, until
 from tests.connectors.kafka.fixtures import BOTH, AnyBroker, Topics
 from tests.connectors.kafka.registry import FIRST_ID, SchemaRegistry, schema_registry

@@ -15,7 +15,7 @@ from kafka import KafkaAdminClient, TopicPartition  # type: ignore[import-untype
 from streamcal_connectors.kafka.source import KafkaConnector
 
 from streamcal.events import PredictionEvent
-from streamcal.run.codec import Malformed
+from streamcal.events.codec import Malformed
 from streamcal.run.ports import SourceOptions
 from tests.connectors.kafka.broker import Broker
 from tests.connectors.kafka.clients import transactional, until

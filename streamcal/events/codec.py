@@ -1,0 +1,323 @@
+"""Decodes events from text: one JSON object per line, or one CSV row.
+
+A prediction is ``{"id", "score", "time"?, "key"?, "domain"?}``, a label is ``{"id", "label", "time"?}``, and
+a labelled prediction is ``{"id"?, "score", "label", …}``, under these names or those of `Columns`. Other
+fields are ignored and counted. Each may have a weight where a column is named for it; such events are decoded
+one by one. A time is seconds since the epoch, or an ISO 8601 date and time (UTC if it has
+no zone).
+
+Whatever a text holds, it becomes an event or a `Malformed`, and the same one in every run.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import Annotated, Any, Final
+
+import msgspec
+import numpy as np
+
+from streamcal.events import Domain, Event, Kept, LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.events.blocks import FEWEST, NO_LABEL, Block
+from streamcal.events.columns import MAX_KEPT_BYTES, ROLES, Columns, Role
+from streamcal.events.fields import Fields, Malformed, TableFields, count_names, malformed
+from streamcal.times import LATEST
+from streamcal.values import MAX_NAME_CHARACTERS, parse_number, shown
+
+__all__ = ["CsvDecoder", "JsonDecoder", "Malformed"]
+
+MAX_DEPTH: Final = 100
+"""Arrays and objects may be nested so deep: far less than what any decoder takes, so that none decides."""
+
+_BREAK, _BRACE, _BACKSLASH, _DELETE = b"\n{\\\x7f"
+_SQUARE, _CURLY = b"[]", b"{}"
+_TEXT: Final = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
+_NOT_FINITE: Final = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
+
+_Id = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_CHARACTERS)]  # longer ones: slow path
+_Key = Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARACTERS)]
+_Score = Annotated[float, msgspec.Meta(ge=0, le=1)]
+_Label = Annotated[int, msgspec.Meta(ge=0, le=1)]
+_Time = Annotated[float, msgspec.Meta(gt=-LATEST, lt=LATEST)]  # in its unit: see `run.order`
+_Kept = Annotated[str, msgspec.Meta(max_length=MAX_KEPT_BYTES // 4)] | bool | int | float | None
+
+
+class JsonDecoder:
+    """Decode JSON lines into events.
+
+    Parameters
+    ----------
+    domain
+        domain of events that do not state one.
+    columns
+        the names of the fields.
+    """
+
+    def __init__(self, domain: Domain = "target", columns: Columns | None = None) -> None:
+        columns = columns or Columns()
+        self._domain: Domain = domain
+        self._fields = Fields(columns, domain)
+        self._is_quick = not self._fields.doubled
+        keep = columns.keep if self._is_quick else ()  # a struct cannot hold a field twice
+        wire, kinds = _wire_types(columns.names, keep)
+        decoder = msgspec.json.Decoder(wire)
+        self._decode, self._decode_lines = decoder.decode, decoder.decode_lines
+        self._decode_kind = {kind: msgspec.json.Decoder(each).decode_lines for kind, each in kinds.items()}
+        self._kept = _kept_of(len(keep))
+        self._takes_labels = columns.positive is None
+        self._only: type[Event] | None = PredictionEvent  # what the last block held, if of one kind
+        self.unknown_fields: Counter[str] = Counter()
+        """Counts of ignored fields, which events do not have, by name: at most 100 names,
+        each cut to 100 characters; the others count as one."""
+
+    def decode(self, raw: bytes) -> Event | Malformed:
+        """Return the event of one line, or why it is not one; never raises on bad input."""
+        if self._is_quick:
+            try:
+                wire = self._decode(raw)
+            except Exception:  # malformed, or valid in a rare form: the slow way tells
+                return self._decode_slowly(raw)
+            event = self._event(wire)
+            if event is not None and (_has_plain_text(raw) or _is_plain(event)):
+                return event
+        return self._decode_slowly(raw)
+
+    def decode_lines(self, block: bytes) -> Sequence[Event] | None:
+        """Return the events of a block of lines, one per line, or None if the lines need `decode` each.
+
+        They do if a line is blank, is not an event, or has a rare form. Lines of one kind give a `Block`.
+        """
+        if not self._is_quick:
+            return None
+        text = np.frombuffer(block, np.uint8)
+        breaks = np.flatnonzero(text == _BREAK)
+        lines = len(breaks) + (not block.endswith(b"\n"))
+        # The decoder accepts several values on one line; a line break before every brace rules that out.
+        begun = block.startswith(b"{") + np.count_nonzero(text[breaks[: lines - 1] + 1] == _BRACE)
+        if begun != np.count_nonzero(text == _BRACE):
+            return None
+        events = (self._of_one_kind(block) if lines >= FEWEST else None) or self._of_any_kind(block)
+        if events is None or len(events) != lines:
+            return None
+        if _has_plain_text(block):
+            return events
+        plain = _has_plain_names(events) if isinstance(events, Block) else all(map(_is_plain, events))
+        return events if plain else None
+
+    def _of_one_kind(self, block: bytes) -> Block | None:
+        """Return the lines as columns, if they are of the kind of those before them."""
+        kind = self._only
+        if kind is None or (kind is not PredictionEvent and not self._takes_labels):
+            return None
+        try:
+            wires = self._decode_kind[kind](block)
+        except Exception:  # whatever it is, the lines are decoded in another way
+            return None
+        count = len(wires)
+        scores, labels = np.full(count, np.nan), np.full(count, NO_LABEL, np.int8)
+        if kind is not LabelEvent:
+            scores[:] = list(map(_score_of, wires))
+        if kind is not PredictionEvent:
+            labels[:] = list(map(_label_of, wires))
+        ids = list(map(_id_of, wires))
+        times = np.array(list(map(_time_of, wires)), np.float64)  # None becomes NaN
+        if kind is LabelEvent:
+            return Block(ids, scores, labels, times, self._domain)
+        keys, named = list(map(_key_of, wires)), set(map(_domain_of, wires))
+        domains = {domain or self._domain for domain in named or (None,)}
+        if len(domains) > 1:
+            return None
+        return Block(
+            ids,
+            scores,
+            labels,
+            times,
+            domains.pop(),
+            None if keys.count(None) == count else keys,
+            None if self._kept is None else list(map(self._kept, wires)),
+        )
+
+    def _of_any_kind(self, block: bytes) -> list[Event] | None:
+        self._only = None
+        try:
+            found = list(map(self._event, self._decode_lines(block)))
+        except Exception:  # as above
+            return None
+        events = [event for event in found if event is not None]
+        kinds = set(map(type, events))
+        if len(kinds) == 1:
+            self._only = kinds.pop()
+        return events if len(events) == len(found) else None
+
+    def _event(self, wire: Any) -> Event | None:
+        """Return the event, or None if the slow path must decide."""
+        score, label = wire.score, wire.label
+        if label is msgspec.UNSET:
+            if type(score) is not float or wire.id is None:
+                return None
+            kept = () if self._kept is None else self._kept(wire)
+            return PredictionEvent(
+                wire.id, score, wire.time, wire.key, wire.domain or self._domain, None, kept
+            )
+        if type(label) is not int or score is None or not self._takes_labels:
+            return None
+        if score is msgspec.UNSET:
+            return None if wire.id is None else LabelEvent(wire.id, label, wire.time)
+        kept = () if self._kept is None else self._kept(wire)
+        return LabelledEvent(
+            score, label, wire.id, wire.time, wire.key, wire.domain or self._domain, None, kept
+        )
+
+    def _decode_slowly(self, raw: bytes) -> Event | Malformed:
+        try:
+            if _is_deep(raw):
+                return Malformed(f"not an event: nested deeper than {MAX_DEPTH} arrays and objects")
+            fields = msgspec.json.decode(raw)
+            if not isinstance(fields, dict):
+                return Malformed(f"an event must be a JSON object, got {shown(fields)}")
+            count_names(self.unknown_fields, fields.keys() - self._fields.known)
+            return self._fields.event(fields)
+        except Exception as error:  # the boundary: no text may end a run
+            return malformed(error, raw)
+
+
+class CsvDecoder(TableFields):
+    """Decode CSV rows into events; the header names the columns, and an empty cell is an absent field.
+
+    Parameters
+    ----------
+    header
+        the text of the first line. A row is one line: quoted line breaks are not supported.
+    domain
+        domain of events that do not state one.
+    columns
+        their names.
+    required
+        columns that there must be.
+
+    Raises
+    ------
+    ValueError
+        if the header has neither a score nor a label column, a column twice, or not all that are required.
+    """
+
+    def __init__(
+        self,
+        header: bytes,
+        domain: Domain = "target",
+        columns: Columns | None = None,
+        required: Iterable[str] = (),
+    ) -> None:
+        columns = columns or Columns()
+        try:
+            cells = next(csv.reader([header.decode("utf-8", "backslashreplace")]), [])
+        except csv.Error as error:
+            raise ValueError(f"not a CSV header: {error}") from None
+        found = [cell.strip() for cell in cells]
+        super().__init__("CSV header", found, columns, domain, required, columns.keep)
+        self.names = found
+        """Names of the columns, in their order."""
+        self._used = [(index, name) for index, name in enumerate(found) if name in self._fields.known]
+        self._numbers = (columns.score, columns.label, *self._fields.weights)
+
+    def decode(self, raw: bytes) -> Event | Malformed:
+        """Return the event of one row, or why it is not one; never raises on bad input."""
+        try:
+            cells = next(csv.reader([raw.decode()], strict=True), [])
+            if len(cells) != len(self.names):
+                return Malformed(f"the header has {len(self.names)} columns, the row {len(cells)}")
+            self._rows += 1
+            fields: dict[str, Any] = {
+                name: cell for index, name in self._used if (cell := cells[index].strip())
+            }
+            for name in self._numbers:
+                if name in fields:
+                    fields[name] = _number(fields[name], is_score=name == self._numbers[0])
+            return self._fields.event(fields)
+        except Exception as error:  # the boundary: no text may end a run
+            return malformed(error, raw)
+
+
+_id_of, _score_of, _label_of = attrgetter("id"), attrgetter("score"), attrgetter("label")
+_time_of, _key_of, _domain_of = attrgetter("time"), attrgetter("key"), attrgetter("domain")
+
+
+def _wire_types(names: Mapping[Role, str], keep: Sequence[str]) -> tuple[Any, dict[type[Event], Any]]:
+    """Return what a line of any kind is decoded into, and what one of each kind is."""
+    time = ("time", _Time | None, None)
+    more: list[tuple[str, Any, Any]] = [
+        ("key", _Key | None, None),
+        ("domain", Domain | None, None),
+        *((f"kept_{index}", _Kept, None) for index in range(len(keep))),
+    ]
+    unset = msgspec.UnsetType | None
+    score, label = ("score", _Score), ("label", _Label)
+    maybe: list[tuple[str, Any, Any]] = [
+        ("id", _Id | None, None),
+        ("score", _Score | unset, msgspec.UNSET),
+        ("label", _Label | unset, msgspec.UNSET),
+    ]
+    rename: dict[str, str] = {f"kept_{index}": name for index, name in enumerate(keep)}
+    rename.update({role: name for role, name in names.items() if role in ROLES})
+
+    def wire(*fields: Any) -> Any:
+        return msgspec.defstruct("Wire", fields, rename=rename, forbid_unknown_fields=True, gc=False)
+
+    return wire(*maybe, time, *more), {
+        PredictionEvent: wire(("id", _Id), score, time, *more),
+        LabelEvent: wire(("id", _Id), label, time, *more),
+        LabelledEvent: wire(score, label, maybe[0], time, *more),
+    }
+
+
+def _kept_of(count: int) -> Callable[[Any], Kept] | None:
+    """Return what takes the kept fields of a wire; None if there are none."""
+    if not count:
+        return None
+    values = attrgetter(*(f"kept_{index}" for index in range(count)))
+    return values if count > 1 else lambda wire: (wire.kept_0,)
+
+
+def _has_plain_text(json: bytes) -> bool:
+    """Return whether no text in it can hold control characters, which are escapes but for DEL, in ASCII."""
+    return json.isascii() and _BACKSLASH not in json and _DELETE not in json
+
+
+def _is_plain(event: Event) -> bool:
+    """Return whether id and key hold nothing that `check_name` has to look at."""
+    key = None if isinstance(event, LabelEvent) else event.key
+    return (event.id is None or event.id.isprintable()) and (key is None or key.isprintable())
+
+
+def _has_plain_names(block: Block) -> bool:
+    """Return the same of all events of a block."""
+    ids = all(id_ is None or id_.isprintable() for id_ in block.ids)
+    return ids and all(key is None or key.isprintable() for key in block.keys or ())
+
+
+def _is_deep(raw: bytes) -> bool:
+    """Return whether arrays and objects are nested deeper than may be.
+
+    A decoder's own limit depends on the caller's depth, so it would tell events otherwise in a replay.
+    """
+    if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
+        return False
+    bare = np.frombuffer(_TEXT.sub(b"", raw), np.uint8)
+    opened = (bare == _SQUARE[0]) | (bare == _CURLY[0])
+    closed = (bare == _SQUARE[1]) | (bare == _CURLY[1])
+    depth = np.cumsum(opened.astype(np.int32) - closed.astype(np.int32))
+    return bool(len(depth)) and int(depth.max()) > MAX_DEPTH
+
+
+def _number(text: str, *, is_score: bool) -> float | str:
+    """Return the number in a cell; the text itself where a label may be named by it."""
+    number = parse_number(text)
+    if number is not None or not is_score:
+        return text if number is None else number
+    if _NOT_FINITE.fullmatch(text):
+        return float(text)  # to be refused for what it is
+    raise ValueError(f"a score must be a number, got {shown(text)}")

@@ -1,0 +1,316 @@
+"""Fields of any type, made into an event or the reason why they are none: one rule for every format.
+
+The decoders of text (`streamcal.events.codec`) and of tables (`streamcal.events.table_codec`) have a fast
+path for the usual forms. All other input is decided here.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from streamcal.events import Domain, Event, Kept, KeptValue, LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.events.columns import MAX_KEPT_BYTES, Columns, Role, check_header
+from streamcal.sketch import checks, weighing
+from streamcal.times import read_time
+from streamcal.values import check_domain, check_id, check_key, class_name, shown
+
+__all__ = [
+    "Fields",
+    "Malformed",
+    "OtherLabel",
+    "RefusedError",
+    "TableFields",
+    "check_kept",
+    "count_names",
+    "malformed",
+]
+
+MAX_REASON: Final = 1_000
+"""Characters of a reason."""
+MAX_FIELDS: Final = 100
+"""Most names of unknown fields that are counted, each cut to as many characters; the others count as one."""
+
+T = TypeVar("T")
+
+_MANY: Final = 1e300
+_OTHERS: Final = "(others)"
+
+
+class Malformed(msgspec.Struct, frozen=True, gc=False):
+    """Text that is not an event, and the reason."""
+
+    reason: str
+    label: str | None = None
+    """The class that its label names, if it was refused for that."""
+    score: float | None = None
+    """Score, if it was refused for being a number outside [0, 1]."""
+
+    @property
+    def id(self) -> str | None:
+        """Unknown, so None."""
+
+    @property
+    def time(self) -> float | None:
+        """Unknown, so None."""
+
+
+class OtherLabel(Malformed, frozen=True, gc=False, kw_only=True):
+    """An event with a label other than the positive one: of class 0, if the stream has no third label.
+
+    Only `streamcal.events.input_checks` takes all events in order, and can tell; for others it is malformed.
+    """
+
+    event: LabelEvent | LabelledEvent
+    """The event, with label 0."""
+
+    @property
+    def id(self) -> str | None:
+        """Id of the event."""
+        return self.event.id
+
+    @property
+    def time(self) -> float | None:
+        """Time of the event."""
+        return self.event.time
+
+
+class RefusedError(ValueError):
+    """Why fields are no event."""
+
+    def __init__(
+        self, reason: str, label: str | None = None, score: float | None = None, column: str | None = None
+    ) -> None:
+        super().__init__(reason)
+        self.label, self.score, self.column = label, score, column
+
+
+class Fields:
+    """Makes events of fields of any type.
+
+    Parameters
+    ----------
+    columns
+        the names of the fields.
+    domain
+        domain of events that do not state one.
+    """
+
+    def __init__(self, columns: Columns, domain: Domain) -> None:
+        self._domain: Domain = domain
+        names = columns.names
+        self._id, self._score, self._label = names["id"], names["score"], names["label"]
+        self._time, self._key, self._in = names["time"], names["key"], names["domain"]
+        checks_of: dict[Role, Callable[[object], float]] = {
+            "weight": weighing.check_weight,
+            "propensity": weighing.check_propensity,
+        }
+        self.weights = {names[role]: check for role, check in checks_of.items() if role in names}
+        """Check of each column that holds weights, by its name."""
+        self._keep = columns.keep
+        self._positive = None if columns.positive is None else class_name(columns.positive)
+        self.known = {*columns.names.values(), *columns.keep}
+        self.doubled = not set(columns.keep).isdisjoint(columns.names.values())
+
+    def event(self, fields: Mapping[str, Any], kept: Kept | None = None) -> Event | OtherLabel:
+        """Return the event.
+
+        Parameters
+        ----------
+        fields
+            values of any type, by the names of the columns.
+        kept
+            what passes through; None: it is among the fields.
+
+        Raises
+        ------
+        RefusedError
+            if the fields are no event; it names the column, if it is the value of one.
+        """
+        has_score, has_label = self._score in fields, self._label in fields
+        if not has_score and not has_label:
+            raise RefusedError("missing field: an event needs a score, a label, or both")
+        id_ = _checked(self._id, check_id, fields.get(self._id))
+        if id_ is None and not (has_score and has_label):
+            raise RefusedError("missing field: a prediction or a label needs an id")
+        key, domain = None, self._domain
+        if has_score:  # a label has neither, and keeps nothing: whatever stands there is ignored
+            key = _checked(self._key, check_key, fields.get(self._key))
+            if fields.get(self._in) is not None:
+                domain = _checked(self._in, check_domain, fields[self._in])
+        time = None
+        if fields.get(self._time) is not None:
+            time = _checked(self._time, read_time, fields[self._time])  # in its unit
+        if has_score and kept is None:
+            kept = tuple([check_kept(name, fields.get(name)) for name in self._keep])
+        weight = self._weight_of(fields) if self.weights else None
+        if not has_label:
+            score = _checked(self._score, _check_score, fields[self._score])
+            return PredictionEvent(str(id_), score, time, key, domain, None, kept or (), weight)
+        label, other = _checked(self._label, self._class_of, fields[self._label])
+        event: LabelEvent | LabelledEvent = LabelEvent(str(id_), label, time, None, weight)
+        if has_score:
+            score = _checked(self._score, _check_score, fields[self._score])
+            event = LabelledEvent(score, label, id_, time, key, domain, None, kept or (), weight)
+        if other is None:
+            return event
+        return OtherLabel("a label other than the positive one", other, event=event)
+
+    def culprit(self, fields: Mapping[str, Any]) -> str | None:
+        """Return the column for whose value `event` raises; None if it raises for another reason."""
+        try:
+            self.event(fields)
+        except RefusedError as error:
+            return error.column
+        except ValueError:
+            pass
+        return None
+
+    def _weight_of(self, fields: Mapping[str, Any]) -> float | None:
+        """Return the weight of an event, from that itself or from a propensity; None if it has neither."""
+        given = {name: value for name in self.weights if (value := fields.get(name)) is not None}
+        if len(given) > 1:
+            raise RefusedError(
+                "an event has a weight or a propensity, not both, got "
+                + " and ".join(f"{shown(value)} in {shown(name)}" for name, value in given.items())
+            )
+        for name, value in given.items():
+            return _checked(name, self.weights[name], value)
+        return None
+
+    def _class_of(self, value: object) -> tuple[int, str | None]:
+        """Return the class of a label; with ``positive``, of another label 0 and its name."""
+        try:
+            name = class_name(value)
+        except ValueError:
+            rule = "a label must equal 0 or 1" if self._positive is None else "a label must name a class"
+            raise ValueError(f"{rule}, got {shown(value)}") from None
+        if self._positive is not None:
+            return (1, None) if name == self._positive else (0, name)
+        if name not in ("0", "1"):
+            reason = f"a label must equal 0 or 1, got {shown(value)}"
+            raise RefusedError(f"{reason}; --positive names the one that counts as 1", label=name)
+        return int(name), None
+
+
+def _checked(column: str, check: Callable[[object], T], value: object) -> T:
+    """Return what a check returns for the value of a column; what it raises names the column."""
+    try:
+        return check(value)
+    except RefusedError as error:
+        error.column = column
+        raise
+    except ValueError as error:
+        raise RefusedError(str(error), column=column) from None
+
+
+def _check_score(value: object) -> float:
+    try:
+        return checks.check_score(value)
+    except ValueError as error:
+        number = value if isinstance(value, int | float) and abs(value) < _MANY else None
+        raise RefusedError(str(error), score=None if number is None else float(number)) from None
+
+
+class TableFields:
+    """The columns of a table, and how many rows were decoded: the base of its decoders.
+
+    Parameters
+    ----------
+    what
+        "table", for messages.
+    names
+        the columns that the table has.
+    columns
+        the names of those that are read.
+    domain
+        domain of events that do not state one.
+    required
+        columns that there must be.
+    kept
+        those that pass through.
+
+    Raises
+    ------
+    ValueError
+        if there is neither a score nor a label column, a column twice, or not all that are required.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        names: Sequence[str],
+        columns: Columns,
+        domain: Domain,
+        required: Iterable[str],
+        kept: Iterable[str],
+    ) -> None:
+        check_header(what, names, columns, required)
+        self._fields = Fields(columns, domain)
+        used = {*columns.names.values(), *kept}
+        self._ignored = [name for name in names if name not in used]
+        self._rows = 0
+
+    @property
+    def unknown_fields(self) -> Counter[str]:
+        """Counts of ignored fields, as `JsonDecoder` has them."""
+        counted: Counter[str] = Counter()
+        count_names(counted, self._ignored, self._rows)
+        return counted
+
+    def count_rows(self, rows: int) -> None:
+        """Count rows that were decoded elsewhere, for `unknown_fields`."""
+        self._rows += rows
+
+
+def check_kept(name: str, value: object) -> KeptValue:
+    """Return the value of a field to keep.
+
+    Raises
+    ------
+    ValueError
+        if it is no single value, or a text of more than `MAX_KEPT_BYTES`.
+    """
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str) and len(value.encode()) <= MAX_KEPT_BYTES:
+        return value
+    raise ValueError(
+        f"a field to keep must be a number, true, false, null or a text of at most {MAX_KEPT_BYTES} bytes,"
+        f" got {shown(value)} in {shown(name)}"
+    )
+
+
+def count_names(counted: Counter[str], names: Iterable[str], times: int = 1) -> None:
+    """Count names: at most `MAX_FIELDS` of them, and the others as one."""
+    for name in names:
+        short = name[:MAX_FIELDS]
+        counted[short if short in counted or len(counted) < MAX_FIELDS else _OTHERS] += times
+
+
+def malformed(error: Exception, raw: bytes) -> Malformed:
+    """Return what is said of text that raised: every exception is one of the text."""
+    match error:
+        case RefusedError():
+            return Malformed(str(error)[:MAX_REASON], error.label, error.score)
+        case UnicodeDecodeError():
+            reason = f"invalid UTF-8: {error.reason} at byte {error.start}"
+        case msgspec.DecodeError():
+            reason = f"not JSON: {error}{_hint(raw)}"
+        case csv.Error():
+            reason = f"not CSV: {error}"
+        case ValueError():
+            reason = str(error)
+        case _:
+            reason = f"not an event: {type(error).__name__}: {error}"
+    return Malformed(reason[:MAX_REASON])
+
+
+def _hint(raw: bytes) -> str:
+    if any(word in raw for word in (b"NaN", b"Infinity", b"nan", b"inf")):
+        return "; NaN and Infinity are not JSON, and a score must be a number in [0, 1]"
+    return ""

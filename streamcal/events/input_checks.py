@@ -1,0 +1,192 @@
+"""Whether labels and scores mean what the run takes them for.
+
+Labels of −1 and 1 are half refused, and of the other half, all of one class, an engine learns that all is
+positive. Scores in percent are refused above 1, and taken for probabilities below. Each such value alone is
+only a reject; together they show that the run is about to learn what is not so, and it must not go on. Every
+decision depends on the events up to there and their order alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from streamcal.events import Event, LabelEvent, LabelledEvent, Origin, PredictionEvent
+from streamcal.events.blocks import Block
+from streamcal.events.fields import Malformed, OtherLabel
+
+__all__ = ["InputChecks", "MeaningError", "Sighting"]
+
+ENOUGH: Final = 10
+"""Number of refused values that is no accident."""
+
+FIRST: Final = 2_000
+"""Scores in percent are noticed among so many events, the first ones."""
+
+_PERCENT: Final = (1.01, 100.0)  # less is rounding
+_FEW: Final = 2
+_SHARE: Final = 20  # at the end, so few percents do if they are one in so many events
+
+_NOTHING_LEARNED: Final = (
+    "Nothing was learned from this micro-batch; if others were committed before, start with a new store"
+)
+
+
+class MeaningError(ValueError):
+    """Labels or scores do not mean what the run takes them for."""
+
+
+class Sighting(msgspec.Struct):
+    """A value that was refused: how often, and where first."""
+
+    times: int
+    source: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.times} time{'s' * (self.times > 1)}, first in {self.source}, line {self.line}"
+
+
+class InputChecks(msgspec.Struct):
+    """Classes of the labels and scale of the scores, as seen so far; part of the stored state."""
+
+    settled: bool = False
+    """Whether labels of both classes were accepted: `take` has nothing more to look for."""
+    classes: list[int] = []
+    """Classes of which a label was accepted."""
+    labels: dict[str, Sighting] = {}
+    """Labels that name neither class, refused before it was settled."""
+    other: str | None = None
+    """With ``positive``: the label of class 0, the first other one that came."""
+    events: int = 0
+    """Number of events before the batch that is looked at."""
+    percents: int = 0
+    """Number of scores among the `FIRST` events that look like percent."""
+    percent: Sighting | None = None
+
+    def decide(self, events: Sequence[Event | Malformed], positive: object) -> list[Event | Malformed]:
+        """Return the events, in their order, with each `OtherLabel` decided: of class 0, or refused.
+
+        Parameters
+        ----------
+        events
+            the next ones.
+        positive
+            the run's option, for messages.
+        """
+        return [self._decide(event, positive) if isinstance(event, OtherLabel) else event for event in events]
+
+    def take(
+        self, events: Sequence[Event | Malformed], origin_of: Callable[[int], Origin], positive: object
+    ) -> None:
+        """Look at the labels of events, in their order, unless it is settled.
+
+        Parameters
+        ----------
+        events, positive
+            as in `decide`, which comes before.
+        origin_of
+            where the event at an index came from.
+
+        Raises
+        ------
+        MeaningError
+            if labels have another meaning; what follows must not be learned.
+        """
+        for index, event in _telling(events):
+            if isinstance(event, Malformed):
+                if event.label is not None:
+                    self._refused(event.label, index, origin_of, positive)
+            elif event.label not in self.classes:
+                self.classes.append(event.label)
+                if len(self.classes) == 2:
+                    self.settled = True
+                    return
+
+    def refused(self, event: Malformed, index: int, origin_of: Callable[[int], Origin]) -> None:
+        """Look at the score of an event that was refused, the one at an index after `events`.
+
+        Raises
+        ------
+        MeaningError
+            if scores are in percent.
+        """
+        low, high = _PERCENT
+        if event.score is None or not low <= event.score <= high or self.events + index >= FIRST:
+            return
+        self.percents += 1
+        if self.percent is None:
+            self.percent = _first(origin_of(index))
+        self.percent.times += 1
+        if self.percents >= ENOUGH:
+            raise MeaningError(self._of_scores())
+
+    def end(self, positive: object) -> None:
+        """Decide with what there is: no more events will come.
+
+        Raises
+        ------
+        MeaningError
+            if there were too few events to be sure earlier.
+        """
+        if self.labels and len(self.classes) == 1:
+            raise MeaningError(self._of_labels(positive))
+        if self.percents >= _FEW and self.events <= min(_SHARE * self.percents, FIRST):
+            raise MeaningError(self._of_scores())
+
+    def _decide(self, event: OtherLabel, positive: object) -> LabelEvent | LabelledEvent | Malformed:
+        if self.other is None:
+            self.other = event.label
+        if event.label == self.other:
+            return event.event
+        reason = (
+            f"a label must be {positive!r}, the positive one, or {self.other!r}, the other one so far,"
+            f" got {event.label!r}"
+        )
+        return Malformed(reason, event.label)
+
+    def _refused(self, label: str, index: int, origin_of: Callable[[int], Origin], positive: object) -> None:
+        seen = self.labels.get(label)
+        if seen is None:
+            seen = self.labels[label] = _first(origin_of(index))
+        seen.times += 1
+        if sum(each.times for each in self.labels.values()) >= ENOUGH:
+            raise MeaningError(self._of_labels(positive))
+
+    def _of_labels(self, positive: object) -> str:
+        refused = "; ".join(f"{name!r} ({seen})" for name, seen in self.labels.items())
+        accepted = f"labels of class {self.classes[0]} only" if self.classes else "no label"
+        known = "a label must equal 0 or 1" if positive is None else f"the positive label is {positive!r}"
+        return (
+            f"labels seem to name other classes: {accepted} could be accepted, while these were refused:"
+            f" {refused}. {known[0].upper()}{known[1:]}; say with --positive VALUE which one of your two"
+            f" labels counts as 1. {_NOTHING_LEARNED}"
+        )
+
+    def _of_scores(self) -> str:
+        return (
+            "scores seem to be in percent: of the first ones, some lie between 1 and 100"
+            f" ({self.percent}), and those up to 1 would be taken for probabilities. Divide all scores by"
+            f" 100. {_NOTHING_LEARNED}"
+        )
+
+
+def _telling(
+    events: Sequence[Event | Malformed],
+) -> Iterator[tuple[int, LabelEvent | LabelledEvent | Malformed]]:
+    """Yield the events that may tell something, with their indices: of a block, only the first of a label."""
+    indices: Iterable[int] = range(len(events))
+    if isinstance(events, Block):
+        firsts = [np.flatnonzero(events.labels == label)[:1].tolist() for label in (0, 1)]
+        indices = sorted({*firsts[0], *firsts[1], *events.others})
+    for index in indices:
+        event = events[index]
+        if not isinstance(event, PredictionEvent):
+            yield index, event
+
+
+def _first(origin: Origin) -> Sighting:
+    return Sighting(0, origin.source, origin.line)

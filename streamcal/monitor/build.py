@@ -1,0 +1,236 @@
+"""Building of the status record of a run, the one place where it is made."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from streamcal.certificates.record import Certificate
+from streamcal.engine.engine import Engine
+from streamcal.engine.schedule import FIRST_LABELS
+from streamcal.monitor.remarks import remarks
+from streamcal.monitor.run_history import RunHistory, claimed
+from streamcal.monitor.status import (
+    INTERVAL,
+    SHOWN_KEYS,
+    Bins,
+    Certified,
+    CurveColumns,
+    DelayQuantile,
+    Priors,
+    Rating,
+    RejectPlace,
+    Served,
+    Status,
+    Versions,
+    View,
+    Windows,
+)
+from streamcal.quality.figures import ECE_BINS, Figures, ForecastQuality
+from streamcal.quality.history import History, Totals
+from streamcal.run.outcome import Moment, kind_of
+from streamcal.run.pipeline import Pipeline
+from streamcal.run.ports import FileSource, Source
+from streamcal.values import Floats
+
+__all__ = ["build_status"]
+
+_SHARES: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
+_OLD: Final = 0.99  # share of the labels that came sooner than a prediction is old
+
+
+def build_status(
+    pipeline: Pipeline,
+    sources: Sequence[Source] | None = (),
+    *,
+    history: RunHistory | None = None,
+    options: Mapping[str, Any] | None = None,
+    claims: bool = True,
+) -> Status:
+    """Return the status of a run, between two micro-batches or at its end.
+
+    Parameters
+    ----------
+    pipeline
+        of the run. With a store, its figures are those of all runs on it.
+    sources
+        of the run; None: of a store, whose inputs are not known.
+    history
+        of the run; it takes note of the priors. None: the record has no views, rejects and alarms, which take
+        a tenth of a second at first.
+    options
+        of the run, without secrets; shown as they are.
+    claims
+        whether to work out certificates, each of which takes as long as thousands of events.
+    """
+    quality, tally, clock = pipeline.quality, pipeline.tally, pipeline.clock
+    delays = quality.delays
+    old = clock - delays.quantile(_OLD) if clock is not None and delays.labels else -np.inf
+    labelled, unlabelled = quality.reach.unreached(old)
+    unknown: Counter[str] = Counter()
+    for source in sources or ():
+        unknown.update(source.unknown_fields)
+    first = pipeline.first_engines(SHOWN_KEYS)
+    viewed: dict[str | None, Engine] = {}
+    if history is not None:
+        viewed = {key: first.get(key) or pipeline.engines[key] for key in quality.by_key or [*first][:1]}
+    served = {key: _served(key, engine, claims=claims) for key, engine in (first | viewed).items()}
+    status = Status(
+        format=1,
+        clock=clock,
+        events=tally.events,
+        source_labels=tally.source_labels,
+        source_classes=tally.calibration.classes,
+        rejected=tally.rejected,
+        reasons=dict(sorted(pipeline.reasons.items(), key=lambda item: -item[1])),
+        rejects=[
+            RejectPlace(row.source, row.line, kind_of(row.reason))
+            for row in reversed([] if history is None else history.rejects)
+        ],
+        times=tally.times,
+        unknown_fields=None if sources is None else dict(unknown),
+        unfinished=[
+            each.unfinished for each in sources or () if isinstance(each, FileSource) and each.unfinished
+        ],
+        join=pipeline.counts,
+        label_delay_limit=pipeline.label_delay_limit,
+        corrects=pipeline.corrects,
+        pending=pipeline.pending,
+        delay=pipeline.delay,
+        delays=[DelayQuantile(share, delays.quantile(share)) for share in _SHARES if delays.labels],
+        trend=delays.trend,
+        labelled=labelled,
+        unlabelled=unlabelled,
+        labels=quality.after.labels,
+        positives=quality.after.positives,
+        before=quality.before.figures,
+        after=quality.after.figures,
+        keys=len(pipeline.engines),
+        engines=[served[key] for key in first],
+        views=[] if history is None else _views(pipeline, history, viewed, served),
+        alarms=[] if history is None else history.alarms(viewed),
+        warnings=[],
+        options=dict(options or {}),
+    )
+    status.warnings = remarks(status)
+    return status
+
+
+def _views(
+    pipeline: Pipeline,
+    history: RunHistory,
+    engines: Mapping[str | None, Engine],
+    served: Mapping[str | None, Served],
+) -> list[View]:
+    """Return the view of all events, with the engine if there is only one, and that of each shown key."""
+    quality, alone = pipeline.quality, len(pipeline.engines) == 1
+
+    def past(key: str | None) -> tuple[Versions, Priors]:
+        return history.versions(key), history.priors(key, Moment.of(engines[key], pipeline.clock))
+
+    (only,) = engines if alone else (None,)
+    everything = View(
+        None,
+        quality.after.labels,
+        quality.after.positives,
+        _rating_of(quality.before),
+        _rating_of(quality.after),
+        _windows(quality.history),
+        served[only] if alone else None,
+        *(past(only) if alone else (Versions([], [], [], [], {}), Priors([], [], [], []))),
+    )
+    views = [everything]
+    for key, own in {} if alone else quality.by_key.items():
+        before, after = own.totals
+        views.append(
+            View(
+                key,
+                own.labels,
+                round(after.positives.sum()),
+                _rating(before, before.labels, before.forecasts, before.positives),
+                _rating(after, after.labels, after.forecasts, after.positives),
+                _windows(own),
+                served[key],
+                *past(key),
+            )
+        )
+    return views
+
+
+def _rating_of(quality: ForecastQuality) -> Rating:
+    return _rating(quality.figures, *(quality.bins(ECE_BINS) if quality.labels else np.zeros((3, 0))))
+
+
+def _rating(figures: Figures | Totals, labels: Floats, forecasts: Floats, positives: Floats) -> Rating:
+    """Return figures with a reliability diagram, given labels, sum of forecasts and positives of each bin."""
+    from scipy.special import betaincinv  # takes a fifth of the time in which the command starts
+
+    negatives, tail = labels - positives, (1.0 - INTERVAL) / 2.0
+    low = betaincinv(np.maximum(positives, 1.0), negatives + 1.0, tail)
+    high = betaincinv(positives + 1.0, np.maximum(negatives, 1.0), 1.0 - tail)
+    bins = Bins(
+        labels.astype(int).tolist(),
+        (forecasts / labels).tolist(),
+        (positives / labels).tolist(),
+        np.where(positives > 0.0, low, 0.0).tolist(),
+        np.where(negatives > 0.0, high, 1.0).tolist(),
+    )
+    return Rating(figures.brier, figures.log_loss, figures.ece, figures.gap, bins)
+
+
+def _windows(history: History) -> Windows:
+    before, after = (CurveColumns(*(values.tolist() for values in curve)) for curve in history.curves)
+    times = [None if time != time else time for time in history.times.tolist()]
+    return Windows(history.width, history.ends.tolist(), times, history.rates.tolist(), before, after)
+
+
+def _served(key: str | None, engine: Engine, *, claims: bool) -> Served:
+    certificate = engine.certificate if claims else None
+    source, target, mixing = engine.source, engine.target, engine.mixing
+    return Served(
+        key=key,
+        mode=engine.config.mode,
+        version=engine.version,
+        bins=engine.map.bins,
+        source_labels=source.labels,
+        source_prior=source.prior,
+        target_labels=target.labels,
+        target_prior=target.prior,
+        lacks_source=engine.lacks_source,
+        leader=None if mixing is None else mixing.leader,
+        weights={} if mixing is None else mixing.weights,
+        log_e_value=engine.log_e_value,
+        certified=None if certificate is None else _certified(certificate),
+        no_claim=None if certificate is not None or not claims else _no_claim(engine),
+    )
+
+
+def _certified(certificate: Certificate) -> Certified:
+    return Certified(
+        certificate.version,
+        certificate.domain,
+        certificate.delta,
+        certificate.in_words("risk"),
+        certificate.in_words("target_risk"),
+        claimed(certificate.risk),
+        claimed(certificate.target_risk),
+        certificate.cohorts,
+        certificate.pending,
+        list(certificate.refuted),
+        list(certificate.assumptions),
+    )
+
+
+def _no_claim(engine: Engine) -> str:
+    """Return the reason for which an engine has no certificate."""
+    if engine.first_cohort is not None:
+        return (
+            f"no claim yet: first after {engine.first_cohort:,} predictions and a label,"
+            f" now {engine.prediction_count:,}"
+        )
+    domains = {"target": [engine.target], "auto": [engine.source, engine.target]}
+    labels = max(domain.labels for domain in domains.get(engine.config.mode, [engine.source]))
+    return f"no claim yet: {labels:,} labels so far, the first map comes with {FIRST_LABELS}"

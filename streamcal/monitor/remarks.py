@@ -1,0 +1,222 @@
+"""Remarks on a run: what a careful colleague would mention, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from streamcal.events.columns import did_you_mean
+from streamcal.monitor.status import Status
+from streamcal.run.order import BACKWARDS, TimesRead
+from streamcal.times import show_duration
+from streamcal.values import shown
+
+__all__ = ["remarks"]
+
+_REJECTED: Final = 0.01  # share of the events
+_MOSTLY: Final = 0.5  # share of the labels, or of the predictions
+_CONTRADICTED: Final = 0.05  # share of the positive labels
+_FEW: Final = 20  # labels from which nothing can be concluded
+_MANY: Final = 100  # labels over which two Brier scores may be compared
+_WORSE: Final = 1.01  # Brier score after, over that before: less is chance, or the price of learning
+_SHOWN: Final = 3  # reasons
+_SHOWN_FIELDS: Final = 5
+_BACKWARDS: Final = 0.01  # share of the events
+_TREND: Final = 6.0  # standard deviations: see `streamcal.quality.delays.Delays.trend`
+_OFF: Final = 0.02  # of the rarer class: by so much the share that is learned has to be off
+_SHOWN_RANGES: Final = 3
+_PAGE: Final = "docs/late-labels.md"
+
+
+def remarks(status: Status) -> list[str]:
+    """Return one line for each thing that is worth a word, the gravest first.
+
+    The figures are those of the table: with a store, of all runs on it. The unknown fields and the
+    lines that were left are those of this run's sources.
+    """
+    return [
+        *_rejected(status),
+        *_join(status),
+        *_classes(status),
+        *_trend(status),
+        *_coverage(status),
+        *_source(status),
+        *_times(status.times, status.events),
+        *(f"{each}." for each in status.unfinished),
+        *_unknown(status.unknown_fields),
+        *_worse(status),
+    ]
+
+
+def _rejected(status: Status) -> list[str]:
+    rejected, events, most = status.rejected, status.events, [*status.reasons.items()]
+    if rejected <= _REJECTED * events:
+        return []
+    text = "; ".join(f"{_often(count)}, {kind}" for kind, count in most[:_SHOWN])
+    if len(most) > _SHOWN:
+        text += f"; {_often(sum(count for _, count in most[_SHOWN:]))}, for other reasons"
+    return [
+        f"{rejected:,} of {events:,} events were rejected ({rejected / events:.1%})"
+        f"{': ' + text if text else ''}. --rejects FILE keeps each with its reason."
+    ]
+
+
+def _join(status: Status) -> list[str]:
+    counts, words = status.join, []
+    labels, predictions = counts.labels, counts.predictions
+    after = status.label_delay_limit
+    if after is not None and not counts.joined + counts.implied and status.pending:
+        return [
+            f"Nothing was learned: the {status.pending:,} predictions of the last {show_duration(after)}"
+            " (label_delay_limit) still wait, and the stream is no longer than that. Let it go on, or lower"
+            " [join] label_delay_limit."
+        ]
+    if labels and not counts.joined and counts.late <= _MOSTLY * labels:
+        return [
+            f"None of the {labels:,} labels met one of the {predictions:,} predictions."
+            " Have the labels the ids of the predictions, in the same form, and do they come within [join]"
+            " label_ttl?"
+        ]
+    wait = "label_ttl" if after is None else "label_delay_limit"
+    for count, what, advice in (
+        (
+            counts.late,
+            "came late, after their prediction had expired",
+            f"Raise [join] {wait}, and check that the times of predictions and labels are of one clock.",
+        ),
+        (
+            counts.early - counts.unmatched,  # the others waited in vain
+            "came before their prediction",
+            "Check that the times of predictions and labels are of one clock, and that --events and --labels"
+            " are not exchanged.",
+        ),
+        (
+            counts.unmatched,
+            "never found a prediction",
+            "Check that the ids are those of the predictions, and that no predictions are missing.",
+        ),
+    ):
+        if count > _MOSTLY * labels:
+            words.append(f"{count:,} of {labels:,} labels ({count / labels:.0%}) {what}. {advice}")
+    told, contradicted = status.positives, counts.contradicted
+    if after is not None and contradicted > _CONTRADICTED * (told + contradicted):
+        words.append(
+            f"{contradicted:,} of {told + contradicted:,} positive labels"
+            f" ({contradicted / (told + contradicted):.0%}) came after their prediction had counted as 0."
+            f" [join] label_delay_limit, {show_duration(after)}, is too short: raise it"
+            f"{'' if status.corrects else ', or set corrections = true'}."
+        )
+    if labels and counts.expired > _MOSTLY * predictions:
+        words.append(
+            f"{counts.expired:,} of {predictions:,} predictions ({counts.expired / predictions:.0%}) expired"
+            " without a label. If labels take longer than [join] label_ttl, raise it; if only some cases are"
+            " ever labelled, the map is right for such cases alone."
+        )
+    return words
+
+
+def _classes(status: Status) -> list[str]:
+    joined = [0] * (status.positives < status.labels) + [1] * (status.positives > 0)
+    return [
+        f"All {labels:,} {which} labels are {classes[0]}: a map of one class says nothing."
+        " Check how the labels are coded, and whether those of the other class come at all."
+        for which, labels, classes in (
+            ("source", status.source_labels, status.source_classes),
+            ("joined", status.labels, joined),
+        )
+        if labels >= _FEW and len(classes) == 1
+    ]
+
+
+def _trend(status: Status) -> list[str]:
+    trend, out = status.trend, status.delay.out or 0.0
+    if trend is None or abs(trend.z) < _TREND or status.label_delay_limit is not None:
+        return []  # what is matured is learned with all its labels
+    off = out * (trend.later - trend.rate)
+    if abs(off) < _OFF * min(trend.rate, 1.0 - trend.rate):
+        return []
+    more, low = ("more", "low") if off > 0.0 else ("less", "high")
+    return [
+        f"Labels that come later are {more} often positive: {trend.later:.1%} of the slower half are, and"
+        f" {trend.sooner:.1%} of the faster (z = {trend.z:+.1f}), while {out:.0%} of the predictions wait for"
+        " theirs. If these will be like those of the slower half, the share of positives that was learned,"
+        f' {trend.rate:.1%}, is too {low} by {abs(off):.1%}. With [join] missing_labels = "negative",'
+        f" predictions mature before they are learned: {_PAGE}."
+    ]
+
+
+def _coverage(status: Status) -> list[str]:
+    if not status.unlabelled:
+        return []
+    widest = sorted(status.unlabelled, key=lambda each: -each.predictions)[:_SHOWN_RANGES]
+    in_order = sorted(widest, key=lambda each: each.low)
+    named = " and ".join(f"from {each.low:.3g} to {each.high:.3g}" for each in in_order)
+    predictions, labels = (sum(getattr(each, name) for each in widest) for name in ("predictions", "labels"))
+    return [
+        f"Labels hardly reach scores {named}: of {predictions:,} predictions there that are old enough,"
+        f" {labels:,} got one, against {status.labelled:.0%} of all. What the map says there,"
+        " other scores taught, and the figures are of those. Have some of these cases labelled at random, and"
+        f" give each label its propensity: {_PAGE}."
+    ]
+
+
+def _source(status: Status) -> list[str]:
+    engines = status.engines
+    lacking = [engine for engine in engines if engine.lacks_source]
+    if not lacking:
+        return []
+    mode, which = lacking[0].mode, ""
+    if len(engines) > 1:
+        which = f" for {len(lacking)} of the first {len(engines)} keys, such as {shown(lacking[-1].key)}"
+    return [
+        f"Mode {mode!r} got no labels of the source{which}: the scores were served unchanged. Give labels"
+        " from before the deployment with --source, each with its key if there are keys, or take"
+        ' [recalibrator] mode = "auto" or "target", which need none.'
+    ]
+
+
+def _times(times: TimesRead, events: int) -> list[str]:
+    words = []
+    if times.converted:
+        words.append(
+            f"{_often(times.converted)}, an event time was in milliseconds or finer and was taken as such."
+            " Write seconds since the epoch, or ISO 8601."
+        )
+    if times.backwards > _BACKWARDS * events:
+        words.append(
+            f"{times.backwards:,} of {events:,} events ({times.backwards / events:.0%}) are more than"
+            f" {BACKWARDS:.0f} seconds earlier than one before them in their file: they were taken as if they"
+            " had come when that one did. Sort the files by time."
+        )
+    return words
+
+
+def _unknown(fields: Mapping[str, int] | None) -> list[str]:
+    if not fields:
+        return []
+    most = sorted(fields.items(), key=lambda item: (-item[1], item[0]))
+    named = [_field(name, count) for name, count in most[:_SHOWN_FIELDS]]
+    if len(most) > _SHOWN_FIELDS:
+        named.append(f"and {len(most) - _SHOWN_FIELDS:,} more")
+    return [f"Unknown fields were ignored: {', '.join(named)}."]
+
+
+def _field(name: str, count: int) -> str:
+    """Return a field with its count, and the field that may be meant."""
+    meant = did_you_mean(name)
+    return f"{name[:40]} ({_often(count)}{f': did you mean {meant}?' if meant else ''})"
+
+
+def _often(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
+
+
+def _worse(status: Status) -> list[str]:
+    labels, before, after = status.labels, status.before.brier, status.after.brier
+    if before is None or after is None or labels < _MANY or after <= _WORSE * before:
+        return []
+    return [
+        f"The Brier score after recalibration, {after:.5f}, is above the one before, {before:.5f}: over"
+        f" {labels:,} labels, the scores as they came were better. Check that a label belongs to the"
+        " prediction with its id, and whether the stream drifts: a [recalibrator] window forgets old labels."
+    ]

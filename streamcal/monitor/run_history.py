@@ -1,0 +1,165 @@
+"""History of a run, for its status record: map versions, priors, alarms and the latest rejects.
+
+What is kept is bounded, however long the run and however many its keys.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from streamcal.certificates.first_claim import NO_CLAIM
+from streamcal.engine.emissions import DriftAlarm, Mixing
+from streamcal.engine.engine import Engine
+from streamcal.monitor.alarms import advised
+from streamcal.monitor.status import Alarm, Priors, Versions
+from streamcal.run.outcome import Moment, Outcome
+from streamcal.run.ports import Store
+from streamcal.run.rows import AlarmRow, MapRow, RejectRow
+
+__all__ = ["LATEST_REJECTS", "RunHistory", "claimed", "stored_history"]
+
+LATEST_REJECTS: Final = 20
+"""Number of the latest rejects that are shown one by one."""
+
+_MOST_POINTS: Final = 128
+_MOST_ALARMS: Final = 50
+_MOST_KEYS: Final = 128  # whose history is kept: far more than are shown
+
+T = TypeVar("T")
+
+
+class _Thinned(Generic[T]):
+    """Values in their order: all at first, then ever fewer of those behind, and always the latest."""
+
+    def __init__(self) -> None:
+        self._kept: list[T] = []
+        self._stride, self._count = 1, 0
+        self.latest: T | None = None
+
+    def add(self, value: T) -> None:
+        """Add one."""
+        if self._count % self._stride == 0:
+            if len(self._kept) == _MOST_POINTS:
+                self._kept = self._kept[::2]
+                self._stride *= 2
+            if self._count % self._stride == 0:
+                self._kept.append(value)
+        self.latest = value
+        self._count += 1
+
+    @property
+    def values(self) -> list[T]:
+        """Values that are kept, and the latest."""
+        if self.latest is None or (self._kept and self._kept[-1] is self.latest):
+            return self._kept
+        return [*self._kept, self.latest]
+
+
+class _Risks(msgspec.Struct):
+    risk: float
+    target_risk: float | None
+
+
+class RunHistory:
+    """History of a run that nothing else keeps: map versions, priors and the latest rejects."""
+
+    def __init__(self) -> None:
+        self._maps: dict[str | None, _Thinned[MapRow]] = {}
+        self._moments: dict[str | None, _Thinned[Moment]] = {}
+        self._alarms: deque[AlarmRow] = deque(maxlen=_MOST_ALARMS)
+        self.rejects: deque[RejectRow] = deque(maxlen=LATEST_REJECTS)
+        """The latest, with the raw text: newest last."""
+
+    def take(self, outcome: Outcome) -> None:
+        """Take note of what a micro-batch gave."""
+        self.take_maps(outcome.maps)
+        for row, moment in zip(outcome.maps, outcome.moments, strict=False):  # of a calibration: none
+            self._take_moment(row.key, moment)
+        self._alarms.extend(outcome.alarms)
+        self.rejects.extend(outcome.rejects[-LATEST_REJECTS:])
+
+    def take_maps(self, rows: Iterable[MapRow]) -> None:
+        """Take note of map versions, such as those of a store, in their order."""
+        for row in rows:
+            maps = self._maps.get(row.key)
+            if maps is None:
+                if len(self._maps) > _MOST_KEYS:
+                    continue
+                maps = self._maps[row.key] = _Thinned()
+            if bytes(row.certificate) == b"null" and maps.latest is not None:  # the newest certificate stands
+                row = msgspec.structs.replace(row, certificate=maps.latest.certificate)
+            maps.add(row)
+
+    def versions(self, key: str | None) -> Versions:
+        """Return the map versions of a key so far."""
+        maps = self._maps.get(key)
+        return _versions([] if maps is None else maps.values)
+
+    def priors(self, key: str | None, now: Moment) -> Priors:
+        """Return the running priors of a key up to now, and take note of the latest."""
+        self._moments.setdefault(key, _Thinned())  # a shown key always keeps its history
+        self._take_moment(key, now)
+        columns: list[list[Any]] = [list(column) for column in zip(*self._moments[key].values, strict=True)]
+        return Priors(*columns)
+
+    def alarms(self, engines: Mapping[str | None, Engine]) -> list[Alarm]:
+        """Return the alarms, the newest last: those of some engines, and of others in this process."""
+        raised: list[DriftAlarm | AlarmRow] = [
+            msgspec.structs.replace(alarm, key=key)
+            for key, engine in engines.items()
+            for alarm in engine.alarms
+        ]
+        raised += [alarm for alarm in self._alarms if alarm.key not in engines]
+        return [advised(alarm) for alarm in raised[-_MOST_ALARMS:]]
+
+    def _take_moment(self, key: str | None, moment: Moment) -> None:
+        moments = self._moments.get(key)
+        if moments is None:
+            if len(self._moments) > _MOST_KEYS:
+                return
+            moments = self._moments[key] = _Thinned()
+        if moments.values[-1:] != [moment]:
+            moments.add(moment)
+
+
+def stored_history(store: Store) -> RunHistory:
+    """Return the map versions and the latest rejects of a store.
+
+    Raises as `streamcal.run.stored.stored_pipeline`.
+    """
+    history = RunHistory()
+    history.take_maps(store.maps())
+    history.rejects.extend(store.rejects())
+    return history
+
+
+def _versions(rows: Sequence[MapRow]) -> Versions:
+    found = [
+        (
+            row.version,
+            row.time,
+            msgspec.json.decode(row.certificate, type=_Risks | None),
+            msgspec.json.decode(row.mixture, type=Mixing | None),
+        )
+        for row in rows
+    ]
+    names = dict.fromkeys(name for *_, mixing in found if mixing is not None for name in mixing.weights)
+    return Versions(
+        [version for version, *_ in found],
+        [time for _, time, *_ in found],
+        [None if risks is None else claimed(risks.risk) for *_, risks, _ in found],
+        [None if risks is None else claimed(risks.target_risk) for *_, risks, _ in found],
+        {
+            name: [0.0 if mixing is None else mixing.weights.get(name, 0.0) for *_, mixing in found]
+            for name in names
+        },
+    )
+
+
+def claimed(bound: float | None) -> float | None:
+    """Return a certified bound; None where it claims nothing."""
+    return bound if bound is not None and bound < NO_CLAIM else None

@@ -1,0 +1,258 @@
+"""Status of a run as one plain record: table, summary, remarks, metrics, live page and report are made of it.
+
+All of it is bounded, however long the run and however many its keys. It holds no event: of a reject it has
+the place and the kind of the reason, for the raw text may be personal. `streamcal.monitor.build` makes it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from streamcal.join.outcomes import JoinCounts
+from streamcal.quality.delays import Delay, Trend
+from streamcal.quality.figures import Figures
+from streamcal.quality.label_coverage import UncoveredScores
+from streamcal.run.order import TimesRead
+
+__all__ = [
+    "INTERVAL",
+    "SHOWN_KEYS",
+    "Alarm",
+    "Bins",
+    "Certified",
+    "CurveColumns",
+    "DelayQuantile",
+    "Priors",
+    "Rating",
+    "RejectPlace",
+    "Served",
+    "Status",
+    "Versions",
+    "View",
+    "Windows",
+]
+
+SHOWN_KEYS: Final = 20
+"""Number of keys, the first ones, whose engines are part of a record."""
+
+INTERVAL: Final = 0.95
+"""Coverage of the interval of one bin at one moment; no certificate."""
+
+
+class Bins(msgspec.Struct):
+    """A reliability diagram: a value for each bin, in the order of the forecasts."""
+
+    labels: list[int]
+    forecast: list[float]
+    """Mean forecast."""
+    rate: list[float]
+    """Rate of label 1."""
+    low: list[float]
+    """The interval of that rate (Clopper and Pearson), each bin alone: see `INTERVAL`."""
+    high: list[float]
+
+
+class Rating(msgspec.Struct):
+    """Quality of the forecasts of one side, over all labels; None without labels."""
+
+    brier: float | None
+    log_loss: float | None
+    ece: float | None
+    """Expected calibration error over the bins."""
+    gap: float | None
+    """Mean forecast − mean label."""
+    bins: Bins
+
+
+class CurveColumns(msgspec.Struct):
+    """Quality of the forecasts of one side, window by window: `streamcal.quality.history.Curve`."""
+
+    forecast: list[float]
+    brier: list[float]
+    log_loss: list[float]
+    ece: list[float]
+
+
+class Windows(msgspec.Struct):
+    """Windows of consecutive labels; a value for each."""
+
+    width: int
+    """Labels in each."""
+    labels: list[int]
+    """Joined labels up to its end."""
+    time: list[float | None]
+    """Event time at its end, seconds since the epoch."""
+    rate: list[float]
+    """Rate of label 1: the prior that was observed."""
+    before: CurveColumns
+    after: CurveColumns
+
+
+class Versions(msgspec.Struct):
+    """Map versions, thinned to a bounded number; a value for each."""
+
+    version: list[int]
+    time: list[float | None]
+    risk: list[float | None]
+    """Certified upper bound on the risk of h; None where nothing is claimed."""
+    target_risk: list[float | None]
+    """Certified upper bound on the risk of the served map in the target."""
+    weights: dict[str, list[float]]
+    """Mode ``auto``: of each candidate."""
+
+
+class Priors(msgspec.Struct):
+    """The running priors as map versions began and as records were made, thinned; a value for each."""
+
+    labels: list[int]
+    """Target labels so far."""
+    time: list[float | None]
+    source: list[float | None]
+    target: list[float | None]
+
+
+class Certified(msgspec.Struct):
+    """Claims of the certificate of the served map."""
+
+    version: int
+    domain: str
+    delta: float
+    risk: str
+    """In words: a figure, or why there is none."""
+    target_risk: str
+    risk_bound: float | None
+    """Certified upper bound on the risk of h; None where nothing is claimed."""
+    target_risk_bound: float | None
+    cohorts: str | None
+    """``matured`` if the target's part rests on matured cohorts."""
+    pending: int
+    refuted: list[str]
+    assumptions: list[str]
+
+
+class Served(msgspec.Struct):
+    """The engine of a key now."""
+
+    key: str | None
+    mode: str
+    version: int
+    bins: int | None
+    """Number of bins; None: identity."""
+    source_labels: int
+    source_prior: float | None
+    target_labels: int
+    target_prior: float | None
+    lacks_source: bool
+    """Whether scores are served unchanged for want of labels of the source."""
+    leader: str | None
+    """Mode ``auto``: the candidate with the largest weight."""
+    weights: dict[str, float]
+    """Mode ``auto``: weight of each candidate."""
+    log_e_value: float | None
+    """Against label shift."""
+    certified: Certified | None
+    no_claim: str | None
+    """Reason for which there is no certificate, in words."""
+
+
+class View(msgspec.Struct):
+    """Figures of all events, or of those with one key."""
+
+    key: str | None
+    """Key of the events; None: all events."""
+    labels: int
+    """Joined ones."""
+    positives: int
+    before: Rating
+    after: Rating
+    windows: Windows
+    served: Served | None
+    """Served map; None in the view of all events, if they have keys."""
+    versions: Versions
+    priors: Priors
+
+
+class RejectPlace(msgspec.Struct):
+    """Where a rejected event was, and the kind of the reason."""
+
+    source: str
+    line: int
+    reason: str
+
+
+class Alarm(msgspec.Struct):
+    """An assumption that is refuted, and what to do."""
+
+    key: str | None
+    assumption: str
+    reason: str
+    target_labels: int
+    advice: str
+
+
+class DelayQuantile(msgspec.Struct):
+    """A share of the labels came within so many seconds of event time."""
+
+    share: float
+    seconds: float
+
+
+class Status(msgspec.Struct):
+    """Status of a run."""
+
+    format: int
+    clock: float | None
+    """The latest event time."""
+    events: int
+    source_labels: int
+    source_classes: list[int]
+    """Classes of the labels of the source so far."""
+    rejected: int
+    reasons: dict[str, int]
+    """Number of rejected events, by the kind of the reason."""
+    rejects: list[RejectPlace]
+    """The latest, newest first."""
+    times: TimesRead
+    """Event times by how they were taken."""
+    unknown_fields: dict[str, int] | None
+    """Number of times that each unknown field was ignored; None of a store, which does not keep it."""
+    unfinished: list[str]
+    """Ends of inputs that a later run reads, and what to do."""
+    join: JoinCounts
+    label_delay_limit: float | None
+    """Seconds after which a prediction without a label counts as 0; None: it never does."""
+    corrects: bool
+    """Whether a label that differs from the one that was learned takes its place."""
+    pending: int
+    delay: Delay
+    delays: list[DelayQuantile]
+    """Empty where no times are known."""
+    trend: Trend | None
+    """Whether the share of positives changes with the delay; None with too few labels."""
+    labelled: float
+    """Share of the predictions that got a label, of those old enough."""
+    unlabelled: list[UncoveredScores]
+    """Ranges of scores that labels hardly reach."""
+    labels: int
+    """Labels by which the forecasts are judged."""
+    positives: int
+    before: Figures
+    """Quality of the scores."""
+    after: Figures
+    """Quality of the recalibrated probabilities."""
+    keys: int
+    engines: list[Served]
+    """Engines of the first `SHOWN_KEYS` keys."""
+    views: list[View]
+    """All events; then those of the first keys, if there are keys. Empty without a `RunHistory`."""
+    alarms: list[Alarm]
+    warnings: list[str]
+    """Remarks on the run (`streamcal.monitor.remarks`)."""
+    options: dict[str, Any]
+
+    @property
+    def quality(self) -> dict[str, Figures]:
+        """Figures of the scores and of the recalibrated probabilities, by ``before`` and ``after``."""
+        return {"before": self.before, "after": self.after}

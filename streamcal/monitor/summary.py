@@ -1,0 +1,138 @@
+"""The figures of a run: rows of a table for a person, a dictionary for the log and for ``--summary``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from streamcal.monitor.status import Served, Status
+from streamcal.quality.delays import Delay
+from streamcal.quality.figures import WINDOW, Figures
+from streamcal.times import show_duration
+
+__all__ = ["closing_rows", "delay_rows", "quality_rows", "run_summary"]
+
+_FIGURES: Final = {
+    "brier": ("Brier score", ".5f"),
+    "log_loss": ("log loss", ".5f"),
+    "ece": ("calibration error (ECE)", ".5f"),
+    "gap": ("gap (mean forecast − mean label)", "+z.5f"),
+    "worst_gap": (f"worst gap over {WINDOW:,} labels", "+z.5f"),
+}
+
+
+def closing_rows(status: Status) -> list[tuple[str, str]]:
+    """Return the rows of the table at the end of a run: what it is, and the figure."""
+    counts, matures = status.join, status.label_delay_limit is not None
+    rows: list[tuple[str, int | float | str | None]] = [
+        ("events", status.events),
+        ("source labels", status.source_labels),
+        ("predictions", counts.predictions),
+        ("labels", counts.labels),
+        ("  joined", counts.joined),
+        *([("  implied (no label: counted as 0)", counts.implied)] if matures else []),
+        ("  early (before their prediction)", counts.early),
+        ("  late (after their prediction expired)", counts.late),
+        ("  unmatched (prediction never came)", counts.unmatched),
+        ("duplicate", counts.duplicate),
+        ("  corrected (label unlike the first)", counts.corrected),
+        *([("  contradicted (1 after it was counted as 0)", counts.contradicted)] if matures else []),
+        ("expired (label never came in time)", counts.expired),
+        ("pending at the end", status.pending),
+        *delay_rows(status.delay),
+        ("rejected", status.rejected),
+    ]
+    if status.unknown_fields is not None:
+        rows.append(("unknown fields ignored", sum(status.unknown_fields.values())))
+    for name, before, after in quality_rows(status.quality):
+        rows += [(f"{name} before", before), (f"{name} after", after)]
+    for engine in status.engines:
+        name = "" if len(status.engines) == 1 else f" [{engine.key}]"
+        rows += [
+            (f"map version{name}", engine.version),
+            (f"bins{name}", engine.bins or "identity"),
+            (f"prior, source{name}", engine.source_prior),
+            (f"prior, target{name}", engine.target_prior),
+            *_claims(engine, name),
+        ]
+    if status.keys > len(status.engines):
+        rows.append(("keys", status.keys))
+    return [(name, _show(value)) for name, value in rows]
+
+
+def delay_rows(delay: Delay) -> list[tuple[str, str]]:
+    """Return what is said of the delay of labels, and how much; without predictions, nothing."""
+    rows = (
+        ("half of the labels within", delay.median, show_duration),
+        ("nine of ten labels within", delay.most, show_duration),
+        ("share still out, of all predictions", delay.out, "{:.1%}".format),
+        ("  the oldest of them waits for", delay.oldest, show_duration),
+    )
+    return [(name, shown(value)) for name, value, shown in rows if value is not None]
+
+
+def quality_rows(figures: Mapping[str, Figures]) -> list[tuple[str, str, str]]:
+    """Return what each figure is called, and its value before and after recalibration.
+
+    Windows are not spoken of until one is full.
+    """
+    rows = []
+    for field, (name, form) in _FIGURES.items():
+        values = getattr(figures["before"], field), getattr(figures["after"], field)
+        if field == "worst_gap" and None in values:
+            continue
+        old, new = ("–" if value is None else format(value, form) for value in values)
+        rows.append((name, old, new))
+    return rows
+
+
+def _claims(engine: Served, name: str) -> list[tuple[str, str]]:
+    """Return the certified risks of the map, and the assumptions that are refuted."""
+    claim = engine.certified
+    if claim is None:
+        return [(f"certified risk{name}", engine.no_claim or "–")]
+    share = f"{1.0 - claim.delta:.0%} sure"
+    if claim.cohorts == "matured":
+        share += f", matured, {claim.pending:,} pending"
+    rows = [(f"certified risk of h, {claim.domain} ({share}){name}", _bound(claim.risk_bound, claim.risk))]
+    if claim.domain == "source" and claim.target_risk != "none":
+        words = _bound(claim.target_risk_bound, claim.target_risk)
+        rows.append((f"certified risk in the target ({share}){name}", words))
+    # By name only: what it says is long, and `streamcal show --json` has it with the certificate.
+    return rows + [(f"refuted{name}", assumption.partition(":")[0]) for assumption in claim.refuted]
+
+
+def _bound(bound: float | None, words: str) -> str:
+    return words if bound is None else f"{bound:.5f}"
+
+
+def run_summary(status: Status) -> dict[str, Any]:
+    """Return the figures of the run, for the JSON log and ``--summary``."""
+    return {
+        "events": status.events,
+        "source_labels": status.source_labels,
+        "rejected": status.rejected,
+        "reasons": status.reasons,
+        "unknown_fields": sum((status.unknown_fields or {}).values()),
+        "join": msgspec.structs.asdict(status.join),
+        "pending": status.pending,
+        "delay": msgspec.structs.asdict(status.delay),
+        **{
+            f"{name}_{when}": getattr(figures, name)
+            for name in Figures.__struct_fields__
+            for when, figures in status.quality.items()
+        },
+        "keys": status.keys,
+        "map_versions": {engine.key or "": engine.version for engine in status.engines},
+        "remarks": status.warnings,
+    }
+
+
+def _show(value: float | str | None) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return value if isinstance(value, str) else f"{value:.5f}"

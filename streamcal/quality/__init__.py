@@ -1,0 +1,4 @@
+"""Quality of forecasts, by the labels that came.
+
+May import events, sketch and maps.
+"""

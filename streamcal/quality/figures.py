@@ -1,0 +1,362 @@
+"""Quality of forecasts, by their labels: figures, a reliability diagram, and how labels come.
+
+What is kept is bounded, and depends on the order of the labels alone, not on how they were cut into
+micro-batches: a run that was killed and resumed gives the figures of one that was not, to the last digit.
+
+Labels with weights count for so much in all `Figures`, which then estimate those of the deployment. The
+history over time counts each label that came once.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Self
+
+import msgspec
+import numpy as np
+
+from streamcal.maps import binning
+from streamcal.quality.delays import Delays
+from streamcal.quality.history import GRAIN, History, HistoryState
+from streamcal.quality.label_coverage import CoverageState, LabelCoverage
+from streamcal.sketch import checks, grid
+from streamcal.sketch.decoding import MOST, Count, Finite, require, within
+from streamcal.sketch.score_sketch import ScoreSketch
+from streamcal.sketch.weighing import ONE, as_units
+from streamcal.values import Counts, Floats, Labels
+
+__all__ = [
+    "ECE_BINS",
+    "RATED_KEYS",
+    "WINDOW",
+    "Figures",
+    "ForecastQuality",
+    "ForecastQualityState",
+    "Quality",
+    "QualityState",
+    "Unrated",
+]
+
+ECE_BINS: Final = 15
+"""The bins of the calibration error, of equal mass: at most so many, for no edge parts equal forecasts."""
+
+WINDOW: Final = 5_000
+"""Consecutive labels whose mean is compared with that of their forecasts."""
+
+RATED_KEYS: Final = 8
+"""Number of keys that are rated one by one: the first whose labels come. Each adds kilobytes to a commit."""
+
+_CELLS: Final = 512  # of the sketch that the bins are made of: some kilobytes of every commit
+_LEAST: Final = 1e-15
+
+
+class Figures(msgspec.Struct):
+    """Figures of the quality of one stream of forecasts; None without labels."""
+
+    brier: float | None = None
+    """Brier score: mean of (forecast − label)²."""
+    log_loss: float | None = None
+    """Mean of −ln of the probability that was given to the label, at least 10⁻¹⁵."""
+    ece: float | None = None
+    """Expected calibration error: mean |mean forecast − rate of label 1| over `ECE_BINS` bins of equal mass,
+    each counted with its labels."""
+    gap: float | None = None
+    """Mean forecast − mean label."""
+    worst_gap: float | None = None
+    """Gap of largest absolute value among the windows of `WINDOW` labels, one behind the other, in the order
+    in which labels came; None before the first is full."""
+    latest_gap: float | None = None
+    """Gap of the latest full window."""
+
+
+class ForecastQualityState(msgspec.Struct, omit_defaults=True):
+    """All of a `ForecastQuality`."""
+
+    squares: Finite
+    log_losses: Finite
+    sketch: ScoreSketch
+    forecasts: Floats
+    """Sum of the forecasts of each cell of the sketch."""
+    open_gap: Finite
+    """Sum of forecast − label in the window that is not full yet."""
+    worst_gap: Finite | None
+    latest_gap: Finite | None
+    open_weight: Finite = 0.0
+    """Sum of weight − 1 in that window."""
+
+
+class ForecastQuality:
+    """Quality of one stream of forecasts.
+
+    Examples
+    --------
+    >>> quality = ForecastQuality()
+    >>> losses = quality.add([0.25, 0.25, 0.75, 0.75], [0, 1, 1, 1])
+    >>> figures = quality.figures
+    >>> figures.brier, round(figures.log_loss, 4), figures.ece, figures.gap
+    (0.1875, 0.5623, 0.25, -0.25)
+    """
+
+    def __init__(self) -> None:
+        self._squares = 0.0
+        self._log_losses = 0.0
+        self._sketch = ScoreSketch(_CELLS)
+        self._forecasts: Floats = np.empty(0)  # their sum in each cell of the sketch
+        self._open_gap = 0.0
+        self._open_weight = 0.0
+        self._worst_gap: float | None = None
+        self._latest_gap: float | None = None
+
+    @property
+    def labels(self) -> int:
+        """Number of labels."""
+        return self._sketch.n
+
+    @property
+    def positives(self) -> int:
+        """Number of labels that are 1."""
+        return self._sketch.n_positives
+
+    @property
+    def figures(self) -> Figures:
+        """The figures, over all labels."""
+        if not self.labels:
+            return Figures()
+        positives, n = self._masses[1], self._weight
+        excess = self._forecasts - positives
+        splits = binning.uniform_mass(self._sketch.weighed.masses.sum(axis=0), ECE_BINS)
+        return Figures(
+            self._squares / n,
+            self._log_losses / n,
+            float(np.abs(np.add.reduceat(excess, splits[:-1])).sum()) / n,
+            float(excess.sum()) / n,
+            self._worst_gap,
+            self._latest_gap,
+        )
+
+    @property
+    def _weight(self) -> float:
+        """The sum of the labels' weights; their number, where all are 1."""
+        n, mass = self.labels, self._sketch.mass
+        return n + mass.labels / ONE if any(mass) else n
+
+    @property
+    def _masses(self) -> Floats:
+        """The weight of the labels of each class and cell, float64[2, m]."""
+        masses = self._sketch.weighed.masses
+        unit = int(masses.sum()) / self._weight  # 1, or the units of 1
+        return masses.astype(np.float64) / unit
+
+    def add(
+        self,
+        forecasts: Sequence[float] | Floats,
+        labels: Sequence[int] | Labels,
+        weights: Floats | None = None,
+    ) -> Floats:
+        """Add forecasts in [0, 1] with their labels, 0 or 1, in the order in which the labels came.
+
+        ``weights`` are theirs, float64[n]; None: all are 1.
+
+        Returns
+        -------
+        Their log losses: float64[n].
+        """
+        values, labels = np.asarray(forecasts, np.float64), np.asarray(labels, np.int8)
+        losses: Floats = -np.log(np.maximum(np.where(labels == 1, values, 1.0 - values), _LEAST))
+        if not len(values):
+            return losses
+        units = None if weights is None else as_units(weights, len(values))
+        each = np.ones(len(values)) if units is None else units / ONE
+        self._log_losses = _sum_on(self._log_losses, each * losses)
+        self._squares = _sum_on(self._squares, each * (values - labels) ** 2)
+        rounded = np.rint(each * values / GRAIN) * GRAIN
+        self._add_gaps(rounded - each * labels, each - 1.0)
+        self._add_to_cells(values, rounded, labels, units)
+        return losses
+
+    def bins(self, most: int) -> tuple[Floats, Floats, Floats]:
+        """Return labels, sum of forecasts and positives of at most so many bins of equal mass.
+
+        The arrays are float64[bins]; there has to be a label.
+        """
+        masses = self._masses
+        splits = binning.uniform_mass(self._sketch.weighed.masses.sum(axis=0), most)
+        forecasts = np.add.reduceat(self._forecasts, splits[:-1])
+        return binning.bin_sums(masses.sum(axis=0), splits), forecasts, binning.bin_sums(masses[1], splits)
+
+    def diagram(self, bins: int) -> tuple[Floats, Floats]:
+        """Return the mean forecast and the rate of label 1 of at most ``bins`` bins of equal mass.
+
+        Both arrays are float64[bins]; there has to be a label.
+        """
+        mass, forecasts, positives = self.bins(bins)
+        return forecasts / mass, positives / mass
+
+    @property
+    def state(self) -> ForecastQualityState:
+        """All of it, to be stored."""
+        return ForecastQualityState(
+            self._squares,
+            self._log_losses,
+            self._sketch,
+            self._forecasts,
+            self._open_gap,
+            self._worst_gap,
+            self._latest_gap,
+            self._open_weight,
+        )
+
+    @classmethod
+    def restore(cls, state: ForecastQualityState) -> Self:
+        """Go on from a state; raise ValueError if it is none."""
+        made = cls()
+        made._sketch = state.sketch.checked_as(made._sketch)
+        cells = len(made._sketch.cells)
+        made._forecasts = within(state.forecasts, 0.0, MOST, "sums of forecasts", cells)
+        most = made._masses.sum(axis=0) if cells else made._forecasts
+        fewer = (made._forecasts <= most).all()
+        require(fewer, "the sum of a cell's forecasts is not between 0 and their number")
+        made._squares, made._log_losses = state.squares, state.log_losses
+        made._open_gap, made._open_weight = state.open_gap, state.open_weight
+        made._worst_gap, made._latest_gap = state.worst_gap, state.latest_gap
+        return made
+
+    def _add_gaps(self, excess: Floats, more: Floats) -> None:
+        """Add forecast − label of the labels behind those in the sketch; end each window that is full.
+
+        ``more`` is weight − 1 of each, which the excess is a multiple of.
+        """
+        sums = self._open_gap + np.cumsum(excess)
+        weights = self._open_weight + np.cumsum(more)
+        full = slice(WINDOW - 1 - self.labels % WINDOW, None, WINDOW)
+        ends, weights_then = sums[full], weights[full]
+        if not len(ends):
+            self._open_gap, self._open_weight = float(sums[-1]), float(weights[-1])
+            return
+        self._open_weight = float(weights[-1] - weights_then[-1])
+        gaps = np.diff(ends, prepend=0.0) / (WINDOW + np.diff(weights_then, prepend=0.0))
+        worst = float(gaps[np.abs(gaps).argmax()])
+        if self._worst_gap is None or abs(worst) > abs(self._worst_gap):
+            self._worst_gap = worst
+        self._latest_gap = float(gaps[-1])
+        self._open_gap = float(sums[-1] - ends[-1])
+
+    def _add_to_cells(self, values: Floats, rounded: Floats, labels: Labels, units: Counts | None) -> None:
+        held, level = self._sketch.cells, self._sketch.level
+        self._sketch.add_checked(checks.as_scores(values), checks.as_labels(labels), units)
+        cells, risen = self._sketch.cells, self._sketch.level - level
+        where = np.searchsorted(cells, np.concatenate([held >> risen, grid.cells_of(values, level + risen)]))
+        sums = np.concatenate([self._forecasts, rounded])
+        self._forecasts = np.bincount(where, sums, len(cells)).astype(np.float64, copy=False)
+
+
+class Unrated(NamedTuple):
+    """Joined labels that were not rated yet, with what was forecast: columns, in the order of the labels."""
+
+    scores: array[float]
+    probabilities: array[float]
+    labels: array[int]
+    keys: list[str | None]
+    delays: array[float]
+    """Event time from the prediction to its label, in seconds; NaN: unknown, or no label came."""
+    predicted_at: array[float]
+    """Event time of the prediction; NaN: none."""
+    times: array[float]
+    """By which each counts: that of the label, or of maturity; NaN: none."""
+    weights: dict[int, float]
+    """By index, those other than 1."""
+
+    @classmethod
+    def none(cls) -> Self:
+        """Return empty columns."""
+        return cls(array("d"), array("d"), array("b"), [], array("d"), array("d"), array("d"), {})
+
+
+class QualityState(msgspec.Struct):
+    """All of a `Quality`."""
+
+    before: ForecastQualityState
+    after: ForecastQualityState
+    history: HistoryState | None = None
+    by_key: dict[str, HistoryState] = {}
+    delays: list[Count] = []
+    delayed_positives: list[Count] = []
+    reach: CoverageState | None = None
+
+
+class Quality(msgspec.Struct):
+    """Quality of the forecasts that were given, by the labels that joined them later."""
+
+    before: ForecastQuality = msgspec.field(default_factory=ForecastQuality)
+    """Quality of the scores."""
+    after: ForecastQuality = msgspec.field(default_factory=ForecastQuality)
+    """Quality of the recalibrated probabilities, each as it was served."""
+    history: History = msgspec.field(default_factory=History)
+    """Quality of both over time."""
+    by_key: dict[str, History] = msgspec.field(default_factory=dict)
+    """History of each of the first `RATED_KEYS` keys; empty if events have none."""
+    delays: Delays = msgspec.field(default_factory=Delays)
+    """Event time from a prediction to its label."""
+    reach: LabelCoverage = msgspec.field(default_factory=LabelCoverage)
+    """Which scores labels reach."""
+
+    @property
+    def figures(self) -> dict[str, Figures]:
+        """Figures of both, by ``before`` and ``after``."""
+        return {"before": self.before.figures, "after": self.after.figures}
+
+    def add(self, unrated: Unrated) -> None:
+        """Add joined labels."""
+        if not unrated.labels:
+            return
+        forecasts = np.array([unrated.scores, unrated.probabilities])
+        labels, times = np.array(unrated.labels, np.int8), np.array(unrated.times)
+        weights = None
+        if unrated.weights:
+            weights = np.ones(len(labels))
+            weights[list(unrated.weights)] = list(unrated.weights.values())
+        both = (self.before, forecasts[0]), (self.after, forecasts[1])
+        losses = np.stack([quality.add(given, labels, weights) for quality, given in both])
+        labels_01 = labels.astype(np.float64)
+        self.history.add(forecasts, losses, labels_01, times)
+        self.delays.add(np.array(unrated.delays), labels)
+        self.reach.add_labels(forecasts[0], np.array(unrated.predicted_at))
+        named = dict.fromkeys(key for key in unrated.keys if key is not None)
+        for key in named:
+            if key not in self.by_key and len(self.by_key) < RATED_KEYS:
+                self.by_key[key] = History()
+            if key in self.by_key:
+                own = np.array([each == key for each in unrated.keys])
+                self.by_key[key].add(forecasts[:, own], losses[:, own], labels_01[own], times[own])
+
+    @property
+    def state(self) -> QualityState:
+        """All of it, to be stored."""
+        by_key = {key: history.state for key, history in self.by_key.items()}
+        return QualityState(
+            self.before.state,
+            self.after.state,
+            self.history.state,
+            by_key,
+            self.delays.counts,
+            self.delays.positives,
+            self.reach.state,
+        )
+
+    @classmethod
+    def restore(cls, state: QualityState) -> Self:
+        """Go on from a state. Raises as `ForecastQuality.restore`."""
+        return cls(
+            ForecastQuality.restore(state.before),
+            ForecastQuality.restore(state.after),
+            History() if state.history is None else History.restore(state.history),
+            {key: History.restore(each) for key, each in state.by_key.items()},
+            Delays(state.delays, state.delayed_positives),
+            LabelCoverage() if state.reach is None else LabelCoverage.restore(state.reach),
+        )
+
+
+def _sum_on(sum_: float, values: Sequence[float] | Floats) -> float:
+    """Return the sum, added to one by one: it makes no difference how labels come in parts."""
+    return float(np.cumsum(np.concatenate([[sum_], values]))[-1])

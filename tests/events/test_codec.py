@@ -1,0 +1,277 @@
+"""Decoding events: what is taken, and what each refusal says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamcal import LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.events import Event, codec
+from streamcal.events.codec import CsvDecoder, JsonDecoder, Malformed
+from streamcal.events.columns import Columns
+from streamcal.events.table_codec import RowsDecoder
+
+
+def decode(raw: str | bytes, decoder: JsonDecoder | CsvDecoder | None = None) -> Event | Malformed:
+    text = raw.encode() if isinstance(raw, str) else raw
+    return (decoder or JsonDecoder()).decode(text)
+
+
+def plain(event: Event | Malformed) -> Event:
+    assert not isinstance(event, Malformed), event.reason
+    return event
+
+
+@pytest.mark.parametrize(
+    ("raw", "event"),
+    [
+        ('{"id":"a","score":0.5}', PredictionEvent("a", 0.5)),
+        ('{"id":"a","score":1,"time":9,"key":"k"}', PredictionEvent("a", 1.0, 9.0, "k")),
+        ('{"id":"a","score":0.5,"domain":"source"}', PredictionEvent("a", 0.5, domain="source")),
+        ('{"id":17,"score":0.5}', PredictionEvent("17", 0.5)),
+        ('{"id":"a","label":1}', LabelEvent("a", 1)),
+        ('{"id":"a","label":true,"time":null}', LabelEvent("a", 1)),
+        ('{"id":"a","label":0.0}', LabelEvent("a", 0)),
+        ('{"score":0.5,"label":0}', LabelledEvent(0.5, 0)),
+        ('{"id":"a","score":0.5,"label":0,"time":1.5}', LabelledEvent(0.5, 0, "a", 1.5)),
+        ('{"id":"a","label":1,"time":"1970-01-01T00:01:00Z"}', LabelEvent("a", 1, 60.0)),
+        ('{"id":"a","label":1,"time":"1970-01-01T01:01:00+01:00"}', LabelEvent("a", 1, 60.0)),
+        ('{"id":"a","label":1,"time":"1970-01-01 00:01"}', LabelEvent("a", 1, 60.0)),
+        ('{"id":"' + "ä" * 256 + '","label":1}', LabelEvent("ä" * 256, 1)),
+    ],
+)
+def test_events_that_are_taken(raw: str, event: Event) -> None:
+    assert plain(decode(raw)) == event
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        ('{"id":"a","score":NaN}', "NaN and Infinity are not JSON, and a score must be a number in [0, 1]"),
+        ('{"id":"a","score":-Infinity}', "NaN and Infinity are not JSON"),
+        ('{"id":"a","score":-0.1}', "a score must be a number in [0, 1], got -0.1"),
+        ('{"id":"a","score":1.0000001}', "a score must be a number in [0, 1], got 1.0000001"),
+        ('{"id":"a","score":1e400}', "Number out of range"),
+        ('{"id":"a","score":"0.5"}', "a score must be a number in [0, 1], got '0.5'"),
+        ('{"id":"a","score":true}', "a score must be a number in [0, 1], got True"),
+        ('{"id":"a","score":null}', "a score must be a number in [0, 1], got None"),
+        ('{"id":"a","score":null,"label":1}', "a score must be a number in [0, 1], got None"),
+        ('{"id":"a","score":[0.5]}', "a score must be a number in [0, 1], got [0.5]"),
+        ('{"id":"a","label":2}', "a label must equal 0 or 1, got 2"),
+        ('{"id":"a","label":-1}', "a label must equal 0 or 1, got -1"),
+        ('{"id":"a","label":0.5}', "a label must equal 0 or 1, got 0.5"),
+        ('{"id":"a","label":"2"}', "a label must equal 0 or 1, got '2'"),
+        ('{"id":"a","label":null}', "a label must equal 0 or 1, got None"),
+        ('{"id":"a"}', "missing field: an event needs a score, a label, or both"),
+        ('{"score":0.5}', "missing field: a prediction or a label needs an id"),
+        ('{"label":1}', "missing field: a prediction or a label needs an id"),
+        ('{"id":"","score":0.5}', "an id must be a string of 1 to 512 bytes, got ''"),
+        ('{"id":true,"score":0.5}', "an id must be a string of 1 to 512 bytes, got True"),
+        ('{"id":"' + "x" * 513 + '","score":0.5}', "an id must be a string of 1 to 512 bytes, got 'xxx"),
+        ('{"id":"a","score":0.5,"time":"soon"}', "ISO 8601 date and time, got 'soon'"),
+        ('{"id":"a","score":0.5,"time":true}', "ISO 8601 date and time, got True"),
+        ('{"id":"a","score":0.5,"key":3}', "a key must be a string, got 3"),
+        ('{"id":"a","score":0.5,"domain":"moon"}', "a domain must be 'source' or 'target', got 'moon'"),
+        ('{"id":"a","score":0.5', "not JSON: Input data was truncated"),
+        ("hello", "not JSON: JSON is malformed"),
+        ("[1]", "an event must be a JSON object, got [1]"),
+        ("3", "an event must be a JSON object, got 3"),
+        (b'{"id":"\xff","score":0.5}', "invalid UTF-8"),
+    ],
+)
+def test_events_that_are_refused(raw: str | bytes, reason: str) -> None:
+    refused = decode(raw)
+    assert isinstance(refused, Malformed)
+    assert reason in refused.reason
+
+
+def test_unknown_fields_are_kept_out_and_counted() -> None:
+    decoder = JsonDecoder("source")
+    assert plain(decode('{"id":"a","score":0.5,"model":"v2","x":1}', decoder)) == PredictionEvent(
+        "a", 0.5, domain="source"
+    )
+    assert decoder.unknown_fields.total() == 2
+
+
+@given(st.binary() | st.text().map(str.encode))
+def test_no_text_raises(raw: bytes) -> None:
+    assert isinstance(decode(raw), Malformed | PredictionEvent | LabelEvent | LabelledEvent)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=2),
+    max_leaves=3,
+)
+FIELDS = st.fixed_dictionaries({}, optional=dict.fromkeys(("id", "score", "label", "time", "key"), JSON))
+
+
+@given(FIELDS)
+def test_fast_and_slow_decoding_agree(fields: dict[str, object]) -> None:
+    """An unknown field forces the slow way; the event must be the same."""
+    fast = decode(msgspec.json.encode(fields))
+    slow = decode(msgspec.json.encode({**fields, "zzz": 0}))
+    if isinstance(fast, Malformed):
+        assert isinstance(slow, Malformed)
+        assert slow.reason == fast.reason
+    else:
+        assert plain(fast) == plain(slow)
+
+
+LINES = st.lists(
+    st.sampled_from(
+        [
+            b'{"id":"a","score":0.5}',
+            b'{"id":"b","label":1,"key":"k"}',
+            b'{"id":"c","score":0.5,"label":0,"time":3}\r',
+            b'{"id":"d",',
+            b'"score":0.5}',
+            b'{"id":"e","score":0.5}{"id":"f","score":0.5}',
+            b'{"id":"{","score":0.5}',
+            b'{"id":7,"score":0.5}',
+            b'{"id":"g","score":2}',
+            b'{"id":"h","score":0.5,"x":{}}',
+            b"",
+            b" ",
+            b"3",
+            b"\xff",
+        ]
+    )
+    | st.binary(max_size=5),
+    max_size=6,
+)
+
+
+@given(LINES, st.booleans())
+def test_a_block_of_lines_decodes_as_its_lines_do(lines: list[bytes], ended: bool) -> None:
+    block = b"\n".join(lines) + b"\n" * ended
+    decoder = JsonDecoder()
+    events = decoder.decode_lines(block)
+    if events is not None:
+        texts = block.removesuffix(b"\n").split(b"\n")
+        assert list(events) == [decoder.decode(line) for line in texts]
+
+
+@pytest.fixture(autouse=True)
+def columns_of_few_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "FEWEST", 1)
+
+
+def test_blocks_of_predictions_and_of_labels_may_alternate() -> None:
+    decoder = JsonDecoder("source")
+    predictions = b'{"id":"a","score":0.5,"key":"k"}\n{"id":"b","score":1,"domain":"target","time":2}\n'
+    labels = b'{"id":"a","label":1}\n{"id":"b","label":0,"time":3}\n'
+    both = b'{"score":0.5,"label":1}\n{"id":"b","score":1,"label":0,"key":"k","domain":"target","time":3}\n'
+    wanted = [PredictionEvent("a", 0.5, None, "k", "source"), PredictionEvent("b", 1.0, 2.0)]
+    labelled = [LabelledEvent(0.5, 1, domain="source"), LabelledEvent(1.0, 0, "b", 3.0, "k")]
+    for block, events in [
+        (predictions, wanted),
+        (predictions, wanted),
+        (labels, [LabelEvent("a", 1), LabelEvent("b", 0, 3.0)]),
+        (both, labelled),
+        (both, labelled),
+        (predictions + labels, [*wanted, LabelEvent("a", 1), LabelEvent("b", 0, 3.0)]),
+        (predictions, wanted),
+        (b'{"id":"a","score":0.5}\n\n{"id":"b","score":0.5} {"id":"c","score":0.5}\n', None),
+        (predictions, wanted),
+        (b'{"id":"a","score":1.5}\n', None),
+        (b'{"id":"a","score":0.5,"model":"v2"}\n', None),
+        (predictions, wanted),
+    ]:
+        found = decoder.decode_lines(block)
+        assert (found if found is None else list(found)) == events
+
+
+def test_a_block_of_plain_events_is_decoded_at_once() -> None:
+    block = b'{"id":"a","score":0.5}\n{"id":"b","label":1}\r\n{"score":0.5,"label":1}\n'
+    assert JsonDecoder("source").decode_lines(block) == [
+        PredictionEvent("a", 0.5, domain="source"),
+        LabelEvent("b", 1),
+        LabelledEvent(0.5, 1, domain="source"),
+    ]
+
+
+def test_csv_rows() -> None:
+    decoder = CsvDecoder(b"id, score,label,time,model")
+    assert plain(decode('"a,b",0.25,,,m', decoder)) == PredictionEvent("a,b", 0.25)
+    assert plain(decode("a,,1,60,m", decoder)) == LabelEvent("a", 1, 60.0)
+    assert plain(decode("a,,TRUE,1970-01-01T00:01:00Z,m", decoder)) == LabelEvent("a", 1, 60.0)
+    assert plain(decode(",0.5,0.0,,m", decoder)) == LabelledEvent(0.5, 0)
+    assert decoder.unknown_fields.total() == 4
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason"),
+    [
+        ("a,nan,,", "a score must be a number in [0, 1], got nan"),
+        ("a,high,,", "a score must be a number, got 'high'"),
+        ("a,,2,", "a label must equal 0 or 1, got 2.0"),
+        ("a,0.5", "the header has 4 columns, the row 2"),
+        (b"\xff,0.5,,", "invalid UTF-8"),
+        ('"a,0.5,,', "not CSV"),
+    ],
+)
+def test_csv_rows_that_are_refused(raw: str | bytes, reason: str) -> None:
+    refused = decode(raw, CsvDecoder(b"id,score,label,time"))
+    assert isinstance(refused, Malformed)
+    assert reason in refused.reason
+
+
+@pytest.mark.parametrize("header", [b"id,time", b"id,score,score", b"\xff"])
+def test_csv_headers_that_are_refused(header: bytes) -> None:
+    with pytest.raises(ValueError, match="a CSV header must name score or label"):
+        CsvDecoder(header)
+
+
+@pytest.mark.parametrize("key", ["\x01", "a\nb", "\x7f", "k" * 600])
+@pytest.mark.parametrize("domain", [None, "moon"])
+def test_what_a_label_does_not_have_is_ignored_in_every_format(key: str, domain: str | None) -> None:
+    """A label has no key and no domain, and nothing of it is kept: they cannot cost a label."""
+    columns = Columns(keep=("note",))
+    note = "n" * 5_000
+    fields = {"id": "a", "label": 1, "key": key, "note": note}
+    fields |= {} if domain is None else {"domain": domain}
+    line = msgspec.json.encode(fields)
+    for many in (1, 100):
+        lines = JsonDecoder(columns=columns).decode_lines(b"\n".join([line] * many))
+        assert lines is None or list(lines) == [LabelEvent("a", 1)] * many
+    assert JsonDecoder(columns=columns).decode(line) == LabelEvent("a", 1)
+    assert JsonDecoder().decode(line) == LabelEvent("a", 1)  # the note is a field of another name
+    if "\n" not in key:
+        row = ",".join(str(value) for value in fields.values()).encode()
+        assert CsvDecoder(",".join(fields).encode(), columns=columns).decode(row) == LabelEvent("a", 1)
+    for many in (1, 100):
+        table = RowsDecoder(list(fields), "target", columns)
+        values = {role: [fields[role]] * many for role in table.roles}
+        assert list(table.decode(values, [[note] * many], many)) == [LabelEvent("a", 1)] * many
+    refused = JsonDecoder().decode(msgspec.json.encode(fields | {"score": 0.5}))
+    assert isinstance(refused, Malformed)
+
+
+def test_a_bad_label_of_a_table_names_its_own_column() -> None:
+    table = RowsDecoder(["id", "label", "key"], "target", Columns())
+    (wrong,) = table.decode({"id": ["a"], "label": [2], "key": ["\x01"]}, (), 1)
+    assert isinstance(wrong, Malformed)
+    assert wrong.reason.endswith("in column 'label'")
+
+
+@pytest.mark.parametrize("domains", [["source"], [None], ["source", None], ["source", "target"], ["", "x"]])
+def test_rows_of_a_table_keep_their_domain(domains: list[str | None]) -> None:
+    rows = [{"id": f"i{n}", "score": 0.5, "domain": domains[n % len(domains)]} for n in range(100)]
+    table = RowsDecoder(["id", "score", "domain"], "target", Columns())
+    values: Any = {role: [row[role] for row in rows] for role in table.roles}
+    one_by_one = [
+        table.row({name: value for name, value in row.items() if value is not None}) for row in rows
+    ]
+    assert list(table.decode(values, (), len(rows))) == one_by_one
+    lines = JsonDecoder()
+    text = b"\n".join(map(msgspec.json.encode, rows))
+    lines.decode_lines(text)  # which kind of events comes
+    events = lines.decode_lines(text) or [lines.decode(line) for line in text.split(b"\n")]
+    assert [getattr(event, "domain", None) for event in events] == [
+        getattr(event, "domain", None) for event in one_by_one
+    ]

@@ -1,0 +1,209 @@
+"""No text raises out of a decoder, whatever it holds: nesting, huge numbers, sizes, control characters."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamcal import LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.events import RAW_BYTES, Event, Origin
+from streamcal.events.codec import CsvDecoder, JsonDecoder, Malformed
+from streamcal.events.columns import Columns
+
+NINES = "9" * 310
+HEADER = b"id,score,label,time,key,domain"
+
+POISON = {
+    "100,000 open brackets": ("[" * 100_000, "nested deeper than 100"),
+    "100,000 nested objects": ('{"a":' * 100_000, "nested deeper than 100"),
+    "1,000 deep in an unknown field": (
+        '{"id":"a","score":0.5,"x":' + "[" * 1000 + "]" * 1000 + "}",
+        "nested deeper than 100",
+    ),
+    "1,000 deep in the id": ('{"score":0.5,"id":' + "[" * 1000 + "]" * 1000 + "}", "nested deeper than 100"),
+    "score of 310 digits": (
+        '{"id":"a","score":' + NINES + "}",
+        "a score must be a number in [0, 1], got a who",
+    ),
+    "score of 5,000 digits": (
+        '{"id":"a","score":' + "9" * 5000 + "}",
+        "not JSON: Integer value out of range",
+    ),
+    "time of 310 digits": (
+        '{"id":"a","score":0.5,"time":' + NINES + "}",
+        "a time must be seconds since the epoch",
+    ),
+    "time of 400 digits as text": (
+        '{"id":"a","score":0.5,"time":"' + "9" * 400 + '"}',
+        "a time must be seconds since the epoch",
+    ),
+    "time 1e25": ('{"id":"a","score":0.5,"time":1e25}', "a time must be seconds since the epoch"),
+    "time -1e25": ('{"id":"a","label":1,"time":-1e25}', "a time must be seconds since the epoch"),
+    "a time in the year 0": ('{"id":"a","label":1,"time":"0000-01-01T00:00:00Z"}', "ISO 8601 date and time"),
+    "digits that only Python reads as a time": ('{"id":"a","label":1,"time":"١٢"}', "ISO 8601 date and time"),
+    "label of 310 digits": (
+        '{"id":"a","label":' + NINES + "}",
+        "a label must equal 0 or 1, got a whole number",
+    ),
+    "id of 600 digits": ('{"id":' + "9" * 600 + ',"score":0.5}', "an id must be a string of 1 to 512 bytes"),
+    "lone surrogate": ('{"id":"\\ud800","score":0.5}', "not JSON"),
+    "key of 600 KB": (
+        '{"id":"a","score":0.5,"key":"' + "k" * 600_000 + '"}',
+        "a key must be a string of 0 to 512 bytes, got 'kkk",
+    ),
+    "key of 513 bytes": (
+        '{"id":"a","score":0.5,"key":"' + "ä" * 257 + '"}',
+        "a key must be a string of 0 to",
+    ),
+    "line break in an id": ('{"id":"a\\nb","score":0.5}', "an id must not hold line breaks or control"),
+    "NUL in an id": ('{"id":"a\\u0000","label":1}', "an id must not hold line breaks or control"),
+    "DEL in an id": ('{"id":"a\x7f","label":1}', "an id must not hold line breaks or control"),
+    "line separator in an id": ('{"id":"a\u2028b","label":1}', "an id must not hold line breaks or control"),
+    "tab in a key": ('{"id":"a","score":0.5,"key":"a\\tb"}', "a key must not hold line breaks or control"),
+    "long domain": ('{"id":"a","score":0.5,"domain":"' + "d" * 9999 + '"}', "a domain must be 'source' or"),
+}
+
+
+@pytest.mark.parametrize(("raw", "reason"), POISON.values(), ids=POISON.keys())
+def test_a_poison_line_is_a_reject_with_its_reason(raw: str, reason: str) -> None:
+    block = raw.encode()
+    assert JsonDecoder().decode_lines(block + b"\n") is None
+    refused = JsonDecoder().decode(block)
+    assert isinstance(refused, Malformed), refused
+    assert reason in refused.reason
+    assert len(refused.reason) <= 400
+
+
+@pytest.mark.parametrize("spaces", ['"id":"a b"', '"id":"ä\u00a0ö"', '"id":"\u200d👩"', '"id":"\\u0041"'])
+def test_ids_with_spaces_and_letters_of_any_language_are_taken(spaces: str) -> None:
+    event = JsonDecoder().decode(f'{{{spaces},"score":0.5}}'.encode())
+    assert isinstance(event, PredictionEvent)
+    block = JsonDecoder().decode_lines(f'{{{spaces},"score":0.5}}\n'.encode())
+    assert block is None or list(block) == [event]
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ("a,0_1,,,,", "a score must be a number, got '0_1'"),
+        ("a, 1_000,,,,", "a score must be a number, got '1_000'"),
+        ("a,0x1,,,,", "a score must be a number, got '0x1'"),
+        ("a,١,,,,", "a score must be a number, got '١'"),
+        ("a,inf,,,,", "a score must be a number in [0, 1], got inf"),
+        (f"a,{NINES},,,,", "a score must be a number in [0, 1], got inf"),
+        ("a,,0_1,,,", "a label must equal 0 or 1, got '0_1'"),
+        ("a,,nan,,,", "a label must equal 0 or 1, got 'nan'"),
+        (f"a,0.5,,{'9' * 400},,", "a time must be seconds since the epoch"),
+        ("a,0.5,,1_000,,", "ISO 8601 date and time, got '1_000'"),
+        ("a,0.5,,1e25,,", "a time must be seconds since the epoch"),
+        ("a\x01b,0.5,,,,", "an id must not hold line breaks or control characters"),
+        (f"a,0.5,,,{'k' * 1000},", "a key must be a string of 0 to 512 bytes"),
+        (f"{'a' * 200_000},0.5,,,,", "not CSV: field larger than field limit"),
+    ],
+)
+def test_a_poison_row_is_a_reject_with_its_reason(row: str, reason: str) -> None:
+    refused = CsvDecoder(HEADER).decode(row.encode())
+    assert isinstance(refused, Malformed), refused
+    assert reason in refused.reason
+    assert len(refused.reason) <= 400
+
+
+def test_depth_is_told_the_same_however_deep_the_caller_is() -> None:
+    """A decoder's own limit counts the frames of its callers: a replay would tell events otherwise."""
+
+    def at(depth: int, raw: bytes) -> Event | Malformed:
+        return JsonDecoder().decode(raw) if depth == 0 else at(depth - 1, raw)
+
+    for nested in (99, 100, 500, 900):
+        raw = b'{"id":"a","score":0.5,"x":' + b"[" * nested + b"]" * nested + b"}"
+        assert at(0, raw) == at(300, raw)
+        assert isinstance(at(0, raw), Malformed) == (nested > 99)
+
+
+def test_brackets_in_a_text_are_no_nesting() -> None:
+    raw = b'{"id":"a","score":0.5,"x":"' + b'[{\\"' * 1000 + b'"}'
+    assert JsonDecoder().decode(raw) == PredictionEvent("a", 0.5)
+
+
+def test_names_of_unknown_fields_are_bounded() -> None:
+    decoder = JsonDecoder()
+    for i in range(300):
+        name = f"field-{i}-" + "x" * 10_000
+        decoder.decode(msgspec.json.encode({"id": "a", "score": 0.5, name: 1}))
+    assert decoder.unknown_fields.total() == 300
+    assert len(decoder.unknown_fields) <= 101
+    assert max(map(len, decoder.unknown_fields)) <= 100
+
+    wide = CsvDecoder(b"id,score," + b",".join(b"c%d" % i for i in range(300)))
+    for _ in range(2):
+        assert wide.decode(b"a,0.5" + b"," * 300) == PredictionEvent("a", 0.5)
+    assert wide.unknown_fields.total() == 600
+    assert len(wide.unknown_fields) <= 101
+
+
+def test_what_is_kept_of_a_text_is_bounded_and_whole_characters() -> None:
+    assert Origin("f", 1, b"x" * 10_000).raw == b"x" * RAW_BYTES
+    assert Origin("f", 1, b"short").raw == b"short"
+    cut = Origin("f", 1, b"x" + "ä".encode() * 5000).raw
+    assert len(cut) <= RAW_BYTES
+    assert cut.decode() == "x" + "ä" * 2047
+
+
+PIECES = st.sampled_from(
+    [
+        b'{"id":"a","score":0.5,"time":"2023-11-14T22:13:25Z","key":"k","note":"n"}',
+        b'{"id":"a","label":1}',
+        b'{"score":1e-3,"label":0}',
+        b"[[[[[[[[",
+        b'{"a":',
+        b"9" * 330,
+        b"1e999",
+        b"-0.0",
+        b"NaN",
+        b'"\\ud800\\udc00"',
+        b'"\\udc00"',
+        b"\\u0000",
+        b"\xed\xa0\x80",
+        b"\x00",
+        b"\r",
+        b",",
+        b'"',
+        b"}",
+        b"]",
+    ]
+)
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> bytes:
+    """Return a line of which parts were cut out, put in, or changed."""
+    line = bytearray(draw(PIECES))
+    for _ in range(draw(st.integers(0, 4))):
+        start = draw(st.integers(0, len(line)))
+        line[start : start + draw(st.integers(0, 9))] = draw(PIECES | st.binary(max_size=4))
+    return bytes(line)
+
+
+COLUMNS = [
+    Columns(),
+    Columns(keep=("note", "x")),
+    Columns(id="key", key="id", keep=("note",)),
+    Columns(positive="yes", keep=("label",)),
+]
+
+
+@given(mutated(), st.sampled_from(COLUMNS))
+def test_no_mutated_line_raises(raw: bytes, columns: Columns) -> None:
+    kinds = (Malformed, PredictionEvent, LabelEvent, LabelledEvent)
+    for decoder in (
+        JsonDecoder("target", columns),
+        CsvDecoder(b"id,score,label,time,key,domain,note", "target", columns),
+    ):
+        found = decoder.decode(raw)
+        assert isinstance(found, kinds)
+        assert not isinstance(found, Malformed) or len(found.reason) <= 1000
+    block = raw.replace(b"\n", b" ")
+    events = JsonDecoder("target", columns).decode_lines(block)
+    assert events is None or list(events) == [JsonDecoder("target", columns).decode(block)]

@@ -1,0 +1,156 @@
+"""Labels and scores that mean something else end a run; single bad ones are rejects."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamcal import LabelEvent, Origin, PredictionEvent
+from streamcal.events import Event
+from streamcal.events.codec import JsonDecoder, Malformed
+from streamcal.events.columns import Columns
+from streamcal.events.input_checks import ENOUGH, FIRST, InputChecks, MeaningError
+
+
+def decoded(lines: list[str], columns: Columns | None = None) -> list[Event | Malformed]:
+    decoder = JsonDecoder("target", columns)
+    return [decoder.decode(line.encode()) for line in lines]
+
+
+def labels(values: list[object], columns: Columns | None = None) -> list[Event | Malformed]:
+    lines = [msgspec.json.encode({"id": str(i), "label": value}).decode() for i, value in enumerate(values)]
+    return decoded(lines, columns)
+
+
+def fed(
+    events: list[Event | Malformed], cuts: list[int], positive: object = None, *, ends: bool = True
+) -> tuple[list[Event | Malformed], str | None]:
+    """Feed events in batches, the state stored in between; return them decided, and why it was refused."""
+    state, out = InputChecks(), []
+    bounds = [0, *sorted(min(cut, len(events)) for cut in cuts), len(events)]
+    try:
+        for start, end in pairwise(bounds):
+            state = msgspec.json.decode(msgspec.json.encode(state), type=InputChecks)
+            batch = events[start:end]
+
+            def origin_of(index: int, start: int = start) -> Origin:
+                return Origin("f", start + index + 1, b"")
+
+            if positive is not None:
+                batch = state.decide(batch, positive)
+            if not state.settled:
+                state.take(batch, origin_of, positive)
+            for index, event in enumerate(batch):
+                if isinstance(event, Malformed):
+                    state.refused(event, index, origin_of)
+            state.events += len(batch)
+            out += batch
+        if ends:
+            state.end(positive)
+    except MeaningError as error:
+        return out, str(error)
+    return out, None
+
+
+@pytest.mark.parametrize(
+    ("values", "refused"),
+    [
+        ([-1, 1] * 50, "labels of class 1 only could be accepted"),
+        ([-1, 1] * 50, "while these were refused: '-1' (10 times, first in f, line 1)"),
+        ([1, 2] * 50, "'2' (10 times, first in f, line 2)"),
+        ([1] * 500 + [2], "'2' (1 time, first in f, line 501)"),
+        ([1, -1], "'-1' (1 time, first in f, line 2)"),
+        (["spam", "ham"] * 50, "no label could be accepted, while these were refused: 'spam' (5 times"),
+        (["Y", "N"] * 50, "'y' (5 times"),
+        ([0] * 20 + ["unknown"] * 10 + [1], "'unknown' (10 times, first in f, line 21)"),
+    ],
+)  # fmt: skip
+def test_one_class_while_others_are_refused(values: list[object], refused: str) -> None:
+    for cuts in ([], [1], [7, 30, 44]):
+        said = fed(labels(values), cuts)[1]
+        assert said is not None
+        assert refused in said
+        assert "--positive" in said
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [0, 1] * 500 + [7],
+        [0, 1] + [7] * 500,
+        [0] * 500,
+        [1],
+        [7],
+        [0] * 30 + [7] * 9 + [1] + [7] * 100,
+        [0] * 30 + [None] * 100,
+        ["yes", "no", "True", 1.0, "0"],
+    ],
+)
+def test_single_bad_labels_are_only_rejects(values: list[object]) -> None:
+    assert fed(labels(values), [3, 40])[1] is None
+
+
+def test_scores_in_percent() -> None:
+    def scores(values: list[float]) -> list[Event | Malformed]:
+        return decoded([f'{{"id":"{i}","score":{value}}}' for i, value in enumerate(values)])
+
+    percent = [i / 7 for i in range(700)]
+    for values, ends in ((percent, False), (percent[:20], True), ([0.5, 37, 0.2, 88], True)):
+        said = fed(scores(values), [3])[1] if ends else fed(scores(values), [3], ends=False)[1]
+        assert said is not None
+        assert "Divide all scores by 100" in said
+        assert "first in f, line" in said
+    for values in (
+        [0.5] * 400 + [37.0],
+        [0.5, 37.0],
+        [0.5] * FIRST + [50.0] * 500,
+        [0.9, 1.0000001] * 300,
+        [0.5, 1e9] * 300,
+        [0.5, -3.0] * 300,
+    ):
+        assert fed(scores(values), [3])[1] is None, values[:3]
+
+
+VALUES = st.lists(st.sampled_from([0, 1, 1, 2, -1, "yes", None]), max_size=60)
+
+
+@given(VALUES, st.lists(st.integers(0, 60), max_size=4), st.sampled_from([None, 1, 2]))
+def test_nothing_depends_on_how_reads_are_cut(
+    values: list[object], cuts: list[int], positive: object
+) -> None:
+    columns = Columns.model_validate({"positive": positive})
+    events = labels(values, columns)
+    whole, why = fed(events, [], positive)
+    parts, why_too = fed(events, cuts, positive)
+    assert why == why_too
+    if why is None:
+        assert whole == parts
+
+
+def test_with_positive_a_third_label_is_a_reject_that_names_both() -> None:
+    columns = Columns(positive="fraud")
+    events = labels(["ok", "fraud", "OK", "pending", "ok"], columns)
+    out, why = fed(events, [2], "fraud")
+    assert why is None
+    assert [event.label for event in out] == [0, 1, 0, "pending", 0]  # type: ignore[union-attr]
+    assert isinstance(out[3], Malformed)
+    assert out[3].reason == (
+        "a label must be 'fraud', the positive one, or 'ok', the other one so far, got 'pending'"
+    )
+
+
+def test_a_positive_label_that_never_comes_is_refused() -> None:
+    events = labels([0, 1] * 50, Columns(positive="frued"))
+    said = fed(events, [], "frued")[1]
+    assert said is not None
+    assert "The positive label is 'frued'" in said
+
+
+def test_predictions_alone_are_no_doubt() -> None:
+    assert fed([PredictionEvent(str(i), 0.5) for i in range(5000)], [])[1] is None
+    assert fed([LabelEvent("a", 1)] * 5000, [])[1] is None
+    assert ENOUGH > 1

@@ -1,0 +1,286 @@
+"""The closing words: what is said below the table, when it is not, and the status under --strict."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamcal.join.join_c import JoinConfig
+from streamcal.monitor.build import build_status
+from streamcal.run.connectors import Connectors
+from streamcal.run.pipeline import Pipeline
+from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
+from tests.command_line import streamcal, synthetic
+
+Rows = list[dict[str, Any]]
+HOUR = 3_600
+DAY = 24 * HOUR
+
+
+def pairs(
+    n: int = 60, *, label: int | None = None, delay: int = 1, start: int = 0
+) -> Iterator[dict[str, Any]]:
+    """Predictions, and their labels so much later; true ones, or all the same."""
+    for i in range(n):
+        score = (i % 10) / 10
+        yield {"id": f"a{i}", "score": score, "time": start + 2 * i}
+        yield {
+            "id": f"a{i}",
+            "label": int(i % 10 > 4) if label is None else label,
+            "time": start + 2 * i + delay,
+        }
+
+
+def rejected(n: int) -> Rows:
+    return [{"id": f"x{i}", "score": 1.5 + i} for i in range(n)]
+
+
+CASES: dict[str, tuple[Rows, str]] = {
+    "rejected": (
+        [*pairs(), *rejected(4), {"id": "a0", "score": 0.5}, {"score": 0.1, "label": 7}],
+        "6 of 126 events were rejected (4.8%): 4 times, a score must be a number in [0, 1]; once, duplicate"
+        " prediction: there was one with id … before; once, a label must equal 0 or 1. --rejects FILE keeps",
+    ),
+    "nothing joined": (
+        [row | {"id": row["id"].replace("a", "b")} if "label" in row else row for row in pairs()],
+        "None of the 60 labels met one of the 60 predictions. Have the labels the ids of the predictions",
+    ),
+    "one class": ([*pairs(label=1)], "All 60 joined labels are 1: a map of one class says nothing."),
+    "milliseconds": (
+        [*pairs(start=1_700_000_000_000)],
+        "120 times, an event time was in milliseconds or finer and was taken as such. Write seconds",
+    ),
+    "not in order": (
+        [*pairs(start=1_000), *({"id": f"b{i}", "score": 0.5, "time": i} for i in range(10))],
+        "10 of 130 events (8%) are more than 60 seconds earlier than one before them in their file",
+    ),
+    "unknown fields": (
+        [row | {"timestamp": 1, "lable": 2, "amount": 3} for row in pairs(1)],
+        "Unknown fields were ignored: amount (2 times), lable (2 times: did you mean label?),"
+        " timestamp (2 times: did you mean time?).",
+    ),
+    "mostly late": (
+        sorted(
+            [*pairs(40, delay=36 * HOUR), {"id": "b", "score": 0.5, "time": 30 * HOUR}],
+            key=lambda row: row["time"],
+        ),
+        "40 of 40 labels (100%) came late, after their prediction had expired. Raise [join] label_ttl",
+    ),
+    "mostly early": (
+        sorted(pairs(delay=-1_000, start=2_000), key=lambda row: row["time"]),
+        "60 of 60 labels (100%) came before their prediction. Check that the times",
+    ),
+    "mostly unmatched": (
+        [
+            *pairs(10),
+            *({"id": f"b{i}", "label": i % 2, "time": 50} for i in range(30)),
+            {"id": "last", "score": 0.5, "time": 2 * DAY},
+        ],
+        "30 of 40 labels (75%) never found a prediction. Check that the ids",
+    ),
+    "mostly expired": (
+        [
+            *pairs(10),
+            *({"id": f"b{i}", "score": 0.5, "time": 50} for i in range(30)),
+            {"id": "last", "score": 0.5, "time": 2 * DAY},
+        ],
+        "30 of 41 predictions (73%) expired without a label. If labels take longer than",
+    ),
+}
+
+
+def late_positives(n: int = 4_000) -> Rows:
+    """Cases of 40 days, a tenth of them positive: told after 20 days, others after an hour, up to the end."""
+    rows = []
+    for i in range(n):
+        asked, positive = 40 * DAY * i // n, i % 10 == 0
+        rows.append({"id": f"a{i}", "score": (i % 100) / 100, "time": asked})
+        told = asked + (20 * DAY if positive else HOUR + i % 900)
+        if told < 40 * DAY:
+            rows.append({"id": f"a{i}", "label": int(positive), "time": told})
+    return sorted(rows, key=lambda row: row["time"])
+
+
+def labels_for_some(n: int = 6_000) -> Rows:
+    """Of every score below 0.3 the label comes after an hour, and of no other."""
+    rows = []
+    for i in range(n):
+        score = (i * 37 % 100) / 100
+        rows.append({"id": f"a{i}", "score": score, "time": 60 * i})
+        if score < 0.3:
+            rows.append({"id": f"a{i}", "label": int(i % 10 > 6), "time": 60 * i + HOUR})
+    return sorted(rows, key=lambda row: row["time"])
+
+
+def write(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+def words_of(path: Path, ttl: float = DAY) -> list[str]:
+    pipeline = Pipeline(join=JoinConfig(label_ttl=ttl))
+    source = Connectors().source(str(path))
+    Runner(pipeline, Inputs([], [source]), Outputs(NullSink()), None, clock=lambda: 0.0).run()
+    words = build_status(pipeline, [source], claims=False).warnings
+    source.close()
+    return words
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_thing_is_said_with_figures_and_what_to_do(name: str, tmp_path: Path) -> None:
+    rows, said = CASES[name]
+    words = words_of(write(tmp_path / "e.jsonl", rows))
+    assert any(word.startswith(said) for word in words), words
+    assert all(word.endswith((".", "?")) and "\n" not in word for word in words)
+
+
+def test_labels_that_come_later_for_their_value_are_said(tmp_path: Path) -> None:
+    (word,) = words_of(write(tmp_path / "e.jsonl", late_positives()), 30 * DAY)
+    assert word.startswith(
+        "Labels that come later are more often positive: 16.4% of the slower half are, and 0.0% of"
+    )
+    assert "while 5% of the predictions wait for theirs" in word
+    assert "the share of positives that was learned, 5.3%, is too low by 0.6%" in word
+    assert "docs/late-labels.md" in word
+
+
+def test_labels_that_reach_some_scores_only_are_said(tmp_path: Path) -> None:
+    (word,) = words_of(write(tmp_path / "e.jsonl", labels_for_some()), 30 * DAY)
+    assert word.startswith("Labels hardly reach scores from 0.31 to 1: of ")
+    assert " 0 got one, against 30% of all." in word
+    assert "propensity: docs/late-labels.md" in word
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [late_positives(), labels_for_some()], ids=["late", "some"])
+def test_they_are_said_of_a_store_that_was_gone_on_with(rows: Rows, tmp_path: Path) -> None:
+    """And the figures of the delay are those of one run, in the summary and in `show`."""
+    said = []
+    for name, cuts in (("whole", [len(rows)]), ("parts", [700, 3_000, len(rows)])):
+        folder = tmp_path / name
+        folder.mkdir()
+        store, figures = folder / "s.db", folder / "f.json"
+        for cut in cuts:
+            done = call(write(folder / "e.jsonl", rows[:cut]), "--store", store, "--summary", figures)
+            assert done.returncode == 0, done.stderr
+        summary = json.loads(figures.read_bytes())
+        assert json.loads(streamcal("show", "--json", store).stdout)["delay"] == summary["delay"]
+        assert summary["remarks"] == remarks(done) != []
+        said.append((summary["remarks"], summary["delay"]))
+    assert said[0] == said[1]
+    assert "share still out, of all predictions" in streamcal("show", store).stdout
+
+
+def test_of_a_good_stream_nothing_is_said(tmp_path: Path) -> None:
+    assert words_of(write(tmp_path / "e.jsonl", pairs())) == []
+
+
+def test_a_worse_brier_score_is_said(tmp_path: Path) -> None:
+    """Calibrated on labels that are all wrong, then served to a stream whose scores are right."""
+    source = write(
+        tmp_path / "s.jsonl", ({"score": (i % 10) / 10, "label": int(i % 10 < 5)} for i in range(5_000))
+    )
+    events = write(tmp_path / "e.jsonl", pairs(150))
+    config = tmp_path / "c.toml"
+    config.write_text('[recalibrator]\nmode = "source"\nbins = 10\n')
+    done = call(events, "--source", source, "--config", config)
+    (word,) = remarks(done)
+    assert word.startswith("The Brier score after recalibration, 1.00000, is above the one before, 0.08500")
+    assert "over 150 labels, the scores as they came were better" in word
+
+
+def call(events: Path, *more: object) -> subprocess.CompletedProcess[str]:
+    return streamcal("run", "--events", events, "--output", events.parent / "o.jsonl", *more)
+
+
+def remarks(done: subprocess.CompletedProcess[str]) -> list[str]:
+    return [line[2:] for line in done.stdout.splitlines() if line.startswith("! ")]
+
+
+@pytest.mark.slow
+def test_strict_makes_them_a_status(tmp_path: Path) -> None:
+    doubtful = write(tmp_path / "e.jsonl", CASES["one class"][0])
+    done = call(doubtful)
+    assert done.returncode == 0
+    (word,) = remarks(done)
+    assert word.startswith(CASES["one class"][1])
+    assert done.stdout.splitlines()[-1] == f"! {word}"  # below the table, one line however long
+    assert call(doubtful, "--strict").returncode == 4
+    good = write(tmp_path / "g.jsonl", pairs())
+    assert call(good, "--strict").returncode == 0
+    assert call(write(tmp_path / "junk.jsonl", rejected(3)), "--strict").returncode == 1  # the graver one
+
+
+def test_they_are_in_the_json_log_and_in_the_summary(tmp_path: Path) -> None:
+    events = write(tmp_path / "e.jsonl", CASES["one class"][0])
+    done = call(events, "--log-json", "--summary", tmp_path / "s.json", "--strict")
+    assert done.returncode == 4
+    logged = json.loads(done.stderr.splitlines()[-1])
+    said = json.loads((tmp_path / "s.json").read_bytes())
+    assert logged["remarks"] == said["remarks"]
+    assert said["remarks"][0].startswith(CASES["one class"][1])
+
+
+def test_they_go_where_the_table_goes(tmp_path: Path) -> None:
+    events = write(tmp_path / "e.jsonl", CASES["one class"][0])
+    done = streamcal("run", "--events", events, "--output", "-")
+    assert all(json.loads(line) for line in done.stdout.splitlines())
+    assert f"! {CASES['one class'][1]}" in done.stderr
+
+
+def test_a_source_of_one_class_is_said(tmp_path: Path) -> None:
+    source = write(tmp_path / "s.jsonl", ({"score": 0.5, "label": 0} for _ in range(50)))
+    done = call(write(tmp_path / "e.jsonl", pairs()), "--source", source)
+    assert any(word.startswith("All 50 source labels are 0") for word in remarks(done))
+
+
+def test_a_mode_without_its_source_is_said(tmp_path: Path) -> None:
+    events = write(tmp_path / "e.jsonl", pairs(150))
+    source = write(tmp_path / "s.jsonl", ({"score": 0.5, "label": i % 2} for i in range(64)))
+    config = tmp_path / "c.toml"
+    config.write_text('[recalibrator]\nmode = "label_shift"\n')
+    (word,) = remarks(call(events, "--config", config))
+    assert word.startswith("Mode 'label_shift' got no labels of the source: the scores were served unchanged")
+    assert '--source, each with its key if there are keys, or take [recalibrator] mode = "auto"' in word
+    sourced = remarks(call(events, "--config", config, "--source", source))
+    assert not [word for word in sourced if word.startswith("Mode")]
+    keyed = write(tmp_path / "k.jsonl", (row | {"key": "k"} for row in pairs(150)))
+    (word,) = remarks(call(keyed, "--config", config, "--source", source))
+    assert "source for 1 of the first 2 keys, such as 'k': " in word
+
+
+@pytest.mark.slow
+def test_after_a_restart_they_are_those_of_the_whole(tmp_path: Path) -> None:
+    rows = CASES["rejected"][0]
+    whole = remarks(call(write(tmp_path / "w.jsonl", rows), "--store", tmp_path / "w.db"))
+    (tmp_path / "o.jsonl").unlink()  # the other store's
+    events, store = tmp_path / "e.jsonl", tmp_path / "s.db"
+    for count in (50, len(rows) - 1, len(rows), len(rows)):
+        done = call(write(events, rows[:count]), "--store", store)
+        assert done.returncode == 0, done.stderr
+    assert remarks(done) == whole != []
+
+
+def test_a_last_line_that_was_not_taken_is_said(tmp_path: Path) -> None:
+    events = write(tmp_path / "e.jsonl", pairs())
+    with events.open("a") as file:
+        file.write('{"id":"torn","sco')
+    (word,) = remarks(call(events, "--strict"))
+    assert str(events) in word
+    assert "line 121" in word
+
+
+def test_markup_in_a_name_is_shown_as_it_is(tmp_path: Path) -> None:
+    events = write(tmp_path / "e.jsonl", [{"id": "a", "score": 0.5, "[bold]x": 1}])
+    assert remarks(call(events)) == ["Unknown fields were ignored: [bold]x (once)."]
+
+
+@pytest.mark.slow
+def test_of_files_that_go_together_nothing_is_said(tmp_path: Path) -> None:
+    source, events, labels = synthetic(tmp_path)
+    assert remarks(call(events, "--labels", labels, "--source", source, "--strict")) == []

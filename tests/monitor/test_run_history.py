@@ -1,0 +1,179 @@
+"""The record of how a run stands: the figures of the table at its end, for all and by key; bounded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from streamcal.certificates.record import LABEL_SHIFT_REFUTED, MONOTONE_REFUTED
+from streamcal.engine.emissions import DriftAlarm
+from streamcal.events import Event, LabelEvent, PredictionEvent
+from streamcal.monitor.build import build_status
+from streamcal.monitor.run_history import LATEST_REJECTS, RunHistory
+from streamcal.monitor.status import Status
+from streamcal.quality.figures import RATED_KEYS
+from streamcal.run.order import MicroBatch, TimesRead
+from streamcal.run.pipeline import Outcome, Pipeline
+from streamcal.run.rows import RejectRow
+
+
+def labelled(count: int, seed: int = 5, key: str | None = None) -> list[Event]:
+    """Return so many predictions, each with its label a minute later; the scores are too high."""
+    rng = np.random.default_rng(seed)
+    scores = rng.random(count)
+    labels = rng.random(count) < scores**2
+    events: list[Event] = []
+    for number, (score, label) in enumerate(zip(scores.tolist(), labels.tolist(), strict=True)):
+        id_, time = f"{seed}-{number}", 1.7e9 + 100.0 * number
+        events.append(PredictionEvent(id_, score, key=key, time=time))
+        events.append(LabelEvent(id_, int(label), time=time + 60.0))
+    return events
+
+
+def taken(pipeline: Pipeline, course: RunHistory, events: list[Event], step: int = 512) -> None:
+    for start in range(0, len(events), step):
+        part = events[start : start + step]
+        course.take(pipeline.process(MicroBatch(part, {}, {}, {}, TimesRead(), (), (), None)))
+
+
+@pytest.fixture(scope="module")
+def run() -> tuple[Pipeline, RunHistory]:
+    pipeline, course = Pipeline(), RunHistory()
+    taken(pipeline, course, labelled(4_000))
+    return pipeline, course
+
+
+@pytest.mark.slow
+def test_its_figures_are_those_of_the_table(run: tuple[Pipeline, RunHistory]) -> None:
+    pipeline, course = run
+    status = build_status(pipeline, history=course, options={"keys": {"limit": 3}})
+    (view,) = status.views
+    for side, figures in pipeline.quality.figures.items():
+        rating = getattr(view, side)
+        assert (rating.brier, rating.log_loss, rating.ece, rating.gap) == (
+            figures.brier,
+            figures.log_loss,
+            figures.ece,
+            figures.gap,
+        )
+        bins = rating.bins
+        off = np.abs(np.subtract(bins.forecast, bins.rate)) * bins.labels
+        assert off.sum() / sum(bins.labels) == pytest.approx(figures.ece)
+        assert all(
+            low <= rate <= high for low, rate, high in zip(bins.low, bins.rate, bins.high, strict=True)
+        )
+    engine = pipeline.engines[None]
+    served, certificate = view.served, engine.certificate
+    assert served is not None
+    assert certificate is not None
+    assert served.certified is not None
+    assert (served.version, served.target_prior) == (engine.version, engine.target.prior)
+    assert served.certified.risk == certificate.in_words("risk")
+    assert view.labels == status.join.joined == status.delay.labels == 4_000
+    assert status.delay.median == pytest.approx(60.0, rel=0.15)
+    assert view.windows.labels == [256 * number for number in range(1, 16)]
+    assert view.versions.version[-1] == engine.version
+    assert set(view.versions.weights) >= {"identity", "target/platt/0.98"}
+    assert [sum(each) for each in zip(*view.versions.weights.values(), strict=True)] == pytest.approx(
+        [1.0] * len(view.versions.version)
+    )
+    assert view.priors.labels[-1] == 4_000
+    assert (status.warnings, status.options) == ([], {"keys": {"limit": 3}})
+
+
+def test_a_bin_has_the_interval_of_clopper_and_pearson() -> None:
+    """Of 10 labels, 0, 5 or 10 positive: the values of any table of them."""
+    for positives, low, high in ((0, 0.0, 0.30850), (5, 0.18709, 0.81291), (10, 0.69150, 1.0)):
+        pipeline, course = Pipeline(), RunHistory()
+        events: list[Event] = []
+        for number in range(10):
+            events += [PredictionEvent(f"{number}", 0.4), LabelEvent(f"{number}", int(number < positives))]
+        taken(pipeline, course, events)
+        bins = build_status(pipeline, history=course).views[0].before.bins
+        assert (bins.labels, bins.rate) == ([10], [positives / 10])
+        assert (*bins.low, *bins.high) == pytest.approx((low, high), abs=1e-5)
+
+
+def test_it_can_be_made_before_the_first_event() -> None:
+    status = build_status(Pipeline(), history=RunHistory())
+    assert msgspec.json.decode(msgspec.json.encode(status), type=Status) == status
+    assert (status.views[0].labels, status.views[0].before.bins.labels) == (0, [])
+    assert (status.delay.median, status.alarms, status.keys) == (None, [], 0)
+
+
+@pytest.mark.slow
+def test_the_first_keys_have_views_of_their_own() -> None:
+    pipeline, course = Pipeline(), RunHistory()
+    alone = {}
+    for seed in range(RATED_KEYS + 2):
+        events = labelled(300 + seed, seed, f"key {seed}")
+        taken(pipeline, course, events)
+        other, unkeyed = Pipeline(), RunHistory()
+        taken(other, unkeyed, events)
+        alone[f"key {seed}"] = build_status(other, history=unkeyed).views[0]
+    status = build_status(pipeline, history=course)
+    assert status.keys == RATED_KEYS + 2
+    assert [view.key for view in status.views] == [None, *(f"key {seed}" for seed in range(RATED_KEYS))]
+    assert status.views[0].served is None
+    for view in status.views[1:]:
+        expected = alone[str(view.key)]
+        assert view.labels == expected.labels == sum(view.before.bins.labels)
+        assert view.positives == expected.positives
+        for side in ("before", "after"):
+            mine, other_side = getattr(view, side), getattr(expected, side)
+            assert (mine.brier, mine.log_loss, mine.gap) == pytest.approx(
+                (other_side.brier, other_side.log_loss, other_side.gap), abs=1e-6
+            )
+        assert (view.windows, view.served) == (expected.windows, expected.served)
+
+
+def test_a_run_that_was_stored_shows_the_same(run: tuple[Pipeline, RunHistory]) -> None:
+    pipeline, course = run
+    again = Pipeline()
+    again.restore(*pipeline.snapshot())
+    before, after = build_status(pipeline, history=course), build_status(again, history=course)
+    assert (before.views, before.delay) == (after.views, after.delay)
+    assert before.views[0].windows.width == 256
+
+
+def test_it_is_bounded_however_many_versions_and_rejects(run: tuple[Pipeline, RunHistory]) -> None:
+    pipeline, _ = run
+    course = RunHistory()
+    first = Pipeline()
+    outcome = first.process(MicroBatch(labelled(64), {}, {}, {}, TimesRead(), (), (), None))
+    row, moment = outcome.maps[-1], outcome.moments[-1]
+    for number in range(3_000):
+        maps = [msgspec.structs.replace(row, version=number)]
+        rejects = [RejectRow("file", number, f"too bad: {number}", "Jane Doe, 12 High Street")]
+        course.take(Outcome([], rejects, maps, moments=[moment._replace(labels=number)]))
+    status = build_status(pipeline, history=course)
+    versions = status.views[0].versions.version
+    assert versions[0] == 0
+    assert versions[-1] == 2_999
+    assert 64 <= len(versions) <= 129
+    assert len(set(np.diff(versions[:-1]).tolist())) == 1
+    assert [each.line for each in status.rejects] == [*range(2_999, 2_999 - LATEST_REJECTS, -1)]
+    assert {each.reason for each in status.rejects} == {"too bad: …"}
+    assert b"Jane" not in msgspec.json.encode(status)
+    assert len(course.rejects) == LATEST_REJECTS
+
+
+@pytest.mark.parametrize("assumption", [LABEL_SHIFT_REFUTED, MONOTONE_REFUTED])
+def test_every_alarm_says_what_to_do(assumption: str) -> None:
+    course, alarm = RunHistory(), DriftAlarm(assumption, "it was refuted", 12, "north")
+    course.take(Outcome([], [], [], [alarm]))
+    (shown,) = build_status(Pipeline(), history=course).alarms
+    assert (shown.key, shown.assumption, shown.target_labels) == ("north", assumption, 12)
+    assert len(shown.advice) > 50
+
+
+def test_json_has_no_numbers_that_json_lacks(run: tuple[Pipeline, RunHistory]) -> None:
+    def look(value: Any) -> None:
+        for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+            look(each)
+        assert value == value  # NaN would be null, and read as unknown
+
+    look(msgspec.to_builtins(build_status(run[0], history=run[1])))

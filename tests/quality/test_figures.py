@@ -1,0 +1,280 @@
+"""The figures of forecasts: as by definition, the same however labels come, and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from streamcal_connectors.memory import Log, MemorySource
+
+from streamcal import LabelEvent, PredictionEvent
+from streamcal.events import Event
+from streamcal.events.blocks import Block
+from streamcal.join.join_c import JoinConfig
+from streamcal.monitor.build import build_status
+from streamcal.monitor.metrics import RunMetrics
+from streamcal.quality.figures import (
+    ECE_BINS,
+    WINDOW,
+    Figures,
+    ForecastQuality,
+    ForecastQualityState,
+)
+from streamcal.run.order import MicroBatch, TimesRead
+from streamcal.run.pipeline import Pipeline
+from streamcal.run.ports import SourceOptions
+from streamcal.run.runner import Inputs, NullSink, Outputs, Runner
+from streamcal.sketch import grid
+from streamcal.sketch.decoding import decoded, encoded
+from streamcal.sketch.score_sketch import ScoreSketch
+
+Pairs = list[tuple[float, int]]
+FORECASTS = st.lists(st.tuples(st.floats(0.0, 1.0), st.integers(0, 1)), min_size=1, max_size=60)
+GRAIN = 1e-7  # forecasts are summed in multiples of about half of that
+
+
+def rated(pairs: Pairs) -> ForecastQuality:
+    made = ForecastQuality()
+    made.add([forecast for forecast, _ in pairs], [label for _, label in pairs])
+    return made
+
+
+def in_parts(pairs: Pairs, cuts: Sequence[int]) -> ForecastQuality:
+    """Rate parts of the pairs, and store and restore what was made between them."""
+    made = ForecastQuality()
+    for start, end in zip([0, *cuts], [*cuts, len(pairs)], strict=True):
+        made.add([forecast for forecast, _ in pairs[start:end]], [label for _, label in pairs[start:end]])
+        stored = encoded(made.state, json=True)
+        made = ForecastQuality.restore(decoded(stored, ForecastQualityState, "it", json=True))
+    return made
+
+
+@given(FORECASTS, st.integers(0, 60), st.integers(0, 60))
+def test_it_does_not_depend_on_how_labels_come_in_parts(pairs: Pairs, first: int, second: int) -> None:
+    """Nor on whether it was stored between them: equal to the last bit."""
+    whole, parts = rated(pairs), in_parts(pairs, sorted((first, second)))
+    assert encoded(parts.state, json=True) == encoded(whole.state, json=True)
+    assert parts.figures == whole.figures
+
+
+def drawn(count: int) -> Pairs:
+    rng = np.random.default_rng(3)
+    forecasts = rng.beta(0.5, 2.0, count)
+    labels = (rng.random(count) < forecasts**2).astype(int)
+    return list(zip(forecasts.tolist(), labels.tolist(), strict=True))
+
+
+def test_nor_does_it_once_cells_became_one_and_windows_were_full() -> None:
+    """Cut at the end of a window, and in the middle of one."""
+    pairs = drawn(3 * WINDOW + 100)
+    whole = rated(pairs)
+    for cuts in ([10, 11, 2_500, 2 * WINDOW - 1], [WINDOW, 2 * WINDOW], range(700, len(pairs), 700)):
+        assert encoded(in_parts(pairs, cuts).state, json=True) == encoded(whole.state, json=True)
+
+
+def equal_mass(forecasts: np.ndarray, bins: int) -> list[np.ndarray]:
+    """Return which forecasts are in each bin: an edge at each rank ⌊nb/B⌋, moved to the end of ties."""
+    ordered = np.sort(forecasts)
+    edges = {0, len(ordered)}
+    for b in range(1, bins):
+        rank = len(ordered) * b // bins
+        ends = [i for i in range(len(ordered) + 1) if i in (0, len(ordered)) or ordered[i - 1] < ordered[i]]
+        edges.add(min(ends, key=lambda end: (abs(end - rank), end)))
+    ranks = np.argsort(np.argsort(forecasts, kind="stable"))
+    cuts = sorted(edges)
+    return [(ranks >= low) & (ranks < high) for low, high in pairwise(cuts)]
+
+
+@given(FORECASTS)
+def test_it_is_what_the_definitions_say(pairs: Pairs) -> None:
+    forecasts, labels = np.array(pairs).T
+    quality = rated(pairs)
+    figures = quality.figures
+    assert figures.brier == pytest.approx(np.mean((forecasts - labels) ** 2))
+    likelihood = np.maximum(np.where(labels == 1.0, forecasts, 1.0 - forecasts), 1e-15)
+    assert figures.log_loss == pytest.approx(np.mean(-np.log(likelihood)))
+    cells = grid.cells_of(forecasts, grid.MIN_LEVEL)  # forecasts of one cell are as one
+    off = [abs(np.sum((forecasts - labels)[held])) for held in equal_mass(cells, ECE_BINS)]
+    assert figures.ece == pytest.approx(sum(off) / len(labels), abs=GRAIN)
+    assert figures.gap == pytest.approx(np.mean(forecasts) - np.mean(labels), abs=GRAIN)
+    assert (figures.worst_gap, figures.latest_gap) == (None, None)
+    assert (quality.labels, quality.positives) == (len(labels), labels.sum())
+
+
+def test_figures_by_hand() -> None:
+    """20 labels: in 15 bins of equal mass, edges at the ranks ⌊20b/15⌋; here ties leave two bins."""
+    figures = rated([(0.25, 0)] * 10 + [(0.75, 1)] * 9 + [(0.75, 0)]).figures
+    assert figures.brier == pytest.approx((10 * 0.0625 + 9 * 0.0625 + 0.5625) / 20)
+    assert figures.ece == pytest.approx((10 * 0.25 + 10 * abs(0.75 - 0.9)) / 20)
+    assert figures.gap == pytest.approx(0.5 - 0.45)
+
+
+def test_the_calibration_error_of_rare_positives_is_not_that_of_one_bin() -> None:
+    """Bins of equal width would have nearly all of them in the first, where the mean is right."""
+    forecasts = [0.01, 0.02, 0.03] * 2_000
+    labels = ([1] * 6 + [0] * 194) * 30  # 3 of 100, whatever the forecast
+    quality = ForecastQuality()
+    quality.add(forecasts, labels)
+    assert quality.figures.ece == pytest.approx((0.02 + 0.01 + 0.0) / 3, abs=GRAIN)
+
+
+def test_in_bounded_memory_the_calibration_error_is_nearly_that_of_the_raw_forecasts() -> None:
+    forecasts, labels = np.array(drawn(50_000)).T
+    quality = rated(list(zip(forecasts.tolist(), labels.astype(int).tolist(), strict=True)))
+    by_rank = np.argsort(forecasts)
+    off = [abs(part.sum()) for part in np.array_split((forecasts - labels)[by_rank], ECE_BINS)]
+    assert quality.figures.ece == pytest.approx(sum(off) / len(labels), abs=1e-3)
+    assert len(encoded(quality.state, json=True)) < 16_384
+
+
+# Windows
+
+
+def constant(gap: float, count: int) -> Pairs:
+    """Return pairs of the mean gap: every forecast is a half, so many labels are 1."""
+    positives = round(count * (0.5 - gap))
+    return [(0.5, 1)] * positives + [(0.5, 0)] * (count - positives)
+
+
+def test_a_window_counts_once_it_is_full() -> None:
+    pairs = constant(0.25, WINDOW)
+    before = rated(pairs[:-1]).figures
+    assert (before.worst_gap, before.latest_gap) == (None, None)
+    assert before.gap is not None
+    full = rated(pairs).figures
+    assert (full.gap, full.worst_gap, full.latest_gap) == (0.25, 0.25, 0.25)
+
+
+def test_the_worst_window_keeps_its_sign_and_the_latest_is_the_last_full_one() -> None:
+    gaps = [0.125, -0.375, 0.25, -0.125]
+    pairs = [pair for gap in gaps for pair in constant(gap, WINDOW)] + [(1.0, 0)] * 300
+    for cut in (100, WINDOW, 2 * WINDOW + 17, 4 * WINDOW + 200):
+        figures = in_parts(pairs, [cut]).figures
+        assert (figures.worst_gap, figures.latest_gap) == (-0.375, -0.125)
+        assert figures.gap == pytest.approx((WINDOW * sum(gaps) + 300) / len(pairs))
+
+
+def test_of_windows_that_are_off_alike_the_first_is_the_worst() -> None:
+    pairs = constant(-0.25, WINDOW) + constant(0.25, WINDOW)
+    assert rated(pairs).figures.worst_gap == in_parts(pairs, [WINDOW]).figures.worst_gap == -0.25
+
+
+# The rest
+
+
+def test_the_diagram_has_bins_of_equal_mass_with_exact_means_and_rates() -> None:
+    rng = np.random.default_rng(0)
+    forecasts = rng.beta(0.5, 20.0, 30_000)  # most below 0.05, where bins of equal width would be one
+    labels = (rng.random(30_000) < forecasts / 2).astype(int)
+    made = ForecastQuality()
+    made.add(forecasts.tolist(), labels.tolist())
+    means, rates = made.diagram(10)
+    assert len(means) == len(rates) == 10
+    by_rank = np.argsort(forecasts)
+    assert means == pytest.approx(forecasts[by_rank].reshape(10, -1).mean(axis=1), rel=0.05)
+    assert rates == pytest.approx(labels[by_rank].reshape(10, -1).mean(axis=1), abs=0.005)
+    one, rate = made.diagram(1)
+    assert one == pytest.approx([forecasts.mean()], abs=GRAIN)
+    assert rate == pytest.approx([labels.mean()])
+
+
+def test_without_labels_there_is_no_figure() -> None:
+    quality = ForecastQuality()
+    quality.add([], [])
+    assert (quality.labels, quality.figures) == (0, Figures())
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("sketch", ScoreSketch(512)),
+        ("forecasts", np.empty(0)),
+        ("forecasts", np.array([np.nan])),
+        ("forecasts", np.array([2.0])),
+    ],
+    ids=["sketch", "no sums", "NaN", "a sum of 2"],
+)
+def test_what_is_no_state_is_refused(field: str, value: object) -> None:
+    with pytest.raises(ValueError, match="forecasts"):
+        ForecastQuality.restore(msgspec.structs.replace(rated([(0.5, 1)]).state, **{field: value}))
+
+
+def judged(predictions: int) -> Pipeline:
+    """Return a pipeline that has answered scores of ½ and seen a label 1 for each."""
+    pipeline = Pipeline()
+    events = [
+        each
+        for i in range(predictions)
+        for each in ({"id": f"a{i}", "score": 0.5}, {"id": f"a{i}", "label": 1})
+    ]
+    log = Log()
+    log.partitions[""] = [encoded(event, json=True) for event in events]
+    inputs = Inputs([], [MemorySource("events", log, SourceOptions())])
+    Runner(pipeline, inputs, Outputs(NullSink()), None, clock=lambda: 0.0).run()
+    return pipeline
+
+
+def test_a_store_from_before_the_figures_were_kept_begins_them_anew() -> None:
+    pipeline, later = judged(3), Pipeline()
+    own, engines = pipeline.snapshot()
+    state = msgspec.json.decode(own)
+    state["before"] = state["after"] = state.pop("quality")["before"]
+    later.restore(encoded(state, json=True), engines)
+    assert (later.counts.joined, later.quality.before.labels) == (3, 0)
+    again = Pipeline()
+    again.restore(own, engines)
+    assert again.quality.figures == pipeline.quality.figures
+
+
+def metrics_of(pipeline: Pipeline) -> dict[tuple[str, ...], float]:
+    metrics = RunMetrics([])
+    metrics.update(build_status(pipeline, claims=False))
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in metrics.collect()
+        for sample in family.samples
+    }
+
+
+@pytest.mark.parametrize("in_columns", [False, True])
+def test_metrics_count_the_delays_of_labels(in_columns: bool) -> None:
+    """A delay that is a bucket's bound is in it; a label without a delay is in none."""
+    delays = [0.5, 1.0, 60.0, 60.5, None, 3e7]
+    events: list[Event] = [PredictionEvent(f"p{n}", 0.5, time=1e9) for n in range(len(delays))]
+    events += [LabelEvent(f"p{n}", 1, None if d is None else 1e9 + d) for n, d in enumerate(delays)]
+    pipeline, metrics = Pipeline(join=JoinConfig(label_ttl=1e8)), RunMetrics([])
+    for part in (events[:8], events[8:]):
+        batch: Any = Block.of(part, "target") if in_columns else part
+        metrics.batch(0.1, pipeline.process(MicroBatch(batch, {}, {}, {}, TimesRead(), (), (), None)))
+    metrics.update(build_status(pipeline, claims=False))
+    (family,) = (each for each in metrics.collect() if each.name == "streamcal_label_delay_seconds")
+    found = {sample.labels.get("le", sample.name[30:]): sample.value for sample in family.samples}
+    bounds = ("1.0", "10.0", "60.0", "600.0", "2592000.0", "+Inf")
+    assert [found[bound] for bound in bounds] == [2, 2, 3, 4, 4, 5]
+    assert (found["count"], found["sum"]) == (5, sum(filter(None, delays)))
+
+
+def test_metrics_have_the_figures_before_and_after() -> None:
+    pipeline = judged(10)
+    samples = metrics_of(pipeline)
+    for when, quality in (("before", pipeline.quality.before), ("after", pipeline.quality.after)):
+        figures = quality.figures
+        assert samples["streamcal_brier_score", when] == figures.brier
+        assert samples["streamcal_log_loss", when] == figures.log_loss
+        assert samples["streamcal_calibration_error", when] == figures.ece
+        assert samples["streamcal_gap", when] == figures.gap
+    assert samples["streamcal_gap", "before"] == -0.5
+    assert not [name for name in samples if name[0] in ("streamcal_worst_gap", "streamcal_latest_gap")]
+    assert not [name for name in metrics_of(Pipeline()) if name[0] == "streamcal_gap"]
+
+
+def test_metrics_have_windows_once_one_is_full() -> None:
+    samples = metrics_of(judged(WINDOW))
+    assert samples["streamcal_worst_gap", "before"] == samples["streamcal_latest_gap", "before"] == -0.5
+    assert samples["streamcal_worst_gap", "after"] == samples["streamcal_gap", "after"]

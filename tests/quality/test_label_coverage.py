@@ -1,0 +1,125 @@
+"""Which scores labels reach: a law of multisets, the ranges that are named, and no false alarms."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamcal.quality.label_coverage import PANES, CoverageState, LabelCoverage
+from streamcal.sketch.decoding import decoded, encoded
+from streamcal.sketch.score_sketch import ScoreSketch
+
+events = st.lists(
+    st.tuples(
+        st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.99, 1.0]),
+        st.one_of(st.floats(-1e4, 1e4), st.just(math.nan), st.sampled_from([1.7e9, 1.8e9])),
+        st.booleans(),
+    ),
+    max_size=40,
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None)
+@given(events, st.randoms(use_true_random=False), st.integers(1, 7))
+def test_its_state_is_that_of_the_multiset(
+    rows: list[tuple[float, float, bool]], random: object, size: int
+) -> None:
+    """In any order, in any parts, stored in between: equal to the last byte."""
+    whole = fed(rows, len(rows) or 1)
+    random.shuffle(rows)  # type: ignore[attr-defined]
+    assert encoded(fed(rows, size).state, json=True) == encoded(whole.state, json=True)
+    panes = [*whole.state.panes]
+    assert not panes or panes[-1] - panes[0] < PANES
+
+
+def fed(rows: list[tuple[float, float, bool]], size: int) -> LabelCoverage:
+    reach = LabelCoverage()
+    for at in range(0, len(rows), size):
+        for labelled, add in ((False, reach.add_predictions), (True, reach.add_labels)):
+            some = [row for row in rows[at : at + size] if row[2] is labelled]
+            add(np.array([row[0] for row in some], float), np.array([row[1] for row in some], float))
+        stored = decoded(encoded(reach.state, json=True), CoverageState, "it", json=True)
+        reach = LabelCoverage.restore(stored)
+    return reach
+
+
+def test_ranges_without_labels_are_named_and_young_ones_are_not() -> None:
+    rng = np.random.default_rng(3)
+    n = 40_000
+    scores, times = rng.random(n), np.sort(rng.random(n) * 1e6)
+    labelled = ((scores < 0.2) | (scores > 0.4)) & (scores < 0.8) & (rng.random(n) < 0.5)
+    reach = LabelCoverage()
+    reach.add_predictions(scores, times)
+    reach.add_labels(scores[labelled], times[labelled])
+    share, ranges = reach.unreached(1e6 + 1e6)
+    assert share == pytest.approx(0.3, abs=0.01)
+    assert [(each.low, each.high) for each in ranges] == [
+        (pytest.approx(0.2, abs=0.05), pytest.approx(0.4, abs=0.05)),
+        (pytest.approx(0.8, abs=0.05), 1.0),
+    ]
+    for each in ranges:
+        inside = (scores >= each.low) & (scores < each.high)
+        assert (each.predictions, each.labels) == (inside.sum(), (inside & labelled).sum())
+    assert reach.unreached(0.0) == (0.0, [])
+    # Only the newest half has none of them: those are too young.
+    young = LabelCoverage()
+    young.add_predictions(scores, times)
+    told = times < 5e5
+    young.add_labels(scores[told], times[told])
+    young.add_predictions(scores, times + 1e6)
+    assert young.unreached(5e5) == (1.0, [])
+
+
+def test_labels_of_predictions_that_an_older_store_did_not_count_raise_nothing() -> None:
+    rng = np.random.default_rng(5)
+    scores, times = rng.random(9_000), np.sort(rng.random(9_000))
+    reach = LabelCoverage()
+    reach.add_labels(scores, times)
+    assert reach.unreached(9.0) == (0.0, [])
+    reach.add_predictions(scores[8_000:], times[8_000:])
+    assert reach.unreached(9.0) == (1.0, [])
+
+
+@pytest.mark.statistical
+def test_labels_that_come_alike_raise_nothing() -> None:
+    """600 looks, 40 bins each: fails with a probability below 10⁻¹⁰ (`LabelCoverage.unreached`)."""
+    rng = np.random.default_rng(8)
+    for stream in range(60):
+        share = (0.02, 0.1, 0.5)[stream % 3]
+        reach = LabelCoverage()
+        for part in range(10):
+            scores, times = rng.beta(1.0, 8.0, 3_000), 1e4 * part + rng.random(3_000) * 1e4
+            told = rng.random(3_000) < share
+            reach.add_predictions(scores, times)
+            reach.add_labels(scores[told], times[told])
+            assert reach.unreached(math.inf)[1] == []
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"width": 0},
+        {"width": 3},
+        {"width": 1 << 41},
+        {"panes": {0: ScoreSketch(64)}},
+    ],
+)
+def test_what_is_no_state_is_refused(state: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"panes|differ"):
+        LabelCoverage.restore(msgspec.structs.replace(CoverageState(), **state))
+
+
+def test_panes_too_far_apart_or_of_another_size_are_refused() -> None:
+    reach = LabelCoverage()
+    reach.add_predictions(np.array([0.5]), np.array([3.0]))
+    (data,) = reach.state.panes.values()
+    assert LabelCoverage.restore(CoverageState(1, {3: data, 10: data})).state.panes.keys() == {3, 10}
+    for panes in ({3: data, 11: data}, {3: ScoreSketch(64)}):
+        with pytest.raises(ValueError, match=r"panes|differ"):
+            LabelCoverage.restore(CoverageState(1, panes))

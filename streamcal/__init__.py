@@ -20,6 +20,7 @@ from streamcal.join.join_c import JoinConfig
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture.newton_c import compiled
 from streamcal.priors.tracker import PriorKind
+from streamcal.quality.evaluate import Evaluation, evaluate
 from streamcal.sketch.score_sketch import ScoreSketch
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "DomainSummary",
     "DriftAlarm",
     "Emission",
+    "Evaluation",
     "Event",
     "JoinConfig",
     "LabelEvent",
@@ -53,6 +55,7 @@ __all__ = [
     "__version__",
     "backtest",
     "compiled",
+    "evaluate",
 ]
 
 if TYPE_CHECKING:

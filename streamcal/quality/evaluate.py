@@ -1,0 +1,393 @@
+"""Evaluation of forecasts by their labels: estimates with intervals, without an engine.
+
+Estimates and their sources:
+
+* Brier score and its CORP decomposition, brier = miscalibration − discrimination + uncertainty, by isotonic
+  regression of the labels on the forecasts (Dimitriadis, Gneiting and Jordan, PNAS 2021).
+* Squared calibration error E[(forecast − rate of label 1 at that forecast)²], debiased: over bins of equal
+  mass, without the terms of single labels, so that it is 0 in the mean where forecasts are calibrated
+  (Sun, Chaudhari, Barnett and Dobriban 2024).
+* Kuiper's calibration error (ECCE-R): the range of the cumulative differences of labels and forecasts in the
+  order of the forecasts, and its p-value (Arrieta-Ibarra, Gujral, Tannen, Tygert and Xu, JMLR 2022).
+
+The intervals are for one look at a fixed number of independent labels.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from streamcal.maps.isotonic_c import isotonic
+from streamcal.sketch.checks import as_labels, as_scores
+from streamcal.values import Counts, Floats, Labels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["Evaluation", "evaluate"]
+
+_Z: Final = 1.959963984540054  # 97.5 % point of the normal distribution
+_LEAST: Final = 1e-15  # a forecast of 0 or 1 that was wrong costs 34.5 nats
+_DRAWN: Final = 256  # groups of forecasts in a picture
+_SIMULATED: Final = 200  # streams of calibrated labels for the consistency band
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Evaluation:
+    """Quality of forecasts of a binary label. Each interval ``_low`` to ``_high`` covers 95 %.
+
+    Attributes
+    ----------
+    labels, positives
+        number of labels, and of those that are 1.
+    brier
+        mean (forecast − label)², in [0, 1].
+    log_loss
+        mean −ln of the probability given to the label, at least 1e-15, in nats.
+    miscalibration
+        part of the Brier score that recalibration would take away: brier − brier of the isotonic fit, ≥ 0.
+        This plug-in estimate is too high in small samples. Its interval is that of
+        `squared_calibration_error`, of which it is another estimate, widened to hold it.
+    discrimination
+        uncertainty − brier of the isotonic fit, ≥ 0: how far the forecasts tell the classes apart.
+    uncertainty
+        r (1 − r) of the rate r of label 1: the Brier score of forecasting that rate.
+    gap
+        mean forecast − mean label: above 0, forecasts are too high.
+    squared_calibration_error
+        debiased estimate of E[(forecast − rate of label 1 at that forecast)²]; below 0 by chance.
+    ecce, ecce_p
+        Kuiper's calibration error, in [0, 1], and its asymptotic p-value under calibration. Independent of
+        bins.
+    brier_gain, log_loss_gain
+        loss of the baseline − loss of these forecasts, on the same labels; None without a baseline.
+    baseline
+        evaluation of the baseline; None without one.
+    segments
+        evaluation of each segment, those with the surest gap first; empty without segments.
+    """
+
+    labels: int
+    positives: int
+    brier: float
+    brier_low: float
+    brier_high: float
+    log_loss: float
+    log_loss_low: float
+    log_loss_high: float
+    miscalibration: float
+    miscalibration_low: float
+    miscalibration_high: float
+    discrimination: float
+    discrimination_low: float
+    discrimination_high: float
+    uncertainty: float
+    uncertainty_low: float
+    uncertainty_high: float
+    gap: float
+    gap_low: float
+    gap_high: float
+    squared_calibration_error: float
+    squared_calibration_error_low: float
+    squared_calibration_error_high: float
+    ecce: float
+    ecce_p: float
+    brier_gain: float | None = None
+    brier_gain_low: float | None = None
+    brier_gain_high: float | None = None
+    log_loss_gain: float | None = None
+    log_loss_gain_low: float | None = None
+    log_loss_gain_high: float | None = None
+    baseline: Evaluation | None = None
+    segments: dict[Any, Evaluation] = field(default_factory=dict)
+    _groups: _Groups = field(repr=False)
+
+    def __str__(self) -> str:
+        """Return the estimates and intervals as a table."""
+        lines = [f"{self.labels:,} labels, {self.positives:,} positive"]
+        for name in _ESTIMATES:
+            value = getattr(self, name)
+            if value is not None:
+                low, high = getattr(self, f"{name}_low"), getattr(self, f"{name}_high")
+                lines.append(f"{name:<26}{value:>10.5f}  [{low:.5f}, {high:.5f}]")
+        return "\n".join([*lines, f"{'ecce':<26}{self.ecce:>10.5f}  p = {self.ecce_p:.3g}"])
+
+    def plot(self, axes: Axes | None = None) -> Axes:
+        """Draw the reliability diagram: isotonic curve, consistency band, and density of the forecasts.
+
+        The band holds the curve of calibrated forecasts at each point with 95 %. Both axes are log-odds where
+        more than half of the forecasts are below 0.1 or above 0.9. Needs matplotlib (extra ``plots``).
+        """
+        return _plot(self._groups, axes)
+
+
+_ESTIMATES: Final = [each.name[:-4] for each in fields(Evaluation) if each.name.endswith("_low")]
+
+
+def evaluate(
+    labels: Any, probabilities: Any, *, baseline: Any = None, segments: Any = None, weights: Any = None
+) -> Evaluation:
+    """Evaluate forecasts by their labels.
+
+    Parameters
+    ----------
+    labels, probabilities
+        0 or 1, and forecasts in [0, 1], of length n ≥ 1: arrays, lists, or columns of data frames.
+    baseline
+        other forecasts of the same labels, such as the raw score; None: no comparison.
+    segments
+        segment of each label, to evaluate them apart; None: no segments.
+    weights
+        number of predictions that each label stands for, above 0; None: 1 each.
+
+    Raises
+    ------
+    ValueError
+        if a value is out of range, or lengths differ; the message says which, and where.
+
+    Examples
+    --------
+    >>> found = evaluate([0, 0, 1, 1], [0.2, 0.4, 0.6, 0.8])
+    >>> round(found.brier, 4), round(found.miscalibration, 4), round(found.gap, 4)
+    (0.1, 0.1, 0.0)
+    """
+    y, p = as_labels(labels), as_scores(probabilities)
+    w = np.ones(len(p)) if weights is None else np.ascontiguousarray(weights, np.float64)
+    other = None if baseline is None else as_scores(baseline)
+    of = None if segments is None else np.asarray(segments)
+    given: dict[str, Any] = {"labels": y, "weights": w, "baseline": other, "segments": of}
+    for name, values in given.items():
+        if values is not None and values.shape != p.shape:
+            raise ValueError(f"{name} must have the length of probabilities, {len(p)}: got {values.shape}")
+    if not len(p):
+        raise ValueError("there are no labels to evaluate: got 0")
+    bad = np.flatnonzero(~((w > 0.0) & (w < math.inf)))
+    if len(bad):
+        raise ValueError(f"index {bad[0]}: a weight must be above 0 and finite, got {w[bad[0]]}")
+    return _evaluated(y, p, w, other, of)
+
+
+class _Groups(NamedTuple):
+    """Labels by forecast: all arrays are float64[g], in the order of forecasts, which differ."""
+
+    p: Floats
+    zeros: Floats
+    """Weight of the labels 0."""
+    ones: Floats
+    squares_of_zeros: Floats
+    """Sum of the squared weights of the labels 0."""
+    squares_of_ones: Floats
+    number: int
+    """Number of labels."""
+
+    @property
+    def weights(self) -> Floats:
+        return self.zeros + self.ones
+
+    def mean(self, of_zero: Floats | float, of_one: Floats | float) -> tuple[float, float, float]:
+        """Return the mean of a function of label and forecast, and its interval.
+
+        The interval counts two more labels of each class, at the forecasts as they lie, so that it does not
+        shrink to nothing where one class has hardly come (Agresti and Coull 1998).
+        """
+        weights = self.weights
+        total = float(weights.sum())
+        mean = float((self.zeros * of_zero + self.ones * of_one).sum()) / total
+        added = [float((weights * each).sum()) / total for each in (of_zero, of_one)]
+        unit = total / self.number
+        middle = (mean * total + 2.0 * unit * sum(added)) / (total + 4.0 * unit)
+        squares = float((self.squares_of_zeros * (of_zero - middle) ** 2).sum())
+        squares += float((self.squares_of_ones * (of_one - middle) ** 2).sum())
+        squares += 2.0 * unit**2 * sum((each - middle) ** 2 for each in added)
+        half = _Z * math.sqrt(squares) / (total + 4.0 * unit)
+        return mean, min(middle - half, mean), max(middle + half, mean)
+
+
+def _error(variance: float, n: int) -> float:
+    return math.sqrt(variance * n / (n - 1)) if n > 1 else math.inf
+
+
+def _grouped(y: Labels, p: Floats, w: Floats) -> _Groups:
+    order = np.argsort(p, kind="stable")
+    ascending = p[order]
+    starts = np.flatnonzero(np.concatenate(([True], ascending[1:] != ascending[:-1])))
+    weights, ones = w[order], y[order] == 1
+
+    def sums(values: Floats) -> Floats:
+        return np.add.reduceat(values, starts)
+
+    squares = weights**2
+    of_ones, squares_of_ones = sums(weights * ones), sums(squares * ones)
+    of_zeros, squares_of_zeros = sums(weights * ~ones), sums(squares * ~ones)
+    return _Groups(ascending[starts], of_zeros, of_ones, squares_of_zeros, squares_of_ones, len(p))
+
+
+def _evaluated(y: Labels, p: Floats, w: Floats, other: Floats | None, of: Any) -> Evaluation:
+    groups = _grouped(y, p, w)
+    q = groups.p
+    figures: dict[str, Any] = {}
+
+    def put(name: str, value: float, low: float, high: float) -> None:
+        figures.update({name: value, f"{name}_low": low, f"{name}_high": high})
+
+    def estimate(name: str, of_zero: Floats, of_one: Floats, least: float, most: float) -> float:
+        mean, low, high = groups.mean(of_zero, of_one)
+        put(name, mean, max(low, least), min(high, most))
+        return mean
+
+    brier = estimate("brier", q**2, (1.0 - q) ** 2, 0.0, 1.0)
+    losses = [-np.log(np.maximum(each, _LEAST)) for each in (1.0 - q, q)]
+    estimate("log_loss", losses[0], losses[1], 0.0, math.inf)
+    estimate("gap", q, q - 1.0, -1.0, 1.0)
+    rate, *ends = groups.mean(0.0, 1.0)
+    ends = [min(max(end, 0.0), 1.0) for end in ends]
+    spread = [end * (1.0 - end) for end in ends]
+    put("uncertainty", rate * (1.0 - rate), min(spread), 0.25 if ends[0] <= 0.5 <= ends[1] else max(spread))
+
+    curve = _isotonic(groups.ones / groups.weights, groups.weights)
+    recalibrated, _, _ = groups.mean(curve**2, (1.0 - curve) ** 2)
+    squared, error = _squared_calibration_error(groups)
+    low, high = squared - _Z * error, squared + _Z * error
+    put("squared_calibration_error", squared, max(low, 0.0), max(high, 0.0))
+    found = max(brier - recalibrated, 0.0)
+    put("miscalibration", found, min(max(low, 0.0), found), max(high, found))
+    bias = max(found - squared, 0.0)  # of the isotonic fit, in both of its estimates
+    found, low, high = groups.mean(rate**2 - curve**2, (1.0 - rate) ** 2 - (1.0 - curve) ** 2)
+    found = max(found, 0.0)
+    put("discrimination", found, min(max(low - bias, 0.0), found), min(max(high - bias, found), 0.25))
+    figures["ecce"], figures["ecce_p"] = _ecce(groups)
+
+    if other is not None:
+        figures["baseline"] = _evaluated(y, other, w, None, None)
+        for name, loss in (("brier_gain", _squares), ("log_loss_gain", _log_losses)):
+            gains = loss(y, other) - loss(y, p)
+            mean = float(np.average(gains, weights=w))
+            error = _error(float(((w * (gains - mean)) ** 2).sum()) / float(w.sum()) ** 2, len(w))
+            put(name, mean, mean - _Z * error, mean + _Z * error)
+    if of is not None:
+        names, places = np.unique(of, return_inverse=True)
+        parts = np.split(np.argsort(places, kind="stable"), np.cumsum(np.bincount(places))[:-1])
+        each = {
+            name: _evaluated(y[at], p[at], w[at], None if other is None else other[at], None)
+            for name, at in zip(names.tolist(), parts, strict=True)
+        }
+        figures["segments"] = dict(sorted(each.items(), key=lambda pair: -_sureness(pair[1])))
+    return Evaluation(labels=len(y), positives=int(np.count_nonzero(y)), _groups=groups, **figures)
+
+
+def _squares(y: Labels, p: Floats) -> Floats:
+    return (p - y) ** 2
+
+
+def _log_losses(y: Labels, p: Floats) -> Floats:
+    return -np.log(np.maximum(np.where(y == 1, p, 1.0 - p), _LEAST))
+
+
+def _sureness(evaluation: Evaluation) -> float:
+    """Return |gap| over the half width of its interval."""
+    half = (evaluation.gap_high - evaluation.gap_low) / 2.0
+    return abs(evaluation.gap) / half if half else math.inf if evaluation.gap else 0.0
+
+
+def _isotonic(rates: Floats, weights: Floats) -> Floats:
+    """Return the isotonic fit at each group."""
+    starts, values = isotonic(rates, weights)
+    return np.repeat(values, np.diff(starts))
+
+
+def _squared_calibration_error(groups: _Groups) -> tuple[float, float]:
+    """Return the debiased estimate over bins of equal mass, and its standard error.
+
+    In a bin of n labels with mean residual D of variance s², the square of D without the terms of single
+    labels has the variance 4 s² D²/n + 2 s⁴/n², so the error is right both where forecasts are calibrated and
+    where they are not. Equal forecasts stay in one bin.
+    """
+    weights = groups.weights
+    total = float(weights.sum())
+    bins = max(1, min(int(2.0 * groups.number**0.4), groups.number // 8))
+    middles = np.cumsum(weights) - weights / 2.0
+    of = np.minimum((bins * middles / total).astype(np.int64), bins - 1)
+
+    def sums(values: Floats) -> Floats:
+        return np.bincount(of, values, bins).astype(np.float64)
+
+    q = groups.p
+    mass = sums(weights)
+    residuals = sums(weights * q - groups.ones)
+    singles = sums(groups.squares_of_zeros * q**2 + groups.squares_of_ones * (1.0 - q) ** 2)
+    squares = sums(groups.squares_of_zeros + groups.squares_of_ones)
+    pairs = mass**2 - squares
+    kept = pairs > 1e-9 * mass**2  # a bin of one label says nothing of its square
+    if not np.any(kept):
+        return 0.0, math.inf
+    mass, residuals, singles, squares, pairs = (
+        each[kept] for each in (mass, residuals, singles, squares, pairs)
+    )
+    estimates = (residuals**2 - singles) / pairs
+    share, n = mass / mass.sum(), mass**2 / squares
+    mean = residuals / mass
+    spread = np.maximum(singles / squares - mean**2, 0.0) * n / (n - 1.0)
+    estimate = float((share * estimates).sum())
+    within = 4.0 * spread * np.maximum(estimates, 0.0) / n + 2.0 * spread**2 / (n * (n - 1.0))
+    between = share * np.maximum((estimates - estimate) ** 2 - within, 0.0) / n.sum()
+    return estimate, math.sqrt(float((share**2 * within).sum() + between.sum()))
+
+
+def _ecce(groups: _Groups) -> tuple[float, float]:
+    """Return Kuiper's statistic and its p-value.
+
+    Under calibration the cumulative differences are a Brownian motion at large n, whose range has the
+    density 8 Σ (−1)^(k−1) k² φ(kr) (Feller 1951).
+    """
+    q, total = groups.p, float(groups.weights.sum())
+    walk = np.concatenate(([0.0], np.cumsum(groups.ones - groups.weights * q))) / total
+    reach = float(walk.max() - walk.min())
+    squares = groups.squares_of_zeros + groups.squares_of_ones
+    spread = math.sqrt(float((squares * q * (1.0 - q)).sum())) / total
+    if not spread:
+        return reach, 1.0 if reach < 1e-12 else 0.0
+    x = reach / spread
+    if x < 0.5:  # the probability of a smaller range is below 1e-8
+        return reach, 1.0
+    tail = sum((-1) ** (k - 1) * k * math.erfc(k * x / math.sqrt(2.0)) for k in range(1, int(9.0 / x) + 2))
+    return reach, min(max(4.0 * tail, 0.0), 1.0)
+
+
+def _plot(groups: _Groups, axes: Axes | None) -> Axes:
+    from matplotlib.figure import Figure
+
+    if axes is None:
+        axes = Figure(figsize=(5.2, 5.2), layout="constrained").subplots()
+    total = float(groups.weights.sum())
+    at = np.minimum((_DRAWN * np.cumsum(groups.weights) / total).astype(np.int64), _DRAWN - 1)
+    _, at = np.unique(at, return_inverse=True)
+    mass: Floats = np.bincount(at, groups.weights).astype(np.float64)
+    p = np.bincount(at, groups.weights * groups.p) / mass
+    effective = mass**2 / np.bincount(at, groups.squares_of_zeros + groups.squares_of_ones)
+    sizes: Counts = np.maximum(np.rint(effective), 1.0).astype(np.int64)
+    rng = np.random.default_rng(0)
+    drawn = rng.binomial(sizes, p, (_SIMULATED, len(p))) / sizes
+    bands = [_isotonic(rates, mass) for rates in drawn]
+    low, high = np.quantile(bands, (0.025, 0.975), axis=0)
+    curve = np.bincount(at, groups.weights * _isotonic(groups.ones / groups.weights, groups.weights)) / mass
+    log_odds = float(mass[(p < 0.1) | (p > 0.9)].sum()) > total / 2.0
+    axes.fill_between(p, low, high, color="0.85", label="calibrated, 95 %")
+    axes.plot(p, p, color="0.6", linewidth=1, linestyle="--")
+    axes.plot(p, curve, color="#2a6f97", linewidth=1.5, label="rate of label 1, isotonic")
+    if log_odds:
+        axes.set(xscale="logit", yscale="logit")
+    density = axes.twinx()
+    edges = np.linspace(0.0, 1.0, 41)
+    if log_odds:
+        inside = p[(p > 0.0) & (p < 1.0)]
+        ends = np.log(inside.min() / (1 - inside.min())), np.log(inside.max() / (1 - inside.max()))
+        edges = 1.0 / (1.0 + np.exp(-np.linspace(ends[0], ends[1] + 1e-9, 41)))
+    density.hist(groups.p, edges.tolist(), weights=groups.weights, color="#2a6f97", alpha=0.25)
+    density.set(ylim=(0, 5.0 * density.get_ylim()[1]), yticks=[])
+    axes.set(xlabel="forecast probability", ylabel="rate of label 1")
+    axes.legend(frameon=False)
+    return axes

@@ -1,0 +1,168 @@
+"""Evaluation of forecasts by their labels, on arrays."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.isotonic import IsotonicRegression
+from sklearn.metrics import brier_score_loss, log_loss
+
+import streamcal
+from streamcal.quality import evaluate as module
+from streamcal.quality.evaluate import Evaluation, evaluate
+
+
+def draw(n: int, rng: np.random.Generator, slope: float = 1.0, rate: float = 0.2) -> tuple[Any, Any]:
+    """Return labels and forecasts; the rate at a forecast p is min(slope p, 1)."""
+    forecasts = rng.beta(1.0, 1.0 / rate - 1.0, n)
+    return (rng.random(n) < slope * forecasts).astype(np.int8), forecasts
+
+
+def assert_equal(one: Evaluation, other: Evaluation) -> None:
+    for name in (*module._ESTIMATES, "ecce", "ecce_p"):
+        if getattr(one, name) is not None:
+            assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-9, abs=1e-12), name
+
+
+def test_losses_and_decomposition_are_those_of_scikit_learn() -> None:
+    labels, forecasts = draw(2000, np.random.default_rng(1), 1.5)
+    found = streamcal.evaluate(labels, forecasts)
+    fitted = IsotonicRegression().fit(forecasts, labels).predict(forecasts)
+    assert found.brier == pytest.approx(brier_score_loss(labels, forecasts), abs=1e-12)
+    assert found.log_loss == pytest.approx(log_loss(labels, forecasts), abs=1e-12)
+    recalibrated = brier_score_loss(labels, fitted)
+    assert found.miscalibration == pytest.approx(found.brier - recalibrated, abs=1e-9)
+    assert found.discrimination == pytest.approx(found.uncertainty - recalibrated, abs=1e-9)
+    assert found.uncertainty == pytest.approx(labels.mean() * (1.0 - labels.mean()))
+    assert found.gap == pytest.approx(forecasts.mean() - labels.mean())
+    assert (found.labels, found.positives) == (2000, labels.sum())
+
+
+def test_the_order_of_equal_forecasts_does_not_matter() -> None:
+    rng = np.random.default_rng(2)
+    labels, forecasts = draw(3000, rng)
+    forecasts = np.round(forecasts, 1)
+    order = np.argsort(labels, kind="stable")
+    assert_equal(evaluate(labels, forecasts), evaluate(labels[order], forecasts[order]))
+
+
+def test_equal_weights_change_nothing_but_zero_is_refused() -> None:
+    labels, forecasts = draw(500, np.random.default_rng(3))
+    assert_equal(evaluate(labels, forecasts), evaluate(labels, forecasts, weights=np.full(500, 7.0)))
+    with pytest.raises(ValueError, match="index 3: a weight must be above 0 and finite"):
+        evaluate(labels[:5], forecasts[:5], weights=[1, 2, 3, 0, 1])
+
+
+def test_weights_undo_a_choice_of_labels() -> None:
+    rng = np.random.default_rng(4)
+    labels, forecasts = draw(40_000, rng, 1.5)
+    chance = np.where(forecasts > 0.2, 0.9, 0.2)
+    kept = rng.random(len(labels)) < chance
+    whole = evaluate(labels, forecasts)
+    some = evaluate(labels[kept], forecasts[kept], weights=1 / chance[kept])
+    for name in ("brier", "log_loss", "gap", "squared_calibration_error"):
+        assert getattr(some, f"{name}_low") <= getattr(whole, name) <= getattr(some, f"{name}_high")
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (([0, 1], [0.1]), "labels must have the length of probabilities, 1"),
+        (([], []), "no labels"),
+        (([0, 2], [0.1, 0.2]), "2"),
+        (([0, 1], [0.1, 1.2]), "index 1"),
+    ],
+)
+def test_bad_arguments_are_named(given: Any, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        evaluate(*given)
+
+
+def test_a_baseline_is_compared_label_by_label() -> None:
+    rng = np.random.default_rng(5)
+    labels, forecasts = draw(5000, rng)
+    found = evaluate(labels, forecasts, baseline=np.minimum(forecasts * 2, 1))
+    assert found.baseline is not None
+    assert found.brier_gain == pytest.approx(found.baseline.brier - found.brier)
+    assert found.brier_gain_low is not None
+    assert found.brier_gain_low > 0.0
+    assert "brier_gain" in str(found)
+    assert "gain" not in str(evaluate(labels, forecasts))
+
+
+def test_segments_come_with_the_surest_gap_first() -> None:
+    rng = np.random.default_rng(6)
+    labels, forecasts = draw(6000, rng)
+    segments = np.repeat(["good", "bad", "small"], [3000, 2900, 100])
+    forecasts[3000:5900] = np.minimum(forecasts[3000:5900] * 1.4, 1.0)
+    found = evaluate(labels, forecasts, segments=segments)
+    assert next(iter(found.segments)) == "bad"
+    assert_equal(found.segments["good"], evaluate(labels[:3000], forecasts[:3000]))
+    assert found.segments["small"].labels == 100
+
+
+def test_one_label_claims_nothing() -> None:
+    found = evaluate([1], [0.3])
+    assert found.gap_high - found.gap_low > 0.8
+    assert found.squared_calibration_error_high == math.inf
+
+
+def misses(rate: float, slope: float, n: int, seed: int, times: int = 200) -> dict[str, int]:
+    """Return how often an interval misses the truth."""
+    rng = np.random.default_rng(seed)
+    _, p = draw(400_000, rng, slope, rate)
+    t = np.minimum(slope * p, 1.0)
+    truths = {
+        "brier": np.mean(t * (1 - p) ** 2 + (1 - t) * p**2),
+        "log_loss": -np.mean(t * np.log(p) + (1 - t) * np.log1p(-p)),
+        "gap": np.mean(p - t),
+        "uncertainty": t.mean() * (1 - t.mean()),
+        "squared_calibration_error": np.mean((p - t) ** 2),
+        "miscalibration": np.mean((p - t) ** 2),
+        "discrimination": t.var(),
+    }
+    found = dict.fromkeys(truths, 0)
+    for _ in range(times):
+        each = evaluate(*draw(n, rng, slope, rate))
+        for name, truth in truths.items():
+            found[name] += not getattr(each, f"{name}_low") <= truth <= getattr(each, f"{name}_high")
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.statistical
+@pytest.mark.parametrize(("rate", "slope", "n"), [(0.2, 1.0, 1000), (0.2, 1.5, 1000), (0.01, 1.5, 3000)])
+def test_intervals_cover(rate: float, slope: float, n: int) -> None:
+    """Of 200, 10 should miss; 32 or more do with probability below 1e-8 at 95 %, 2e-3 at 90 %."""
+    found = misses(rate, slope, n, 7)
+    print(found)
+    assert max(found.values()) < 32
+
+
+@pytest.mark.slow
+@pytest.mark.statistical
+def test_the_coverage_test_sees_intervals_that_are_too_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_Z", 1.0)
+    assert min(misses(0.2, 1.5, 1000, 7).values()) > 32
+
+
+@pytest.mark.slow
+@pytest.mark.statistical
+def test_p_values_of_kuiper_are_uniform_where_forecasts_are_calibrated() -> None:
+    """Kolmogorov's distance of 400 is above 0.1 with probability 7e-4; the law of the range is asymptotic."""
+    rng = np.random.default_rng(8)
+    values = np.sort([evaluate(*draw(3000, rng)).ecce_p for _ in range(400)])
+    assert np.abs(values - np.arange(0.5, 400) / 400).max() < 0.1
+    assert max(evaluate(*draw(3000, rng, 1.5)).ecce_p for _ in range(20)) < 1e-3
+
+
+def test_a_picture_has_a_band_and_log_odds_for_rare_labels() -> None:
+    pytest.importorskip("matplotlib")
+    labels, forecasts = draw(3000, np.random.default_rng(9), rate=0.02)
+    axes = evaluate(labels, forecasts).plot()
+    assert axes.get_xscale() == "logit"
+    labels, forecasts = draw(3000, np.random.default_rng(9), rate=0.5)
+    axes = evaluate(labels, forecasts).plot()
+    assert axes.get_xscale() == "linear"
+    assert len(axes.collections) == 1

@@ -257,8 +257,8 @@ class Recalibrator:
         The outcome is the same: map, certificate and alarms. Maps that no prediction could be served with are
         not formed. Only in mode ``auto``, and without ``prediction_index``, labels of the target differ:
         those of one call were predicted before that call, and no map that has learned from the first of them
-        is judged by the others. A call that brings more labels than there were is taken in parts, each as long
-        as all before.
+        is judged by the others. A call that brings more labels than there were is taken in parts, each as
+        long as all before.
 
         Parameters
         ----------

@@ -49,11 +49,12 @@ bench: $(READY)           ## measure against the yardsticks, side by side
 bench-gate: $(READY)      ## fail if a hot path takes more than 1.3 times the instructions that it did; needs valgrind
 	$(BIN)/python benchmarks/gate.py
 
-lint: $(QUICK)            ## check style, docstrings and imports
+lint: $(QUICK)            ## check style, docstrings, prose and imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/python .ci/docstrings.py
+	$(BIN)/python .ci/prose.py
 
 types: $(READY)           ## check types, strictly
 	$(BIN)/mypy

@@ -9,7 +9,7 @@ Two streams of the shipped flights (examples/flights), May to December:
 The flights that never arrived, one in forty, are left out: whether they were late has no answer. Each way
 counts positives and predictions by cell of the score, and fits a Platt map to these counts every six hours:
 the ways differ in what they count, and in nothing else. Then mode ``auto`` is asked, which weighs many maps.
-``python benchmarks/late_flights.py`` prints the tables of docs/late-labels.md in two minutes.
+``python benchmarks/late_flights.py`` prints the tables of docs/benchmarks.md in two minutes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What each candidate of mode ``auto`` is worth: Brier score and log loss without it over those with all.
 
-``python benchmarks/leave_one_out.py`` prints the table of docs/drift.md, over the first 10,000 events of the
-streams of the half that chooses, labels at once and 500 events late; ``--write`` puts it there. It takes some
-ten minutes on two cores.
+``python benchmarks/leave_one_out.py`` prints the table of docs/benchmarks.md, over the first 10,000 events of
+the streams of the half that chooses, labels at once and 500 events late; ``--write`` puts it there. It takes
+some ten minutes on two cores.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 from adaptation import engine
-from pages import DRIFT, markdown, write
+from pages import markdown, write
 from replay import brier_losses, log_losses, replay
 from streams import CHOOSE, load
 
@@ -46,7 +46,7 @@ class Without(Weights):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="put the table into docs/drift.md")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/benchmarks.md")
     options = parser.parse_args()
     streams = [name for name in CHOOSE if len(load(name).labels) >= LEAST]
     jobs = [(out, name) for out in (None, *NAMES) for name in streams]
@@ -60,7 +60,7 @@ def main() -> None:
     table = markdown(("left out", "Brier: mean", "largest", "log loss: mean", "largest"), rows)
     print(table)
     if options.write:
-        write({"leave-one-out": table}, DRIFT)
+        write({"leave-one-out": table})
 
 
 def losses(out: str | None, name: str) -> npt.NDArray[np.float64]:

@@ -7,11 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-__all__ = ["DRIFT", "PAGE", "fill", "markdown", "write"]
+__all__ = ["PAGE", "fill", "markdown", "write"]
 
-_DOCS: Final = Path(__file__).resolve().parents[1] / "docs"
-PAGE: Final = _DOCS / "benchmarks.md"
-DRIFT: Final = _DOCS / "drift.md"
+PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

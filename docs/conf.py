@@ -53,7 +53,7 @@ NAVIGATION = {
     "Tutorial": ["tutorial"],
     "How-to": ["late-labels", "operations", "page", "serve", "kafka", "spark", "river", "scale"],
     "Concepts": ["recalibration", "label-shift", "certificates", "drift", "glossary"],
-    "Reference": ["events", "store", "connectors", "api/README"],
+    "Reference": ["events", "options", "store", "connectors", "api/README"],
     "Background": [
         "paper",
         "benchmarks",

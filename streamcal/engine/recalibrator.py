@@ -206,7 +206,7 @@ class Recalibrator:
             `observe_one`; the label of a score without it teaches the map, and counts for no certificate.
         weight
             number of predictions that the label stands for, from 1/256 to 10,000: one over the chance that it
-            was seen. It is rounded to a multiple of 1/256. None: 1. See docs/events.md, "Labels for some".
+            was seen. It is rounded to a multiple of 1/256. None: 1. See docs/events.md.
         positive
             the label that counts as 1, a number or a text; any other counts as 0.
 
@@ -256,10 +256,10 @@ class Recalibrator:
         """Learn n scores with their labels, as n calls of `learn_one` would.
 
         The outcome is the same: map, certificate and alarms. Maps that no prediction could be served with are
-        not formed. Only in mode ``auto``, and without `prediction_index`, labels of the target differ: those
-        of one call were predicted before that call, and no map that has learned from the first of them is
-        judged by the others. A call that brings more labels than there were is taken in parts, each as long
-        as all before.
+        not formed. Only in mode ``auto``, and without ``prediction_index``, labels of the target differ:
+        those of one call were predicted before that call, and no map that has learned from the first of them
+        is judged by the others. A call that brings more labels than there were is taken in parts, each as
+        long as all before.
 
         Parameters
         ----------

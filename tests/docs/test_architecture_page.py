@@ -1,4 +1,4 @@
-"""docs/architecture.md: every formula of the paper has the place in the code that its table names."""
+"""docs/architecture.md: each function that it names, for a question or a formula of the paper, exists."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from pkgutil import resolve_name
 import pytest
 
 PAGE = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text()
-TABLE = PAGE.split("\n## Where a formula of the paper lives\n", 1)[1].split("\n## ", 1)[0]
-PLACES = re.findall(r"`(streamcal[\w.]+)`", TABLE)
+PLACES = [
+    name
+    for section in ("Where to look", "Where a formula of the paper lives")
+    for name in re.findall(r"`(streamcal[\w.]+)`", PAGE.split(f"\n## {section}\n", 1)[1].split("\n## ", 1)[0])
+]
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_the_place_of_a_formula_exists(name: str) -> None:
+def test_the_place_exists(name: str) -> None:
     assert resolve_name(name) is not None

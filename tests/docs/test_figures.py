@@ -25,7 +25,6 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 SCRIPTS = ("recalibration", "label_shift", "certificates", "drift", "operations", "late_labels")
 LARGEST = 150_000
-MEASURED = "leave-one-out"  # a table of docs/drift.md that no script of docs/figures fills
 
 Modules = Callable[[str], ModuleType]
 
@@ -246,7 +245,7 @@ def test_drift_scores_what_was_said_when_it_was_said(script: Modules, tmp_path: 
         assert weights["online Platt"][place] == pytest.approx(online)
     picture = drawn(script, drift.draw(replays), tmp_path / "drift.svg")
     assert len(picture) < LARGEST
-    assert {*drift.tables(replays), MEASURED} == marks("drift")
+    assert drift.tables(replays).keys() == marks("drift")
 
 
 def test_drift_groups_every_candidate(script: Modules) -> None:

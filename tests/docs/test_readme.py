@@ -151,7 +151,7 @@ def test_the_map_of_the_docs_is_applied_as_they_say() -> None:
 
 def test_the_options_of_the_docs_are_the_defaults() -> None:
     """All of them are there; what is unset is a comment, each of which could stand as it is."""
-    *_, text = blocks("docs/events.md", "toml")
+    *_, text = blocks("docs/options.md", "toml")
     config = RunConfig.model_validate(tomllib.loads(text))
     assert config == RunConfig()
     comment = re.compile(r"^# (?=\w+ = )", re.MULTILINE)

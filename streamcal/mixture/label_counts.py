@@ -102,8 +102,9 @@ def shared(units: Counts | None, mass: Mass, n: int, k: int) -> Floats:
 
     All labels then count for their effective number together; ``mass`` and ``n`` are their totals.
     """
-    own = np.full(k, ONE) if units is None else units
-    return own.astype(np.float64) * (mass.effective(0, n)[1] / (mass.labels + ONE * max(n, 1)))
+    each = mass.effective(0, n)[1] / (mass.labels + ONE * max(n, 1))
+    own: Floats = np.full(k, float(ONE)) if units is None else units.astype(np.float64)
+    return own * each
 
 
 def _odds(source: float, target: float) -> float:

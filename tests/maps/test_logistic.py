@@ -171,7 +171,7 @@ def test_groups_keep_counts_and_mean_logits_and_are_narrow(n: int) -> None:
         assert own == pytest.approx(counts[:, part].sum(axis=1))
         assert mean == pytest.approx(np.average(logits[part], weights=counts[1, part]))
         assert logits[end] - logits[start] <= 0.125
-        assert end == start or group[1] <= 2.0 * counts[1].sum() / 128 + counts[1, part].max()
+        assert end == start or own[1] <= 2.0 * counts[1].sum() / 128 + counts[1, part].max()
 
 
 def test_few_cells_are_left_as_they_are() -> None:
